@@ -1,0 +1,1 @@
+//! Room `cache` of Terrace; see ARCHITECTURE.md.

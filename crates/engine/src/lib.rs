@@ -1,0 +1,1 @@
+//! Room `engine` of Terrace; see ARCHITECTURE.md.

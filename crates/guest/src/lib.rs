@@ -1,0 +1,1 @@
+//! Room `guest` of Terrace; see ARCHITECTURE.md.

@@ -1,0 +1,1 @@
+//! Room `lab` of Terrace; see ARCHITECTURE.md.

@@ -1,0 +1,163 @@
+//! The types of the machine model. Every attribute of memory is a [`Figure`]: value and evidence.
+
+use serde::{Deserialize, Serialize};
+use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
+
+/// Where a figure comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// Firmware's HMAT, through sysfs or hwloc.
+    Hmat,
+    /// Measured on the machine.
+    Measured,
+    /// Written by a person in a machine file.
+    Config,
+    /// Shipped preset, source cited there.
+    Preset,
+    /// Guessed from the distance table: an order, not a quantity.
+    Distance,
+    /// Nothing known.
+    #[default]
+    Unknown,
+}
+
+/// A value and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figure<T> {
+    /// The value.
+    pub value: T,
+    /// Its source.
+    pub evidence: Evidence,
+}
+
+/// What a node's memory is made of, for people to read; nothing is ranked by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Ordinary DDR memory.
+    Dram,
+    /// High-bandwidth memory.
+    Hbm,
+    /// Memory behind a CXL link.
+    Cxl,
+    /// Persistent memory on the memory bus.
+    Pmem,
+    /// Memory of a GPU.
+    Gpu,
+    /// A DAX device in use as memory, nature not told.
+    Dax,
+    /// Memory of another machine.
+    Remote,
+    /// Not told.
+    #[default]
+    Unknown,
+}
+
+/// One memory node; may have no CPUs, or no memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// OS index.
+    pub id: NodeId,
+    /// What it is made of.
+    pub kind: Kind,
+    /// CPUs that are local to it, ascending; empty for memory-only nodes.
+    pub cpus: Vec<CpuId>,
+    /// Memory in all; zero for CPU-only nodes.
+    pub capacity: Bytes,
+    /// Smallest unit the medium reads or writes (64 B; Optane: 256 B).
+    pub block: Bytes,
+    /// Socket, where known.
+    pub package: Option<u32>,
+}
+
+/// Figures of memory `target` as seen from CPUs of `initiator`. `None` where not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Node whose CPUs access.
+    pub initiator: NodeId,
+    /// Node whose memory is accessed.
+    pub target: NodeId,
+    /// Idle load-to-use latency.
+    pub read_latency: Option<Figure<Nanos>>,
+    /// Idle store latency.
+    pub write_latency: Option<Figure<Nanos>>,
+    /// Peak read bandwidth, bytes on the bus, all CPUs together.
+    pub read_bandwidth: Option<Figure<BytesPerSec>>,
+    /// Peak write bandwidth, bytes on the bus, all CPUs together.
+    pub write_bandwidth: Option<Figure<BytesPerSec>>,
+    /// Entry of the ACPI distance table, 10 is local.
+    pub distance: Option<u32>,
+}
+
+/// The processor core: an access costs max(compute, transfer).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CoreModel {
+    /// Nanoseconds an instruction.
+    pub ns_per_instruction: f64,
+    /// Independent misses in flight at most.
+    pub outstanding_misses: u32,
+    /// Translations are dropped at least this often (the lab's TLB); zero: never.
+    pub tlb_flush: Nanos,
+}
+
+/// One cache level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheLevel {
+    /// 1 is nearest the core.
+    pub level: u8,
+    /// Bytes it holds.
+    pub size: Bytes,
+    /// Bytes a line.
+    pub line: Bytes,
+    /// Ways a set.
+    pub ways: u32,
+    /// Shared by all cores, else one each.
+    pub shared: bool,
+    /// Added time of a hit at this level.
+    pub hit: Nanos,
+}
+
+/// What moving pages costs on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrationCost {
+    /// Fixed cost of a call.
+    pub call: Nanos,
+    /// Cost of a base page, copy included.
+    pub page: Nanos,
+}
+
+/// The whole machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name: preset name, host name or file stem.
+    pub name: String,
+    /// Bytes of a base page.
+    pub page_size: Bytes,
+    /// Core model.
+    pub core: CoreModel,
+    /// Caches, level 1 first.
+    pub caches: Vec<CacheLevel>,
+    /// Nodes by ascending id.
+    pub nodes: Vec<Node>,
+    /// Links by (initiator, target); at most one each.
+    pub links: Vec<Link>,
+    /// Cost of moving pages.
+    pub migration: MigrationCost,
+    /// What was missing, tied or repaired when it was read; one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Machine {
+    /// The node with this id.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|n| n.id == id)
+    }
+
+    /// The link from `initiator` to `target`.
+    #[must_use]
+    pub fn link(&self, initiator: NodeId, target: NodeId) -> Option<&Link> {
+        self.links.iter().find(|l| l.initiator == initiator && l.target == target)
+    }
+}

@@ -1,0 +1,1 @@
+//! Room `migrate` of Terrace; see ARCHITECTURE.md.

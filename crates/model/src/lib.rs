@@ -1,0 +1,1 @@
+//! Room `model` of Terrace; see ARCHITECTURE.md.

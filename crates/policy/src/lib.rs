@@ -1,0 +1,1 @@
+//! Room `policy` of Terrace; see ARCHITECTURE.md.

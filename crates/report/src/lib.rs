@@ -1,0 +1,1 @@
+//! Room `report` of Terrace; see ARCHITECTURE.md.

@@ -1,0 +1,1 @@
+//! Room `sys` of Terrace; see ARCHITECTURE.md.

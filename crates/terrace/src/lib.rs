@@ -1,0 +1,1 @@
+//! Room `terrace` of Terrace; see ARCHITECTURE.md.

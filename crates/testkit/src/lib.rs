@@ -1,0 +1,1 @@
+//! Room `testkit` of Terrace; see ARCHITECTURE.md.

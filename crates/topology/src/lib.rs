@@ -1,0 +1,1 @@
+//! Room `topology` of Terrace; see ARCHITECTURE.md.

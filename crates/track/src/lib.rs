@@ -1,0 +1,1 @@
+//! Room `track` of Terrace; see ARCHITECTURE.md.

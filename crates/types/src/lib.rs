@@ -1,0 +1,21 @@
+//! The vocabulary of Terrace: ids, units, half-open page ranges, the snapshot a policy
+//! sees and the plan it returns. No I/O, no dependency on any other room.
+//!
+//! Units live in types: [`Bytes`], [`Nanos`], [`BytesPerSec`], [`Heat`] (accesses per second).
+//! Page numbers ([`Vpn`]) count *base pages* of the size the snapshot states.
+#![forbid(unsafe_code)]
+
+mod heat;
+mod ids;
+mod plan;
+mod snapshot;
+mod units;
+
+pub use heat::Heat;
+pub use ids::{CpuId, NodeId, Pid, Tid, Vpn, VpnRange};
+pub use plan::{Decision, Move, MoveReason, Plan, Request};
+pub use snapshot::{
+    Area, BitSource, CellCount, Confidence, PageFlags, PageStat, Sees, Snapshot, ThroughputSource,
+    TierState,
+};
+pub use units::{Bytes, BytesPerSec, Nanos, Seed, Tick};

@@ -1,0 +1,110 @@
+//! What a policy returns: moves, requests to the trackers, and the reason for both.
+
+use crate::{Bytes, Nanos, NodeId, Pid, Vpn, VpnRange};
+use serde::{Deserialize, Serialize};
+
+/// Why one group of pages should move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveReason {
+    /// Written often.
+    WriteIntensive,
+    /// Read often.
+    ReadIntensive,
+    /// Hot, reads and writes not told apart.
+    Hot,
+    /// Room is free in the better tier.
+    FillRoom,
+    /// Cold, makes room.
+    Cold,
+    /// Its accesses come from that node.
+    NearAccessor,
+}
+
+/// A run of consecutive base pages of one process that should be on `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Process that maps the pages.
+    pub pid: Pid,
+    /// First page.
+    pub start: Vpn,
+    /// Base pages in the run, at least one.
+    pub pages: u32,
+    /// Node the policy saw them on.
+    pub from: NodeId,
+    /// Node they should be on.
+    pub to: NodeId,
+    /// Why.
+    pub reason: MoveReason,
+}
+
+impl Move {
+    /// The pages to move.
+    #[must_use]
+    pub fn range(&self) -> VpnRange {
+        VpnRange::new(self.start, Vpn(self.start.0 + u64::from(self.pages)))
+    }
+}
+
+/// What a policy asks of the trackers before its next step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Clear referenced and dirty bits of all pages on these nodes.
+    Clear {
+        /// Nodes whose pages are meant.
+        nodes: Vec<NodeId>,
+    },
+    /// Clear referenced and dirty bits of these pages.
+    ClearPages {
+        /// Process.
+        pid: Pid,
+        /// Pages.
+        range: VpnRange,
+    },
+    /// Call the next step after this time, not sooner.
+    Wait(Nanos),
+    /// Track these pages more finely for a while.
+    LookCloser {
+        /// Process.
+        pid: Pid,
+        /// Pages.
+        range: VpnRange,
+    },
+    /// Heat has settled: tracking may slow down until something changes.
+    Relax,
+}
+
+/// What was decided, for the journal and the report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Short name of the decision, in the policy's own terms (`SWITCH`, `promote`, `hold`).
+    pub name: String,
+    /// One sentence that a person can read, with the figures that decided it.
+    pub why: String,
+    /// Gain predicted a second, in nanoseconds of stall avoided; 0 when the policy predicts none.
+    pub gain_ns_per_s: u64,
+    /// Cost predicted, once, in nanoseconds.
+    pub cost_ns: u64,
+}
+
+/// What a policy wants done.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// Moves in the order they should be made. The mover may make fewer, never others.
+    pub moves: Vec<Move>,
+    /// `moves` alternate demotion and promotion and must keep both tiers' occupancy (HyPlacer's SWITCH).
+    pub exchange: bool,
+    /// Requests to the trackers.
+    pub requests: Vec<Request>,
+    /// What was decided and why; empty when nothing was.
+    pub decisions: Vec<Decision>,
+}
+
+impl Plan {
+    /// Bytes all moves together copy.
+    #[must_use]
+    pub fn bytes(&self, page_size: Bytes) -> Bytes {
+        Bytes(self.moves.iter().map(|m| u64::from(m.pages)).sum::<u64>() * page_size.get())
+    }
+}

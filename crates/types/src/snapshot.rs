@@ -1,0 +1,224 @@
+//! What a policy sees: tiers, mappings, and for each page where it is and how hot.
+
+use crate::{Bytes, BytesPerSec, Heat, Nanos, NodeId, Pid, Tid, Vpn, VpnRange};
+use serde::{Deserialize, Serialize};
+
+/// State of one tier at the time of the snapshot. Index in [`Snapshot::tiers`] is the rank; 0 is best.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TierState {
+    /// Nodes that make up the tier, nearest first.
+    pub nodes: Vec<NodeId>,
+    /// Memory that user pages can occupy in all (reserves of the kernel already taken off).
+    pub capacity: Bytes,
+    /// Of `capacity`, what is free now, above the kernel's own watermarks.
+    pub free: Bytes,
+    /// Bytes a second written to this tier over the window; `None` when nothing can tell.
+    pub write_throughput: Option<BytesPerSec>,
+    /// How `write_throughput` was had.
+    pub throughput_source: ThroughputSource,
+}
+
+/// How a tier's write throughput was had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThroughputSource {
+    /// Counted by hardware.
+    Hardware,
+    /// Estimated from sampled page heat.
+    Estimated,
+    /// Nothing can tell.
+    #[default]
+    Unknown,
+}
+
+/// Where referenced and dirty bits come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BitSource {
+    /// Page-table bits, exact for each page.
+    Exact,
+    /// Inferred from heat estimates over the window.
+    Approximate,
+    /// No bits are given.
+    #[default]
+    None,
+}
+
+/// What the trackers behind a snapshot can see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sees {
+    /// Reads move a page's heat.
+    pub reads: bool,
+    /// Writes are told apart from reads.
+    pub writes: bool,
+    /// Counts by cell and thread are present in [`Snapshot::by_cell`].
+    pub cells: bool,
+    /// Where the `REFERENCED` and `DIRTY` flags come from.
+    pub bits: BitSource,
+}
+
+/// How far a page's heat may be trusted, in samples behind it (saturating).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Confidence(pub u8);
+
+/// Facts about one page, as bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PageFlags(pub u8);
+
+impl PageFlags {
+    /// Backed by memory now.
+    pub const PRESENT: Self = Self(1);
+    /// First base page of a huge page that moves whole.
+    pub const HUGE_HEAD: Self = Self(1 << 1);
+    /// A later base page of a huge page.
+    pub const HUGE_TAIL: Self = Self(1 << 2);
+    /// Accessed since the last CLEAR.
+    pub const REFERENCED: Self = Self(1 << 3);
+    /// Written since the last CLEAR.
+    pub const DIRTY: Self = Self(1 << 4);
+    /// Must not be moved (locked, hugetlb, KSM, shared without leave, I/O).
+    pub const PINNED: Self = Self(1 << 5);
+    /// File-backed or shared between processes.
+    pub const SHARED: Self = Self(1 << 6);
+    /// The heat rests on enough samples to act on.
+    pub const KNOWN: Self = Self(1 << 7);
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// This set less the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether all of `other` is set.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// One base page: six bytes, so that a heat map costs about 0.15% of what it watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PageStat {
+    /// Reads a second.
+    pub reads: Heat,
+    /// Writes a second.
+    pub writes: Heat,
+    /// Node the page is on (low 8 bits of the OS index; machines with more nodes are refused).
+    pub node: u8,
+    /// What else is known.
+    pub flags: PageFlags,
+}
+
+impl PageStat {
+    /// Node the page is on.
+    #[must_use]
+    pub const fn node(self) -> NodeId {
+        NodeId(self.node as u16)
+    }
+
+    /// Reads and writes together, a second.
+    #[must_use]
+    pub const fn rate(self) -> u64 {
+        self.reads.rate() + self.writes.rate()
+    }
+
+    /// Present and free to move.
+    #[must_use]
+    pub const fn movable(self) -> bool {
+        self.flags.has(PageFlags::PRESENT) && !self.flags.has(PageFlags::PINNED)
+    }
+}
+
+/// One mapping of one process, with its pages.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Area {
+    /// Process that maps it.
+    pub pid: Pid,
+    /// First page.
+    pub start: Vpn,
+    /// One entry a base page, in address order.
+    pub pages: Vec<PageStat>,
+}
+
+impl Area {
+    /// The pages covered.
+    #[must_use]
+    pub fn range(&self) -> VpnRange {
+        VpnRange::new(self.start, Vpn(self.start.0 + self.pages.len() as u64))
+    }
+}
+
+/// Sampled accesses to one page from one cell (and thread, where known) in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellCount {
+    /// Process and page.
+    pub pid: Pid,
+    /// The page.
+    pub vpn: Vpn,
+    /// Node of the CPU that made the accesses.
+    pub cell: NodeId,
+    /// Thread that made them, where known.
+    pub thread: Option<Tid>,
+    /// Loads counted.
+    pub reads: u32,
+    /// Stores counted.
+    pub writes: u32,
+}
+
+/// All that a policy may decide from.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Time since the previous snapshot, over which counts were taken.
+    pub window: Nanos,
+    /// Bytes of a base page.
+    pub page_size: Bytes,
+    /// Tiers by rank, best first.
+    pub tiers: Vec<TierState>,
+    /// Mappings, ordered by process, then address; never overlapping within a process.
+    pub areas: Vec<Area>,
+    /// Who accessed, where trackers can say; ordered by process, page, cell.
+    pub by_cell: Vec<CellCount>,
+    /// What the trackers can and cannot see.
+    pub sees: Sees,
+}
+
+impl Snapshot {
+    /// Rank of the tier that holds `node`, if any does.
+    #[must_use]
+    pub fn rank_of(&self, node: NodeId) -> Option<usize> {
+        self.tiers.iter().position(|t| t.nodes.contains(&node))
+    }
+
+    /// Base pages in all areas.
+    #[must_use]
+    pub fn page_count(&self) -> u64 {
+        self.areas.iter().map(|a| a.pages.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_costs_six_bytes() {
+        assert_eq!(std::mem::size_of::<PageStat>(), 6);
+    }
+
+    #[test]
+    fn flags_combine() {
+        let f = PageFlags::PRESENT.with(PageFlags::DIRTY);
+        assert!(f.has(PageFlags::DIRTY) && !f.has(PageFlags::REFERENCED));
+        assert_eq!(f.without(PageFlags::DIRTY), PageFlags::PRESENT);
+    }
+}

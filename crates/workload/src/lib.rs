@@ -1,0 +1,1 @@
+//! Room `workload` of Terrace; see ARCHITECTURE.md.

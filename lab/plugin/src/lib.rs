@@ -1,0 +1,1 @@
+//! C interface of `terrace-model` for the QEMU timing plugin.

@@ -1,0 +1,2 @@
+//! Rules of the house, executable.
+fn main() {}
