@@ -1,1 +1,11 @@
-//! Room `engine` of Terrace; see ARCHITECTURE.md.
+//! The control loop and its five ports: [`Clock`], [`Tracker`], [`Target`], [`Mover`], [`Journal`].
+//! Live and simulated are two assemblies of the same engine. Makes no system call.
+#![forbid(unsafe_code)]
+
+mod ports;
+
+pub use ports::{
+    Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,
+    Mover, Observation, Sighting, Target, TargetChange, TargetError, TrackError, Tracker,
+    TrackerInfo,
+};

@@ -1,0 +1,271 @@
+//! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
+
+use terrace_types::{
+    Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange,
+};
+
+/// Gives time. Real, simulated or scripted.
+pub trait Clock {
+    /// The time now.
+    fn now(&self) -> Tick;
+    /// Lets `span` pass; may return sooner when the target ends.
+    fn wait(&mut self, span: Nanos);
+}
+
+/// What a mapping is made of, as far as moving it is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MappingKind {
+    /// Private anonymous memory, heap and stack: moved freely.
+    Anonymous,
+    /// Private file mapping: only its own (written) copies are moved.
+    FilePrivate,
+    /// Shared memory or shared file: left alone unless the policy is told otherwise.
+    Shared,
+    /// hugetlbfs: left alone.
+    HugeTlb,
+    /// Locked, device or special mapping: left alone.
+    Pinned,
+}
+
+/// One mapping of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// Process.
+    pub pid: Pid,
+    /// Pages.
+    pub range: VpnRange,
+    /// Its nature.
+    pub kind: MappingKind,
+    /// Whether pages can be written.
+    pub writable: bool,
+}
+
+/// What changed since the last look at the target.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TargetChange {
+    /// Processes that joined (forks are followed).
+    pub born: Vec<Pid>,
+    /// Processes that ended.
+    pub died: Vec<Pid>,
+    /// Mappings differ from last time.
+    pub mappings_changed: bool,
+}
+
+/// Why the target cannot be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// All its processes have ended.
+    #[error("the target has ended")]
+    Ended,
+    /// The kernel refuses.
+    #[error("cannot {what} of process {pid}: {why}; {remedy}")]
+    Refused {
+        /// What was tried.
+        what: &'static str,
+        /// On which process.
+        pid: Pid,
+        /// The kernel's answer.
+        why: String,
+        /// What would help.
+        remedy: &'static str,
+    },
+}
+
+/// The processes that are managed: their mappings, where their pages are, births and deaths.
+pub trait Target {
+    /// Looks again: processes and mappings.
+    ///
+    /// # Errors
+    /// [`TargetError::Ended`] once nothing is left; `Refused` if the kernel says no.
+    fn refresh(&mut self) -> Result<TargetChange, TargetError>;
+    /// Mappings as of the last refresh, ordered by process, then address.
+    fn mappings(&self) -> &[Mapping];
+    /// Fills `node` and the flags `PRESENT`, `HUGE_*`, `PINNED`, `SHARED` of every page of `areas`,
+    /// leaving heat and other flags as they are. Areas that vanished are left with nothing present.
+    ///
+    /// # Errors
+    /// As [`Target::refresh`].
+    fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError>;
+    /// State of the tiers, best first, as the target may use them (cpusets respected).
+    ///
+    /// # Errors
+    /// As [`Target::refresh`].
+    fn tiers(&mut self) -> Result<Vec<TierState>, TargetError>;
+}
+
+/// What is asked of trackers for the next window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// Planned length of the window.
+    pub window: Nanos,
+    /// Page-exact answers are wanted within these ranges; empty: coarse everywhere.
+    pub fine: Vec<(Pid, VpnRange)>,
+    /// Reads matter now.
+    pub reads: bool,
+    /// Writes matter now.
+    pub writes: bool,
+    /// Whether the trackers should spend as little as they can (heat has settled).
+    pub relaxed: bool,
+}
+
+/// Something seen about a range of pages: in `hits` of `windows` windows of length `window`,
+/// a page of the range was found accessed (or written).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sighting {
+    /// Process.
+    pub pid: Pid,
+    /// Pages. One page: exact. More: one page sampled for all, a different one each window,
+    /// unless `every_page`.
+    pub range: VpnRange,
+    /// Windows in which it was found accessed.
+    pub hits: u16,
+    /// Windows looked at; never zero.
+    pub windows: u16,
+    /// Length of one window.
+    pub window: Nanos,
+    /// Only writes count as hits (else reads and writes alike).
+    pub writes_only: bool,
+    /// The finding holds for each page of the range (a run of alike pages), not for a sample.
+    pub every_page: bool,
+}
+
+/// A tracker's reply for one window.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Observation {
+    /// What was seen, ordered by process, then address. Pages not covered were not looked at.
+    pub sightings: Vec<Sighting>,
+    /// Who accessed, where known.
+    pub by_cell: Vec<CellCount>,
+    /// CPU time spent for this window, kernel threads we started included.
+    pub cpu: Nanos,
+    /// Memory held for tracking at most, kernel side included where known.
+    pub memory: Bytes,
+    /// Records lost.
+    pub lost: u64,
+}
+
+/// What a tracker is and sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrackerInfo {
+    /// Name, as `terrace doctor` prints it.
+    pub name: &'static str,
+    /// What it can see.
+    pub sees: Sees,
+    /// What it cannot see, one sentence.
+    pub blind_to: &'static str,
+}
+
+/// Why a tracker cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrackError {
+    /// It lost its means (DAMON turned off, file gone); others go on.
+    #[error("tracker {tracker} stopped: {why}; {remedy}")]
+    Stopped {
+        /// Tracker's name.
+        tracker: &'static str,
+        /// What happened.
+        why: String,
+        /// What to try.
+        remedy: &'static str,
+    },
+}
+
+/// Sees accesses. `begin` starts a window, `finish` ends it; the engine lets time pass between.
+pub trait Tracker {
+    /// What it is and sees.
+    fn info(&self) -> TrackerInfo;
+    /// Starts a window over these mappings.
+    ///
+    /// # Errors
+    /// [`TrackError::Stopped`] when it can no longer work.
+    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError>;
+    /// Ends the window and tells what was seen.
+    ///
+    /// # Errors
+    /// [`TrackError::Stopped`] when it can no longer work.
+    fn finish(&mut self, now: Tick) -> Result<Observation, TrackError>;
+    /// Passes on a policy's request (clear bits, look closer, relax).
+    ///
+    /// # Errors
+    /// [`TrackError::Stopped`] when it can no longer work.
+    fn request(&mut self, request: &Request) -> Result<(), TrackError>;
+}
+
+/// Bounds on moving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveLimits {
+    /// One call holds the target at most this long (default 20 ms); time wins over batch size.
+    pub longest_call: Nanos,
+    /// Bytes a second, moves both ways together; `None`: unlimited.
+    pub rate: Option<terrace_types::BytesPerSec>,
+    /// Smallest batch in base pages (default 512).
+    pub batch: u32,
+    /// Stop after this much time in all; the rest counts as [`MoveFailure::OutOfTime`].
+    pub total: Nanos,
+}
+
+/// Why pages did not move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveFailure {
+    /// Not backed any more.
+    NotPresent,
+    /// Already there.
+    AlreadyThere,
+    /// The node is full.
+    NodeFull,
+    /// Busy: locked, under write-back, pinned for I/O.
+    Busy,
+    /// Mapped by several processes.
+    Shared,
+    /// The kernel has no leave: cpuset or missing capability.
+    NotAllowed,
+    /// The process ended or unmapped it.
+    Gone,
+    /// Never tried: time or rate was used up.
+    OutOfTime,
+    /// Something else the kernel said.
+    Other,
+}
+
+/// What became of a list of moves.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MoveOutcome {
+    /// Base pages tried.
+    pub tried: u64,
+    /// Base pages now on the node asked for, verified, by node.
+    pub moved: Vec<(NodeId, u64)>,
+    /// Base pages that are not, by reason; with `moved` adds up to all pages asked for.
+    pub failed: Vec<(MoveFailure, u64)>,
+    /// Runs that did move, for the heat map to follow without a new look.
+    pub done: Vec<Move>,
+    /// Time spent in calls.
+    pub cost: Nanos,
+    /// Longest single call.
+    pub longest_call: Nanos,
+    /// Calls made.
+    pub calls: u64,
+}
+
+/// Moves pages; chooses none.
+pub trait Mover {
+    /// Makes the moves in order. Partial success is a value.
+    fn apply(&mut self, moves: &[Move], exchange: bool, limits: &MoveLimits) -> MoveOutcome;
+}
+
+/// Why an entry could not be written. The engine goes on without a journal and says so once.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Writing failed.
+    #[error("cannot write the journal: {0}; free space or give another --journal file")]
+    Write(String),
+}
+
+/// Takes every snapshot summary, decision and outcome; the report's only source.
+pub trait Journal {
+    /// Appends one line of the journal format (JSON, no line end inside).
+    ///
+    /// # Errors
+    /// [`JournalError::Write`] when the line is not safely handed on.
+    fn append(&mut self, line: &str) -> Result<(), JournalError>;
+}
