@@ -58,9 +58,7 @@ pub struct Sees {
 }
 
 /// How far a page's heat may be trusted, in samples behind it (saturating).
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Confidence(pub u8);
 
