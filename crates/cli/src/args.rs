@@ -1,0 +1,226 @@
+//! The command line as data: parsed purely, before anything is touched.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// See, use, manage and predict machines with more than one kind of memory.
+#[derive(Debug, Parser)]
+#[command(name = "terrace", version, about, long_about = None, max_term_width = 80)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List this machine's memory tiers, best first.
+    #[command(after_help = "Example: terrace tiers --from preset:knl-snc4 --by bandwidth --initiator 0")]
+    Tiers(TiersArgs),
+    /// Say what works on this machine, what does not, and what would help.
+    #[command(after_help = "Example: terrace doctor --json")]
+    Doctor(DoctorArgs),
+    /// Copy what sysfs says of this machine into one file, for a bug report.
+    #[command(after_help = "Example: terrace gather -o machine.tar && terrace tiers --from machine.tar")]
+    Gather(GatherArgs),
+    /// Run a command with its memory placed across the tiers.
+    #[command(after_help = "Example: terrace run --policy terrace --journal run.jsonl -- ./solver input")]
+    Run(RunArgs),
+    /// Place the memory of a process that already runs.
+    #[command(after_help = "Example: terrace attach -p 4242 --summary summary.json")]
+    Attach(AttachArgs),
+    /// Turn a journal, or the JSON of a comparison, into one HTML file.
+    #[command(after_help = "Example: terrace report run.jsonl -o report.html")]
+    Report(ReportArgs),
+    /// The virtual machine whose slow node really is slow.
+    #[command(subcommand)]
+    Lab(LabCommand),
+    /// Print shell completions.
+    #[command(hide = true)]
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page.
+    #[command(hide = true)]
+    Man,
+}
+
+/// Attribute to rank tiers by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// Read bandwidth, most first.
+    Bandwidth,
+    /// Read latency, least first.
+    Latency,
+    /// Capacity, most first.
+    Capacity,
+}
+
+/// `terrace tiers`.
+#[derive(Debug, Args)]
+pub struct TiersArgs {
+    /// live, preset:NAME, or a machine file, hwloc XML or gathered sysfs.
+    #[arg(long, default_value = "live")]
+    pub from: String,
+    /// Attribute to rank by.
+    #[arg(long, value_enum, default_value = "bandwidth")]
+    pub by: By,
+    /// Node whose CPUs ask; default: the lowest with CPUs.
+    #[arg(long)]
+    pub initiator: Option<u16>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace gather`.
+#[derive(Debug, Args)]
+pub struct GatherArgs {
+    /// File to write (tar).
+    #[arg(short, long)]
+    pub output: PathBuf,
+}
+
+/// What `run` and `attach` share.
+#[derive(Debug, Args)]
+pub struct ManageArgs {
+    /// Policy that places pages.
+    #[arg(long, default_value = "terrace")]
+    pub policy: String,
+    /// Machine file or preset:NAME; default: this machine as it describes itself.
+    #[arg(long)]
+    pub machine: Option<String>,
+    /// Write every decision here (JSON lines).
+    #[arg(long)]
+    pub journal: Option<PathBuf>,
+    /// Write the summary here (JSON).
+    #[arg(long)]
+    pub summary: Option<PathBuf>,
+    /// Share of one core for tracking and deciding, in percent.
+    #[arg(long, default_value_t = 3.0)]
+    pub cpu: f64,
+    /// Bytes a second that may be moved, such as 200M; default: as the policy finds worth it.
+    #[arg(long)]
+    pub rate: Option<String>,
+    /// Seed of the policy's random choices.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// No summary line at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// `terrace run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// How to manage.
+    #[command(flatten)]
+    pub manage: ManageArgs,
+    /// Command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// `terrace attach`.
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// How to manage.
+    #[command(flatten)]
+    pub manage: ManageArgs,
+    /// Process to manage, children included.
+    #[arg(short, long)]
+    pub pid: i32,
+    /// Stop managing after this many seconds; default: when the process ends.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+}
+
+/// `terrace report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Journal of `run`, or JSON of `lab compare`.
+    pub file: PathBuf,
+    /// HTML file to write; default: FILE with .html.
+    #[arg(short, long)]
+    pub output: Option<PathBuf>,
+    /// Print the figures as JSON instead.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace lab`.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Fetch what the lab needs, boot it, take snapshots and calibrate.
+    #[command(after_help = "Example: terrace lab setup --machine lab-cxl")]
+    Setup(LabSetupArgs),
+    /// Run a command inside the lab's machine.
+    #[command(after_help = "Example: terrace lab run --machine lab-cxl -- ./a.out 10")]
+    Run(LabRunArgs),
+    /// Run one workload under several policies and compare.
+    #[command(
+        after_help = "Example: terrace lab compare --machine lab-cxl --policy first-touch,terrace --workload skew,accesses=32M"
+    )]
+    Compare(LabCompareArgs),
+}
+
+/// `terrace lab setup`.
+#[derive(Debug, Args)]
+pub struct LabSetupArgs {
+    /// Preset name or machine file.
+    #[arg(long, default_value = "lab-cxl")]
+    pub machine: String,
+}
+
+/// `terrace lab run`.
+#[derive(Debug, Args)]
+pub struct LabRunArgs {
+    /// Preset name or machine file.
+    #[arg(long, default_value = "lab-cxl")]
+    pub machine: String,
+    /// Print what was measured as JSON on standard error's place: after the output.
+    #[arg(long)]
+    pub json: bool,
+    /// Command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+/// `terrace lab compare`.
+#[derive(Debug, Args)]
+pub struct LabCompareArgs {
+    /// Preset name or machine file.
+    #[arg(long, default_value = "lab-cxl")]
+    pub machine: String,
+    /// Policies, separated by commas.
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub policy: Vec<String>,
+    /// NAME[,key=value...], or a command when it follows `--`.
+    #[arg(long, default_value = "skew")]
+    pub workload: String,
+    /// Runs at once.
+    #[arg(long, default_value_t = 2)]
+    pub jobs: usize,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Also write an HTML report here.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
+    /// Keep journals of our policies in this folder.
+    #[arg(long)]
+    pub keep: Option<PathBuf>,
+    /// Any Linux program as the workload.
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
