@@ -2,8 +2,20 @@
 //! reads text it is given, never the live machine.
 #![forbid(unsafe_code)]
 
+mod error;
+mod file;
+mod lists;
 mod model;
+mod presets;
+mod quantity;
+mod validate;
 
+pub use error::{MachineError, Place, Problem, XmlProblem};
+pub use file::MAX_FILE;
+pub use lists::{parse_list, parse_mask, ListError};
 pub use model::{
     CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node,
 };
+pub use presets::{preset, preset_names, preset_or_error, preset_text};
+pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
+pub use validate::{MAX_BANDWIDTH, MAX_CAPACITY, MAX_CPU, MAX_LATENCY, MAX_NODE};

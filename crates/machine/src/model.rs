@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 /// Where a figure comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// Firmware's HMAT, through sysfs or hwloc.
@@ -20,6 +22,36 @@ pub enum Evidence {
     /// Nothing known.
     #[default]
     Unknown,
+}
+
+impl Evidence {
+    const ALL: [Self; 6] = [
+        Self::Hmat,
+        Self::Measured,
+        Self::Config,
+        Self::Preset,
+        Self::Distance,
+        Self::Unknown,
+    ];
+
+    /// Its name in machine files and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hmat => "hmat",
+            Self::Measured => "measured",
+            Self::Config => "config",
+            Self::Preset => "preset",
+            Self::Distance => "distance",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The evidence of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|e| e.name() == name)
+    }
 }
 
 /// A value and where it comes from.
@@ -52,6 +84,40 @@ pub enum Kind {
     /// Not told.
     #[default]
     Unknown,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::Dram,
+        Self::Hbm,
+        Self::Cxl,
+        Self::Pmem,
+        Self::Gpu,
+        Self::Dax,
+        Self::Remote,
+        Self::Unknown,
+    ];
+
+    /// Its name in machine files and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dram => "dram",
+            Self::Hbm => "hbm",
+            Self::Cxl => "cxl",
+            Self::Pmem => "pmem",
+            Self::Gpu => "gpu",
+            Self::Dax => "dax",
+            Self::Remote => "remote",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The kind of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|k| k.name() == name)
+    }
 }
 
 /// One memory node; may have no CPUs, or no memory.
@@ -101,6 +167,18 @@ pub struct CoreModel {
     pub tlb_flush: Nanos,
 }
 
+impl Default for CoreModel {
+    /// A core of four instructions a nanosecond with ten misses in flight (the line fill buffers of an Intel core:
+    /// Optimization Reference Manual, "Line Fill Buffer"), whose translations live until evicted.
+    fn default() -> Self {
+        Self {
+            ns_per_instruction: 0.25,
+            outstanding_misses: 10,
+            tlb_flush: Nanos::ZERO,
+        }
+    }
+}
+
 /// One cache level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheLevel {
@@ -125,6 +203,16 @@ pub struct MigrationCost {
     pub call: Nanos,
     /// Cost of a base page, copy included.
     pub page: Nanos,
+}
+
+impl Default for MigrationCost {
+    /// As measured in the lab on Linux 6.12: `move_pages` costs about 100 us a call and 11 us a page.
+    fn default() -> Self {
+        Self {
+            call: Nanos::micros(100),
+            page: Nanos::micros(11),
+        }
+    }
 }
 
 /// The whole machine.
@@ -158,6 +246,8 @@ impl Machine {
     /// The link from `initiator` to `target`.
     #[must_use]
     pub fn link(&self, initiator: NodeId, target: NodeId) -> Option<&Link> {
-        self.links.iter().find(|l| l.initiator == initiator && l.target == target)
+        self.links
+            .iter()
+            .find(|l| l.initiator == initiator && l.target == target)
     }
 }

@@ -1,0 +1,8 @@
+//! Machine files: TOML with the unit beside each figure. The format is described in `docs/machine-file.md`.
+
+mod read;
+mod section;
+mod write;
+
+/// Largest machine file that is read, in bytes: 254 nodes with all links fit ten times over.
+pub const MAX_FILE: usize = 16 << 20;

@@ -1,0 +1,221 @@
+//! TOML text to machine.
+
+use super::section::{Section, Source};
+use super::MAX_FILE;
+use crate::error::{MachineError, Place};
+use crate::model::{CacheLevel, CoreModel, Evidence, Kind, Link, Machine, MigrationCost, Node};
+use terrace_types::{Bytes, CpuId, Nanos, NodeId};
+use toml::de::DeTable;
+
+const TOP: [&str; 9] = [
+    "name",
+    "page_size",
+    "evidence",
+    "notes",
+    "core",
+    "migration",
+    "cache",
+    "node",
+    "link",
+];
+const CORE: [&str; 4] = [
+    "ns_per_instruction",
+    "outstanding_misses",
+    "tlb_flush_us",
+    "tlb_flush_ns",
+];
+const MIGRATION: [&str; 4] = ["call_us", "call_ns", "page_us", "page_ns"];
+const CACHE: [&str; 6] = ["level", "size", "line", "ways", "shared", "hit_ns"];
+const NODE: [&str; 6] = ["id", "kind", "cpus", "capacity", "block", "package"];
+const LINK: [&str; 10] = [
+    "initiator",
+    "target",
+    "latency_ns",
+    "read_latency_ns",
+    "write_latency_ns",
+    "bandwidth",
+    "read_bandwidth",
+    "write_bandwidth",
+    "distance",
+    "evidence",
+];
+
+impl Machine {
+    /// Reads a machine file. `name` stands in messages, and names the machine where the file does not.
+    pub fn from_toml(text: &str, name: &str) -> Result<Self, MachineError> {
+        if text.len() > MAX_FILE {
+            return Err(MachineError::TooLarge {
+                what: "machine file",
+                file: name.to_owned(),
+                bytes: text.len(),
+                limit: MAX_FILE,
+            });
+        }
+        let source = Source::new(name, text);
+        let document = DeTable::parse(text).map_err(|error| MachineError::Syntax {
+            place: error.span().map_or_else(
+                || Place {
+                    file: name.to_owned(),
+                    line: 0,
+                },
+                |s| source.place(s.start),
+            ),
+            why: error.message().lines().collect::<Vec<_>>().join("; "),
+        })?;
+        let machine = machine(
+            &Section::new(&source, document.get_ref(), "", 0, &TOP)?,
+            name,
+        )?;
+        machine
+            .check()
+            .map_err(|problem| MachineError::Inconsistent {
+                name: name.to_owned(),
+                problem,
+            })?;
+        Ok(machine)
+    }
+}
+
+fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
+    let evidence = top.evidence("evidence")?.unwrap_or(Evidence::Config);
+    let mut notes = top.strings("notes")?;
+    let mut note = |text: &str| {
+        if !notes.iter().any(|n| n == text) {
+            notes.push(text.to_owned());
+        }
+    };
+    let core = core(top, &mut note)?;
+    let migration = migration(top, &mut note)?;
+    let mut caches = top
+        .sections("cache", &CACHE)?
+        .iter()
+        .map(cache)
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut nodes = top
+        .sections("node", &NODE)?
+        .iter()
+        .map(node)
+        .collect::<Result<Vec<_>, _>>()?;
+    let links = top.sections("link", &LINK)?;
+    let mut links = links
+        .iter()
+        .map(|section| link(section, evidence))
+        .collect::<Result<Vec<_>, _>>()?;
+    caches.sort_by_key(|c| c.level);
+    nodes.sort_by_key(|n| n.id);
+    links.sort_by_key(|l| (l.initiator, l.target));
+    Ok(Machine {
+        name: top.string("name")?.unwrap_or(name).to_owned(),
+        page_size: top.bytes("page_size")?.unwrap_or(Bytes(4096)),
+        core,
+        caches,
+        nodes,
+        links,
+        migration,
+        notes,
+    })
+}
+
+fn core(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<CoreModel, MachineError> {
+    let mut core = CoreModel::default();
+    let Some(section) = top.section("core", &CORE)? else {
+        note("No [core] given: the default core model is used.");
+        return Ok(core);
+    };
+    if let Some(ns) = section.number("ns_per_instruction")? {
+        core.ns_per_instruction = ns;
+    }
+    if let Some(misses) = section.integer("outstanding_misses", 1..=65_536)? {
+        core.outstanding_misses = misses as u32;
+    }
+    core.tlb_flush = section.span("tlb_flush")?.unwrap_or(core.tlb_flush);
+    Ok(core)
+}
+
+fn migration(
+    top: &Section<'_, '_>,
+    note: &mut impl FnMut(&str),
+) -> Result<MigrationCost, MachineError> {
+    let Some(section) = top.section("migration", &MIGRATION)? else {
+        note("No [migration] given: the default cost of moving pages is used.");
+        return Ok(MigrationCost::default());
+    };
+    let default = MigrationCost::default();
+    Ok(MigrationCost {
+        call: section.span("call")?.unwrap_or(default.call),
+        page: section.span("page")?.unwrap_or(default.page),
+    })
+}
+
+fn cache(section: &Section<'_, '_>) -> Result<CacheLevel, MachineError> {
+    let need = |key, example| section.missing(key, example);
+    Ok(CacheLevel {
+        level: section
+            .integer("level", 1..=8)?
+            .ok_or_else(|| need("level", "`level = 1`"))? as u8,
+        size: section
+            .bytes("size")?
+            .ok_or_else(|| need("size", "`size = \"32 KiB\"`"))?,
+        line: section.bytes("line")?.unwrap_or(Bytes(64)),
+        ways: section
+            .integer("ways", 1..=65_536)?
+            .ok_or_else(|| need("ways", "`ways = 8`"))? as u32,
+        shared: section.boolean("shared")?.unwrap_or(false),
+        hit: section.span("hit")?.unwrap_or(Nanos::ZERO),
+    })
+}
+
+fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
+    let id = section
+        .integer("id", 0..=254)?
+        .ok_or_else(|| section.missing("id", "`id = 0`"))?;
+    let kind = match section.string("kind")? {
+        None => Kind::Unknown,
+        Some(text) => Kind::from_name(text).ok_or_else(|| {
+            let known = "one of dram, hbm, cxl, pmem, gpu, dax, remote, unknown";
+            section.bad_string("kind", text, known)
+        })?,
+    };
+    let mut cpus: Vec<CpuId> = section
+        .cpus("cpus")?
+        .unwrap_or_default()
+        .into_iter()
+        .map(CpuId)
+        .collect();
+    cpus.sort_unstable();
+    Ok(Node {
+        id: NodeId(id as u16),
+        kind,
+        cpus,
+        capacity: section
+            .bytes("capacity")?
+            .ok_or_else(|| section.missing("capacity", "`capacity = \"16 GiB\"`"))?,
+        block: section.bytes("block")?.unwrap_or(Bytes(64)),
+        package: section.integer("package", 0..=65_535)?.map(|p| p as u32),
+    })
+}
+
+fn link(section: &Section<'_, '_>, evidence: Evidence) -> Result<Link, MachineError> {
+    let end = |key, example| -> Result<NodeId, MachineError> {
+        let id = section
+            .integer(key, 0..=254)?
+            .ok_or_else(|| section.missing(key, example))?;
+        Ok(NodeId(id as u16))
+    };
+    let evidence = section.evidence("evidence")?.unwrap_or(evidence);
+    section.exclusive("latency_ns", ["read_latency_ns", "write_latency_ns"])?;
+    section.exclusive("bandwidth", ["read_bandwidth", "write_bandwidth"])?;
+    let latency = section.latency("latency_ns", evidence)?;
+    let bandwidth = section.rate("bandwidth", evidence)?;
+    Ok(Link {
+        initiator: end("initiator", "`initiator = 0`")?,
+        target: end("target", "`target = 0`")?,
+        read_latency: section.latency("read_latency_ns", evidence)?.or(latency),
+        write_latency: section.latency("write_latency_ns", evidence)?.or(latency),
+        read_bandwidth: section.rate("read_bandwidth", evidence)?.or(bandwidth),
+        write_bandwidth: section.rate("write_bandwidth", evidence)?.or(bandwidth),
+        distance: section
+            .integer("distance", 1..=1_000_000)?
+            .map(|d| d as u32),
+    })
+}

@@ -1,0 +1,139 @@
+//! Machine to TOML text. What is written is read back exactly.
+
+use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, Node};
+use crate::quantity::{format_bytes, format_rate};
+use std::fmt::Write as _;
+use terrace_types::Nanos;
+
+impl Machine {
+    /// The machine as a machine file. [`Machine::from_toml`] gives exactly the same machine back.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut out = String::new();
+        line(&mut out, "name", quote(&self.name));
+        line(&mut out, "page_size", quote(&format_bytes(self.page_size)));
+        if !self.notes.is_empty() {
+            let notes: Vec<String> = self.notes.iter().map(|n| quote(n)).collect();
+            line(&mut out, "notes", format!("[{}]", notes.join(", ")));
+        }
+        out.push_str("\n[core]\n");
+        line(
+            &mut out,
+            "ns_per_instruction",
+            format!("{:?}", self.core.ns_per_instruction),
+        );
+        line(
+            &mut out,
+            "outstanding_misses",
+            self.core.outstanding_misses.to_string(),
+        );
+        span(&mut out, "tlb_flush", self.core.tlb_flush);
+        out.push_str("\n[migration]\n");
+        span(&mut out, "call", self.migration.call);
+        span(&mut out, "page", self.migration.page);
+        for item in &self.caches {
+            cache(&mut out, item);
+        }
+        for item in &self.nodes {
+            node(&mut out, item);
+        }
+        for item in &self.links {
+            link(&mut out, item);
+        }
+        out
+    }
+}
+
+fn cache(out: &mut String, cache: &CacheLevel) {
+    out.push_str("\n[[cache]]\n");
+    line(out, "level", cache.level.to_string());
+    line(out, "size", quote(&format_bytes(cache.size)));
+    line(out, "line", quote(&format_bytes(cache.line)));
+    line(out, "ways", cache.ways.to_string());
+    line(out, "shared", cache.shared.to_string());
+    line(out, "hit_ns", cache.hit.get().to_string());
+}
+
+fn node(out: &mut String, node: &Node) {
+    out.push_str("\n[[node]]\n");
+    line(out, "id", node.id.to_string());
+    line(out, "kind", quote(node.kind.name()));
+    let cpus: Vec<String> = node.cpus.iter().map(ToString::to_string).collect();
+    line(out, "cpus", format!("[{}]", cpus.join(", ")));
+    line(out, "capacity", quote(&format_bytes(node.capacity)));
+    line(out, "block", quote(&format_bytes(node.block)));
+    if let Some(package) = node.package {
+        line(out, "package", package.to_string());
+    }
+}
+
+fn link(out: &mut String, link: &Link) {
+    out.push_str("\n[[link]]\n");
+    line(out, "initiator", link.initiator.to_string());
+    line(out, "target", link.target.to_string());
+    figure(out, "read_latency_ns", link.read_latency, |v| {
+        v.get().to_string()
+    });
+    figure(out, "write_latency_ns", link.write_latency, |v| {
+        v.get().to_string()
+    });
+    figure(out, "read_bandwidth", link.read_bandwidth, |v| {
+        quote(&format_rate(v))
+    });
+    figure(out, "write_bandwidth", link.write_bandwidth, |v| {
+        quote(&format_rate(v))
+    });
+    if let Some(distance) = link.distance {
+        line(out, "distance", distance.to_string());
+    }
+}
+
+fn figure<T>(out: &mut String, key: &str, figure: Option<Figure<T>>, show: impl Fn(T) -> String) {
+    let Some(Figure { value, evidence }) = figure else {
+        return;
+    };
+    let value = show(value);
+    if evidence == Evidence::Config {
+        line(out, key, value);
+    } else {
+        line(
+            out,
+            key,
+            format!(
+                "{{ value = {value}, evidence = {} }}",
+                quote(evidence.name())
+            ),
+        );
+    }
+}
+
+fn span(out: &mut String, key: &str, time: Nanos) {
+    if time.get() % 1_000 == 0 {
+        line(out, &format!("{key}_us"), (time.get() / 1_000).to_string());
+    } else {
+        line(out, &format!("{key}_ns"), time.get().to_string());
+    }
+}
+
+fn line(out: &mut String, key: &str, value: String) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{key} = {value}");
+}
+
+/// A TOML basic string.
+fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

@@ -1,0 +1,236 @@
+//! Checks that every reader of machines shares, whatever the format.
+
+use crate::error::Problem;
+use crate::model::{CacheLevel, Figure, Link, Machine};
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
+
+/// Highest node that can be managed: a page's record names its node in one byte.
+pub const MAX_NODE: NodeId = NodeId(254);
+/// Highest CPU: `NR_CPUS_RANGE_END` of Linux, `arch/x86/Kconfig`, is 8192.
+pub const MAX_CPU: CpuId = CpuId(8191);
+/// Longest latency that is believed: one second.
+pub const MAX_LATENCY: Nanos = Nanos(1_000_000_000);
+/// Highest throughput that is believed: one petabyte a second.
+pub const MAX_BANDWIDTH: BytesPerSec = BytesPerSec(1_000_000_000_000_000);
+/// Largest node that is believed: one exbibyte.
+pub const MAX_CAPACITY: Bytes = Bytes(1 << 60);
+
+impl Machine {
+    /// Checks that the parts fit each other and no figure is beyond reason.
+    pub fn check(&self) -> Result<(), Problem> {
+        if self.name.is_empty() || self.name.len() > 64 || self.name.chars().any(char::is_control) {
+            return Err(Problem::BadName);
+        }
+        self.check_nodes()?;
+        self.check_links()?;
+        self.check_caches()?;
+        self.check_costs()
+    }
+
+    fn check_nodes(&self) -> Result<(), Problem> {
+        if self.nodes.is_empty() {
+            return Err(Problem::NoNodes);
+        }
+        let mut ids = BTreeSet::new();
+        let mut owners: BTreeMap<CpuId, NodeId> = BTreeMap::new();
+        for node in &self.nodes {
+            if node.id > MAX_NODE {
+                return Err(Problem::NodeTooHigh(node.id));
+            }
+            if !ids.insert(node.id) {
+                return Err(Problem::DuplicateNode(node.id));
+            }
+            let what = |part: &str| format!("{part} of node {}", node.id);
+            if node.capacity > MAX_CAPACITY {
+                return Err(absurd(
+                    what("capacity"),
+                    node.capacity,
+                    "at most 1048576 TiB",
+                ));
+            }
+            if !power_of_two(node.block, 1, 1 << 20) {
+                return Err(absurd(
+                    what("block"),
+                    node.block,
+                    "a power of two up to 1 MiB",
+                ));
+            }
+            for cpu in &node.cpus {
+                if *cpu > MAX_CPU {
+                    return Err(Problem::CpuTooHigh(*cpu));
+                }
+                if let Some(first) = owners.insert(*cpu, node.id) {
+                    return Err(Problem::CpuTwice {
+                        cpu: *cpu,
+                        first,
+                        second: node.id,
+                    });
+                }
+            }
+        }
+        if owners.is_empty() {
+            return Err(Problem::NoCpus);
+        }
+        if self.nodes.iter().all(|n| n.capacity == Bytes::ZERO) {
+            return Err(Problem::NoMemory);
+        }
+        Ok(())
+    }
+
+    fn check_links(&self) -> Result<(), Problem> {
+        let mut pairs = BTreeSet::new();
+        for link in &self.links {
+            let Link {
+                initiator, target, ..
+            } = *link;
+            for end in [initiator, target] {
+                if self.node(end).is_none() {
+                    return Err(Problem::LinkToNowhere {
+                        initiator,
+                        target,
+                        missing: end,
+                    });
+                }
+            }
+            if self.node(target).is_some_and(|n| n.capacity == Bytes::ZERO) {
+                return Err(Problem::LinkToNoMemory { initiator, target });
+            }
+            if !pairs.insert((initiator, target)) {
+                return Err(Problem::DuplicateLink { initiator, target });
+            }
+            check_figures(link)?;
+        }
+        Ok(())
+    }
+
+    fn check_caches(&self) -> Result<(), Problem> {
+        let mut levels = BTreeSet::new();
+        for cache in &self.caches {
+            if !levels.insert(cache.level) {
+                return Err(Problem::DuplicateCache(cache.level));
+            }
+            check_cache(cache)?;
+        }
+        Ok(())
+    }
+
+    fn check_costs(&self) -> Result<(), Problem> {
+        if !power_of_two(self.page_size, 4096, 2 << 20) {
+            return Err(absurd(
+                "page_size",
+                self.page_size,
+                "a power of two from 4 KiB to 2 MiB",
+            ));
+        }
+        let ns = self.core.ns_per_instruction;
+        if !(ns.is_finite() && ns > 0.0 && ns <= 1e6) {
+            return Err(absurd(
+                "core.ns_per_instruction",
+                ns,
+                "above 0 and at most 1000000",
+            ));
+        }
+        if !(1..=65_536).contains(&self.core.outstanding_misses) {
+            let found = self.core.outstanding_misses;
+            return Err(absurd("core.outstanding_misses", found, "from 1 to 65536"));
+        }
+        let times = [
+            ("core.tlb_flush_us", self.core.tlb_flush),
+            ("migration.call_us", self.migration.call),
+            ("migration.page_us", self.migration.page),
+        ];
+        for (what, time) in times {
+            if time > Nanos::secs(3600) {
+                return Err(absurd(what, time, "at most an hour"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_figures(link: &Link) -> Result<(), Problem> {
+    let what = |part: &str| {
+        format!(
+            "{part} from node {} to node {}",
+            link.initiator, link.target
+        )
+    };
+    for (part, figure) in [
+        ("read latency", link.read_latency),
+        ("write latency", link.write_latency),
+    ] {
+        if let Some(Figure { value, .. }) = figure {
+            if value == Nanos::ZERO || value > MAX_LATENCY {
+                return Err(absurd(what(part), value, "above 0 and at most 1 s"));
+            }
+        }
+    }
+    for (part, figure) in [
+        ("read bandwidth", link.read_bandwidth),
+        ("write bandwidth", link.write_bandwidth),
+    ] {
+        if let Some(Figure { value, .. }) = figure {
+            if value == BytesPerSec::ZERO || value > MAX_BANDWIDTH {
+                return Err(absurd(what(part), value, "above 0 and at most 1000 TB/s"));
+            }
+        }
+    }
+    if link.distance.is_some_and(|d| !(1..=1_000_000).contains(&d)) {
+        let found = link.distance.unwrap_or_default();
+        return Err(absurd(
+            what("distance"),
+            found,
+            "from 1 to 1000000 (10 is local)",
+        ));
+    }
+    Ok(())
+}
+
+/// Checks one cache level.
+pub(crate) fn check_cache(cache: &CacheLevel) -> Result<(), Problem> {
+    let what = |part: &str| format!("{part} of cache level {}", cache.level);
+    if !(1..=8).contains(&cache.level) {
+        return Err(absurd("cache level", cache.level, "from 1 to 8"));
+    }
+    if !power_of_two(cache.line, 8, 4096) {
+        return Err(absurd(
+            what("line"),
+            cache.line,
+            "a power of two from 8 B to 4 KiB",
+        ));
+    }
+    if !(1..=65_536).contains(&cache.ways) {
+        return Err(absurd(what("ways"), cache.ways, "from 1 to 65536"));
+    }
+    if cache.size == Bytes::ZERO || cache.size > Bytes::gib(64) {
+        return Err(absurd(
+            what("size"),
+            cache.size,
+            "above 0 and at most 64 GiB",
+        ));
+    }
+    if cache.size.get() % (cache.line.get() * u64::from(cache.ways)) != 0 {
+        return Err(Problem::CacheGeometry(cache.level));
+    }
+    if cache.hit > Nanos::millis(1) {
+        return Err(absurd(what("hit time"), cache.hit, "at most 1 ms"));
+    }
+    Ok(())
+}
+
+fn power_of_two(bytes: Bytes, from: u64, to: u64) -> bool {
+    bytes.get().is_power_of_two() && (from..=to).contains(&bytes.get())
+}
+
+fn absurd(
+    what: impl Into<String>,
+    found: impl std::fmt::Display,
+    expected: &'static str,
+) -> Problem {
+    Problem::Absurd {
+        what: what.into(),
+        found: found.to_string(),
+        expected,
+    }
+}
