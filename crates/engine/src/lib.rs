@@ -2,6 +2,7 @@
 //! Live and simulated are two assemblies of the same engine. Makes no system call.
 #![forbid(unsafe_code)]
 
+pub mod journal;
 mod ports;
 
 pub use ports::{
