@@ -1,1 +1,32 @@
-//! Room `workload` of Terrace; see ARCHITECTURE.md.
+//! The named workloads, each algorithm once, generic over the [`Memory`] it runs on: real arrays
+//! in the lab and the benches, events in a simulator. Deterministic for a seed; knows no policy.
+//!
+//! A workload is an [`Algorithm`]: it says how many words it needs, prepares them (this is the
+//! *first touch* that a kernel places pages by), then runs in short steps on several threads, and
+//! at the end checks what it computed. Time is an argument of each step, never asked for.
+//!
+//! ```
+//! use terrace_workload::{run_serially, Heap, Spec};
+//! let spec = Spec::parse("skew,accesses=10k,fast=1MiB,seed=7")?;
+//! let first = run_serially(&spec, Heap::new)?;
+//! assert_eq!(first.checksum, run_serially(&spec, Heap::new)?.checksum);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod algorithm;
+mod arena;
+mod drive;
+mod marks;
+mod memory;
+mod random;
+mod scatter;
+mod skew;
+mod spec;
+
+pub use algorithm::{Algorithm, Outcome, Step, Wrong};
+pub use arena::{Arena, ArenaError, PageSize};
+pub use drive::{run_serially, run_threads, Phase, RunError, Timing};
+pub use marks::{mark, Mark};
+pub use memory::{Heap, Memory};
+pub use spec::{Hot, Layout, Name, Size, Spec, SpecError};

@@ -1,0 +1,158 @@
+//! Runs a workload: on threads and real pages, or one thread after another on any memory.
+
+use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
+use crate::arena::{Arena, ArenaError};
+use crate::memory::Memory;
+use crate::skew::Skew;
+use crate::spec::{Name, Spec};
+use std::sync::Barrier;
+use std::time::Instant;
+use terrace_types::Nanos;
+
+/// Why a run gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No memory.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// The results are wrong.
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
+    /// Whoever wanted to be told of the marks cannot be reached.
+    #[error("cannot {what} {path}: {source}; unset it or make the file")]
+    Mark {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Called at the two ends of the measured phase, while all threads wait.
+pub trait Phase {
+    /// The phase begins now; what this does is part of it.
+    ///
+    /// # Errors
+    /// [`RunError::Mark`] when a listener cannot be told.
+    fn begin(&mut self) -> Result<(), RunError>;
+    /// The phase has ended.
+    fn end(&mut self);
+}
+
+/// How long a run took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// First touch of all data.
+    pub prepare: Nanos,
+    /// The measured phase.
+    pub phase: Nanos,
+}
+
+macro_rules! with_algorithm {
+    ($spec:expr, $algorithm:ident => $body:expr) => {
+        match $spec.name {
+            Name::Skew | Name::Fits => {
+                let $algorithm = Skew::new($spec);
+                $body
+            }
+            other => Err(Wrong { workload: other.as_str(), what: "not built yet".to_owned() }.into()),
+        }
+    };
+}
+
+/// Runs `spec` on real pages with real threads, calling `phase` at both ends of what is measured.
+///
+/// # Errors
+/// [`RunError`] without memory, when results are wrong, or when `phase` says so.
+pub fn run_threads(spec: &Spec, phase: &mut dyn Phase) -> Result<(Outcome, Timing), RunError> {
+    with_algorithm!(spec, algorithm => threads(algorithm, spec, phase))
+}
+
+/// Runs `spec` on one thread, the workload's threads taking turns: deterministic down to the
+/// order of accesses. Time stands still but for one microsecond a step.
+///
+/// # Errors
+/// [`Wrong`] when results are wrong.
+pub fn run_serially<M: Memory>(
+    spec: &Spec,
+    memory: impl FnOnce(usize) -> M,
+) -> Result<Outcome, Wrong> {
+    with_algorithm!(spec, algorithm => serially(algorithm, spec, memory))
+}
+
+fn threads<A: Algorithm>(
+    mut algorithm: A,
+    spec: &Spec,
+    phase: &mut dyn Phase,
+) -> Result<(Outcome, Timing), RunError> {
+    let arena = Arena::new(algorithm.words(), spec.pages)?;
+    let memory = arena.words();
+    let started = Instant::now();
+    algorithm.prepare(memory);
+    let prepare = nanos(started);
+    let mut states: Vec<A::Thread> = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
+
+    let gate = Barrier::new(spec.threads as usize + 1);
+    let meeting = Barrier::new(spec.threads as usize);
+    let (algorithm, gate, meeting) = (&algorithm, &gate, &meeting);
+    let (told, time) = std::thread::scope(|scope| {
+        for state in &mut states {
+            scope.spawn(move || {
+                gate.wait();
+                let began = Instant::now();
+                loop {
+                    match algorithm.step(memory, state, nanos(began)) {
+                        Step::More => {}
+                        Step::Meet => {
+                            meeting.wait();
+                        }
+                        Step::Done => break,
+                    }
+                }
+                gate.wait();
+            });
+        }
+        let began = Instant::now();
+        let told = phase.begin();
+        gate.wait();
+        gate.wait();
+        let time = nanos(began);
+        phase.end();
+        (told, time)
+    });
+    told?;
+    let outcome = algorithm.finish(memory, &states)?;
+    Ok((outcome, Timing { prepare, phase: time }))
+}
+
+fn serially<A: Algorithm, M: Memory>(
+    mut algorithm: A,
+    spec: &Spec,
+    memory: impl FnOnce(usize) -> M,
+) -> Result<Outcome, Wrong> {
+    let memory = memory(algorithm.words());
+    algorithm.prepare(&memory);
+    let mut states: Vec<A::Thread> = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
+    let mut last = vec![Step::More; states.len()];
+    let mut now = Nanos::ZERO;
+    while last.iter().any(|step| *step != Step::Done) {
+        if last.iter().all(|step| *step != Step::More) {
+            for step in last.iter_mut().filter(|step| **step == Step::Meet) {
+                *step = Step::More;
+            }
+        }
+        for (state, step) in states.iter_mut().zip(&mut last) {
+            if *step == Step::More {
+                *step = algorithm.step(&memory, state, now);
+                now = Nanos(now.0 + 1_000);
+            }
+        }
+    }
+    algorithm.finish(&memory, &states)
+}
+
+fn nanos(since: Instant) -> Nanos {
+    Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}

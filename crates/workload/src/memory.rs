@@ -1,0 +1,72 @@
+//! What an algorithm runs on: words that can be loaded and stored.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a word.
+pub const WORD: usize = 8;
+/// Words of a 4 KiB page: the unit in which hot and cold data are interleaved.
+pub const PAGE_WORDS: usize = 4096 / WORD;
+/// Words of a cache line.
+pub const LINE_WORDS: usize = 64 / WORD;
+
+/// Words numbered from zero. Real memory or a recorder of accesses.
+///
+/// All methods are relaxed: an algorithm that shares words between threads uses only operations
+/// whose result does not depend on their order.
+pub trait Memory: Sync {
+    /// Reads a word.
+    fn load(&self, word: usize) -> u64;
+    /// Writes a word.
+    fn store(&self, word: usize, value: u64);
+    /// Writes `new` if the word holds `old`; says whether it did.
+    fn replace(&self, word: usize, old: u64, new: u64) -> bool;
+
+    /// Adds to a word that no other thread writes at the time.
+    #[inline(always)]
+    fn add_own(&self, word: usize, value: u64) {
+        self.store(word, self.load(word).wrapping_add(value));
+    }
+}
+
+/// Words that are real memory. Relaxed atomics compile to the plain moves of hand-written code.
+impl Memory for [AtomicU64] {
+    #[inline(always)]
+    fn load(&self, word: usize) -> u64 {
+        self[word].load(Ordering::Relaxed)
+    }
+    #[inline(always)]
+    fn store(&self, word: usize, value: u64) {
+        self[word].store(value, Ordering::Relaxed);
+    }
+    #[inline(always)]
+    fn replace(&self, word: usize, old: u64, new: u64) -> bool {
+        self[word].compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Ordinary heap memory, for tests and doc examples; all touched when made.
+#[derive(Debug)]
+pub struct Heap(Vec<AtomicU64>);
+
+impl Heap {
+    /// `words` zeroes.
+    #[must_use]
+    pub fn new(words: usize) -> Self {
+        Self((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Memory for Heap {
+    #[inline(always)]
+    fn load(&self, word: usize) -> u64 {
+        self.0.as_slice().load(word)
+    }
+    #[inline(always)]
+    fn store(&self, word: usize, value: u64) {
+        self.0.as_slice().store(word, value);
+    }
+    #[inline(always)]
+    fn replace(&self, word: usize, old: u64, new: u64) -> bool {
+        self.0.as_slice().replace(word, old, new)
+    }
+}

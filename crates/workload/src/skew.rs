@@ -1,0 +1,198 @@
+//! `skew` and `fits`: a hot set and a cold one, each accessed uniformly at random.
+//!
+//! Cold pages are touched first and so fill the fast tier; the hot set lands where room is left.
+//! Every thread increments words of its own (word `threads * k + thread`), so the counts do not
+//! depend on how threads interleave.
+
+use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
+use crate::memory::{Memory, PAGE_WORDS};
+use crate::random::{mix, Choice, Lcg};
+use crate::scatter::Scatter;
+use crate::spec::{Hot, Layout, Spec};
+use terrace_types::Nanos;
+
+/// Accesses between two looks at the time.
+const STEP: u64 = 16_384;
+
+/// The workload; see the module.
+#[derive(Debug)]
+pub struct Skew {
+    name: &'static str,
+    hot_pages: usize,
+    cold_pages: usize,
+    scatter: Scatter,
+    layout: Layout,
+    hot: Hot,
+    threads: u64,
+    choice: Choice,
+    seed: u64,
+    accesses: u64,
+    seconds: Option<Nanos>,
+}
+
+/// One thread of it.
+#[derive(Debug)]
+pub struct Thread {
+    index: u64,
+    random: Lcg,
+    left: u64,
+    done: u64,
+    /// Hot accesses made, and the sum of all words read.
+    hot: u64,
+    sum: u64,
+}
+
+impl Skew {
+    /// The workload as specified.
+    #[must_use]
+    pub fn new(spec: &Spec) -> Self {
+        let pages = |bytes: u64| (bytes as usize / (PAGE_WORDS * 8)).max(1);
+        let hot_pages = pages(spec.hot_size.bytes(spec.fast).0);
+        let cold_pages = pages(spec.size.bytes(spec.fast).0);
+        let threads = u64::from(spec.threads);
+        let per_thread = |pages: usize| (pages * PAGE_WORDS) as u64 / threads;
+        Self {
+            name: spec.name.as_str(),
+            hot_pages,
+            cold_pages,
+            scatter: Scatter::new(hot_pages + cold_pages, spec.seed),
+            layout: spec.layout,
+            hot: spec.hot,
+            threads,
+            choice: Choice::new(per_thread(hot_pages), per_thread(cold_pages), spec.hot_share),
+            seed: spec.seed,
+            accesses: spec.accesses,
+            seconds: spec.seconds,
+        }
+    }
+
+    /// Word `k` of the hot set (or of the cold one) that belongs to `thread`, as its place in
+    /// memory. Hot pages come first in logical order and last when contiguous.
+    #[inline(always)]
+    fn place<const SCATTERED: bool>(&self, hot: bool, k: u64, thread: u64) -> usize {
+        let word = (k * self.threads + thread) as usize;
+        if SCATTERED {
+            let page = word / PAGE_WORDS + if hot { 0 } else { self.hot_pages };
+            self.scatter.page(page) * PAGE_WORDS + word % PAGE_WORDS
+        } else {
+            word + if hot { self.cold_pages * PAGE_WORDS } else { 0 }
+        }
+    }
+
+    fn run<const SCATTERED: bool, const WRITE: bool, M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        thread: &mut Thread,
+        count: u64,
+    ) {
+        let (mut random, mut sum, mut hot) = (thread.random, 0u64, 0u64);
+        for _ in 0..count {
+            let (is_hot, k) = self.choice.pick(random.next());
+            let word = self.place::<SCATTERED>(is_hot, k, thread.index);
+            hot += u64::from(is_hot);
+            if WRITE && is_hot {
+                memory.add_own(word, 1);
+            } else {
+                sum = sum.wrapping_add(memory.load(word));
+            }
+        }
+        thread.random = random;
+        thread.hot += hot;
+        thread.sum = thread.sum.wrapping_add(sum);
+    }
+
+    fn page_of(&self, hot: bool, page: usize) -> usize {
+        match (self.layout, hot) {
+            (Layout::Scattered, true) => self.scatter.page(page),
+            (Layout::Scattered, false) => self.scatter.page(self.hot_pages + page),
+            (Layout::Contiguous, true) => self.cold_pages + page,
+            (Layout::Contiguous, false) => page,
+        }
+    }
+
+    /// What word `word` holds before the measured phase.
+    #[inline(always)]
+    const fn initial(&self, word: usize) -> u64 {
+        (word as u64 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Algorithm for Skew {
+    type Thread = Thread;
+
+    fn words(&self) -> usize {
+        self.scatter.span() * PAGE_WORDS
+    }
+
+    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+        for (hot, pages) in [(false, self.cold_pages), (true, self.hot_pages)] {
+            // In address order, as a program that fills its arrays would.
+            let mut places: Vec<_> = (0..pages).map(|page| self.page_of(hot, page)).collect();
+            places.sort_unstable();
+            for page in places {
+                for word in page * PAGE_WORDS..(page + 1) * PAGE_WORDS {
+                    memory.store(word, self.initial(word));
+                }
+            }
+        }
+    }
+
+    fn thread(&self, index: u32) -> Thread {
+        let index = u64::from(index);
+        let share = self.accesses / self.threads;
+        let rest = u64::from(index < self.accesses % self.threads);
+        let left = if self.seconds.is_some() { u64::MAX } else { share + rest };
+        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
+    }
+
+    fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
+        if self.seconds.is_some_and(|limit| now >= limit) {
+            return Step::Done;
+        }
+        let count = thread.left.min(STEP);
+        match (self.layout, self.hot) {
+            (Layout::Contiguous, Hot::Write) => self.run::<false, true, M>(memory, thread, count),
+            (Layout::Contiguous, Hot::Read) => self.run::<false, false, M>(memory, thread, count),
+            (Layout::Scattered, Hot::Write) => self.run::<true, true, M>(memory, thread, count),
+            (Layout::Scattered, Hot::Read) => self.run::<true, false, M>(memory, thread, count),
+        }
+        thread.left -= count;
+        thread.done += count;
+        if thread.left == 0 {
+            Step::Done
+        } else {
+            Step::More
+        }
+    }
+
+    fn finish<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[Thread],
+    ) -> Result<Outcome, Wrong> {
+        let mut checksum = 0u64;
+        let mut written = 0u64;
+        for page in 0..self.hot_pages {
+            let place = self.page_of(true, page);
+            for offset in 0..PAGE_WORDS {
+                let word = place * PAGE_WORDS + offset;
+                let count = memory.load(word).wrapping_sub(self.initial(word));
+                written = written.wrapping_add(count);
+                checksum = checksum.wrapping_add(mix(count ^ (word as u64) << 32));
+            }
+        }
+        let made = threads.iter().map(|t| t.hot).sum::<u64>();
+        let expected = if self.hot == Hot::Write { made } else { 0 };
+        if written != expected {
+            return Err(Wrong {
+                workload: self.name,
+                what: format!("{written} increments found where {expected} were made"),
+            });
+        }
+        for thread in threads {
+            checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
+        }
+        let accesses = threads.iter().map(|t| t.done).sum();
+        Ok(Outcome { accesses, checksum: if self.seconds.is_some() { 0 } else { checksum } })
+    }
+}
