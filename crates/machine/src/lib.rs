@@ -8,6 +8,8 @@ mod lists;
 mod model;
 mod presets;
 mod quantity;
+mod rank;
+mod tiers;
 mod validate;
 
 pub use error::{MachineError, Place, Problem, XmlProblem};
@@ -18,4 +20,6 @@ pub use model::{
 };
 pub use presets::{preset, preset_names, preset_or_error, preset_text};
 pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
+pub use rank::{list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT};
+pub use tiers::{render_text, NodeReport, TierReport, TiersReport};
 pub use validate::{MAX_BANDWIDTH, MAX_CAPACITY, MAX_CPU, MAX_LATENCY, MAX_NODE};
