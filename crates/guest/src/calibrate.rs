@@ -1,0 +1,155 @@
+//! The two programs by which the lab proves its clock: a pointer chase for latency, a sweep for bandwidth.
+
+use crate::kernel::{self, Mapping};
+use std::io;
+use std::sync::Barrier;
+
+const LINE: usize = 64;
+
+/// A number generator good enough to shuffle a list (xorshift64*).
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize) % n
+    }
+}
+
+/// Nanoseconds a step of a dependent chase through `bytes` of memory on `node`.
+pub fn chase(node: u32, bytes: usize, steps: u64) -> io::Result<f64> {
+    let lines = bytes / LINE;
+    let map = Mapping::anonymous(bytes)?;
+    kernel::bind_to_node(map.start(), map.len(), node)?;
+    let mut order: Vec<u32> = (0..lines as u32).collect();
+    let mut rng = Rng(0x9e37_79b9_7f4a_7c15);
+    for i in (1..lines).rev() {
+        let j = rng.below(i + 1);
+        order.swap(i, j);
+    }
+    let at = |i: usize| map.start().wrapping_add(order[i % lines] as usize * LINE).cast::<*mut u8>();
+    for i in 0..lines {
+        // SAFETY: `at` gives line starts inside the live mapping, aligned to 64; each line holds one pointer.
+        unsafe { at(i).write(at(i + 1).cast()) };
+    }
+    let mut p = map.start().cast::<*mut u8>();
+    kernel::mark::<{ kernel::MARK_PHASE_BEGIN }>();
+    let start = kernel::now();
+    for _ in 0..steps {
+        // SAFETY: every line of the mapping holds the address of another line of it, written above.
+        p = unsafe { p.read_volatile() }.cast();
+    }
+    let nanos = kernel::now() - start;
+    kernel::mark::<{ kernel::MARK_PHASE_END }>();
+    std::hint::black_box(p);
+    Ok(nanos as f64 / steps as f64)
+}
+
+/// What a sweep does to each cache line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sweep {
+    /// One load a line: bytes on the bus are the bytes read.
+    Read,
+    /// a = b + s * c, one word a line: three lines in (one of them to be written), one out.
+    Triad,
+}
+
+impl Sweep {
+    fn lines_on_bus(self) -> u64 {
+        match self {
+            Sweep::Read => 1,
+            Sweep::Triad => 4,
+        }
+    }
+}
+
+/// Bytes a second on the bus, all threads together, each on its own CPU of `cpus` and its own memory on `node`.
+pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: usize) -> io::Result<f64> {
+    let each = (bytes / cpus / LINE / 3 * 3) * LINE;
+    let maps = (0..cpus).map(|_| Mapping::anonymous(each)).collect::<io::Result<Vec<_>>>()?;
+    for map in &maps {
+        kernel::bind_to_node(map.start(), map.len(), node)?;
+        for offset in (0..each).step_by(4096) {
+            // SAFETY: `offset` is inside the live writable mapping.
+            unsafe { map.start().add(offset).write_volatile(1) };
+        }
+    }
+    let (gate, spans) = (Barrier::new(cpus), std::sync::Mutex::new(Vec::new()));
+    let addresses: Vec<usize> = maps.iter().map(|m| m.start() as usize).collect();
+    std::thread::scope(|scope| {
+        for (cpu, &address) in addresses.iter().enumerate() {
+            let (gate, spans) = (&gate, &spans);
+            scope.spawn(move || {
+                // On a machine with fewer CPUs the threads share one, which only makes the figure lower.
+                let _ = kernel::pin_to_cpu(cpu);
+                gate.wait();
+                let start = kernel::now();
+                for _ in 0..rounds {
+                    sweep_once(kind, address as *mut u64, each);
+                }
+                let end = kernel::now();
+                if let Ok(mut spans) = spans.lock() {
+                    spans.push((start, end));
+                }
+            });
+        }
+    });
+    let spans = spans.into_inner().unwrap_or_default();
+    let start = spans.iter().map(|s| s.0).min().unwrap_or(0);
+    let end = spans.iter().map(|s| s.1).max().unwrap_or(1);
+    let lines = match kind {
+        Sweep::Read => each / LINE,
+        Sweep::Triad => each / LINE / 3,
+    };
+    let moved = (lines * LINE) as u64 * kind.lines_on_bus() * u64::from(rounds) * cpus as u64;
+    Ok(moved as f64 * 1e9 / (end - start).max(1) as f64)
+}
+
+/// One pass over `bytes` (a multiple of 192) from `base`.
+fn sweep_once(kind: Sweep, base: *mut u64, bytes: usize) {
+    const WORDS: usize = LINE / 8;
+    match kind {
+        Sweep::Read => {
+            let mut line = 0;
+            while line < bytes / LINE {
+                // SAFETY: `line` is below the number of lines of the caller's mapping of `bytes` bytes.
+                std::hint::black_box(unsafe { base.add(line * WORDS).read_volatile() });
+                line += 1;
+            }
+        }
+        Sweep::Triad => {
+            let third = bytes / LINE / 3;
+            for line in 0..third {
+                // SAFETY: the three arrays are thirds of the caller's mapping; `line` is below a third's lines.
+                unsafe {
+                    let b = base.add((third + line) * WORDS).read_volatile();
+                    let c = base.add((2 * third + line) * WORDS).read_volatile();
+                    base.add(line * WORDS).write_volatile(b.wrapping_add(c.wrapping_mul(3)));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shuffle_stays_in_range() {
+        let mut rng = Rng(1);
+        assert!((0..1000).all(|_| rng.below(7) < 7));
+    }
+
+    #[test]
+    fn sweeps_stay_inside_their_memory() {
+        let mut words = vec![0u64; 192 * 4 / 8];
+        words[16 * 4] = 5;
+        for kind in [Sweep::Read, Sweep::Triad] {
+            sweep_once(kind, words.as_mut_ptr(), words.len() * 8);
+        }
+        assert_eq!(words[16 * 4], 5);
+    }
+}

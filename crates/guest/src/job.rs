@@ -1,0 +1,324 @@
+//! One job: unpack, set up, run, count, answer.
+
+use crate::kernel::{self, Ended};
+use crate::place;
+use crate::stats;
+use crate::wire::{
+    self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, Reply, Setting, WireError,
+};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Component, Path};
+use std::process::{Command, Stdio};
+
+const STDOUT: &str = "/run/terrace/stdout";
+const STDERR: &str = "/run/terrace/stderr";
+const BEGIN_FIFO: &str = "/run/terrace/mark-begin";
+const REPLY_FIFO: &str = "/run/terrace/mark-reply";
+
+/// Run what the archive asks for and return the archive of the answer, of at most `room` bytes.
+pub fn run(archive: &[u8], room: usize) -> Result<Vec<u8>, WireError> {
+    let entries = wire::read_archive(archive)?;
+    let job: Job = wire::from_json(wire::find(&entries, wire::JOB_NAME)?)?;
+    let ranking = match wire::find(&entries, wire::PAGES_NAME) {
+        Ok(bytes) => wire::decode_pages(bytes)?,
+        Err(_) => Vec::new(),
+    };
+    let mut reply = match unpack(&entries) {
+        Err(why) => Reply::not_started(why),
+        Ok(()) => Runner { job: &job, ranking: &ranking }.run(),
+    };
+    answer(&job, &mut reply, room)
+}
+
+fn unpack(entries: &[Entry<'_>]) -> Result<(), String> {
+    for entry in entries.iter().filter(|e| !e.name.starts_with('@')) {
+        let path = Path::new(entry.name);
+        if !path.is_absolute() || path.components().any(|c| c == Component::ParentDir) {
+            return Err(format!("{}: not an absolute path", entry.name));
+        }
+        let put = || -> io::Result<()> {
+            if let Some(dir) = path.parent() {
+                fs::create_dir_all(dir)?;
+            }
+            fs::write(path, entry.data)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(entry.mode & 0o7777))
+        };
+        put().map_err(|e| format!("{}: {e}", entry.name))?;
+    }
+    Ok(())
+}
+
+fn apply(settings: &[Setting], warnings: &mut Vec<String>) -> Result<(), String> {
+    for s in settings {
+        let done = OpenOptions::new().write(true).open(&s.path).and_then(|mut f| f.write_all(s.value.as_bytes()));
+        if let Err(e) = done {
+            let what = format!("writing '{}' to {}: {e}", s.value, s.path);
+            if s.required {
+                return Err(what);
+            }
+            warnings.push(what);
+        }
+    }
+    Ok(())
+}
+
+struct Runner<'a> {
+    job: &'a Job,
+    ranking: &'a [u64],
+}
+
+/// What waiting for the command gave.
+struct Waited {
+    outcome: Outcome,
+    user_nanos: u64,
+    system_nanos: u64,
+    placed: Option<PlaceReport>,
+}
+
+impl Runner<'_> {
+    fn run(&self) -> Reply {
+        let mut reply = Reply::not_started(String::new());
+        if let Err(why) = apply(&self.job.before, &mut reply.warnings) {
+            reply.outcome = Outcome::NotStarted { why };
+            return reply;
+        }
+        let procfs = Path::new("/proc");
+        reply.free_bytes = stats::free_bytes(Path::new("/sys"));
+        let cpu = stats::threads_cpu(procfs, &self.job.cpu_of);
+        let before = stats::vmstat(procfs);
+        let start = kernel::now();
+        let waited = self.start_and_wait(&mut reply.warnings);
+        kernel::mark::<{ kernel::MARK_JOB_END }>();
+        reply.nanos = kernel::now() - start;
+        reply.vmstat = stats::difference(&before, &stats::vmstat(procfs));
+        reply.cpu = stats::threads_cpu_since(&cpu, stats::threads_cpu(procfs, &self.job.cpu_of));
+        match waited {
+            Ok(w) => {
+                reply.outcome = w.outcome;
+                reply.user_nanos = w.user_nanos;
+                reply.system_nanos = w.system_nanos;
+                reply.placed = w.placed;
+            }
+            Err(e) => reply.outcome = Outcome::NotStarted { why: format!("{}: {e}", self.job.argv.join(" ")) },
+        }
+        if let Err(why) = apply(&self.job.after, &mut reply.warnings) {
+            reply.warnings.push(why);
+        }
+        reply
+    }
+
+    fn start_and_wait(&self, warnings: &mut Vec<String>) -> io::Result<Waited> {
+        let events = kernel::child_events()?;
+        let marks = if self.job.at_mark == AtMark::Nothing { None } else { Some(Marks::open()?) };
+        let child = self.command()?.spawn()?;
+        let pid = child.id() as i32;
+        let deadline = kernel::now() + self.job.limit_seconds.saturating_mul(1_000_000_000);
+        let mut placed = None;
+        loop {
+            if let Some(ended) = reap_all(pid)? {
+                return Ok(Waited {
+                    outcome: outcome_of(ended.status),
+                    user_nanos: ended.user_nanos,
+                    system_nanos: ended.system_nanos,
+                    placed,
+                });
+            }
+            let left = deadline.saturating_sub(kernel::now());
+            if left == 0 {
+                return self.give_up(pid, placed);
+            }
+            self.wait_event(&events, marks.as_ref(), left, &mut placed, warnings)?;
+        }
+    }
+
+    /// Sleep until a child ends, the mark is reached or time is up.
+    fn wait_event(
+        &self,
+        events: &OwnedFd,
+        marks: Option<&Marks>,
+        left: u64,
+        placed: &mut Option<PlaceReport>,
+        warnings: &mut Vec<String>,
+    ) -> io::Result<()> {
+        let mut fds = vec![events.as_raw_fd()];
+        fds.extend(marks.map(|m| m.begin.as_raw_fd()));
+        let ms = i32::try_from(left / 1_000_000 + 1).unwrap_or(i32::MAX);
+        let ready = kernel::poll_readable(&fds, Some(ms))?;
+        if ready[0] {
+            // One read clears all pending SIGCHLD; which child it was does not matter.
+            let mut sink = [0u8; 128];
+            let _ = File::from(events.try_clone()?).read(&mut sink);
+        }
+        if let (Some(marks), Some(true)) = (marks, ready.get(1)) {
+            for pid in marks.arrivals()? {
+                if let AtMark::Place { fast, slow, reserve_pages } = self.job.at_mark {
+                    match place::apply(pid, self.ranking, place::Nodes { fast, slow, reserve_pages }) {
+                        Ok(report) => *placed = Some(report),
+                        Err(e) => warnings.push(format!("placing the pages of process {pid}: {e}")),
+                    }
+                }
+                marks.release()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn give_up(&self, pid: i32, placed: Option<PlaceReport>) -> io::Result<Waited> {
+        // The child leads its own session, so the group is everything it started and did not move away.
+        let _ = kernel::kill(-pid, libc::SIGKILL);
+        let _ = kernel::kill(pid, libc::SIGKILL);
+        loop {
+            if let Some(ended) = reap_all(pid)? {
+                return Ok(Waited {
+                    outcome: Outcome::TimedOut,
+                    user_nanos: ended.user_nanos,
+                    system_nanos: ended.system_nanos,
+                    placed,
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn command(&self) -> io::Result<Command> {
+        let program = self.job.argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        fs::create_dir_all(&self.job.cwd)?;
+        let mut command = Command::new(program);
+        command.args(&self.job.argv[1..]).env_clear().current_dir(&self.job.cwd).stdin(Stdio::null());
+        command.stdout(File::create(STDOUT)?).stderr(File::create(STDERR)?);
+        command.envs(self.job.env.iter().map(|(k, v)| (k, v)));
+        if self.job.at_mark != AtMark::Nothing {
+            command.env("TERRACE_MARK_FIFO", BEGIN_FIFO).env("TERRACE_MARK_REPLY", REPLY_FIFO);
+        }
+        let policy = self.job.memory_policy.clone();
+        // SAFETY: the closure runs between fork and exec in a process with a single thread and makes only plain
+        // system calls (setsid, sigprocmask, set_mempolicy); `policy` is not allocated or freed there.
+        unsafe {
+            command.pre_exec(move || {
+                kernel::fresh_child()?;
+                match &policy {
+                    Some(p) => kernel::set_mempolicy(p.mode, &p.nodes)?,
+                    None => kernel::set_mempolicy(0, &[])?,
+                }
+                kernel::mark::<{ kernel::MARK_JOB_START }>();
+                Ok(())
+            });
+        }
+        Ok(command)
+    }
+}
+
+/// The two fifos of the mark protocol, held open at both ends so that nothing blocks and nothing is lost.
+struct Marks {
+    begin: File,
+    reply: File,
+}
+
+impl Marks {
+    fn open() -> io::Result<Self> {
+        let both = |path: &str| -> io::Result<File> {
+            if !Path::new(path).exists() {
+                kernel::mkfifo(path)?;
+            }
+            OpenOptions::new().read(true).write(true).open(path)
+        };
+        Ok(Marks { begin: both(BEGIN_FIFO)?, reply: both(REPLY_FIFO)? })
+    }
+
+    /// Processes that say "begin PID". A line is shorter than a pipe's atomic write, so it comes whole.
+    fn arrivals(&self) -> io::Result<Vec<i32>> {
+        let mut buf = [0u8; 4096];
+        let n = (&self.begin).read(&mut buf)?;
+        Ok(parse_begins(&String::from_utf8_lossy(&buf[..n])))
+    }
+
+    fn release(&self) -> io::Result<()> {
+        (&self.reply).write_all(b"go\n")
+    }
+}
+
+fn parse_begins(text: &str) -> Vec<i32> {
+    text.lines().filter_map(|l| l.strip_prefix("begin ")?.trim().parse().ok()).filter(|&pid| pid > 1).collect()
+}
+
+/// Reap everything that has ended (as init we inherit orphans); give back `pid` if it is among them.
+fn reap_all(pid: i32) -> io::Result<Option<Ended>> {
+    loop {
+        match kernel::reap() {
+            Ok(Some(ended)) if ended.pid == pid => return Ok(Some(ended)),
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn outcome_of(status: i32) -> Outcome {
+    if libc::WIFSIGNALED(status) {
+        Outcome::Signalled { signal: libc::WTERMSIG(status) }
+    } else {
+        Outcome::Exited { status: libc::WEXITSTATUS(status) }
+    }
+}
+
+/// Pack the reply; files that do not fit are left out with a warning rather than cut.
+fn answer(job: &Job, reply: &mut Reply, room: usize) -> Result<Vec<u8>, WireError> {
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut used = 1 << 20;
+    let names = [(wire::STDOUT_NAME, STDOUT), (wire::STDERR_NAME, STDERR)];
+    let wanted = names.iter().copied().chain(job.fetch.iter().map(|f| (f.as_str(), f.as_str())));
+    for (name, path) in wanted {
+        match fs::read(path) {
+            Ok(data) if used + data.len() < room => {
+                used += data.len() + name.len() + 64;
+                files.push((name.to_string(), data));
+            }
+            Ok(data) => reply.warnings.push(format!("{name}: {} bytes do not fit the mailbox", data.len())),
+            Err(e) if !name.starts_with('@') => reply.warnings.push(format!("{name}: {e}")),
+            Err(_) => {}
+        }
+    }
+    let mut archive = ArchiveWriter::new();
+    archive.add(wire::REPLY_NAME, 0o600, &wire::to_json(reply)?);
+    for (name, data) in &files {
+        archive.add(name, 0o600, data);
+    }
+    Ok(archive.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn begin_lines() {
+        assert_eq!(parse_begins("begin 17\nbegin x\nbegin 1\nnonsense\n"), vec![17]);
+    }
+
+    #[test]
+    fn wait_statuses() {
+        assert_eq!(outcome_of(3 << 8), Outcome::Exited { status: 3 });
+        assert_eq!(outcome_of(9), Outcome::Signalled { signal: 9 });
+    }
+
+    #[test]
+    fn hostile_paths_are_not_unpacked() {
+        let bad = Entry { name: "/tmp/../etc/x", mode: 0o644, data: b"" };
+        assert!(unpack(&[bad]).is_err());
+        let bad = Entry { name: "relative", mode: 0o644, data: b"" };
+        assert!(unpack(&[bad]).is_err());
+    }
+
+    #[test]
+    fn a_required_setting_that_fails_stops_the_job() {
+        let s = |required| Setting { path: "/nonexistent/x".into(), value: "1".into(), required };
+        let mut warnings = Vec::new();
+        assert!(apply(&[s(true)], &mut warnings).is_err());
+        assert!(apply(&[s(false)], &mut warnings).is_ok());
+        assert_eq!(warnings.len(), 1);
+    }
+}

@@ -1,0 +1,590 @@
+//! What host and guest say to each other through the shared memory ("the mailbox").
+//!
+//! One source file for both sides: `terrace-guest` compiles it as its own module, `terrace-lab` includes it by
+//! path (ADR 0020), so that the two can never disagree. It is pure: bytes in, values out. Everything read
+//! from the other side is treated as hostile: lengths are checked before they are used, checksums before parsing.
+//!
+//! ```text
+//! offset 0     header, 64 bytes used:  magic, version, state, job length + sum, reply length + sum
+//! offset 4096  one archive: first the job (written by the host), later the reply (written by the guest)
+//! ```
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// First eight bytes of a mailbox.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRLAB\x01");
+/// Version of everything in this file; both sides refuse another one.
+pub const VERSION: u32 = 1;
+/// Where the archive begins.
+pub const BODY_OFFSET: usize = 4096;
+/// How many bytes of the header are used.
+pub const HEADER_LEN: usize = 64;
+/// Most files in one archive; a count above it is damage, not a job.
+pub const MAX_ENTRIES: usize = 65_536;
+/// Longest name of a file in an archive.
+pub const MAX_NAME: usize = 4096;
+
+/// Name of the job description (JSON, [`Job`]) in the archive that the host writes.
+pub const JOB_NAME: &str = "@job";
+/// Name of the ranking of pages ([`decode_pages`]) in the archive that the host writes.
+pub const PAGES_NAME: &str = "@pages";
+/// Name of the reply (JSON, [`Reply`]) in the archive that the guest writes.
+pub const REPLY_NAME: &str = "@reply";
+/// Name of the command's standard output in the reply.
+pub const STDOUT_NAME: &str = "@stdout";
+/// Name of the command's standard error in the reply.
+pub const STDERR_NAME: &str = "@stderr";
+
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Fresh file, nobody has written.
+    Empty,
+    /// The guest has booted and polls for a job.
+    Ready,
+    /// The host has put a job.
+    Job,
+    /// The guest has put the reply and is powering off.
+    Done,
+    /// The guest could not use what it found; the archive holds a reply with the reason.
+    Refused,
+}
+
+impl State {
+    fn code(self) -> u32 {
+        match self {
+            State::Empty => 0,
+            State::Ready => 1,
+            State::Job => 2,
+            State::Done => 3,
+            State::Refused => 4,
+        }
+    }
+
+    fn from_code(code: u32) -> Result<Self, WireError> {
+        Ok(match code {
+            0 => State::Empty,
+            1 => State::Ready,
+            2 => State::Job,
+            3 => State::Done,
+            4 => State::Refused,
+            other => return Err(WireError::UnknownState(other)),
+        })
+    }
+}
+
+/// Why a mailbox or an archive cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WireError {
+    /// The first bytes are not those of a mailbox.
+    NotAMailbox,
+    /// Written by another version of this file.
+    OtherVersion(u32),
+    /// A state that this version does not know.
+    UnknownState(u32),
+    /// The bytes end before what they announce.
+    Truncated {
+        /// What was being read.
+        what: &'static str,
+    },
+    /// The archive's bytes do not match its checksum.
+    BadChecksum,
+    /// A count or length beyond any sensible one.
+    TooLarge {
+        /// What was being read.
+        what: &'static str,
+    },
+    /// A file name that is not UTF-8 or not a name.
+    BadName,
+    /// The archive lacks a file that must be there.
+    Missing(&'static str),
+    /// The JSON inside does not parse.
+    BadJson(String),
+}
+
+impl std::fmt::Display for WireError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            WireError::NotAMailbox => write!(f, "not a mailbox"),
+            WireError::OtherVersion(v) => write!(f, "mailbox of version {v}, this is version {VERSION}"),
+            WireError::UnknownState(s) => write!(f, "mailbox in unknown state {s}"),
+            WireError::Truncated { what } => write!(f, "truncated {what}"),
+            WireError::BadChecksum => write!(f, "checksum does not match"),
+            WireError::TooLarge { what } => write!(f, "{what} too large"),
+            WireError::BadName => write!(f, "bad file name in archive"),
+            WireError::Missing(what) => write!(f, "archive lacks {what}"),
+            WireError::BadJson(why) => write!(f, "bad JSON: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for WireError {}
+
+/// The head of the mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Whose turn it is.
+    pub state: State,
+    /// Bytes in the archive that belongs to `state`.
+    pub len: u64,
+    /// [`checksum`] of those bytes.
+    pub sum: u64,
+}
+
+impl Header {
+    /// The header as bytes.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut out = [0u8; HEADER_LEN];
+        out[0..8].copy_from_slice(&MAGIC.to_le_bytes());
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&self.state.code().to_le_bytes());
+        out[16..24].copy_from_slice(&self.len.to_le_bytes());
+        out[24..32].copy_from_slice(&self.sum.to_le_bytes());
+        out
+    }
+
+    /// Read a header; an all-zero one (a fresh file) is `Empty`.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        if bytes.len() < HEADER_LEN {
+            return Err(WireError::Truncated { what: "header" });
+        }
+        let mut at = Reader { bytes, pos: 0 };
+        let magic = at.u64("header")?;
+        if magic == 0 {
+            return Ok(Header { state: State::Empty, len: 0, sum: 0 });
+        }
+        if magic != MAGIC {
+            return Err(WireError::NotAMailbox);
+        }
+        let version = at.u32("header")?;
+        if version != VERSION {
+            return Err(WireError::OtherVersion(version));
+        }
+        let state = State::from_code(at.u32("header")?)?;
+        Ok(Header { state, len: at.u64("header")?, sum: at.u64("header")? })
+    }
+}
+
+/// A 64-bit sum over 8-byte words: cheap in the emulated guest, and enough to notice a torn or foreign archive.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let mut sum: u64 = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;
+    let mut words = bytes.chunks_exact(8);
+    for word in &mut words {
+        let mut eight = [0u8; 8];
+        eight.copy_from_slice(word);
+        sum = (sum ^ u64::from_le_bytes(eight)).wrapping_mul(PRIME).rotate_left(23);
+    }
+    for &byte in words.remainder() {
+        sum = (sum ^ u64::from(byte)).wrapping_mul(PRIME);
+    }
+    sum
+}
+
+/// One file in an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Absolute path in the guest, or one of the `@` names.
+    pub name: &'a str,
+    /// Permission bits.
+    pub mode: u32,
+    /// Contents.
+    pub data: &'a [u8],
+}
+
+/// Builds an archive.
+#[derive(Debug, Default)]
+pub struct ArchiveWriter {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl ArchiveWriter {
+    /// An empty archive.
+    pub fn new() -> Self {
+        ArchiveWriter { bytes: vec![0; 8], count: 0 }
+    }
+
+    /// Add one file.
+    pub fn add(&mut self, name: &str, mode: u32, data: &[u8]) {
+        self.bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&mode.to_le_bytes());
+        self.bytes.extend_from_slice(&(data.len() as u64).to_le_bytes());
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.pad();
+        self.bytes.extend_from_slice(data);
+        self.pad();
+        self.count += 1;
+    }
+
+    /// The finished archive.
+    pub fn finish(mut self) -> Vec<u8> {
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; 8];
+        }
+        self.bytes[0..4].copy_from_slice(b"TARC");
+        self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+        self.bytes
+    }
+
+    fn pad(&mut self) {
+        while self.bytes.len() % 8 != 0 {
+            self.bytes.push(0);
+        }
+    }
+}
+
+/// Read an archive without copying its contents.
+pub fn read_archive(bytes: &[u8]) -> Result<Vec<Entry<'_>>, WireError> {
+    let mut at = Reader { bytes, pos: 0 };
+    if at.take(4, "archive")? != b"TARC" {
+        return Err(WireError::NotAMailbox);
+    }
+    let count = at.u32("archive")? as usize;
+    if count > MAX_ENTRIES {
+        return Err(WireError::TooLarge { what: "number of files" });
+    }
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let name_len = at.u32("file name")? as usize;
+        let mode = at.u32("file mode")?;
+        let data_len = usize::try_from(at.u64("file length")?).map_err(|_| WireError::TooLarge { what: "file" })?;
+        if name_len > MAX_NAME {
+            return Err(WireError::TooLarge { what: "file name" });
+        }
+        let name = std::str::from_utf8(at.take(name_len, "file name")?).map_err(|_| WireError::BadName)?;
+        if name.is_empty() || name.contains('\0') {
+            return Err(WireError::BadName);
+        }
+        at.align();
+        let data = at.take(data_len, "file contents")?;
+        at.align();
+        entries.push(Entry { name, mode, data });
+    }
+    Ok(entries)
+}
+
+/// The entry of that name.
+pub fn find<'a>(entries: &[Entry<'a>], name: &'static str) -> Result<&'a [u8], WireError> {
+    entries.iter().find(|e| e.name == name).map(|e| e.data).ok_or(WireError::Missing(name))
+}
+
+/// Page addresses, hottest first, as the `@pages` file.
+pub fn encode_pages(pages: &[u64]) -> Vec<u8> {
+    pages.iter().flat_map(|p| p.to_le_bytes()).collect()
+}
+
+/// The `@pages` file, read back; a trailing part of a word is damage.
+pub fn decode_pages(bytes: &[u8]) -> Result<Vec<u64>, WireError> {
+    if bytes.len() % 8 != 0 {
+        return Err(WireError::Truncated { what: "page list" });
+    }
+    Ok(bytes
+        .chunks_exact(8)
+        .map(|word| {
+            let mut eight = [0u8; 8];
+            eight.copy_from_slice(word);
+            u64::from_le_bytes(eight)
+        })
+        .collect())
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    pos: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize, what: &'static str) -> Result<&'a [u8], WireError> {
+        let end = self.pos.checked_add(len).ok_or(WireError::TooLarge { what })?;
+        let slice = self.bytes.get(self.pos..end).ok_or(WireError::Truncated { what })?;
+        self.pos = end;
+        Ok(slice)
+    }
+
+    fn u32(&mut self, what: &'static str) -> Result<u32, WireError> {
+        let mut word = [0u8; 4];
+        word.copy_from_slice(self.take(4, what)?);
+        Ok(u32::from_le_bytes(word))
+    }
+
+    fn u64(&mut self, what: &'static str) -> Result<u64, WireError> {
+        let mut word = [0u8; 8];
+        word.copy_from_slice(self.take(8, what)?);
+        Ok(u64::from_le_bytes(word))
+    }
+
+    fn align(&mut self) {
+        // The writer pads to words counted from the archive's start; a short tail is caught by the next `take`.
+        self.pos = self.pos.next_multiple_of(8);
+    }
+}
+
+/// What the host asks of the guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The command and its arguments; `argv[0]` is looked up in `PATH` when it has no slash.
+    pub argv: Vec<String>,
+    /// The whole environment of the command.
+    pub env: Vec<(String, String)>,
+    /// Working directory, made if it does not exist.
+    pub cwd: String,
+    /// Settings written before the command starts, in order.
+    pub before: Vec<Setting>,
+    /// Settings written after the command ended, in order.
+    pub after: Vec<Setting>,
+    /// Memory policy of the command, set between fork and exec.
+    pub memory_policy: Option<MemoryPolicy>,
+    /// What the guest does when the workload stands at its mark.
+    pub at_mark: AtMark,
+    /// Guest seconds after which the command is killed.
+    pub limit_seconds: u64,
+    /// Processor time is reported for threads whose name starts with one of these.
+    pub cpu_of: Vec<String>,
+    /// Files that come back with the reply, where they exist.
+    pub fetch: Vec<String>,
+}
+
+/// One value written to one file of the guest (a sysctl, sysfs, debugfs).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Absolute path.
+    pub path: String,
+    /// What is written.
+    pub value: String,
+    /// Whether a failure stops the job (else it becomes a warning).
+    pub required: bool,
+}
+
+/// A memory policy as set_mempolicy(2) knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPolicy {
+    /// Kernel's number of the mode, for example 6 for weighted interleave.
+    pub mode: i32,
+    /// Nodes in the mask.
+    pub nodes: Vec<u32>,
+}
+
+/// The mark protocol: the workload stops at the begin of its measured phase until the guest answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub enum AtMark {
+    /// No fifos: the workload does not stop.
+    Nothing,
+    /// Stop and answer at once (so that a profiled run has the same environment as the moved one).
+    Answer,
+    /// Move the pages of [`PAGES_NAME`] so that the hottest are on `fast`, then answer.
+    Place {
+        /// Node that gets the hottest pages.
+        fast: u32,
+        /// Node that gets what has to leave.
+        slow: u32,
+        /// Pages of the fast node that stay free, above the kernel's own reserve.
+        reserve_pages: u64,
+    },
+}
+
+/// How the command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "how")]
+pub enum Outcome {
+    /// It exited with this status.
+    Exited {
+        /// Exit status.
+        status: i32,
+    },
+    /// It was ended by this signal.
+    Signalled {
+        /// Signal number.
+        signal: i32,
+    },
+    /// It ran longer than the job allowed and was killed.
+    TimedOut,
+    /// It was never started.
+    NotStarted {
+        /// Why not.
+        why: String,
+    },
+}
+
+/// What placing at the mark did: tried, applied, and why not for each rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceReport {
+    /// Pages of the ranking that fit the fast node.
+    pub wanted_pages: u64,
+    /// Pages that were to leave the fast node.
+    pub demote_tried: u64,
+    /// Pages that left it.
+    pub demoted_pages: u64,
+    /// Pages that were to come.
+    pub promote_tried: u64,
+    /// Pages that came.
+    pub promoted_pages: u64,
+    /// Why not: errno name or node, and how many pages.
+    pub refused: BTreeMap<String, u64>,
+    /// Guest nanoseconds that it took.
+    pub nanos: u64,
+}
+
+/// Processor time of one thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadCpu {
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds on a processor between start and end of the job.
+    pub nanos: u64,
+}
+
+/// What the guest answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reply {
+    /// How the command ended.
+    pub outcome: Outcome,
+    /// Guest nanoseconds from exec to exit, by the guest's own clock.
+    pub nanos: u64,
+    /// User and system time of the command and its children, nanoseconds.
+    pub user_nanos: u64,
+    /// See `user_nanos`.
+    pub system_nanos: u64,
+    /// Counters of /proc/vmstat that changed, after minus before.
+    pub vmstat: BTreeMap<String, i64>,
+    /// Threads asked for by `cpu_of`.
+    pub cpu: Vec<ThreadCpu>,
+    /// Free bytes by node before the command started.
+    pub free_bytes: BTreeMap<u32, u64>,
+    /// What placing at the mark did.
+    pub placed: Option<PlaceReport>,
+    /// Settings that could not be written, files that could not be read.
+    pub warnings: Vec<String>,
+}
+
+impl Reply {
+    /// A reply that only says why nothing was run.
+    pub fn not_started(why: String) -> Self {
+        Reply {
+            outcome: Outcome::NotStarted { why },
+            nanos: 0,
+            user_nanos: 0,
+            system_nanos: 0,
+            vmstat: BTreeMap::new(),
+            cpu: Vec::new(),
+            free_bytes: BTreeMap::new(),
+            placed: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Parse JSON of the other side.
+pub fn from_json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, WireError> {
+    serde_json::from_slice(bytes).map_err(|e| WireError::BadJson(e.to_string()))
+}
+
+/// JSON for the other side.
+pub fn to_json<T: Serialize>(value: &T) -> Result<Vec<u8>, WireError> {
+    serde_json::to_vec(value).map_err(|e| WireError::BadJson(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive() -> Vec<u8> {
+        let mut w = ArchiveWriter::new();
+        w.add(JOB_NAME, 0o600, b"{}");
+        w.add("/usr/bin/x", 0o755, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        w.add("/empty", 0o644, b"");
+        w.finish()
+    }
+
+    #[test]
+    fn header_round_trips() {
+        let h = Header { state: State::Job, len: 77, sum: 99 };
+        assert_eq!(Header::decode(&h.encode()), Ok(h));
+        assert_eq!(Header::decode(&[0; HEADER_LEN]).map(|h| h.state), Ok(State::Empty));
+    }
+
+    #[test]
+    fn foreign_headers_are_refused() {
+        let h = Header { state: State::Done, len: 1, sum: 2 };
+        let mut bytes = h.encode();
+        bytes[0] ^= 1;
+        assert_eq!(Header::decode(&bytes), Err(WireError::NotAMailbox));
+        let mut bytes = h.encode();
+        bytes[8] = 9;
+        assert_eq!(Header::decode(&bytes), Err(WireError::OtherVersion(9)));
+        let mut bytes = h.encode();
+        bytes[12] = 200;
+        assert_eq!(Header::decode(&bytes), Err(WireError::UnknownState(200)));
+        assert_eq!(Header::decode(&bytes[..10]), Err(WireError::Truncated { what: "header" }));
+    }
+
+    #[test]
+    fn archive_round_trips() {
+        let bytes = archive();
+        let entries = read_archive(&bytes).unwrap();
+        assert_eq!(entries.len(), 3);
+        assert_eq!(entries[1], Entry { name: "/usr/bin/x", mode: 0o755, data: &[1, 2, 3, 4, 5, 6, 7, 8, 9] });
+        assert_eq!(find(&entries, JOB_NAME), Ok(&b"{}"[..]));
+        assert_eq!(find(&entries, REPLY_NAME), Err(WireError::Missing(REPLY_NAME)));
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_not_a_panic() {
+        let bytes = archive();
+        // The last file is empty, so only its own head and name can be cut.
+        for len in 0..bytes.len() - 2 {
+            assert!(read_archive(&bytes[..len]).is_err(), "length {len} was accepted");
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_is_survived() {
+        let bytes = archive();
+        for i in 0..bytes.len() {
+            for flip in [1u8, 0x80, 0xff] {
+                let mut hurt = bytes.clone();
+                hurt[i] ^= flip;
+                let _ = read_archive(&hurt);
+                assert_ne!(checksum(&hurt), checksum(&bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn huge_announcements_are_refused() {
+        let mut bytes = archive();
+        bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(read_archive(&bytes), Err(WireError::TooLarge { what: "number of files" }));
+        let mut bytes = archive();
+        bytes[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(read_archive(&bytes).is_err());
+    }
+
+    #[test]
+    fn pages_round_trip() {
+        let pages = [0x7000, 0x1000, 0xffff_f000];
+        assert_eq!(decode_pages(&encode_pages(&pages)), Ok(pages.to_vec()));
+        assert!(decode_pages(&[1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn job_round_trips_as_json() {
+        let job = Job {
+            argv: vec!["/bin/true".into()],
+            env: vec![("A".into(), "b=c".into())],
+            cwd: "/work".into(),
+            before: vec![Setting { path: "/proc/sys/kernel/numa_balancing".into(), value: "2".into(), required: true }],
+            after: vec![],
+            memory_policy: Some(MemoryPolicy { mode: 6, nodes: vec![0, 1] }),
+            at_mark: AtMark::Place { fast: 0, slow: 1, reserve_pages: 64 },
+            limit_seconds: 100,
+            cpu_of: vec!["kdamond".into()],
+            fetch: vec![],
+        };
+        let bytes = to_json(&job).unwrap();
+        assert_eq!(from_json::<Job>(&bytes).unwrap(), job);
+        assert!(from_json::<Job>(&bytes[..bytes.len() / 2]).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! The handle on a lab: where it lives and what it is made of.
+
+use crate::error::{LabError, Result};
+use crate::job::{self, JobResult, JobSpec};
+use crate::shape::Shape;
+use crate::snapshot::{Parts, Snapshot};
+use std::path::{Path, PathBuf};
+use terrace_machine::Machine;
+
+/// Receives what is going on; the library prints nothing itself.
+pub trait Progress: Send + Sync {
+    /// A step begins, in words for people.
+    fn step(&self, what: &str);
+}
+
+/// Says nothing.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn step(&self, _what: &str) {}
+}
+
+/// A directory with QEMU, kernel, plugin and guest program, and the cache of saved machines.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    dir: PathBuf,
+    parts: Parts,
+}
+
+/// A machine of the lab, saved and ready to wake up.
+#[derive(Debug, Clone)]
+pub struct Bench {
+    lab: Lab,
+    shape: Shape,
+    snapshot: Snapshot,
+}
+
+impl Lab {
+    /// Where the lab lives if nobody says: `$TERRACE_LAB_DIR`, else below the user's cache directory.
+    #[must_use]
+    pub fn default_dir() -> PathBuf {
+        let of = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        of("TERRACE_LAB_DIR").unwrap_or_else(|| {
+            of("XDG_CACHE_HOME")
+                .or_else(|| of("HOME").map(|h| h.join(".cache")))
+                .unwrap_or_else(|| PathBuf::from("/var/tmp"))
+                .join("terrace/lab")
+        })
+    }
+
+    /// Look whether everything is there.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+        let need = |relative: &str, what: &'static str, hint: &str| {
+            let path = dir.join(relative);
+            if path.exists() {
+                Ok(path)
+            } else {
+                Err(LabError::NotSetUp { dir: dir.clone(), what, hint: hint.to_string() })
+            }
+        };
+        let parts = Parts {
+            qemu: need("qemu-system", "QEMU", "run lab/fetch.sh DIR")?,
+            kernel: need("kernel/vmlinuz", "a kernel", "run lab/fetch.sh DIR")?,
+            guest: need("bin/terrace-guest", "the guest program", "run crates/guest/build.sh DIR/bin")?,
+            plugin: match std::env::var_os("TERRACE_LAB_NO_PLUGIN") {
+                // For work on the lab itself: time is then the number of instructions and no figure means anything.
+                Some(_) => None,
+                None => Some(need("plugin.so", "the timing plugin", "run lab/plugin/build.sh DIR/plugin.so")?),
+            },
+        };
+        Ok(Lab { dir, parts })
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A static program for the guest, if it was built into the lab.
+    #[must_use]
+    pub fn guest_program(&self, name: &str) -> Option<PathBuf> {
+        Some(self.dir.join("bin").join(name)).filter(|p| p.exists())
+    }
+
+    /// The machine, booted and saved now if it is not in the cache.
+    pub fn bench(&self, machine: &Machine, vcpus: Option<u32>, progress: &dyn Progress) -> Result<Bench> {
+        let shape = Shape::of(machine, vcpus)?;
+        progress.step(&format!("machine {} with {} vCPUs: looking for a saved one", shape.name, shape.vcpus));
+        let cache = self.dir.join("machines");
+        let snapshot = Snapshot::ensure(&cache, &self.parts, &shape, &machine.to_toml())?;
+        Ok(Bench { lab: self.clone(), shape, snapshot })
+    }
+}
+
+impl Bench {
+    /// Run one job.
+    pub fn run(&self, spec: &JobSpec) -> Result<JobResult> {
+        job::run(&self.lab.parts, &self.shape, &self.snapshot, &self.lab.dir.join("runs"), spec)
+    }
+
+    /// The machine's shape.
+    #[must_use]
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The saved machine.
+    #[must_use]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The lab it belongs to.
+    #[must_use]
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+}
