@@ -2,7 +2,7 @@
 //! what places a page, so nothing here may write ahead. One of the two modules with unsafe code.
 #![allow(unsafe_code)]
 
-use crate::memory::{Memory, WORD};
+use crate::memory::WORD;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -52,7 +52,14 @@ const MADV_HUGEPAGE: c_int = 14;
 const MADV_NOHUGEPAGE: c_int = 15;
 
 extern "C" {
-    fn mmap(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, off: i64) -> *mut c_void;
+    fn mmap(
+        addr: *mut c_void,
+        len: usize,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        off: i64,
+    ) -> *mut c_void;
     fn munmap(addr: *mut c_void, len: usize) -> c_int;
     fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int;
 }
@@ -68,11 +75,21 @@ impl Arena {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
         // memory of ours; the result is checked before use.
         let raw = unsafe {
-            mmap(std::ptr::null_mut(), mapped, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0)
+            mmap(
+                std::ptr::null_mut(),
+                mapped,
+                PROT_READ_WRITE,
+                MAP_PRIVATE_ANONYMOUS,
+                -1,
+                0,
+            )
         };
         let failed = raw as usize == usize::MAX;
         let Some(mapping) = NonNull::new(raw).filter(|_| !failed) else {
-            return Err(ArenaError::Map { bytes, source: std::io::Error::last_os_error() });
+            return Err(ArenaError::Map {
+                bytes,
+                source: std::io::Error::last_os_error(),
+            });
         };
         let advice = match pages {
             PageSize::Base => MADV_NOHUGEPAGE,
@@ -84,7 +101,12 @@ impl Arena {
         // SAFETY: skip < HUGE and mapped >= bytes + HUGE, so the aligned start and `bytes` bytes
         // after it lie inside the mapping.
         let first = unsafe { mapping.byte_add(skip) }.cast::<AtomicU64>();
-        Ok(Self { mapping, mapped, first, words })
+        Ok(Self {
+            mapping,
+            mapped,
+            first,
+            words,
+        })
     }
 
     /// The words.
@@ -104,34 +126,20 @@ impl Drop for Arena {
     }
 }
 
-impl Memory for Arena {
-    #[inline(always)]
-    fn load(&self, word: usize) -> u64 {
-        self.words().load(word)
-    }
-    #[inline(always)]
-    fn store(&self, word: usize, value: u64) {
-        self.words().store(word, value);
-    }
-    #[inline(always)]
-    fn replace(&self, word: usize, old: u64, new: u64) -> bool {
-        self.words().replace(word, old, new)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
 
     #[test]
     fn an_arena_is_zero_aligned_and_writable_to_its_last_word() {
         let arena = Arena::new(1_000_003, PageSize::Base).expect("8 MB can be mapped");
         assert_eq!(arena.words().as_ptr() as usize % HUGE, 0);
-        assert_eq!(arena.load(1_000_002), 0);
-        arena.store(1_000_002, 5);
-        arena.add_own(1_000_002, 2);
-        assert!(arena.replace(1_000_002, 7, 8) && !arena.replace(1_000_002, 7, 9));
-        assert_eq!(arena.load(1_000_002), 8);
+        let words = arena.words();
+        assert_eq!(words.load(1_000_002), 0);
+        words.store(1_000_002, 5);
+        words.add_own(1_000_002, 2);
+        assert_eq!(words.load(1_000_002), 7);
     }
 
     #[test]

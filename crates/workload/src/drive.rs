@@ -2,9 +2,14 @@
 
 use crate::algorithm::{Algorithm, Outcome, Step, Wrong};
 use crate::arena::{Arena, ArenaError};
+use crate::chase::Chase;
+use crate::graph::GraphBfs;
 use crate::memory::Memory;
+use crate::scan::Scan;
+use crate::shift::Shift;
 use crate::skew::Skew;
 use crate::spec::{Name, Spec};
+use crate::stream::Stream;
 use std::sync::Barrier;
 use std::time::Instant;
 use terrace_types::Nanos;
@@ -50,14 +55,24 @@ pub struct Timing {
     pub phase: Nanos,
 }
 
+/// Calls `$run` with the algorithm of the name: static dispatch, so that each is compiled tight.
 macro_rules! with_algorithm {
-    ($spec:expr, $algorithm:ident => $body:expr) => {
+    ($spec:expr, $algorithm:ident => $run:expr) => {
+        with_algorithm!(@each $spec, $algorithm => $run;
+            Skew: Name::Skew | Name::Fits | Name::Rwsplit,
+            Shift: Name::Shift,
+            Scan: Name::Scan,
+            GraphBfs: Name::GraphBfs,
+            Stream: Name::Stream,
+            Chase: Name::Chase,
+        )
+    };
+    (@each $spec:expr, $algorithm:ident => $run:expr; $($kind:ident: $name:pat,)*) => {
         match $spec.name {
-            Name::Skew | Name::Fits => {
-                let $algorithm = Skew::new($spec);
-                $body
-            }
-            other => Err(Wrong { workload: other.as_str(), what: "not built yet".to_owned() }.into()),
+            $($name => {
+                let $algorithm = $kind::new($spec);
+                $run
+            })*
         }
     };
 }
@@ -124,7 +139,13 @@ fn threads<A: Algorithm>(
     });
     told?;
     let outcome = algorithm.finish(memory, &states)?;
-    Ok((outcome, Timing { prepare, phase: time }))
+    Ok((
+        outcome,
+        Timing {
+            prepare,
+            phase: time,
+        },
+    ))
 }
 
 fn serially<A: Algorithm, M: Memory>(
@@ -134,7 +155,17 @@ fn serially<A: Algorithm, M: Memory>(
 ) -> Result<Outcome, Wrong> {
     let memory = memory(algorithm.words());
     algorithm.prepare(&memory);
-    let mut states: Vec<A::Thread> = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
+    let states = take_turns(&algorithm, spec.threads, &memory);
+    algorithm.finish(&memory, &states)
+}
+
+/// Steps all threads in turn until all are done.
+pub(crate) fn take_turns<A: Algorithm, M: Memory>(
+    algorithm: &A,
+    threads: u32,
+    memory: &M,
+) -> Vec<A::Thread> {
+    let mut states: Vec<A::Thread> = (0..threads).map(|i| algorithm.thread(i)).collect();
     let mut last = vec![Step::More; states.len()];
     let mut now = Nanos::ZERO;
     while last.iter().any(|step| *step != Step::Done) {
@@ -145,12 +176,12 @@ fn serially<A: Algorithm, M: Memory>(
         }
         for (state, step) in states.iter_mut().zip(&mut last) {
             if *step == Step::More {
-                *step = algorithm.step(&memory, state, now);
+                *step = algorithm.step(memory, state, now);
                 now = Nanos(now.0 + 1_000);
             }
         }
     }
-    algorithm.finish(&memory, &states)
+    states
 }
 
 fn nanos(since: Instant) -> Nanos {

@@ -16,13 +16,19 @@
 
 mod algorithm;
 mod arena;
+mod chase;
 mod drive;
+mod graph;
+mod kronecker;
 mod marks;
 mod memory;
 mod random;
+mod scan;
 mod scatter;
+mod shift;
 mod skew;
 mod spec;
+mod stream;
 
 pub use algorithm::{Algorithm, Outcome, Step, Wrong};
 pub use arena::{Arena, ArenaError, PageSize};

@@ -45,7 +45,10 @@ fn run(spec: &Spec) -> Result<(), RunError> {
     let line = if spec.seconds.is_some() {
         format!("{spec} verified\n")
     } else {
-        format!("{spec} accesses={} checksum={:016x}\n", outcome.accesses, outcome.checksum)
+        format!(
+            "{spec} accesses={} checksum={:016x}\n",
+            outcome.accesses, outcome.checksum
+        )
     };
     write_all(&mut std::io::stdout(), "write to", "standard output", &line)?;
     log(spec, &outcome, &timing)
@@ -64,7 +67,9 @@ fn log(spec: &Spec, outcome: &Outcome, timing: &Timing) -> Result<(), RunError> 
     match std::env::var("TERRACE_MARK_LOG") {
         Err(_) => write_all(&mut std::io::stderr(), "write to", "standard error", &line),
         Ok(path) => {
-            let mut file = open("append to TERRACE_MARK_LOG", &path, |o| o.append(true).create(true))?;
+            let mut file = open("append to TERRACE_MARK_LOG", &path, |o| {
+                o.append(true).create(true)
+            })?;
             write_all(&mut file, "write to", &path, &line)
         }
     }
@@ -104,7 +109,9 @@ fn open(
     path: &str,
     how: impl FnOnce(&mut OpenOptions) -> &mut OpenOptions,
 ) -> Result<File, RunError> {
-    how(&mut OpenOptions::new()).open(path).map_err(|source| failed(what, path, source))
+    how(&mut OpenOptions::new())
+        .open(path)
+        .map_err(|source| failed(what, path, source))
 }
 
 fn write_all(
@@ -119,5 +126,9 @@ fn write_all(
 }
 
 fn failed(what: &'static str, path: &str, source: std::io::Error) -> RunError {
-    RunError::Mark { what, path: path.to_owned(), source }
+    RunError::Mark {
+        what,
+        path: path.to_owned(),
+        source,
+    }
 }

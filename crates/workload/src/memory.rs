@@ -18,13 +18,20 @@ pub trait Memory: Sync {
     fn load(&self, word: usize) -> u64;
     /// Writes a word.
     fn store(&self, word: usize, value: u64);
-    /// Writes `new` if the word holds `old`; says whether it did.
-    fn replace(&self, word: usize, old: u64, new: u64) -> bool;
-
     /// Adds to a word that no other thread writes at the time.
     #[inline(always)]
     fn add_own(&self, word: usize, value: u64) {
         self.store(word, self.load(word).wrapping_add(value));
+    }
+
+    /// `a[i] = b[i] + factor * c[i]` for `i` in `[0, count)`; `starts` are the first words.
+    #[inline(always)]
+    fn triad(&self, starts: [usize; 3], count: usize, factor: u64) {
+        let [a, b, c] = starts;
+        for i in 0..count {
+            let scaled = self.load(c + i).wrapping_mul(factor);
+            self.store(a + i, self.load(b + i).wrapping_add(scaled));
+        }
     }
 }
 
@@ -38,9 +45,17 @@ impl Memory for [AtomicU64] {
     fn store(&self, word: usize, value: u64) {
         self[word].store(value, Ordering::Relaxed);
     }
+    /// Bounds are checked once for all elements.
     #[inline(always)]
-    fn replace(&self, word: usize, old: u64, new: u64) -> bool {
-        self[word].compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    fn triad(&self, starts: [usize; 3], count: usize, factor: u64) {
+        let [a, b, c] = starts.map(|start| &self[start..start + count]);
+        for ((a, b), c) in a.iter().zip(b).zip(c) {
+            let scaled = c.load(Ordering::Relaxed).wrapping_mul(factor);
+            a.store(
+                b.load(Ordering::Relaxed).wrapping_add(scaled),
+                Ordering::Relaxed,
+            );
+        }
     }
 }
 
@@ -64,9 +79,5 @@ impl Memory for Heap {
     #[inline(always)]
     fn store(&self, word: usize, value: u64) {
         self.0.as_slice().store(word, value);
-    }
-    #[inline(always)]
-    fn replace(&self, word: usize, old: u64, new: u64) -> bool {
-        self.0.as_slice().replace(word, old, new)
     }
 }

@@ -19,7 +19,10 @@ impl Lcg {
     #[inline(always)]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        self.0 = self
+            .0
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
         self.0
     }
 
@@ -69,7 +72,11 @@ impl Choice {
         Self {
             threshold: threshold as u64,
             hot_scale: scale(hot, threshold),
-            cold_scale: if threshold == whole - 1 { 0 } else { scale(cold, whole - threshold) },
+            cold_scale: if threshold == whole - 1 {
+                0
+            } else {
+                scale(cold, whole - threshold)
+            },
         }
     }
 
@@ -98,7 +105,8 @@ mod tests {
             let choice = Choice::new(hot, cold, ppm);
             for x in [x, 0, u64::MAX, choice.threshold, choice.threshold.saturating_sub(1)] {
                 let (is_hot, item) = choice.pick(x);
-                prop_assert!(item < if is_hot { hot } else { cold });
+                let items = if is_hot { hot } else { cold };
+                prop_assert!(item < items, "item {item} of {items}");
             }
         }
     }

@@ -59,7 +59,11 @@ impl Skew {
             layout: spec.layout,
             hot: spec.hot,
             threads,
-            choice: Choice::new(per_thread(hot_pages), per_thread(cold_pages), spec.hot_share),
+            choice: Choice::new(
+                per_thread(hot_pages),
+                per_thread(cold_pages),
+                spec.hot_share,
+            ),
             seed: spec.seed,
             accesses: spec.accesses,
             seconds: spec.seconds,
@@ -141,8 +145,19 @@ impl Algorithm for Skew {
         let index = u64::from(index);
         let share = self.accesses / self.threads;
         let rest = u64::from(index < self.accesses % self.threads);
-        let left = if self.seconds.is_some() { u64::MAX } else { share + rest };
-        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
+        let left = if self.seconds.is_some() {
+            u64::MAX
+        } else {
+            share + rest
+        };
+        Thread {
+            index,
+            random: Lcg::new(self.seed, index),
+            left,
+            done: 0,
+            hot: 0,
+            sum: 0,
+        }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
@@ -165,11 +180,7 @@ impl Algorithm for Skew {
         }
     }
 
-    fn finish<M: Memory + ?Sized>(
-        &self,
-        memory: &M,
-        threads: &[Thread],
-    ) -> Result<Outcome, Wrong> {
+    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
         let mut checksum = 0u64;
         let mut written = 0u64;
         for page in 0..self.hot_pages {
@@ -193,6 +204,9 @@ impl Algorithm for Skew {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
         }
         let accesses = threads.iter().map(|t| t.done).sum();
-        Ok(Outcome { accesses, checksum: if self.seconds.is_some() { 0 } else { checksum } })
+        Ok(Outcome {
+            accesses,
+            checksum: if self.seconds.is_some() { 0 } else { checksum },
+        })
     }
 }
