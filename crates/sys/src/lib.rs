@@ -1,1 +1,47 @@
-//! Room `sys` of Terrace; see ARCHITECTURE.md.
+//! The only door to Linux: every raw system call and every file of `/proc` and `/sys` that Terrace
+//! uses. Nothing here decides anything; errors are named situations with call, target, errno and
+//! remedy ([`SysError`]). The library never prints and never aborts.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))] // a test that fails may panic
+
+mod caps;
+mod damon;
+mod error;
+mod guardian;
+mod kernelmem;
+mod pagemap;
+mod pagemove;
+mod pagetables;
+mod perf;
+mod process;
+mod root;
+mod runner;
+mod time;
+
+pub mod maps;
+pub mod task;
+pub mod zones;
+
+pub use caps::{Capabilities, Capability};
+pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
+pub use error::SysError;
+pub use guardian::Guardian;
+pub use kernelmem::{Frame, KernelMemory};
+pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
+pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};
+pub use pagetables::{PageTables, TableEntry};
+pub use perf::{PerfRing, Tracepoint};
+pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
+pub use root::{Root, TEXT_LIMIT};
+pub use runner::{Ended, Runner, StartError};
+pub use time::{now, own_cpu, sleep};
+
+use terrace_types::Bytes;
+
+/// Bytes of a base page.
+#[must_use]
+pub fn page_size() -> Bytes {
+    // SAFETY: sysconf takes a number and touches no memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Bytes(u64::try_from(size).unwrap_or(4096))
+}

@@ -1,0 +1,303 @@
+//! What this machine lets this user do, tried at run time and never guessed from a version.
+
+use crate::{
+    query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry, PageMap, PageTables,
+    PerfRing, Root, SysError, Tracepoint,
+};
+use terrace_types::{NodeId, Pid, Vpn, VpnRange};
+
+/// One thing the machine can or cannot do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capability {
+    /// Short name.
+    pub name: &'static str,
+    /// What Terrace uses it for, a few words.
+    pub purpose: &'static str,
+    /// Whether it works for this user, now.
+    pub usable: bool,
+    /// Why not; empty when usable.
+    pub why_not: String,
+    /// The one command that would help; empty when usable or when nothing helps.
+    pub remedy: String,
+}
+
+impl Capability {
+    fn of(name: &'static str, purpose: &'static str, tried: Result<(), (String, String)>) -> Self {
+        let (why_not, remedy) = tried.err().unwrap_or_default();
+        Self {
+            name,
+            purpose,
+            usable: why_not.is_empty(),
+            why_not,
+            remedy,
+        }
+    }
+}
+
+/// All that `terrace doctor` and the choice of trackers rest on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// DAMON can be started: in the kernel, ours to use, and readable through perf.
+    pub damon: Capability,
+    /// Tracepoints through `perf_event_open`.
+    pub tracepoints: Capability,
+    /// Soft-dirty bits are kept by this kernel.
+    pub soft_dirty: Capability,
+    /// `PAGEMAP_SCAN`.
+    pub pagemap_scan: Capability,
+    /// Frame numbers are shown in pagemap.
+    pub frames: Capability,
+    /// Page tables of others can be read (accessed bits page by page).
+    pub page_tables: Capability,
+    /// Pages of other processes can be moved.
+    pub move_pages: Capability,
+    /// More than one node has memory.
+    pub tiers: Capability,
+    /// The kernel's own NUMA balancing keeps still.
+    pub numa_balancing_quiet: Capability,
+    /// Value of `kernel.numa_balancing`; `None` without it.
+    pub numa_balancing: Option<u64>,
+    /// Nodes with memory.
+    pub nodes: Vec<NodeId>,
+    /// Runs as root.
+    pub root: bool,
+}
+
+impl Capabilities {
+    /// Tries everything. Changes nothing but bits of this process's own pages.
+    #[must_use]
+    pub fn probe(root: &Root) -> Self {
+        // SAFETY: geteuid takes no argument, touches no memory and cannot fail.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        let nodes = zones::nodes_with_memory(root);
+        let numa_balancing = root.number("/proc/sys/kernel/numa_balancing").ok();
+        let tracepoints = tracepoints(root);
+        Self {
+            damon: Capability::of(
+                "damon",
+                "reads and writes by region",
+                damon(root, &tracepoints),
+            ),
+            tracepoints: Capability::of("tracepoints", "reading DAMON's reports", tracepoints),
+            soft_dirty: Capability::of("soft-dirty", "writes page by page", soft_dirty(root)),
+            pagemap_scan: Capability::of("pagemap-scan", "fast page queries", pagemap_scan(root)),
+            frames: Capability::of("frames", "where pages are, cheaply", frames(root)),
+            page_tables: Capability::of(
+                "page-tables",
+                "reads and writes page by page",
+                page_tables(root),
+            ),
+            move_pages: Capability::of("move-pages", "moving pages", move_others(root)),
+            tiers: Capability::of("tiers", "somewhere to move to", tiers(&nodes)),
+            numa_balancing_quiet: Capability::of(
+                "numa-balancing-off",
+                "nobody else moves the same pages",
+                balancing(numa_balancing),
+            ),
+            numa_balancing,
+            nodes,
+            root: is_root,
+        }
+    }
+
+    /// Every capability, in the order `doctor` prints them.
+    #[must_use]
+    pub fn all(&self) -> [&Capability; 9] {
+        [
+            &self.tiers,
+            &self.move_pages,
+            &self.page_tables,
+            &self.soft_dirty,
+            &self.damon,
+            &self.tracepoints,
+            &self.pagemap_scan,
+            &self.frames,
+            &self.numa_balancing_quiet,
+        ]
+    }
+}
+
+type Tried = Result<(), (String, String)>;
+
+fn said(error: &SysError, remedy: &str) -> (String, String) {
+    (error.to_string(), remedy.to_owned())
+}
+
+fn me() -> Pid {
+    Pid(std::process::id() as i32)
+}
+
+/// Four touched pages of our own; keeps them alive while `with` runs.
+fn with_pages<T>(with: impl FnOnce(VpnRange, &mut [u8]) -> T) -> T {
+    let page = crate::page_size().get() as usize;
+    let mut memory = vec![1_u8; 5 * page];
+    let first = (memory.as_ptr() as u64).div_ceil(page as u64);
+    with(VpnRange::new(Vpn(first), Vpn(first + 4)), &mut memory)
+}
+
+fn tracepoints(root: &Root) -> Tried {
+    let mount = "mount -t tracefs nodev /sys/kernel/tracing";
+    let point = Tracepoint::find(root, "damon", "damon_aggregated")
+        .or_else(|_| Tracepoint::find(root, "sched", "sched_switch"))
+        .map_err(|e| said(&e, mount))?;
+    PerfRing::open(&point, Pid(0), 1)
+        .map(|_| ())
+        .map_err(|e| said(&e, "sudo setcap cap_perfmon+ep $(command -v terrace)"))
+}
+
+fn damon(root: &Root, tracepoints: &Tried) -> Tried {
+    let none = "boot a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_VADDR";
+    if crate::damon::taken(root).map_err(|e| said(&e, none))? {
+        return Err((
+            "somebody else has a kdamond set up; it is left alone".to_owned(),
+            "cat /sys/kernel/mm/damon/admin/kdamonds/*/state".to_owned(),
+        ));
+    }
+    let path = root.path("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .map_err(|e| {
+            let error = SysError::from_io("open", path.to_string_lossy(), &e, "run as root");
+            said(&error, "sudo terrace ...")
+        })?;
+    tracepoints.clone()
+}
+
+fn soft_dirty(root: &Root) -> Tried {
+    let none = "boot a kernel with CONFIG_MEM_SOFT_DIRTY";
+    let bits = |map: &PageMap, range| -> Result<Vec<bool>, SysError> {
+        let mut entries: Vec<PageEntry> = Vec::new();
+        map.read(range, &mut entries)?;
+        Ok(entries.into_iter().map(PageEntry::soft_dirty).collect())
+    };
+    let tried = with_pages(|range, memory| -> Result<bool, SysError> {
+        let map = PageMap::open(root, me())?;
+        ClearRefs::open(root, me())?.clear(Clear::SoftDirty)?;
+        let clean = bits(&map, range)?;
+        let page = crate::page_size().get();
+        let second = ((range.start.0 + 1) * page - memory.as_ptr() as u64) as usize;
+        // SAFETY: `second` lies inside `memory`, one page after its first whole page.
+        unsafe { memory.as_mut_ptr().add(second).write_volatile(2) };
+        let after = bits(&map, range)?;
+        Ok(!clean[1] && after[1] && !after[2])
+    });
+    match tried {
+        Ok(true) => Ok(()),
+        Ok(false) => Err((
+            "this kernel keeps no soft-dirty bits".to_owned(),
+            none.to_owned(),
+        )),
+        Err(e) => Err(said(&e, none)),
+    }
+}
+
+fn pagemap_scan(root: &Root) -> Tried {
+    with_pages(|range, _| {
+        let mut pages = 0;
+        PageMap::open(root, me())?.scan(range, Category::PRESENT, Category::PRESENT, |r, _| {
+            pages += r.len()
+        })?;
+        Ok(pages)
+    })
+    .map(|_: u64| ())
+    .map_err(|e: SysError| said(&e, "boot Linux 6.7 or later"))
+}
+
+fn frames(root: &Root) -> Tried {
+    let grant = "sudo setcap cap_sys_admin+ep $(command -v terrace)";
+    let shown = with_pages(|range, _| {
+        let mut entries = Vec::new();
+        PageMap::open(root, me())?.read(range, &mut entries)?;
+        Ok(entries.iter().any(|e: &PageEntry| e.pfn() != 0))
+    })
+    .map_err(|e: SysError| said(&e, grant))?;
+    if !shown {
+        return Err((
+            "frame numbers are hidden from this user".to_owned(),
+            grant.to_owned(),
+        ));
+    }
+    let zones = zones::zones(root).map_err(|e| said(&e, grant))?;
+    if zones::FrameMap::new(&zones).usable() {
+        Ok(())
+    } else {
+        Err(("the nodes' frames interleave".to_owned(), String::new()))
+    }
+}
+
+fn page_tables(root: &Root) -> Tried {
+    let grant = "sudo terrace ... (CAP_SYS_RAWIO; not under kernel lockdown)";
+    KernelMemory::open(root).map_err(|e| said(&e, grant))?;
+    let mut tables = PageTables::open(root).map_err(|e| said(&e, grant))?;
+    with_pages(|range, _| {
+        let map = PageMap::open(root, me())?;
+        Ok(tables.resolve(me(), &map, &[range])? == range.len()
+            && tables.verify(me(), &map, range)?)
+    })
+    .map_err(|e: SysError| said(&e, grant))
+    .and_then(|found| {
+        let why = "own page tables were not recognised in kernel memory";
+        found.then_some(()).ok_or((why.to_owned(), String::new()))
+    })
+}
+
+/// Whether others' pages can be moved: asked of a process of this user is no proof, so the
+/// capability itself is looked up; the call is tried on ourselves.
+fn move_others(root: &Root) -> Tried {
+    const CAP_SYS_NICE: u64 = 1 << 23;
+    with_pages(|range, _| query_pages(me(), &[range.start]).map(|_| ()))
+        .map_err(|e| said(&e, "boot a kernel with CONFIG_MIGRATION and CONFIG_NUMA"))?;
+    let status = crate::task::status(root, me()).map_err(|e| said(&e, ""))?;
+    if status.cap_eff & CAP_SYS_NICE == 0 {
+        return Err((
+            "only own processes' pages can be moved (no CAP_SYS_NICE)".to_owned(),
+            "sudo setcap cap_sys_nice+ep $(command -v terrace)".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn tiers(nodes: &[NodeId]) -> Tried {
+    if nodes.len() > 1 {
+        return Ok(());
+    }
+    Err((
+        "only one memory node".to_owned(),
+        "terrace lab run".to_owned(),
+    ))
+}
+
+fn balancing(value: Option<u64>) -> Tried {
+    match value {
+        Some(v) if v != 0 => Err((
+            format!("kernel.numa_balancing is {v}: the kernel moves pages too"),
+            "sysctl -w kernel.numa_balancing=0".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_capability_is_usable_or_says_why() {
+        let found = Capabilities::probe(&Root::live());
+        for capability in found.all() {
+            assert_eq!(capability.usable, capability.why_not.is_empty());
+            println!(
+                "{}: {} {}",
+                capability.name, capability.usable, capability.why_not
+            );
+        }
+        assert!(!found.nodes.is_empty());
+    }
+
+    #[test]
+    fn an_empty_tree_has_nothing_and_nothing_panics() {
+        let found = Capabilities::probe(&Root::at("/nonexistent"));
+        assert!(!found.damon.usable && !found.page_tables.usable && !found.soft_dirty.usable);
+    }
+}

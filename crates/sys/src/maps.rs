@@ -1,0 +1,222 @@
+//! `/proc/PID/maps` and the flags of `/proc/PID/smaps` (kernel: `fs/proc/task_mmu.c`).
+
+use crate::{Root, SysError, TEXT_LIMIT};
+use terrace_types::Pid;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapLine {
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+    /// Readable.
+    pub read: bool,
+    /// Writable.
+    pub write: bool,
+    /// Executable.
+    pub exec: bool,
+    /// `MAP_SHARED`.
+    pub shared: bool,
+    /// Inode of the file behind it; 0: none.
+    pub inode: u64,
+    /// Name the kernel shows: a path, `[heap]`, or nothing. Line ends come escaped as `\012`.
+    pub name: String,
+    /// Flags that matter to moving; all false unless taken from smaps.
+    pub flags: VmFlags,
+}
+
+/// Flags of a mapping, from smaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VmFlags {
+    /// Locked in memory (`lo`).
+    pub locked: bool,
+    /// hugetlbfs (`ht`).
+    pub hugetlb: bool,
+    /// Device memory or raw page frames (`io`, `pf`).
+    pub io: bool,
+    /// Offered to KSM (`mg`).
+    pub mergeable: bool,
+}
+
+fn malformed(what: &'static str, line: usize) -> SysError {
+    SysError::Malformed {
+        target: "maps".to_owned(),
+        what,
+        line,
+    }
+}
+
+fn hex(text: &str) -> Option<u64> {
+    if text.starts_with('+') {
+        return None;
+    }
+    u64::from_str_radix(text, 16).ok()
+}
+
+fn map_line(line: &str) -> Option<MapLine> {
+    let mut rest = line;
+    let mut field = || {
+        rest = rest.trim_start_matches(' ');
+        let end = rest.find(' ').unwrap_or(rest.len());
+        let (head, tail) = rest.split_at(end);
+        rest = tail;
+        head
+    };
+    let (start, end) = field().split_once('-')?;
+    let (start, end) = (hex(start)?, hex(end)?);
+    let perms = field().as_bytes();
+    let (_offset, _dev) = (hex(field())?, field().split_once(':')?);
+    let inode = field().parse().ok()?;
+    if perms.len() != 4 || start >= end {
+        return None;
+    }
+    Some(MapLine {
+        start,
+        end,
+        read: perms[0] == b'r',
+        write: perms[1] == b'w',
+        exec: perms[2] == b'x',
+        shared: perms[3] == b's',
+        inode,
+        name: rest.trim_start_matches(' ').to_owned(),
+        flags: VmFlags::default(),
+    })
+}
+
+/// Reads the text of a maps file. An unfinished last line is left out.
+///
+/// # Errors
+/// [`SysError::Malformed`] when a line is not in the kernel's format or addresses go backwards.
+pub fn parse_maps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
+    let text = String::from_utf8_lossy(bytes);
+    let whole = &text[..text.rfind('\n').map_or(0, |at| at + 1)];
+    let mut maps: Vec<MapLine> = Vec::new();
+    for (at, line) in whole.lines().enumerate() {
+        let map = map_line(line).ok_or_else(|| malformed("not a mapping", at + 1))?;
+        if maps.last().is_some_and(|last| last.end > map.start) {
+            return Err(malformed("addresses go backwards", at + 1));
+        }
+        maps.push(map);
+    }
+    Ok(maps)
+}
+
+/// Reads the text of an smaps file: the mappings with their flags.
+///
+/// # Errors
+/// As [`parse_maps`].
+pub fn parse_smaps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut maps: Vec<MapLine> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if let Some(words) = line.strip_prefix("VmFlags:") {
+            let map = maps
+                .last_mut()
+                .ok_or_else(|| malformed("flags of no mapping", at + 1))?;
+            for word in words.split_ascii_whitespace() {
+                match word {
+                    "lo" => map.flags.locked = true,
+                    "ht" => map.flags.hugetlb = true,
+                    "io" | "pf" => map.flags.io = true,
+                    "mg" => map.flags.mergeable = true,
+                    _ => {}
+                }
+            }
+        } else if let Some(map) = map_line(line) {
+            if maps.last().is_some_and(|last| last.end > map.start) {
+                return Err(malformed("addresses go backwards", at + 1));
+            }
+            maps.push(map);
+        }
+    }
+    Ok(maps)
+}
+
+/// Mappings of a process, in address order.
+///
+/// # Errors
+/// [`SysError::Gone`] once it has ended; otherwise what the kernel said.
+pub fn maps(root: &Root, pid: Pid) -> Result<Vec<MapLine>, SysError> {
+    parse_maps(&crate::task::read_of(root, pid, "maps", TEXT_LIMIT)?)
+}
+
+/// Mappings with flags; walks all page tables of the process, so ask rarely.
+///
+/// # Errors
+/// As [`maps`].
+pub fn smaps(root: &Root, pid: Pid) -> Result<Vec<MapLine>, SysError> {
+    parse_smaps(&crate::task::read_of(root, pid, "smaps", TEXT_LIMIT)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn own_mappings_are_read() {
+        let own = maps(&Root::live(), Pid(std::process::id() as i32)).unwrap();
+        let here = own_mappings_are_read as *const () as u64;
+        let code = own
+            .iter()
+            .find(|m| m.start <= here && here < m.end)
+            .unwrap();
+        assert!(code.exec && !code.write && code.inode != 0);
+        assert!(own
+            .iter()
+            .any(|m| m.name == "[stack]" && m.write && m.inode == 0));
+        let flagged = smaps(&Root::live(), Pid(std::process::id() as i32)).unwrap();
+        assert!(flagged.len() >= own.len() / 2);
+    }
+
+    #[test]
+    fn names_with_spaces_and_escapes_survive() {
+        let text = b"1000-3000 rw-s 00000000 fe:00 12   /a b\\012c (deleted)\n4000-5000 rw";
+        let maps = parse_maps(text).unwrap();
+        assert_eq!(maps.len(), 1);
+        assert_eq!(maps[0].name, "/a b\\012c (deleted)");
+        assert!(maps[0].shared);
+    }
+
+    #[test]
+    fn damage_is_an_error_with_its_line() {
+        let twice = b"1000-3000 rw-p 0 0:0 0\n2000-4000 rw-p 0 0:0 0\n";
+        assert!(matches!(
+            parse_maps(twice),
+            Err(SysError::Malformed { line: 2, .. })
+        ));
+        assert!(parse_maps(b"nonsense\n").is_err());
+        assert!(parse_smaps(b"VmFlags: lo\n").is_err());
+    }
+
+    #[test]
+    fn flags_belong_to_the_mapping_above() {
+        let text = b"1000-2000 rw-p 0 0:0 0 [heap]\nSize: 4 kB\nVmFlags: rd wr lo mg\n\
+                     3000-4000 rw-p 0 0:0 0\nVmFlags: rd ht io\n";
+        let maps = parse_smaps(text).unwrap();
+        assert!(maps[0].flags.locked && maps[0].flags.mergeable && !maps[0].flags.hugetlb);
+        assert!(maps[1].flags.hugetlb && maps[1].flags.io && !maps[1].flags.locked);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = parse_maps(&bytes);
+            let _ = parse_smaps(&bytes);
+        }
+
+        #[test]
+        fn nearly_right_lines_are_survived(
+            parts in prop::collection::vec(
+                prop::sample::select(vec![
+                    "1000-2000", " ", "rw-p", "0", "00:00", "\n", "ffffffffffffffff", "-", "[heap]",
+                    "VmFlags:", "lo", "\\012", "é",
+                ]), 0..60)
+        ) {
+            let text = parts.concat();
+            let _ = parse_maps(text.as_bytes());
+            let _ = parse_smaps(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Reading another process's page tables from outside, page by page.
+//!
+//! No stock file shows which pages were *read*. The hardware keeps that as the accessed bit of each
+//! page-table entry; `clear_refs` clears it; reading it back takes the table itself. Tables are
+//! ordinary frames that `/proc/kpageflags` marks, and `/proc/kcore` shows their contents. Which
+//! table is whose needs no kernel symbol: a table that holds, in the right places, frames that
+//! pagemap says only this process maps, is its table. From one matched leaf table the table above
+//! it is found the same way; that one (a gibibyte of addresses) is remembered, and leaf tables are
+//! looked up in it afresh at every walk. A stale answer can only misjudge heat, never write.
+//!
+//! x86-64 entry layout (Intel SDM vol. 3, 4.5): bit 0 present, 5 accessed, 6 dirty, 7 huge (in the
+//! upper table), 12..52 frame.
+
+use crate::{KernelMemory, PageMap, Root, SysError};
+use std::collections::HashMap;
+use terrace_types::{Nanos, Pid, Tick, Vpn, VpnRange};
+
+const ENTRIES: u64 = 512;
+/// Pages under one upper table: a gibibyte.
+const SLOT: u64 = ENTRIES * ENTRIES;
+/// Two-megabyte parts of a slot that are probed for a match.
+const PROBES: usize = 32;
+
+/// One entry of a page table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TableEntry(pub u64);
+
+impl TableEntry {
+    /// Maps memory.
+    #[must_use]
+    pub const fn present(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// Used by the processor for a translation since the bit was cleared.
+    #[must_use]
+    pub const fn accessed(self) -> bool {
+        self.0 >> 5 & 1 == 1
+    }
+
+    /// Written since it was mapped or cleaned by the kernel.
+    #[must_use]
+    pub const fn dirty(self) -> bool {
+        self.0 >> 6 & 1 == 1
+    }
+
+    /// In an upper table: maps a huge page itself.
+    #[must_use]
+    pub const fn huge(self) -> bool {
+        self.0 >> 7 & 1 == 1
+    }
+
+    /// Frame.
+    #[must_use]
+    pub const fn pfn(self) -> u64 {
+        (self.0 & 0x000f_ffff_ffff_f000) >> 12
+    }
+}
+
+/// The page tables of some processes.
+#[derive(Debug)]
+pub struct PageTables {
+    memory: KernelMemory,
+    frames_end: u64,
+    /// Upper table of each slot.
+    slots: HashMap<(Pid, u64), u64>,
+    next_scan: Tick,
+    backoff: Nanos,
+}
+
+/// A frame that only the process maps, and where.
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    vpn: u64,
+}
+
+impl Probe {
+    const fn slot(self) -> u64 {
+        self.vpn / SLOT
+    }
+
+    const fn leaf(self) -> u64 {
+        self.vpn / ENTRIES
+    }
+}
+
+impl PageTables {
+    /// Opens the kernel's files.
+    ///
+    /// # Errors
+    /// As [`KernelMemory::open`]; [`SysError::Absent`] on other processors than x86-64.
+    pub fn open(root: &Root) -> Result<Self, SysError> {
+        if !cfg!(target_arch = "x86_64") {
+            let remedy = "page tables are read on x86-64 only";
+            return Err(SysError::from_errno(
+                "open",
+                "/proc/kcore",
+                libc::ENOSYS,
+                remedy,
+            ));
+        }
+        let frames = crate::zones::FrameMap::new(&crate::zones::zones(root)?);
+        Ok(Self {
+            memory: KernelMemory::open(root)?,
+            frames_end: frames.end(),
+            slots: HashMap::new(),
+            next_scan: Tick::ZERO,
+            backoff: Nanos::millis(100),
+        })
+    }
+
+    /// Forgets a process that ended, executed another program or turned out to be misread.
+    pub fn forget(&mut self, pid: Pid) {
+        self.slots.retain(|key, _| key.0 != pid);
+        self.next_scan = Tick::ZERO;
+        self.backoff = Nanos::millis(100);
+    }
+
+    /// Finds the tables of `ranges` that are not known yet; scans all page-table frames of the
+    /// machine if some are missing, less and less often while that finds nothing. Returns the
+    /// pages of `ranges` whose tables are known.
+    ///
+    /// # Errors
+    /// When the kernel's files cannot be read any more.
+    pub fn resolve(
+        &mut self,
+        pid: Pid,
+        pagemap: &PageMap,
+        ranges: &[VpnRange],
+    ) -> Result<u64, SysError> {
+        let now = crate::now();
+        if self.known(pid, ranges) < ranges.iter().map(|r| r.len()).sum() && now >= self.next_scan {
+            let probes = self.probes(pid, pagemap, ranges)?;
+            let before = self.slots.len();
+            if !probes.is_empty() {
+                self.scan(pid, &probes)?;
+            }
+            self.backoff = if self.slots.len() > before {
+                Nanos::millis(100)
+            } else {
+                Nanos(self.backoff.0 * 2).min(Nanos::secs(30))
+            };
+            self.next_scan = crate::now().after(self.backoff);
+        }
+        Ok(self.known(pid, ranges))
+    }
+
+    fn known(&self, pid: Pid, ranges: &[VpnRange]) -> u64 {
+        let mut pages = 0;
+        for range in ranges {
+            each_part(*range, SLOT, |slot, part| {
+                if self.slots.contains_key(&(pid, slot)) {
+                    pages += part.len();
+                }
+            });
+        }
+        pages
+    }
+
+    /// Frames by which the tables of unknown slots can be told.
+    fn probes(
+        &self,
+        pid: Pid,
+        pagemap: &PageMap,
+        ranges: &[VpnRange],
+    ) -> Result<HashMap<u64, Probe>, SysError> {
+        let mut probes = HashMap::new();
+        let mut parts_of_slot: HashMap<u64, usize> = HashMap::new();
+        let mut entries = Vec::new();
+        for range in ranges {
+            let mut leaves = Vec::new();
+            each_part(*range, ENTRIES, |_, part| leaves.push(part));
+            for part in leaves {
+                let slot = part.start.0 / SLOT;
+                let taken = parts_of_slot.entry(slot).or_default();
+                if self.slots.contains_key(&(pid, slot)) || *taken >= PROBES {
+                    continue;
+                }
+                pagemap.read(part, &mut entries)?;
+                let own = entries
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, e)| e.present() && e.exclusive() && !e.file() && e.pfn() != 0);
+                let before = probes.len();
+                for (at, entry) in own.take(4) {
+                    probes.insert(
+                        entry.pfn(),
+                        Probe {
+                            vpn: part.start.0 + at as u64,
+                        },
+                    );
+                }
+                *taken += usize::from(probes.len() > before);
+            }
+        }
+        Ok(probes)
+    }
+
+    /// Looks through all page-table frames of the machine, twice: leaf tables that hold the probes,
+    /// then upper tables that hold those leaf tables. Most matches win; a tie tells nothing.
+    fn scan(&mut self, pid: Pid, probes: &HashMap<u64, Probe>) -> Result<(), SysError> {
+        let mut words = [0_u64; ENTRIES as usize];
+        let mut tables = Vec::new();
+        let mut leaves: HashMap<u64, u64> = HashMap::new();
+        let mut votes: HashMap<(u64, u64), u32> = HashMap::new();
+        let mut first = 0;
+        while first < self.frames_end {
+            let count = (self.frames_end - first).min(1 << 15) as usize;
+            let frames = self.memory.frames(first, count)?;
+            if frames.is_empty() {
+                break;
+            }
+            for (at, _) in frames.iter().enumerate().filter(|(_, f)| f.page_table()) {
+                let pfn = first + at as u64;
+                if !self.memory.read_frame(pfn, &mut words) {
+                    continue;
+                }
+                tables.push(pfn);
+                for (index, entry) in words.iter().map(|w| TableEntry(*w)).enumerate() {
+                    let Some(probe) = entry.present().then(|| probes.get(&entry.pfn())).flatten()
+                    else {
+                        continue;
+                    };
+                    if probe.vpn % ENTRIES == index as u64 {
+                        leaves.insert(pfn, probe.leaf());
+                    } else if entry.huge()
+                        && probe.vpn % ENTRIES == 0
+                        && probe.leaf() % ENTRIES == index as u64
+                    {
+                        *votes.entry((probe.slot(), pfn)).or_default() += 1;
+                    }
+                }
+            }
+            first += frames.len() as u64;
+        }
+        for pfn in tables {
+            if !self.memory.read_frame(pfn, &mut words) {
+                continue;
+            }
+            for (index, entry) in words.iter().map(|w| TableEntry(*w)).enumerate() {
+                let leaf = (entry.present() && !entry.huge()).then(|| leaves.get(&entry.pfn()));
+                if let Some(leaf) = leaf.flatten().filter(|l| **l % ENTRIES == index as u64) {
+                    *votes.entry((leaf / ENTRIES, pfn)).or_default() += 1;
+                }
+            }
+        }
+        self.elect(pid, &votes);
+        Ok(())
+    }
+
+    fn elect(&mut self, pid: Pid, votes: &HashMap<(u64, u64), u32>) {
+        let mut best: HashMap<u64, (u32, u64, bool)> = HashMap::new();
+        for (&(slot, pfn), &count) in votes {
+            let lead = best.entry(slot).or_insert((0, 0, false));
+            if count > lead.0 {
+                *lead = (count, pfn, false);
+            } else if count == lead.0 {
+                lead.2 = true;
+            }
+        }
+        for (slot, (_, pfn, tie)) in best {
+            if !tie {
+                self.slots.insert((pid, slot), pfn);
+            }
+        }
+    }
+
+    /// Walks the known tables over `range`: `each(first page, entries, pages an entry covers)`.
+    /// Parts without a table are passed over.
+    pub fn walk(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(Vpn, &[u64], u64)) {
+        let mut upper = [0_u64; ENTRIES as usize];
+        let mut leaf = [0_u64; ENTRIES as usize];
+        each_part(range, SLOT, |slot, part| {
+            let Some(&table) = self.slots.get(&(pid, slot)) else {
+                return;
+            };
+            if !self.memory.read_frame(table, &mut upper) {
+                return;
+            }
+            each_part(part, ENTRIES, |number, part| {
+                let entry = TableEntry(upper[(number % ENTRIES) as usize]);
+                if !entry.present() {
+                    return;
+                }
+                if entry.huge() {
+                    each(part.start, &[entry.0], part.len());
+                } else if self.memory.read_frame(entry.pfn(), &mut leaf) {
+                    let from = (part.start.0 % ENTRIES) as usize;
+                    each(part.start, &leaf[from..from + part.len() as usize], 1);
+                }
+            });
+        });
+    }
+
+    /// Checks a few entries against pagemap; forgets the process and returns false when they differ.
+    ///
+    /// # Errors
+    /// When pagemap cannot be read.
+    pub fn verify(
+        &mut self,
+        pid: Pid,
+        pagemap: &PageMap,
+        range: VpnRange,
+    ) -> Result<bool, SysError> {
+        let (mut same, mut different) = (0_u32, 0_u32);
+        let mut entries = Vec::new();
+        let step = (range.len() / 8).max(1);
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let one = VpnRange::new(Vpn(at), Vpn(at + 1));
+            let mut found = None;
+            self.walk(pid, one, |_, words, span| {
+                if span == 1 {
+                    found = words.first().map(|w| TableEntry(*w));
+                }
+            });
+            if let Some(entry) = found.filter(|e| e.present()) {
+                pagemap.read(one, &mut entries)?;
+                if entries.first().is_some_and(|e| e.present()) {
+                    let alike = entries.first().is_some_and(|e| e.pfn() == entry.pfn());
+                    same += u32::from(alike);
+                    different += u32::from(!alike);
+                }
+            }
+            at += step;
+        }
+        let good = different <= same;
+        if !good {
+            self.forget(pid);
+        }
+        Ok(good)
+    }
+}
+
+/// Cuts `range` at multiples of `size`: `each(number of the part, pages in it)`.
+fn each_part(range: VpnRange, size: u64, mut each: impl FnMut(u64, VpnRange)) {
+    let mut at = range.start.0;
+    while at < range.end.0 {
+        let end = ((at / size + 1) * size).min(range.end.0);
+        each(at / size, VpnRange::new(Vpn(at), Vpn(end)));
+        at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_a_range_once() {
+        let mut parts = Vec::new();
+        each_part(VpnRange::new(Vpn(510), Vpn(1030)), 512, |n, r| {
+            parts.push((n, r.len()))
+        });
+        assert_eq!(parts, [(0, 2), (1, 512), (2, 6)]);
+    }
+
+    #[test]
+    fn entries_are_decoded() {
+        let entry = TableEntry(0x8000_0000_1234_5067);
+        assert!(entry.present() && entry.accessed() && entry.dirty() && !entry.huge());
+        assert_eq!(entry.pfn(), 0x12345);
+    }
+
+    #[test]
+    fn own_tables_are_found_or_it_says_why() {
+        let mut tables = match PageTables::open(&Root::live()) {
+            Ok(tables) => tables,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let pid = Pid(std::process::id() as i32);
+        let memory = vec![1_u8; 4 << 20];
+        let first = memory.as_ptr() as u64 / 4096 + 1;
+        let range = VpnRange::new(Vpn(first), Vpn(first + 1000));
+        let pagemap = PageMap::open(&Root::live(), pid).unwrap();
+        assert_eq!(tables.resolve(pid, &pagemap, &[range]).unwrap(), 1000);
+        let mut present = 0;
+        tables.walk(pid, range, |_, words, span| {
+            present += words.iter().filter(|w| TableEntry(**w).present()).count() as u64 * span;
+        });
+        assert!(present >= 990);
+        assert!(tables.verify(pid, &pagemap, range).unwrap());
+        drop(memory);
+    }
+}

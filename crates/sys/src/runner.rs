@@ -1,0 +1,304 @@
+//! Starts a command and stands in for it: its streams are untouched, signals sent to the tool
+//! reach it, and its exit status or terminating signal becomes the tool's.
+
+use crate::process::{open_pidfd, poll, signal_process, PidFd};
+use crate::SysError;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use terrace_types::{Nanos, Pid};
+
+/// Signals passed on to the command.
+const FORWARDED: [i32; 10] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+    libc::SIGWINCH,
+];
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Why the command could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// No such program.
+    #[error("cannot find the program '{0}'; check the name and PATH")]
+    NotFound(String),
+    /// It is there but cannot be executed.
+    #[error("cannot execute '{program}' (errno {errno}); check its permissions and format")]
+    NotExecutable {
+        /// Program.
+        program: String,
+        /// The kernel's number.
+        errno: i32,
+    },
+    /// The tool's own failure before the command.
+    #[error("cannot start the command: {0}")]
+    Own(#[from] SysError),
+    /// No command was given.
+    #[error("no command given; write it after --")]
+    Empty,
+}
+
+impl StartError {
+    /// Exit status, as env(1) gives it.
+    #[must_use]
+    pub const fn exit_code(&self) -> i32 {
+        match self {
+            Self::NotFound(_) => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::Own(_) | Self::Empty => 125,
+        }
+    }
+}
+
+/// A running command. Create it before any thread and drop it on the same one: it blocks the
+/// signals it passes on, and unblocks them when dropped.
+#[derive(Debug)]
+pub struct Runner {
+    handle: PidFd,
+    signals: OwnedFd,
+    ended: Option<Ended>,
+    before: libc::sigset_t,
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.take_signals();
+        // SAFETY: `before` is the mask this thread had when it started the command.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+fn signal_set() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the whole set; sigaddset then changes an initialised set by
+    // valid signal numbers.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in FORWARDED.into_iter().chain([libc::SIGCHLD]) {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+impl Runner {
+    /// Starts `argv`, looked up in PATH, with this process's own streams, environment and group.
+    ///
+    /// # Errors
+    /// [`StartError`], whose [`StartError::exit_code`] is env(1)'s.
+    pub fn start(argv: &[OsString]) -> Result<Self, StartError> {
+        let (program, arguments) = argv.split_first().ok_or(StartError::Empty)?;
+        let set = signal_set();
+        let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is initialised; `before` is written by the call.
+        let before = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, before.as_mut_ptr());
+            before.assume_init()
+        };
+        // SAFETY: `set` is initialised; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(SysError::last("signalfd", "this process", "free some descriptors").into());
+        }
+        // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+        let signals = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut command = std::process::Command::new(program);
+        command.args(arguments);
+        // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call.
+        unsafe {
+            command.pre_exec(move || {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(|e| {
+            // SAFETY: `before` is the mask this thread had.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+            let name = program.to_string_lossy().into_owned();
+            match e.raw_os_error() {
+                Some(libc::ENOENT) => StartError::NotFound(name),
+                Some(libc::EAGAIN | libc::ENOMEM) => StartError::Own(SysError::from_io(
+                    "fork",
+                    name,
+                    &e,
+                    "free memory or raise the process limit",
+                )),
+                errno => StartError::NotExecutable {
+                    program: name,
+                    errno: errno.unwrap_or(0),
+                },
+            }
+        })?;
+        let handle = open_pidfd(Pid(child.id() as i32))?;
+        Ok(Self {
+            handle,
+            signals,
+            ended: None,
+            before,
+        })
+    }
+
+    /// The command's process.
+    #[must_use]
+    pub const fn pid(&self) -> Pid {
+        self.handle.pid()
+    }
+
+    /// How it ended, once it has.
+    #[must_use]
+    pub const fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// Lets up to `span` pass, passing signals on and burying the dead; returns early, with how,
+    /// once the command has ended.
+    pub fn wait(&mut self, span: Nanos) -> Option<Ended> {
+        let start = crate::now();
+        loop {
+            self.take_signals();
+            self.reap();
+            let left = span - crate::now().since(start);
+            if self.ended.is_some() || left == Nanos::ZERO {
+                return self.ended;
+            }
+            let watch = |fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // The handle too: another thread that does not block SIGCHLD may swallow it.
+            poll(
+                &mut [
+                    watch(self.signals.as_raw_fd()),
+                    watch(self.handle.as_raw_fd()),
+                ],
+                left,
+            );
+        }
+    }
+
+    /// Waits until the command ends.
+    pub fn wait_to_end(&mut self) -> Ended {
+        loop {
+            if let Some(ended) = self.wait(Nanos::secs(3600)) {
+                return ended;
+            }
+        }
+    }
+
+    fn take_signals(&self) {
+        loop {
+            let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::uninit();
+            let size = std::mem::size_of::<libc::signalfd_siginfo>();
+            // SAFETY: `info` is `size` writable bytes; the descriptor is our signalfd.
+            let got =
+                unsafe { libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+            if got != size as isize {
+                return;
+            }
+            // SAFETY: the kernel filled the structure whole.
+            let info = unsafe { info.assume_init() };
+            // A signal from the terminal (code SI_KERNEL) went to the command too: it is in our
+            // process group. Only what somebody sent to us is passed on.
+            if info.ssi_signo as i32 != libc::SIGCHLD && info.ssi_code <= 0 {
+                let _ended_meanwhile = signal_process(&self.handle, info.ssi_signo as i32);
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` is writable; -1 names any child.
+            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+            if pid <= 0 {
+                return;
+            }
+            if pid != self.handle.pid().0 {
+                continue;
+            }
+            if libc::WIFEXITED(status) {
+                self.ended = Some(Ended::Code(libc::WEXITSTATUS(status)));
+            } else if libc::WIFSIGNALED(status) {
+                self.ended = Some(Ended::Signal(libc::WTERMSIG(status)));
+            } else if libc::WIFSTOPPED(status) {
+                self.stop_along();
+            }
+        }
+    }
+
+    /// The command was stopped: stop too, so that the shell notices; go on together.
+    fn stop_along(&self) {
+        // SAFETY: raise takes a number; SIGSTOP acts before it returns.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        let _ended_meanwhile = signal_process(&self.handle, libc::SIGCONT);
+    }
+}
+
+impl Ended {
+    /// Exit status a shell would show.
+    #[must_use]
+    pub const fn exit_code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+
+    /// Ends this process the same way: the last call of `terrace run`. A terminating signal is
+    /// reproduced, without a second core file.
+    pub fn leave(self) -> ! {
+        if let Self::Signal(signal) = self {
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: `none` outlives setrlimit; the default action is a valid disposition; the
+            // set is initialised before use; raise takes a number.
+            unsafe {
+                libc::setrlimit(libc::RLIMIT_CORE, &none);
+                libc::signal(signal, libc::SIG_DFL);
+                let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+                libc::sigemptyset(set.as_mut_ptr());
+                libc::sigaddset(set.as_mut_ptr(), signal);
+                libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+                libc::raise(signal);
+            }
+        }
+        std::process::exit(self.exit_code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn argv(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn failures_have_the_status_of_env() {
+        let missing = Runner::start(&argv(&["/no/such/program"])).unwrap_err();
+        assert_eq!(missing.exit_code(), 127);
+        let folder = Runner::start(&argv(&["/"])).unwrap_err();
+        assert_eq!(folder.exit_code(), 126);
+        assert_eq!(Runner::start(&[]).unwrap_err().exit_code(), 125);
+        assert_eq!(Ended::Signal(9).exit_code(), 137);
+    }
+}

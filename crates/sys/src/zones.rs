@@ -1,0 +1,252 @@
+//! `/proc/zoneinfo`: which page frames belong to which node, and what is free above the kernel's
+//! own reserves (kernel: `mm/vmstat.c`, watermarks in `mm/page_alloc.c`).
+
+use crate::{Root, SysError};
+use terrace_types::{Bytes, NodeId};
+
+/// One zone of one node. All counts are base pages.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Zone {
+    /// Node.
+    pub node: NodeId,
+    /// `DMA`, `DMA32`, `Normal`, `Movable`, `Device`.
+    pub name: String,
+    /// Free.
+    pub free: u64,
+    /// Watermarks: below `min` only the kernel itself allocates.
+    pub min: u64,
+    /// Below `low` kswapd wakes.
+    pub low: u64,
+    /// kswapd sleeps above `high`.
+    pub high: u64,
+    /// Frames from first to last, holes included.
+    pub spanned: u64,
+    /// Frames that the page allocator hands out.
+    pub managed: u64,
+    /// Largest lowmem reserve kept from allocations that could use a higher zone.
+    pub protection: u64,
+    /// First frame.
+    pub start_pfn: u64,
+}
+
+impl Zone {
+    /// What ordinary user allocations must leave free here.
+    #[must_use]
+    pub const fn reserve(&self) -> u64 {
+        self.high.saturating_add(self.protection)
+    }
+
+    /// Whether a frame lies in the zone's span.
+    #[must_use]
+    pub const fn spans(&self, pfn: u64) -> bool {
+        pfn >= self.start_pfn && pfn - self.start_pfn < self.spanned
+    }
+}
+
+/// Reads the text of zoneinfo; lines it does not know are skipped.
+#[must_use]
+pub fn parse_zoneinfo(text: &str) -> Vec<Zone> {
+    let mut zones: Vec<Zone> = Vec::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("Node ") {
+            let Some((node, name)) = rest.split_once(", zone") else {
+                continue;
+            };
+            let Ok(node) = node.trim().parse() else {
+                continue;
+            };
+            zones.push(Zone {
+                node: NodeId(node),
+                name: name.trim().to_owned(),
+                ..Zone::default()
+            });
+            continue;
+        }
+        let Some(zone) = zones.last_mut() else {
+            continue;
+        };
+        let line = line.trim();
+        if let Some(list) = line.strip_prefix("protection:") {
+            let numbers = list.split(|c: char| !c.is_ascii_digit());
+            zone.protection = numbers.filter_map(|n| n.parse().ok()).max().unwrap_or(0);
+            continue;
+        }
+        let Some((key, value)) = line.rsplit_once(' ') else {
+            continue;
+        };
+        let Ok(value) = value.parse::<u64>() else {
+            continue;
+        };
+        // The page sets of each CPU have a line `high:`, with a colon; the watermark has none.
+        match key.trim() {
+            "pages free" => zone.free = value,
+            "min" => zone.min = value,
+            "low" => zone.low = value,
+            "high" => zone.high = value,
+            "spanned" => zone.spanned = value,
+            "managed" => zone.managed = value,
+            "start_pfn:" => zone.start_pfn = value,
+            _ => {}
+        }
+    }
+    zones.retain(|z| z.managed > 0);
+    zones
+}
+
+/// All zones that hold memory.
+///
+/// # Errors
+/// When zoneinfo cannot be read.
+pub fn zones(root: &Root) -> Result<Vec<Zone>, SysError> {
+    Ok(parse_zoneinfo(&root.text("/proc/zoneinfo")?))
+}
+
+/// Memory of one node that user pages can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeRoom {
+    /// In all: managed less the kernel's reserves.
+    pub capacity: Bytes,
+    /// Free now above the reserves.
+    pub free: Bytes,
+}
+
+/// Room on `node`, with base pages of `page_size`.
+#[must_use]
+pub fn room(zones: &[Zone], node: NodeId, page_size: Bytes) -> NodeRoom {
+    let mut room = NodeRoom::default();
+    for zone in zones
+        .iter()
+        .filter(|z| z.node == node && z.name != "Device")
+    {
+        let size = page_size.get();
+        room.capacity += Bytes(
+            zone.managed
+                .saturating_sub(zone.reserve())
+                .saturating_mul(size),
+        );
+        room.free += Bytes(
+            zone.free
+                .saturating_sub(zone.reserve())
+                .saturating_mul(size),
+        );
+    }
+    room
+}
+
+/// Tells a frame's node. Spans of nodes may interleave; then only a query to the kernel knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FrameMap {
+    /// Start, end and node, by start.
+    spans: Vec<(u64, u64, NodeId)>,
+    overlapping: bool,
+}
+
+impl FrameMap {
+    /// From the zones' spans.
+    #[must_use]
+    pub fn new(zones: &[Zone]) -> Self {
+        let mut spans: Vec<(u64, u64, NodeId)> = zones
+            .iter()
+            .map(|z| (z.start_pfn, z.start_pfn.saturating_add(z.spanned), z.node))
+            .collect();
+        spans.sort_unstable();
+        let overlapping = spans
+            .windows(2)
+            .any(|w| w[0].1 > w[1].0 && w[0].2 != w[1].2);
+        Self { spans, overlapping }
+    }
+
+    /// Whether [`FrameMap::node`] can be trusted.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        !self.overlapping && !self.spans.is_empty()
+    }
+
+    /// Node of a frame; `None` outside all spans.
+    #[must_use]
+    pub fn node(&self, pfn: u64) -> Option<NodeId> {
+        let at = self.spans.partition_point(|s| s.0 <= pfn);
+        let (_, end, node) = *self.spans.get(at.checked_sub(1)?)?;
+        (pfn < end).then_some(node)
+    }
+
+    /// One past the last frame of all.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.spans.iter().map(|s| s.1).max().unwrap_or(0)
+    }
+
+    /// Spans as `(start, end, node)`, by start.
+    #[must_use]
+    pub fn spans(&self) -> &[(u64, u64, NodeId)] {
+        &self.spans
+    }
+}
+
+/// Nodes with memory, as sysfs lists them; node 0 alone where sysfs knows no nodes.
+#[must_use]
+pub fn nodes_with_memory(root: &Root) -> Vec<NodeId> {
+    root.text("/sys/devices/system/node/has_memory")
+        .ok()
+        .and_then(|t| crate::task::parse_list(&t, 1 << 16))
+        .map(|l| {
+            l.into_iter()
+                .filter_map(|n| u16::try_from(n).ok())
+                .map(NodeId)
+                .collect()
+        })
+        .filter(|l: &Vec<NodeId>| !l.is_empty())
+        .unwrap_or_else(|| vec![NodeId(0)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SAMPLE: &str = "Node 0, zone    DMA32\n  per-node stats\n      nr_x 5\n  pages free     1000\n        boost    0\n        min      10\n        low      12\n        high     15\n        spanned  4000\n        present  4000\n        managed  3900\n        protection: (0, 0, 100, 100)\n      nr_free_pages 1\n    cpu: 0\n              high:     378\n  start_pfn:           4096\nNode 1, zone   Normal\n  pages free     500\n        high     20\n        spanned  1000\n        managed  900\n        protection: (0, 0, 0)\n  start_pfn:           8192\nNode 1, zone Movable\n  pages free 0\n        managed 0\n";
+
+    #[test]
+    fn room_leaves_the_kernel_its_reserves() {
+        let zones = parse_zoneinfo(SAMPLE);
+        assert_eq!(zones.len(), 2);
+        assert_eq!(
+            room(&zones, NodeId(0), Bytes(4096)).free,
+            Bytes((1000 - 115) * 4096)
+        );
+        assert_eq!(
+            room(&zones, NodeId(1), Bytes(4096)).capacity,
+            Bytes(880 * 4096)
+        );
+    }
+
+    #[test]
+    fn frames_find_their_node() {
+        let frames = FrameMap::new(&parse_zoneinfo(SAMPLE));
+        assert!(frames.usable());
+        assert_eq!(frames.node(4096), Some(NodeId(0)));
+        assert_eq!(frames.node(8192 + 999), Some(NodeId(1)));
+        assert_eq!(frames.node(8192 + 1000), None);
+        assert_eq!(frames.node(1), None);
+    }
+
+    #[test]
+    fn this_machine_has_room() {
+        let zones = zones(&Root::live()).unwrap();
+        let nodes = nodes_with_memory(&Root::live());
+        assert!(room(&zones, nodes[0], Bytes(4096)).capacity > Bytes::mib(16));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(parts in prop::collection::vec(prop::sample::select(vec![
+            "Node ", "0", ", zone", "\n", " pages free ", "99999999999999999999", "high", " ",
+            "protection: (", ",", "start_pfn:", "18446744073709551615", "spanned ", "managed ",
+        ]), 0..80)) {
+            let zones = parse_zoneinfo(&parts.concat());
+            let frames = FrameMap::new(&zones);
+            let _ = frames.node(7);
+            let _ = room(&zones, NodeId(0), Bytes(4096));
+        }
+    }
+}
