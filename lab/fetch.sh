@@ -1,78 +1,97 @@
 #!/bin/sh
-# Fetches what the lab needs, by package name, with the machine's own package sources, into DEST:
-#   DEST/qemu-system    QEMU 10 (x86), started by its own loader, nothing installed
-#   DEST/kernel/vmlinuz a stock Debian 6.12 kernel for virtual machines
-# Nothing on the system is installed, upgraded or configured.
+# Fetch what the lab runs on: QEMU 10 and a stock 6.12 kernel, as Debian packages, unpacked and not installed.
+#
+#   lab/fetch.sh DEST
+#
+# Writes DEST/qemu-system (starts QEMU), DEST/kernel/vmlinuz and DEST/kernel/package (where it came from).
+# Nothing on the system changes: apt runs on a state of its own under DEST, with lists derived from the machine's own
+# sources. QEMU comes from Debian 13; on an older Debian the suite's name is replaced. Running it again does nothing.
 set -eu
-dest=${1:?usage: fetch.sh DEST}
-say() { printf 'lab: %s\n' "$*" >&2; }
-die() { printf 'lab: %s\n' "$*" >&2; exit 1; }
 
-command -v apt-get >/dev/null 2>&1 || die "apt-get is missing: the lab needs a Debian machine"
-command -v dpkg-deb >/dev/null 2>&1 || die "dpkg-deb is missing: install the package dpkg"
-mkdir -p "$dest" && dest=$(cd "$dest" && pwd)
-[ -x "$dest/qemu-system" ] && [ -s "$dest/kernel/vmlinuz" ] && exit 0
+say() { echo "lab/fetch.sh: $*" >&2; }
+die() { say "error: $*"; exit 1; }
 
-# A private copy of apt's state; SUITE renames the suite of every source ("" keeps it).
-private_apt() { # NAME SUITE_FROM SUITE_TO
-    apt=$dest/apt-$1
-    mkdir -p "$apt/sources" "$apt/lists/partial" "$apt/cache/archives/partial"
-    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
-        [ -f "$file" ] || continue
-        grep -q "$2" "$file" || continue
-        grep -qi debian "$file" || continue
-        sed "s/$2/$3/g" "$file" >"$apt/sources/$(basename "$file")"
+SUITE=trixie
+[ $# -eq 1 ] || die "usage: lab/fetch.sh DEST"
+mkdir -p "$1" || die "cannot create $1"
+dest=$(cd "$1" && pwd)
+for tool in apt-get apt-cache dpkg dpkg-deb sed; do
+    command -v "$tool" >/dev/null 2>&1 || die "$tool is missing: this works on Debian only"
+done
+[ "$(dpkg --print-architecture)" = amd64 ] || die "only amd64 is supported"
+here=$( . /etc/os-release && echo "${VERSION_CODENAME:-}" )
+[ -n "$here" ] || die "this system does not tell its release name (VERSION_CODENAME in /etc/os-release)"
+
+# apt_for SUITE: set $conf to an apt configuration that sees only that suite.
+apt_for() {
+    state=$dest/apt/$1
+    conf=$state/apt.conf
+    mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$state/sources.list.d"
+    : > "$state/status"
+    : > "$state/sources.list"
+    for f in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+        [ -f "$f" ] || continue
+        # Only sources that name this release's suite can be carried over to another.
+        grep -q "$here" "$f" || continue
+        sed "s/\b$here\b/$1/g" "$f" > "$state/sources.list.d/$(basename "$f")"
     done
-    ls "$apt/sources"/* >/dev/null 2>&1 || die "no Debian package source found under /etc/apt"
-    cat >"$apt/apt.conf" <<CONF
-Dir::Etc::sourcelist "$apt/sources/sources.list";
-Dir::Etc::sourceparts "$apt/sources";
-Dir::State::Lists "$apt/lists";
-Dir::State::status "$apt/status";
-Dir::Cache "$apt/cache";
-APT::Architecture "amd64";
-APT::Architectures "amd64";
+    [ -n "$(ls -A "$state/sources.list.d")" ] || die "no apt source of this machine names its release $here"
+    cat > "$conf" <<CONF
+Dir::State "$state";
+Dir::State::Lists "$state/lists";
+Dir::State::Status "$state/status";
+Dir::Cache "$state/cache";
+Dir::Etc::SourceList "$state/sources.list";
+Dir::Etc::SourceParts "$state/sources.list.d";
+APT::Install-Recommends "false";
 APT::Sandbox::User "root";
+Acquire::Languages "none";
 CONF
-    : >"$apt/status"
-    APT_CONFIG=$apt/apt.conf apt-get -qq update >"$apt/log" 2>&1 ||
-        die "package lists could not be read: $(tail -n 1 "$apt/log")"
+    if [ ! -f "$state/updated" ]; then
+        say "reading the package lists of $1"
+        APT_CONFIG=$conf timeout 300 apt-get -qq update >"$state/log" 2>&1 ||
+            die "apt-get update for $1 failed: $(tail -n 1 "$state/log")"
+        : > "$state/updated"
+    fi
 }
 
-codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
-[ -n "$codename" ] || die "not a Debian release: VERSION_CODENAME is not set"
+# take PREFIX PACKAGE...: download and unpack.
+take() {
+    prefix=$1; shift
+    mkdir -p "$prefix" "$dest/apt/debs"
+    (cd "$dest/apt/debs" && APT_CONFIG=$conf timeout 600 apt-get -qq download "$@" >"$dest/apt/log" 2>&1) ||
+        die "downloading failed: $(tail -n 1 "$dest/apt/log")"
+    for p in "$@"; do
+        for deb in "$dest/apt/debs/${p}"_*.deb; do
+            [ -f "$deb" ] || die "package $p did not arrive"
+            dpkg-deb -x "$deb" "$prefix" || die "cannot unpack $deb"
+            rm -f "$deb"
+        done
+    done
+}
 
-if [ ! -s "$dest/kernel/vmlinuz" ]; then
-    say "fetching a 6.12 kernel (unpacked, not installed)"
-    private_apt kernel "$codename" "$codename"
-    export APT_CONFIG=$dest/apt-kernel/apt.conf
-    package=$(apt-cache search --names-only '^linux-image-6\.12.*-cloud-amd64(-unsigned)?$' |
-        awk '{print $1}' | grep -v -e '^linux-image-6.12-cloud' | sort -V | tail -n 1)
-    [ -n "$package" ] || die "no linux-image-6.12*-cloud-amd64 in the package lists of $codename"
-    mkdir -p "$dest/debs/kernel"
-    (cd "$dest/debs/kernel" && apt-get -qq download "$package") || die "cannot download $package"
-    rm -rf "$dest/kernel.new" && mkdir -p "$dest/kernel.new"
-    dpkg-deb -x "$dest"/debs/kernel/*.deb "$dest/kernel.new"
-    cp "$dest"/kernel.new/boot/vmlinuz-* "$dest/kernel.new/vmlinuz"
-    printf '%s\n' "$package" >"$dest/kernel.new/package"
-    rm -rf "$dest/kernel" && mv "$dest/kernel.new" "$dest/kernel"
-fi
-
-if [ ! -x "$dest/qemu-system" ]; then
-    say "fetching QEMU 10 (unpacked, not installed)"
-    private_apt qemu "$codename" trixie
-    export APT_CONFIG=$dest/apt-qemu/apt.conf
-    mkdir -p "$dest/debs/qemu"
-    apt-get -qq install --print-uris --no-install-recommends --yes \
-        qemu-system-x86 qemu-system-data seabios ipxe-qemu >"$dest/apt-qemu/uris" 2>"$dest/apt-qemu/log" ||
-        die "QEMU's packages cannot be resolved: $(tail -n 1 "$dest/apt-qemu/log")"
-    packages=$(sed -n "s/^'[^']*' \([^_]*\)_.*/\1/p" "$dest/apt-qemu/uris" | sort -u)
-    # shellcheck disable=SC2086
-    (cd "$dest/debs/qemu" && apt-get -qq download $packages) || die "cannot download QEMU's packages"
-    rm -rf "$dest/qemu.new" && mkdir -p "$dest/qemu.new"
-    for deb in "$dest"/debs/qemu/*.deb; do dpkg-deb -x "$deb" "$dest/qemu.new"; done
-    rm -rf "$dest/qemu" && mv "$dest/qemu.new" "$dest/qemu"
-    cat >"$dest/qemu-system.new" <<'RUN'
+fetch_qemu() {
+    if [ "$here" = "$SUITE" ] && command -v qemu-system-x86_64 >/dev/null 2>&1 &&
+        qemu-system-x86_64 --version | grep -q 'version 10\.0\.'; then
+        say "using the installed $(qemu-system-x86_64 --version | head -n 1)"
+        printf '#!/bin/sh\nexec qemu-system-x86_64 "$@"\n' > "$dest/qemu-system.new"
+    else
+        apt_for "$SUITE"
+        # All that qemu-system-x86 depends on, without what it merely recommends.
+        set -- $(APT_CONFIG=$conf apt-get -qq -s install qemu-system-x86 2>"$dest/apt/log" | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
+        [ $# -gt 0 ] || die "$SUITE offers no qemu-system-x86: $(tail -n 1 "$dest/apt/log")"
+        # Not needed to run it: packages that only make sense on an installed system.
+        keep=
+        for p in "$@" seabios ipxe-qemu; do
+            case $p in
+            debconf | debconf-* | dpkg | tar | perl* | libperl* | init-system-helpers | passwd | adduser | login* | base-*) continue ;;
+            esac
+            case " $keep " in *" $p "*) ;; *) keep="$keep $p" ;; esac
+        done
+        set -- $keep
+        say "downloading qemu-system-x86 and $(($# - 1)) packages that it needs from $SUITE"
+        take "$dest/qemu" "$@"
+        cat > "$dest/qemu-system.new" <<'WRAP'
 #!/bin/sh
 # QEMU from the folder beside this script, with its own loader and libraries.
 here=$(cd "$(dirname "$0")" && pwd)/qemu
@@ -82,8 +101,35 @@ for loader in "$lib/ld-linux-x86-64.so.2" "$here/usr/lib64/ld-linux-x86-64.so.2"
 done
 exec "$loader" --library-path "$lib:$here/lib/x86_64-linux-gnu" "$here/usr/bin/qemu-system-x86_64" \
     -L "$here/usr/share/qemu" -L "$here/usr/share/seabios" "$@"
-RUN
-    chmod +x "$dest/qemu-system.new" && mv "$dest/qemu-system.new" "$dest/qemu-system"
+WRAP
+    fi
+    chmod +x "$dest/qemu-system.new"
+    "$dest/qemu-system.new" --version 2>/dev/null | grep -q 'version 10\.0\.' ||
+        die "the QEMU fetched is not 10.0: $("$dest/qemu-system.new" --version 2>&1 | head -n 1)"
+    mv "$dest/qemu-system.new" "$dest/qemu-system"
+}
+
+fetch_kernel() {
+    apt_for "$here"
+    # The signed and the unsigned package hold the same kernel; the newest 6.12 of either will do.
+    package=$(APT_CONFIG=$conf apt-cache search --names-only '^linux-image-6\.12.*-cloud-amd64(-unsigned)?$' |
+        sed 's/ .*//' | sort -V | tail -n 1)
+    [ -n "$package" ] || die "$here offers no linux-image-6.12*-cloud-amd64 package"
+    say "downloading $package"
+    take "$dest/kernel" "$package"
+    cp "$dest"/kernel/boot/vmlinuz-6.12* "$dest/kernel/vmlinuz.new" || die "$package holds no vmlinuz"
+    echo "$package" > "$dest/kernel/package"
+    mv "$dest/kernel/vmlinuz.new" "$dest/kernel/vmlinuz"
+}
+
+if [ -x "$dest/qemu-system" ] && "$dest/qemu-system" --version 2>/dev/null | grep -q 'version 10\.0\.'; then
+    say "QEMU is there"
+else
+    fetch_qemu
 fi
-rm -rf "$dest/debs" "$dest"/apt-*
-"$dest/qemu-system" --version | head -n 1 >&2
+if [ -s "$dest/kernel/vmlinuz" ]; then
+    say "the kernel is there"
+else
+    fetch_kernel
+fi
+say "ready: $("$dest/qemu-system" --version | head -n 1); $(cat "$dest/kernel/package")"
