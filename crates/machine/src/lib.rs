@@ -3,17 +3,22 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod explain;
 mod file;
+mod hwloc;
 mod lists;
 mod model;
 mod presets;
 mod quantity;
 mod rank;
+mod survey;
 mod tiers;
 mod validate;
 
 pub use error::{MachineError, Place, Problem, XmlProblem};
+pub use explain::{explain, explain_with, Finding, Severity, Topic};
 pub use file::MAX_FILE;
+pub use hwloc::{from_hwloc_xml, MAX_XML};
 pub use lists::{parse_list, parse_mask, ListError};
 pub use model::{
     CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node,
@@ -21,5 +26,6 @@ pub use model::{
 pub use presets::{preset, preset_names, preset_or_error, preset_text};
 pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
 pub use rank::{list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT};
+pub use survey::{CxlDevice, DaxDevice, KernelTier, Surroundings, Survey};
 pub use tiers::{render_text, NodeReport, TierReport, TiersReport};
 pub use validate::{MAX_BANDWIDTH, MAX_CAPACITY, MAX_CPU, MAX_LATENCY, MAX_NODE};

@@ -144,14 +144,14 @@ pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Rank
         .filter(|n| n.capacity > Bytes::ZERO)
         .map(|n| single(n, machine.link(initiator, n.id), by))
         .collect();
-    // Equal figures end up side by side whatever the attribute, so that grouping does not depend on it.
+    // One order for grouping, whatever the attribute, so that the tiers themselves do not depend on it.
     singles.sort_by(|a, b| compare(a, b, By::Bandwidth).then_with(|| a.nodes.cmp(&b.nodes)));
     let mut notes = Vec::new();
     let mut tiers: Vec<Tier> = Vec::new();
     for tier in singles {
-        match tiers.last_mut() {
-            Some(last) if same(last, &tier, &mut notes) => absorb(last, tier),
-            _ => tiers.push(tier),
+        match tiers.iter_mut().find(|t| same(t, &tier, &mut notes)) {
+            Some(equal) => absorb(equal, tier),
+            None => tiers.push(tier),
         }
     }
     for tier in &mut tiers {
@@ -358,28 +358,28 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
     } else {
         "latency"
     };
-    let lacking = |basis, what: String, notes: &mut Vec<String>| {
+    // With one tier there is nothing to be last of.
+    let only = tiers.len() < 2;
+    let lacking = |basis, what: &str, how: &str, notes: &mut Vec<String>| {
         let nodes = nodes_on(basis);
         if !nodes.is_empty() {
             let s = if nodes.len() == 1 { "" } else { "s" };
-            notes.push(format!("Node{s} {}: {what}", list(&nodes)));
+            let how = if only { "" } else { how };
+            notes.push(format!("Node{s} {}: {what}{how}.", list(&nodes)));
         }
     };
-    lacking(
-        Basis::Other,
-        format!("{asked} from node {initiator} is not known, ranked last by {other}."),
-        notes,
-    );
+    let unknown = format!("{asked} from node {initiator} is not known");
+    let by_other = format!(", ranked last by {other}");
+    lacking(Basis::Other, &unknown, &by_other, notes);
+    let unknown = format!("neither bandwidth nor latency from node {initiator} is known");
     lacking(
         Basis::Distance,
-        format!("neither bandwidth nor latency from node {initiator} is known, ranked last by distance."),
+        &unknown,
+        ", ranked last by distance",
         notes,
     );
-    lacking(
-        Basis::Nothing,
-        format!("nothing is known from node {initiator}, ranked last."),
-        notes,
-    );
+    let nothing = format!("nothing is known from node {initiator}");
+    lacking(Basis::Nothing, &nothing, ", ranked last", notes);
     for pair in tiers.windows(2) {
         let [a, b] = pair else { continue };
         let tied = a.basis == Basis::Asked

@@ -1,0 +1,441 @@
+//! Records of an XML to a machine.
+
+use super::parse::{Indexing, Initiator, Object, Topology, Value};
+use crate::model::{
+    CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node,
+};
+use crate::survey::{CxlDevice, DaxDevice, Surroundings, Survey};
+use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY};
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
+
+pub(super) fn build(topology: Topology, name: &str) -> Survey {
+    let mut notes = Vec::new();
+    let nodes = nodes(&topology, &mut notes);
+    let links = links(&topology, &nodes, &mut notes);
+    let surroundings = surroundings(&topology);
+    notes.extend(
+        surroundings
+            .dax
+            .iter()
+            .filter(|d| d.system_ram != Some(true))
+            .map(|d| format!("{d} is not in use as memory, and in no tier.")),
+    );
+    notes.extend(
+        surroundings
+            .cxl
+            .iter()
+            .map(|d| format!("{d} is listed; whether a node is made of it is not told.")),
+    );
+    notes.push(
+        "Core model, cache times and cost of moving pages are typical values: hwloc has none."
+            .to_owned(),
+    );
+    let machine = Machine {
+        name: machine_name(&topology, name),
+        page_size: Bytes(4096),
+        core: CoreModel::default(),
+        caches: caches(&topology),
+        nodes,
+        links,
+        migration: MigrationCost::default(),
+        notes,
+    };
+    Survey {
+        machine,
+        surroundings,
+    }
+}
+
+fn machine_name(topology: &Topology, name: &str) -> String {
+    let usable = |n: &String| !n.is_empty() && n.len() <= 64 && !n.chars().any(char::is_control);
+    topology
+        .infos
+        .get("HostName")
+        .filter(|n| usable(n))
+        .cloned()
+        .unwrap_or_else(|| name.to_owned())
+}
+
+fn numa(topology: &Topology) -> impl Iterator<Item = &Object> {
+    topology.objects.iter().filter(|o| o.kind == "NUMANode")
+}
+
+/// Node number, saturating: what is too large is refused when the machine is checked.
+fn id(object: &Object) -> NodeId {
+    NodeId(
+        object
+            .os_index
+            .and_then(|i| u16::try_from(i).ok())
+            .unwrap_or(u16::MAX),
+    )
+}
+
+/// Nodes by id. hwloc gives every node the CPUs near it, also to memory-only nodes, so that one CPU is on several; the
+/// node it belongs to is taken to be the nearest (fewest CPUs), ordinary memory before special, lowest number first.
+fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
+    let mut order: Vec<&Object> = numa(topology).collect();
+    order.sort_by_key(|o| {
+        (
+            o.cpuset.len(),
+            kind(o) != Kind::Unknown && kind(o) != Kind::Dram,
+            id(o),
+        )
+    });
+    let mut owner: BTreeMap<u32, NodeId> = BTreeMap::new();
+    let mut shared: BTreeSet<NodeId> = BTreeSet::new();
+    for object in order {
+        for cpu in &object.cpuset {
+            match owner.get(cpu) {
+                None => {
+                    owner.insert(*cpu, id(object));
+                }
+                Some(first) if *first != id(object) => {
+                    shared.insert(*first);
+                    shared.insert(id(object));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    if !shared.is_empty() {
+        let nodes: Vec<NodeId> = shared.into_iter().collect();
+        notes.push(format!(
+            "hwloc names CPUs near several of nodes {}: each is given to the one it is nearest to.",
+            crate::rank::list(&nodes)
+        ));
+    }
+    let mut nodes: Vec<Node> = numa(topology)
+        .map(|object| {
+            let id = id(object);
+            let cpus: Vec<CpuId> = owner
+                .iter()
+                .filter(|(_, n)| **n == id)
+                .map(|(cpu, _)| CpuId(*cpu))
+                .collect();
+            let has_cpus = !cpus.is_empty();
+            Node {
+                id,
+                kind: match kind(object) {
+                    Kind::Unknown if has_cpus && object.local_memory > 0 => Kind::Dram,
+                    kind => kind,
+                },
+                cpus,
+                capacity: Bytes(object.local_memory),
+                block: Bytes(64),
+                package: package(topology, object),
+            }
+        })
+        .collect();
+    nodes.sort_by_key(|n| n.id);
+    nodes
+}
+
+/// Kind from hwloc's subtypes of NUMA nodes (`doc/hwloc.doxy`, "Heterogeneous Memory") and its info.
+fn kind(object: &Object) -> Kind {
+    let dax = object.infos.get("DAXType").map(String::as_str);
+    match (object.subtype.as_str(), dax) {
+        (subtype, _) if subtype.starts_with("CXL") => Kind::Cxl,
+        (_, _) if object.infos.contains_key("CXLDevice") => Kind::Cxl,
+        ("DRAM", _) => Kind::Dram,
+        ("HBM" | "MCDRAM", _) => Kind::Hbm,
+        ("NVM", _) | (_, Some("NVM")) => Kind::Pmem,
+        ("GPUMemory", _) => Kind::Gpu,
+        ("SPM", _) | (_, Some("SPM")) => Kind::Dax,
+        _ => Kind::Unknown,
+    }
+}
+
+/// The one package that holds all CPUs near the node.
+fn package(topology: &Topology, node: &Object) -> Option<u32> {
+    let mut holding = topology.objects.iter().filter(|o| {
+        o.kind == "Package" && !node.cpuset.is_empty() && within(&node.cpuset, &o.cpuset)
+    });
+    let first = holding.next()?;
+    first
+        .os_index
+        .and_then(|i| u32::try_from(i).ok())
+        .filter(|_| holding.next().is_none())
+}
+
+/// Whether sorted `inner` is all in sorted `outer`.
+fn within(inner: &[u32], outer: &[u32]) -> bool {
+    inner.iter().all(|cpu| outer.binary_search(cpu).is_ok())
+}
+
+/// Attributes in the order in which later ones are more exact.
+const ATTRIBUTES: [&str; 6] = [
+    "Bandwidth",
+    "Latency",
+    "ReadBandwidth",
+    "WriteBandwidth",
+    "ReadLatency",
+    "WriteLatency",
+];
+
+fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Link> {
+    let mut links: BTreeMap<(NodeId, NodeId), Link> = BTreeMap::new();
+    add_distances(topology, nodes, &mut links);
+    // Only Linux' own backend takes these from firmware; otherwise somebody wrote them.
+    let from_linux = topology
+        .infos
+        .get("Backend")
+        .is_some_and(|b| b.contains("Linux"));
+    let evidence = if from_linux {
+        Evidence::Hmat
+    } else {
+        Evidence::Config
+    };
+    let targets: BTreeMap<u64, NodeId> = numa(topology)
+        .filter_map(|o| Some((o.gp_index?, id(o))))
+        .collect();
+    let by_object: BTreeMap<u64, &Object> = topology
+        .objects
+        .iter()
+        .filter_map(|o| Some((o.gp_index?, o)))
+        .collect();
+    let mut dropped = 0usize;
+    for attribute in ATTRIBUTES {
+        for node in nodes.iter().filter(|n| !n.cpus.is_empty()) {
+            let cpus: Vec<u32> = node.cpus.iter().map(|c| c.0).collect();
+            for (target, value) in best(topology, attribute, &cpus, &by_object) {
+                let Some(target) = targets.get(&target) else {
+                    continue;
+                };
+                if !nodes
+                    .iter()
+                    .any(|n| n.id == *target && n.capacity > Bytes::ZERO)
+                {
+                    continue;
+                }
+                let link = entry(&mut links, node.id, *target);
+                dropped += usize::from(!set(link, attribute, value, evidence));
+            }
+        }
+    }
+    if dropped > 0 {
+        notes.push(format!(
+            "{dropped} memory attributes were 0 or beyond reason, and are taken as not known."
+        ));
+    }
+    links.into_values().collect()
+}
+
+fn entry(
+    links: &mut BTreeMap<(NodeId, NodeId), Link>,
+    initiator: NodeId,
+    target: NodeId,
+) -> &mut Link {
+    links.entry((initiator, target)).or_insert(Link {
+        initiator,
+        target,
+        read_latency: None,
+        write_latency: None,
+        read_bandwidth: None,
+        write_bandwidth: None,
+        distance: None,
+    })
+}
+
+/// Values of one attribute as these CPUs see them, by target. A value counts where its initiator holds all the CPUs, as
+/// in hwloc's own look-up; of several, the one with the fewest CPUs is the most exact.
+fn best(
+    topology: &Topology,
+    attribute: &str,
+    cpus: &[u32],
+    by_object: &BTreeMap<u64, &Object>,
+) -> BTreeMap<u64, u64> {
+    let mut found: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
+    for value in topology.values.iter().filter(|v| v.attribute == attribute) {
+        let Value {
+            target,
+            value,
+            initiator,
+            ..
+        } = value;
+        let from: &[u32] = match initiator {
+            Initiator::None => continue,
+            Initiator::Cpus(cpus) => cpus,
+            // A device has no CPUs: what it sees says nothing about what CPUs see.
+            Initiator::Object(gp) => match by_object.get(gp) {
+                Some(object) if object.kind != "OSDev" => &object.cpuset,
+                _ => continue,
+            },
+        };
+        if !within(cpus, from) {
+            continue;
+        }
+        let better = found.get(target).is_none_or(|(size, _)| from.len() < *size);
+        if better {
+            found.insert(*target, (from.len(), *value));
+        }
+    }
+    found
+        .into_iter()
+        .map(|(target, (_, value))| (target, value))
+        .collect()
+}
+
+/// Sets a figure; false where the value cannot be one.
+fn set(link: &mut Link, attribute: &str, value: u64, evidence: Evidence) -> bool {
+    if attribute.ends_with("Latency") {
+        let time = Nanos(value);
+        if time == Nanos::ZERO || time > MAX_LATENCY {
+            return false;
+        }
+        let figure = Some(Figure {
+            value: time,
+            evidence,
+        });
+        if attribute != "WriteLatency" {
+            link.read_latency = figure;
+        }
+        if attribute != "ReadLatency" {
+            link.write_latency = figure;
+        }
+    } else {
+        let rate = BytesPerSec(value.saturating_mul(1 << 20));
+        if rate == BytesPerSec::ZERO || rate > MAX_BANDWIDTH {
+            return false;
+        }
+        let figure = Some(Figure {
+            value: rate,
+            evidence,
+        });
+        if attribute != "WriteBandwidth" {
+            link.read_bandwidth = figure;
+        }
+        if attribute != "ReadBandwidth" {
+            link.write_bandwidth = figure;
+        }
+    }
+    true
+}
+
+fn add_distances(
+    topology: &Topology,
+    nodes: &[Node],
+    links: &mut BTreeMap<(NodeId, NodeId), Link>,
+) {
+    let Some((indexing, indexes, values)) = &topology.distances else {
+        return;
+    };
+    let ids: Vec<Option<NodeId>> = indexes
+        .iter()
+        .map(|index| {
+            let of = |o: &&Object| match indexing {
+                Indexing::Os => o.os_index == Some(*index),
+                Indexing::Gp => o.gp_index == Some(*index),
+            };
+            numa(topology).find(of).map(id)
+        })
+        .collect();
+    if ids.is_empty() || values.len() != ids.len() * ids.len() {
+        return;
+    }
+    let node = |id: NodeId| nodes.iter().find(|n| n.id == id);
+    for (from, row) in ids.iter().zip(values.chunks(ids.len())) {
+        for (to, value) in ids.iter().zip(row) {
+            let (Some(from), Some(to)) = (*from, *to) else {
+                continue;
+            };
+            let seen = node(from).is_some_and(|n| !n.cpus.is_empty())
+                && node(to).is_some_and(|n| n.capacity > Bytes::ZERO);
+            if seen && (1..=1_000_000).contains(value) {
+                entry(links, from, to).distance = Some(*value as u32);
+            }
+        }
+    }
+}
+
+fn caches(topology: &Topology) -> Vec<CacheLevel> {
+    let packages = topology
+        .objects
+        .iter()
+        .filter(|o| o.kind == "Package")
+        .count()
+        .max(1);
+    let data = |o: &&Object| o.kind.ends_with("Cache") && !o.kind.ends_with("iCache");
+    let mut levels: BTreeMap<u64, (usize, &Object)> = BTreeMap::new();
+    for object in topology.objects.iter().filter(data) {
+        levels.entry(object.cache[0]).or_insert((0, object)).0 += 1;
+    }
+    levels
+        .into_values()
+        .filter_map(|(count, object)| {
+            let [depth, size, line, ways] = object.cache;
+            let level = u8::try_from(depth).ok()?;
+            CacheLevel::from_parts(level, Bytes(size), Bytes(line), ways, count <= packages)
+        })
+        .collect()
+}
+
+impl CacheLevel {
+    /// A cache level as an operating system describes it: without times, and with 0 ways where full or not told.
+    /// `None` where the parts make no cache.
+    #[must_use]
+    pub fn from_parts(
+        level: u8,
+        size: Bytes,
+        line: Bytes,
+        ways: u64,
+        shared: bool,
+    ) -> Option<Self> {
+        let ways = if ways == 0 {
+            16
+        } else {
+            u32::try_from(ways).ok()?
+        };
+        // Typical: a first level costs nothing more, each further one about four times the one before.
+        let hit = match level {
+            0 | 1 => Nanos(0),
+            2 => Nanos(4),
+            _ => Nanos(15),
+        };
+        let cache = Self {
+            level,
+            size,
+            line,
+            ways,
+            shared,
+            hit,
+        };
+        check_cache(&cache).is_ok().then_some(cache)
+    }
+}
+
+fn surroundings(topology: &Topology) -> Surroundings {
+    let mut out = Surroundings::default();
+    let in_use: BTreeSet<&str> = numa(topology)
+        .filter_map(|o| o.infos.get("DAXDevice"))
+        .map(String::as_str)
+        .collect();
+    for device in topology.objects.iter().filter(|o| o.kind == "OSDev") {
+        let size = |key: &str| device.infos.get(key).and_then(|t| kibibytes(t));
+        if let Some(nature) = device.infos.get("DAXType") {
+            out.dax.push(DaxDevice {
+                name: device.name.clone(),
+                size: size("Size"),
+                target_node: None,
+                // hwloc lists a DAX device only while it is not memory; a node made of one names it.
+                system_ram: Some(in_use.contains(device.name.as_str())),
+                nature: Some(nature.clone()),
+            });
+        } else if device.subtype == "CXLMem" {
+            out.cxl.push(CxlDevice {
+                name: device.name.clone(),
+                ram: size("CXLRAMSize").unwrap_or_default(),
+                pmem: size("CXLPMEMSize").unwrap_or_default(),
+            });
+        }
+    }
+    out.dax.sort_by(|a, b| a.name.cmp(&b.name));
+    out.cxl.sort_by(|a, b| a.name.cmp(&b.name));
+    out
+}
+
+/// Sizes of hwloc's info: `262144KiB`; of older versions plain kibibytes.
+fn kibibytes(text: &str) -> Option<Bytes> {
+    let number = text.trim().trim_end_matches("KiB").trim_end();
+    number.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)
+}

@@ -1,0 +1,435 @@
+//! The XML itself: elements to plain records, with limits on everything.
+
+use crate::error::{shorten, XmlProblem};
+use crate::lists::parse_mask;
+use crate::validate::MAX_CPU;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::Reader;
+use std::collections::BTreeMap;
+
+/// Elements nested in each other. PCI bridges nest deepest, eight in the deepest machine known.
+const MAX_DEPTH: usize = 256;
+/// Elements in all.
+const MAX_ELEMENTS: usize = 2_000_000;
+/// Attributes of one element; hwloc writes at most 20.
+const MAX_ATTRIBUTES: usize = 64;
+/// NUMA nodes that are kept; more are refused when the machine is checked, or here.
+const MAX_NODES: usize = 1024;
+/// Values of memory attributes, and entries of the distance table.
+const MAX_VALUES: usize = 1 << 20;
+
+/// What is wrong, and where in the text.
+pub(super) type ParseError = (usize, XmlProblem);
+
+/// What of the XML matters here.
+#[derive(Debug, Default)]
+pub(super) struct Topology {
+    pub objects: Vec<Object>,
+    pub values: Vec<Value>,
+    /// `NUMALatency` distances: node numbers, then the square of values.
+    pub distances: Option<(Indexing, Vec<u64>, Vec<u64>)>,
+    /// Info of the topology (v3) or of the root object (v2).
+    pub infos: BTreeMap<String, String>,
+}
+
+/// How a distance table names its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Indexing {
+    Os,
+    Gp,
+}
+
+/// An object that matters: machine, package, group, NUMA node, cache or OS device.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Object {
+    pub kind: String,
+    pub gp_index: Option<u64>,
+    pub os_index: Option<u64>,
+    pub cpuset: Vec<u32>,
+    pub local_memory: u64,
+    pub subtype: String,
+    pub name: String,
+    pub cache: [u64; 4],
+    pub infos: BTreeMap<String, String>,
+}
+
+/// One value of a memory attribute.
+#[derive(Debug)]
+pub(super) struct Value {
+    pub attribute: String,
+    pub target: u64,
+    pub value: u64,
+    pub initiator: Initiator,
+}
+
+/// Who accesses.
+#[derive(Debug)]
+pub(super) enum Initiator {
+    None,
+    Cpus(Vec<u32>),
+    Object(u64),
+}
+
+struct Parser {
+    topology: Topology,
+    /// For each open element: its name, and its object where it is one that matters.
+    open: Vec<(String, Option<usize>)>,
+    elements: usize,
+    attribute: String,
+    /// Distance table being read: wanted or not, indexing, nodes, values.
+    table: Option<(bool, Indexing, Vec<u64>, Vec<u64>)>,
+}
+
+/// Reads the text.
+pub(super) fn parse(text: &str) -> Result<Topology, ParseError> {
+    let mut reader = Reader::from_str(text);
+    let mut parser = Parser {
+        topology: Topology::default(),
+        open: Vec::new(),
+        elements: 0,
+        attribute: String::new(),
+        table: None,
+    };
+    let mut seen_root = false;
+    loop {
+        let offset = reader.buffer_position() as usize;
+        let event = reader
+            .read_event()
+            .map_err(|e| (offset, XmlProblem::Malformed(shorten(&e.to_string()))))?;
+        let result = match event {
+            Event::Start(start) => parser.start(&start, &mut seen_root),
+            Event::Empty(start) => parser.start(&start, &mut seen_root).map(|()| parser.end()),
+            Event::End(_) => {
+                parser.end();
+                Ok(())
+            }
+            Event::Text(text) => match text.decode() {
+                Ok(text) => parser.text(&text),
+                Err(error) => Err(XmlProblem::Malformed(shorten(&error.to_string()))),
+            },
+            Event::DocType(doctype) => {
+                // An internal subset could declare entities; hwloc's own DOCTYPE has none.
+                if doctype.contains(&b'[') || doctype.windows(6).any(|w| w == b"ENTITY") {
+                    Err(XmlProblem::Entities)
+                } else {
+                    Ok(())
+                }
+            }
+            Event::GeneralRef(_) => Err(XmlProblem::Entities),
+            Event::Eof => break,
+            Event::CData(_) | Event::Comment(_) | Event::Decl(_) | Event::PI(_) => Ok(()),
+        };
+        result.map_err(|problem| (offset, problem))?;
+    }
+    if !seen_root {
+        return Err((text.len(), XmlProblem::NotTopology("nothing".to_owned())));
+    }
+    if let Some((name, _)) = parser.open.last() {
+        let why = format!("<{name}> is never closed");
+        return Err((text.len(), XmlProblem::Malformed(shorten(&why))));
+    }
+    Ok(parser.topology)
+}
+
+impl Parser {
+    fn start(&mut self, start: &BytesStart<'_>, seen_root: &mut bool) -> Result<(), XmlProblem> {
+        let name = text_of(start.name().as_ref())?;
+        self.elements += 1;
+        if self.elements > MAX_ELEMENTS {
+            return Err(XmlProblem::TooMany {
+                what: "elements",
+                limit: MAX_ELEMENTS,
+            });
+        }
+        if self.open.len() >= MAX_DEPTH {
+            return Err(XmlProblem::TooDeep(MAX_DEPTH));
+        }
+        let attributes = Attributes::read(&name, start)?;
+        if !*seen_root {
+            *seen_root = true;
+            root(&attributes)?;
+        } else if self.open.is_empty() {
+            return Err(XmlProblem::Malformed("a second root element".to_owned()));
+        }
+        let object = match name.as_str() {
+            "object" => self.object(&attributes)?,
+            "info" => {
+                self.info(&attributes);
+                None
+            }
+            "memattr" => {
+                self.attribute = attributes.text("name").unwrap_or_default().to_owned();
+                None
+            }
+            "memattr_value" => {
+                self.value(&attributes)?;
+                None
+            }
+            "distances2" => {
+                self.table(&attributes);
+                None
+            }
+            _ => None,
+        };
+        self.open.push((name, object));
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let Some((name, _)) = self.open.pop() else {
+            return;
+        };
+        if name == "distances2" {
+            if let Some((true, indexing, nodes, values)) = self.table.take() {
+                self.topology
+                    .distances
+                    .get_or_insert((indexing, nodes, values));
+            }
+        }
+    }
+
+    fn object(&mut self, attributes: &Attributes) -> Result<Option<usize>, XmlProblem> {
+        let kind = attributes.text("type").unwrap_or_default();
+        let kept = matches!(kind, "Machine" | "Package" | "Group" | "NUMANode" | "OSDev")
+            || kind.ends_with("Cache");
+        if !kept {
+            return Ok(None);
+        }
+        let objects = &self.topology.objects;
+        if kind == "NUMANode" && objects.iter().filter(|o| o.kind == kind).count() >= MAX_NODES {
+            return Err(XmlProblem::TooMany {
+                what: "NUMA nodes",
+                limit: MAX_NODES,
+            });
+        }
+        if kind == "NUMANode" && attributes.text("os_index").is_none() {
+            let element = "object NUMANode".to_owned();
+            return Err(XmlProblem::MissingAttribute {
+                element,
+                attribute: "os_index",
+            });
+        }
+        let number = |key| attributes.number(key).map(Option::unwrap_or_default);
+        // Associativity is -1 where a cache is fully associative.
+        let ways = match attributes.text("cache_associativity") {
+            Some("-1") => 0,
+            _ => number("cache_associativity")?,
+        };
+        let is_cache = kind.ends_with("Cache");
+        self.topology.objects.push(Object {
+            kind: kind.to_owned(),
+            gp_index: attributes.number("gp_index")?,
+            os_index: attributes.number("os_index")?,
+            cpuset: attributes.cpus("cpuset")?.unwrap_or_default(),
+            local_memory: number("local_memory")?,
+            subtype: attributes.text("subtype").unwrap_or_default().to_owned(),
+            name: attributes.text("name").unwrap_or_default().to_owned(),
+            // PCI bridges have a depth as well, but are not kept.
+            cache: if is_cache {
+                [
+                    number("depth")?,
+                    number("cache_size")?,
+                    number("cache_linesize")?,
+                    ways,
+                ]
+            } else {
+                [0; 4]
+            },
+            infos: BTreeMap::new(),
+        });
+        Ok(Some(self.topology.objects.len() - 1))
+    }
+
+    fn info(&mut self, attributes: &Attributes) {
+        let (Some(name), Some(value)) = (attributes.text("name"), attributes.text("value")) else {
+            return;
+        };
+        let infos = match self.open.last() {
+            Some((parent, _)) if parent == "topology" => &mut self.topology.infos,
+            Some((_, Some(object))) => {
+                let object = &mut self.topology.objects[*object];
+                if object.kind == "Machine" {
+                    &mut self.topology.infos
+                } else {
+                    &mut object.infos
+                }
+            }
+            _ => return,
+        };
+        if infos.len() < 1024 {
+            infos
+                .entry(name.to_owned())
+                .or_insert_with(|| value.to_owned());
+        }
+    }
+
+    fn value(&mut self, attributes: &Attributes) -> Result<(), XmlProblem> {
+        if attributes
+            .text("target_obj_type")
+            .is_some_and(|t| t != "NUMANode")
+        {
+            return Ok(());
+        }
+        let element = || "memattr_value".to_owned();
+        let need = |key: &'static str| {
+            attributes
+                .number(key)?
+                .ok_or_else(|| XmlProblem::MissingAttribute {
+                    element: element(),
+                    attribute: key,
+                })
+        };
+        let initiator = match attributes.cpus("initiator_cpuset")? {
+            Some(cpus) => Initiator::Cpus(cpus),
+            None => match attributes.number("initiator_obj_gp_index")? {
+                Some(object) => Initiator::Object(object),
+                None => Initiator::None,
+            },
+        };
+        if self.topology.values.len() >= MAX_VALUES {
+            return Err(XmlProblem::TooMany {
+                what: "memory attribute values",
+                limit: MAX_VALUES,
+            });
+        }
+        self.topology.values.push(Value {
+            attribute: self.attribute.clone(),
+            target: need("target_obj_gp_index")?,
+            value: need("value")?,
+            initiator,
+        });
+        Ok(())
+    }
+
+    fn table(&mut self, attributes: &Attributes) {
+        // Bits of `hwloc_distances_kind_e`: 1 from the OS, 4 means latency.
+        let from_os = attributes
+            .text("kind")
+            .and_then(|k| k.parse().ok())
+            .is_some_and(|k: u64| k & 5 == 5);
+        let wanted = from_os
+            && attributes.text("type") == Some("NUMANode")
+            && attributes.text("name").is_none_or(|n| n == "NUMALatency");
+        let indexing = if attributes.text("indexing") == Some("gp") {
+            Indexing::Gp
+        } else {
+            Indexing::Os
+        };
+        self.table = Some((wanted, indexing, Vec::new(), Vec::new()));
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), XmlProblem> {
+        let Some((true, _, nodes, values)) = &mut self.table else {
+            return Ok(());
+        };
+        let into = match self.open.last() {
+            Some((name, _)) if name == "indexes" => nodes,
+            Some((name, _)) if name == "u64values" => values,
+            _ => return Ok(()),
+        };
+        for word in text.split_ascii_whitespace() {
+            if into.len() >= MAX_VALUES {
+                return Err(XmlProblem::TooMany {
+                    what: "distances",
+                    limit: MAX_VALUES,
+                });
+            }
+            into.push(word.parse().map_err(|_| XmlProblem::BadAttribute {
+                element: "distances2".to_owned(),
+                attribute: "value".to_owned(),
+                found: shorten(word),
+                expected: "whole numbers",
+            })?);
+        }
+        Ok(())
+    }
+}
+
+fn root(attributes: &Attributes) -> Result<(), XmlProblem> {
+    if attributes.element != "topology" {
+        return Err(XmlProblem::NotTopology(shorten(&attributes.element)));
+    }
+    // hwloc 1 wrote no version.
+    let version = attributes.text("version").unwrap_or("1");
+    match version.split('.').next() {
+        Some("2" | "3") => Ok(()),
+        _ => Err(XmlProblem::Version(shorten(version))),
+    }
+}
+
+struct Attributes {
+    element: String,
+    values: BTreeMap<String, String>,
+}
+
+impl Attributes {
+    fn read(element: &str, start: &BytesStart<'_>) -> Result<Self, XmlProblem> {
+        let mut values = BTreeMap::new();
+        // quick-xml's own check for doubles takes quadratic time, so it is off and done below.
+        for attribute in start.attributes().with_checks(false) {
+            let malformed =
+                |e: &dyn std::fmt::Display| XmlProblem::Malformed(shorten(&e.to_string()));
+            let attribute = attribute.map_err(|e| malformed(&e))?;
+            if values.len() >= MAX_ATTRIBUTES {
+                return Err(XmlProblem::TooMany {
+                    what: "attributes",
+                    limit: MAX_ATTRIBUTES,
+                });
+            }
+            let key = text_of(attribute.key.as_ref())?;
+            // Only the five entities of XML itself and character references are known here.
+            let value = attribute
+                .unescape_value()
+                .map_err(|e| malformed(&e))?
+                .into_owned();
+            if values.insert(key.clone(), value).is_some() {
+                return Err(malformed(&format!("attribute {key} given twice")));
+            }
+        }
+        Ok(Self {
+            element: element.to_owned(),
+            values,
+        })
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.values.get(key).map(String::as_str)
+    }
+
+    fn number(&self, key: &str) -> Result<Option<u64>, XmlProblem> {
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        text.trim()
+            .parse()
+            .map(Some)
+            .map_err(|_| self.bad(key, text, "a whole number"))
+    }
+
+    fn cpus(&self, key: &str) -> Result<Option<Vec<u32>>, XmlProblem> {
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        let expected = "a mask such as 0x0000000f, of CPUs up to 8191";
+        parse_mask(text, MAX_CPU.0)
+            .map(Some)
+            .map_err(|_| self.bad(key, text, expected))
+    }
+
+    fn bad(&self, key: &str, found: &str, expected: &'static str) -> XmlProblem {
+        let element = shorten(&self.element);
+        XmlProblem::BadAttribute {
+            element,
+            attribute: shorten(key),
+            found: format!("\"{}\"", shorten(found)),
+            expected,
+        }
+    }
+}
+
+fn text_of(bytes: &[u8]) -> Result<String, XmlProblem> {
+    // The input was text already, so this cannot fail.
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| XmlProblem::Malformed("not UTF-8".to_owned()))
+}
