@@ -1,0 +1,73 @@
+//! What the mover needs of the kernel.
+
+use terrace_sys::{
+    move_pages, now, query_pages, sleep, Category, MoveCall, PageMap, PageStatus, Root, SysError,
+};
+use terrace_types::{Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
+
+/// The kernel, or a stand-in.
+pub trait MoveCalls {
+    /// Where each page is.
+    ///
+    /// # Errors
+    /// When the process has ended or may not be asked.
+    fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>;
+    /// Asks to move each page; everything is a value.
+    fn move_to(&mut self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall;
+    /// Runs of pages of `range` mapped by huge entries, in order; empty when nothing can tell.
+    fn huge(&mut self, pid: Pid, range: VpnRange) -> Vec<VpnRange>;
+    /// Monotonic time.
+    fn now(&mut self) -> Tick;
+    /// Lets time pass.
+    fn wait(&mut self, span: Nanos);
+}
+
+/// The running kernel.
+#[derive(Debug)]
+pub struct KernelCalls {
+    root: Root,
+    huge_pages: bool,
+}
+
+impl KernelCalls {
+    /// Finds out whether transparent huge pages are in use at all.
+    #[must_use]
+    pub fn new(root: Root) -> Self {
+        let enabled = root.text("/sys/kernel/mm/transparent_hugepage/enabled");
+        let huge_pages = enabled.is_ok_and(|t| !t.contains("[never]"));
+        Self { root, huge_pages }
+    }
+}
+
+impl MoveCalls for KernelCalls {
+    fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError> {
+        query_pages(pid, pages)
+    }
+
+    fn move_to(&mut self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall {
+        move_pages(pid, pages, to)
+    }
+
+    fn huge(&mut self, pid: Pid, range: VpnRange) -> Vec<VpnRange> {
+        let mut found = Vec::new();
+        if !self.huge_pages {
+            return found;
+        }
+        // Opened anew each time: a descriptor stays bound to memory that exec replaces.
+        if let Ok(map) = PageMap::open(&self.root, pid) {
+            // Where the scan is missing huge pages go page by page: slower, and still right.
+            let _missing_is_slower = map.scan(range, Category::HUGE, Category::HUGE, |run, _| {
+                found.push(run)
+            });
+        }
+        found
+    }
+
+    fn now(&mut self) -> Tick {
+        now()
+    }
+
+    fn wait(&mut self, span: Nanos) {
+        sleep(span);
+    }
+}
