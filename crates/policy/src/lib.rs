@@ -1,1 +1,10 @@
-//! Room `policy` of Terrace; see ARCHITECTURE.md.
+//! Deciding, and nothing else: how hot each page is ([`heat`]), where pages should be
+//! ([`place`]), and how much may be spent on finding out and moving ([`quota`]).
+//!
+//! Pure: a policy is `step(&Params, &mut State, &Snapshot, Tick, Seed) -> Plan`. No clock, no
+//! I/O, no global, no unsafe. What was tried in simulation is what runs live.
+#![forbid(unsafe_code)]
+
+pub mod heat;
+pub mod place;
+pub mod quota;

@@ -1,0 +1,174 @@
+//! From "touched in `hits` of `windows` looks" to accesses a second.
+//!
+//! Accesses are taken as a Poisson stream of rate `r`: a look of length `w` finds the page touched
+//! with probability `1 - exp(-r w)`, so `r = -ln(1 - hits/windows) / w`. That formula alone fails
+//! twice: at `hits == windows` it is infinite, and it forgets everything seen before. So a page
+//! keeps a rate and the time behind it (a Gamma distribution's `events / time`), and new looks are
+//! joined to it:
+//!
+//! * a look that finds nothing adds its time and no events: exact for a Gamma prior;
+//! * a look that finds the page touched adds its time and the *expected* number of events given
+//!   at least one, `r w / (1 - exp(-r w))` (the expectation step of EM).
+//!
+//! A page found touched in every look therefore climbs slowly towards what longer evidence
+//! allows, never to infinity: it is *saturated*, its true rate is at least what is shown.
+
+/// Looks of one length at one page, or at a sample of alike pages.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Looks {
+    /// Looks that found it touched.
+    pub hits: f32,
+    /// All looks.
+    pub looks: f32,
+    /// Seconds a look.
+    pub window: f32,
+    /// Share of the evidence that counts for one page (less than 1 for samples of a region).
+    pub weight: f32,
+    /// Rate by the formula alone, half a look short of saturation.
+    pub direct: f32,
+}
+
+/// A surprise of this many standard deviations, squared, is a change and not chance.
+const SURPRISE: f32 = 16.0;
+/// What is left of old evidence after a surprise.
+const AFTER_SURPRISE: f32 = 0.05;
+
+impl Looks {
+    /// Sums up looks; `None` when nothing was looked at.
+    #[must_use]
+    pub fn new(hits: u16, looks: u16, window_s: f32, weight: f32) -> Option<Self> {
+        if looks == 0 || window_s.is_nan() || window_s <= 0.0 {
+            return None;
+        }
+        let looks = f32::from(looks);
+        let hits = f32::from(hits).min(looks);
+        let direct = -(1.0 - hits.min(looks - 0.5) / looks).ln() / window_s;
+        Some(Self {
+            hits,
+            looks,
+            window: window_s,
+            weight,
+            direct,
+        })
+    }
+
+    /// Time looked at in all, seconds of evidence.
+    #[must_use]
+    pub fn time(&self) -> f32 {
+        self.looks * self.window * self.weight
+    }
+
+    /// Joins these looks to a rate with `behind` seconds of evidence. Gives the new rate and the
+    /// evidence behind it. When the old rate makes these looks most unlikely, the page changed:
+    /// old evidence is dropped rather than averaged in.
+    #[must_use]
+    pub fn join(&self, rate: f32, behind: f32) -> (f32, f32) {
+        let time = self.time();
+        if behind <= 0.0 {
+            return (self.expected(self.direct, 0.0, 0.0), time);
+        }
+        let missed = (-rate * self.window).exp();
+        let off = self.hits - self.looks * (1.0 - missed);
+        let chance = self.looks * missed * (1.0 - missed) + 0.5;
+        let behind = if off * off > SURPRISE * chance {
+            behind * AFTER_SURPRISE
+        } else {
+            behind
+        };
+        let events = rate * behind;
+        let start = (events + self.direct * time) / (behind + time);
+        (self.expected(start, events, behind), behind + time)
+    }
+
+    /// One expectation step from `rate` with `events` in `behind` seconds known before.
+    fn expected(&self, rate: f32, events: f32, behind: f32) -> f32 {
+        if self.hits == 0.0 {
+            return events / (behind + self.time());
+        }
+        let in_a_look = rate * self.window;
+        let given_hit = if in_a_look < 1e-4 {
+            1.0
+        } else {
+            in_a_look / (1.0 - (-in_a_look).exp())
+        };
+        (events + self.hits * self.weight * given_hit) / (behind + self.time())
+    }
+
+    /// Whether nearly every look was a hit, so that the rate is a lower bound.
+    #[must_use]
+    pub fn saturated(&self) -> bool {
+        self.hits + 1.0 > self.looks && self.looks >= 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small generator, so that the test needs no crate and prints what it did.
+    fn random(state: &mut u64) -> f32 {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        ((*state >> 40) as f32) / (1u64 << 24) as f32
+    }
+
+    fn watch(rate: f32, window: f32, looks: u16, rounds: usize, state: &mut u64) -> f32 {
+        let (mut estimate, mut behind) = (0.0, 0.0);
+        for _ in 0..rounds {
+            let p = 1.0 - (-rate * window).exp();
+            let hits = (0..looks).filter(|_| random(state) < p).count() as u16;
+            let looks = Looks::new(hits, looks, window, 1.0).unwrap();
+            (estimate, behind) = looks.join(estimate, f32::min(behind, 5.0));
+        }
+        estimate
+    }
+
+    #[test]
+    fn rates_come_back_within_a_fifth() {
+        let mut state = 7;
+        for (rate, window, looks) in [
+            (10.0, 0.005, 20),
+            (160.0, 0.005, 20),
+            (300.0, 0.005, 20),
+            (20.0, 0.05, 1),
+            (5.0, 0.05, 4),
+        ] {
+            let mean: f32 = (0..40)
+                .map(|_| watch(rate, window, looks, 60, &mut state))
+                .sum::<f32>()
+                / 40.0;
+            assert!(
+                (mean / rate - 1.0).abs() < 0.2,
+                "rate {rate}, read {mean}, seed 7"
+            );
+        }
+    }
+
+    #[test]
+    fn saturation_is_a_bound_not_infinity() {
+        let all = Looks::new(20, 20, 0.005, 1.0).unwrap();
+        let (rate, behind) = all.join(0.0, 0.0);
+        assert!(rate > 500.0 && rate < 1_500.0, "{rate}");
+        assert!(all.saturated());
+        let (more, _) = all.join(rate, behind);
+        assert!(more >= rate * 0.95 && more < 2_000.0, "{more}");
+    }
+
+    #[test]
+    fn a_page_that_falls_silent_is_cold_at_once() {
+        let silent = Looks::new(0, 20, 0.005, 1.0).unwrap();
+        let (rate, _) = silent.join(740.0, 1.0);
+        assert!(rate < 300.0, "{rate}");
+        let (rate, _) = silent.join(rate, 0.15);
+        assert!(rate < 60.0, "{rate}");
+    }
+
+    #[test]
+    fn hostile_input_gives_nothing() {
+        assert_eq!(Looks::new(5, 0, 0.1, 1.0), None);
+        assert_eq!(Looks::new(5, 3, f32::NAN, 1.0), None);
+        let more_hits_than_looks = Looks::new(9, 3, 0.1, 1.0).unwrap();
+        assert!(more_hits_than_looks.join(0.0, 0.0).0.is_finite());
+    }
+}

@@ -1,0 +1,68 @@
+//! A span of time in one byte: how long a page has been watched.
+
+/// Steps of the logarithm an octave: one step is 9%.
+const STEPS: f32 = 8.0;
+/// The shortest span told apart from none.
+const UNIT: f32 = 1e-6;
+
+/// Seconds of evidence, on a logarithmic scale from one microsecond to about an hour; 0: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Span(pub u8);
+
+impl Span {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+
+    /// Seconds.
+    pub fn seconds(self) -> f32 {
+        if self.0 == 0 {
+            0.0
+        } else {
+            UNIT * (f32::from(self.0 - 1) / STEPS).exp2()
+        }
+    }
+
+    /// The span nearest `seconds`; `dither` in [0, 1) decides between neighbours, so that many
+    /// small additions do not all vanish in rounding.
+    pub fn from_seconds(seconds: f32, dither: f32) -> Self {
+        if seconds.is_nan() || seconds < UNIT {
+            return Self::NONE;
+        }
+        let code = (seconds / UNIT).log2() * STEPS + 1.0 + dither;
+        Self(code.clamp(1.0, 255.0) as u8)
+    }
+
+    /// Shorter by `codes` steps; gone when nothing is left.
+    pub fn faded(self, codes: u8) -> Self {
+        Self(self.0.saturating_sub(codes))
+    }
+
+    /// Steps by which a span fades while `elapsed` out of a memory of `memory` seconds pass.
+    pub fn fading(elapsed: f32, memory: f32) -> f32 {
+        STEPS * std::f32::consts::LOG2_E * elapsed / memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_holds_a_microsecond_to_an_hour_within_a_tenth() {
+        for exponent in 0..31 {
+            let seconds = UNIT * (exponent as f32).exp2() * 1.3;
+            let back = Span::from_seconds(seconds, 0.5).seconds();
+            assert!((back / seconds - 1.0).abs() < 0.1, "{seconds} {back}");
+        }
+        assert_eq!(Span::from_seconds(0.0, 0.9), Span::NONE);
+        assert_eq!(Span::from_seconds(f32::NAN, 0.0), Span::NONE);
+        assert_eq!(Span::from_seconds(1e30, 0.0), Span(255));
+    }
+
+    #[test]
+    fn fading_by_one_memory_leaves_a_third() {
+        let span = Span::from_seconds(1.0, 0.5);
+        let faded = span.faded(Span::fading(1.0, 1.0).round() as u8).seconds();
+        assert!((faded - 0.37).abs() < 0.05, "{faded}");
+    }
+}

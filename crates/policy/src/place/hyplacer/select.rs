@@ -1,0 +1,215 @@
+//! HyPlacer's page selection (its SelMo): walks a tier from its hand and sorts pages by their bits.
+
+use super::{Hand, Params, View};
+use crate::place::runs::{units, Runs, Unit};
+use std::ops::ControlFlow;
+use terrace_types::{
+    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, Pid, Sees, Snapshot,
+    ThroughputSource, TierState, Vpn, VpnRange,
+};
+
+/// What a page's bits say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Write,
+    Read,
+    Cold,
+    Unknown,
+}
+
+fn class(p: &Params, sees: &Sees, unit: &Unit) -> Class {
+    let flags = unit.stat.flags;
+    let (touched, written) = if sees.bits == BitSource::Exact {
+        let written = flags.has(PageFlags::DIRTY);
+        (written || flags.has(PageFlags::REFERENCED), written)
+    } else if !flags.has(PageFlags::KNOWN) {
+        return Class::Unknown;
+    } else {
+        let least = p.touched_per_s();
+        (
+            unit.stat.rate() as f64 >= least,
+            unit.stat.writes.rate() as f64 >= least,
+        )
+    };
+    match (touched, written && !p.write_blind) {
+        (_, true) => Class::Write,
+        (true, false) => Class::Read,
+        (false, false) => Class::Cold,
+    }
+}
+
+/// Pages found for promotion.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub writes: Runs,
+    pub reads: Runs,
+    pub cold: Runs,
+}
+
+/// Pages found for demotion, and what CLOCK passed over.
+#[derive(Debug, Default)]
+pub(super) struct Victims {
+    pub cold: Runs,
+    pub reads: Runs,
+    pub passed: Vec<(Pid, VpnRange)>,
+}
+
+/// Up to `number` pages of the slow tier, by class. The walk ends when write-intensive pages alone
+/// are enough, or after one lap. Unknown pages count as cold. Changes no bits.
+pub(super) fn promote(
+    p: &Params,
+    view: &View,
+    snap: &Snapshot,
+    hand: &mut Hand,
+    number: u64,
+    cold_too: bool,
+) -> Found {
+    let mut found = Found::default();
+    let Some(to) = view.fast.first().copied() else {
+        return found;
+    };
+    *hand = lap(snap, &view.slow, *hand, |area, unit| {
+        let (runs, why) = match class(p, &snap.sees, unit) {
+            Class::Write => (&mut found.writes, MoveReason::WriteIntensive),
+            Class::Read => (&mut found.reads, MoveReason::ReadIntensive),
+            Class::Cold | Class::Unknown if cold_too => (&mut found.cold, MoveReason::FillRoom),
+            Class::Cold | Class::Unknown => return ControlFlow::Continue(()),
+        };
+        if runs.pages + u64::from(unit.pages) <= number {
+            runs.push(area.pid, area.start, unit, to, why);
+        }
+        if found.writes.pages >= number {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    found
+}
+
+/// Up to `number` cold pages of the fast tier by CLOCK; read-intensive ones apart, for SWITCH.
+pub(super) fn demote(
+    p: &Params,
+    view: &View,
+    snap: &Snapshot,
+    hand: &mut Hand,
+    number: u64,
+) -> Victims {
+    let mut victims = Victims::default();
+    let Some(to) = view.slow.first().copied() else {
+        return victims;
+    };
+    if number == 0 {
+        return victims;
+    }
+    *hand = lap(snap, &view.fast, *hand, |area, unit| {
+        let (runs, why) = match class(p, &snap.sees, unit) {
+            Class::Cold => (&mut victims.cold, MoveReason::Cold),
+            Class::Read => (&mut victims.reads, MoveReason::Cold),
+            Class::Write | Class::Unknown => {
+                pass_over(&mut victims.passed, area, unit);
+                return ControlFlow::Continue(());
+            }
+        };
+        if runs.pages + u64::from(unit.pages) <= number {
+            runs.push(area.pid, area.start, unit, to, why);
+        } else {
+            pass_over(&mut victims.passed, area, unit);
+        }
+        if victims.cold.pages >= number {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    victims
+}
+
+fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &Unit) {
+    let start = Vpn(area.start.0 + unit.index as u64);
+    let end = Vpn(start.0 + u64::from(unit.pages));
+    match passed.last_mut() {
+        Some((pid, range)) if *pid == area.pid && range.end == start => range.end = end,
+        _ => passed.push((area.pid, VpnRange::new(start, end))),
+    }
+}
+
+/// One lap over the movable units on `nodes`, from `hand`, across all processes, until `visit`
+/// breaks. Gives the hand for the next lap: just after the last unit visited.
+fn lap(
+    snap: &Snapshot,
+    nodes: &[NodeId],
+    hand: Hand,
+    mut visit: impl FnMut(&Area, &Unit) -> ControlFlow<()>,
+) -> Hand {
+    let start = hand.unwrap_or((Pid(i32::MIN), Vpn(0)));
+    let mut next = hand;
+    for second in [false, true] {
+        for area in &snap.areas {
+            let end = (area.pid, area.range().end);
+            if !second && end <= start || second && (area.pid, area.start) >= start {
+                continue;
+            }
+            for unit in units(area) {
+                let at = (area.pid, Vpn(area.start.0 + unit.index as u64));
+                if (at >= start) == second
+                    || !unit.stat.movable()
+                    || !nodes.contains(&unit.stat.node())
+                {
+                    continue;
+                }
+                next = Some((area.pid, Vpn(at.1 .0 + u64::from(unit.pages))));
+                if visit(area, &unit).is_break() {
+                    return next;
+                }
+            }
+        }
+    }
+    next
+}
+
+/// Whether no page of ours that can move is on `nodes`.
+pub(super) fn none_on(snap: &Snapshot, nodes: &[NodeId]) -> bool {
+    !snap
+        .areas
+        .iter()
+        .flat_map(|a| &a.pages)
+        .any(|p| p.movable() && nodes.contains(&p.node()))
+}
+
+/// The figure that the control rule compares with its threshold.
+pub(super) fn throughput(
+    p: &Params,
+    snap: &Snapshot,
+    tier: &TierState,
+    mine: &[NodeId],
+    alone: bool,
+) -> (Option<BytesPerSec>, ThroughputSource) {
+    if alone && !p.write_blind && tier.write_throughput.is_some() {
+        return (tier.write_throughput, tier.throughput_source);
+    }
+    let seen = if p.write_blind {
+        snap.sees.reads || snap.sees.writes
+    } else {
+        snap.sees.writes
+    };
+    if !seen {
+        return (None, ThroughputSource::Unknown);
+    }
+    let on = snap
+        .areas
+        .iter()
+        .flat_map(|a| &a.pages)
+        .filter(|page| page.flags.has(PageFlags::PRESENT) && mine.contains(&page.node()));
+    let rate = on.fold(0u64, |n, page| {
+        n.saturating_add(if p.write_blind {
+            page.rate()
+        } else {
+            page.writes.rate()
+        })
+    });
+    (
+        Some(BytesPerSec(rate.saturating_mul(64))),
+        ThroughputSource::Estimated,
+    )
+}

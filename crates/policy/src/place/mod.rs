@@ -1,0 +1,277 @@
+//! Where pages should be. One file a policy; each is
+//! `step(&Params, &mut State, &Snapshot, Tick, Seed) -> Plan`.
+//!
+//! [`Placement`] holds any one of them, built by [`Placement::named`] from the list below: no
+//! registry is filled at start-up, the compiler knows them all.
+
+pub mod access_count;
+pub mod first_touch;
+pub mod hyplacer;
+pub mod terrace;
+
+mod runs;
+pub mod worth;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use terrace_machine::Machine;
+use terrace_types::{BitSource, Plan, Seed, Sees, Snapshot, Tick};
+
+/// What a policy needs to be shown, beyond which pages are where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// Some heat: it cannot decide without.
+    pub heat: bool,
+    /// Counts by cell: it cannot decide without, and does not start where nothing tells.
+    pub cells: bool,
+    /// Writes told apart from reads: it decides worse without.
+    pub writes: bool,
+    /// Referenced and dirty bits: it falls back on a named approximation without.
+    pub bits: bool,
+}
+
+impl Needs {
+    /// What is missing for this policy to work at all, as a sentence's object; `None`: nothing.
+    #[must_use]
+    pub fn missing(&self, sees: &Sees) -> Option<&'static str> {
+        if self.cells && !sees.cells {
+            return Some("counts of accesses by cell (which node's CPUs touched a page)");
+        }
+        if self.heat && !sees.reads && !sees.writes && sees.bits == BitSource::None {
+            return Some("any tracker of accesses");
+        }
+        None
+    }
+}
+
+/// Why a policy cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// No such name.
+    #[error("no policy is called {name:?}; there are: {}", Placement::NAMES.join(", "))]
+    UnknownName {
+        /// What was asked for.
+        name: String,
+    },
+    /// No such parameter.
+    #[error("policy {policy} has no parameter {name:?}; it has: {known}")]
+    UnknownParameter {
+        /// Policy.
+        policy: &'static str,
+        /// What was asked for.
+        name: String,
+        /// The names there are, or `none`.
+        known: String,
+    },
+    /// A value that means nothing.
+    #[error("parameter {name} of policy {policy} cannot be {value:?}; {expected}")]
+    BadValue {
+        /// Policy.
+        policy: &'static str,
+        /// Parameter.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What would do.
+        expected: &'static str,
+    },
+}
+
+/// A policy with its parameters and its state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+pub enum Placement {
+    /// See [`first_touch`].
+    FirstTouch,
+    /// See [`hyplacer`].
+    HyPlacer {
+        /// Parameters.
+        params: hyplacer::Params,
+        /// State.
+        state: hyplacer::State,
+    },
+    /// See [`access_count`].
+    AccessCount {
+        /// Parameters.
+        params: access_count::Params,
+        /// State.
+        state: access_count::State,
+    },
+    /// See [`terrace`].
+    Terrace {
+        /// Parameters.
+        params: Box<terrace::Params>,
+        /// State.
+        state: Box<terrace::State>,
+    },
+}
+
+impl Placement {
+    /// All policies there are, best known first.
+    pub const NAMES: [&'static str; 6] = [
+        "terrace",
+        "hyplacer",
+        "access-count",
+        "first-touch",
+        "terrace-write-blind",
+        "hyplacer-write-blind",
+    ];
+
+    /// The policy of this name, for this machine.
+    ///
+    /// # Errors
+    /// [`PolicyError::UnknownName`].
+    pub fn named(name: &str, machine: &Machine) -> Result<Self, PolicyError> {
+        let hyplacer = |write_blind| Self::HyPlacer {
+            params: hyplacer::Params {
+                write_blind,
+                ..hyplacer::Params::for_machine(machine)
+            },
+            state: hyplacer::State::default(),
+        };
+        let terrace = |write_blind| Self::Terrace {
+            params: Box::new(terrace::Params {
+                write_blind,
+                ..terrace::Params::for_machine(machine)
+            }),
+            state: Box::default(),
+        };
+        match name {
+            "first-touch" => Ok(Self::FirstTouch),
+            "hyplacer" => Ok(hyplacer(false)),
+            "hyplacer-write-blind" => Ok(hyplacer(true)),
+            "access-count" => Ok(Self::AccessCount {
+                params: access_count::Params::for_machine(machine),
+                state: access_count::State::default(),
+            }),
+            "terrace" => Ok(terrace(false)),
+            "terrace-write-blind" => Ok(terrace(true)),
+            _ => Err(PolicyError::UnknownName {
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::FirstTouch => "first-touch",
+            Self::HyPlacer { params, .. } if params.write_blind => "hyplacer-write-blind",
+            Self::HyPlacer { .. } => "hyplacer",
+            Self::AccessCount { .. } => "access-count",
+            Self::Terrace { params, .. } if params.write_blind => "terrace-write-blind",
+            Self::Terrace { .. } => "terrace",
+        }
+    }
+
+    /// What it needs to be shown.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        match self {
+            Self::FirstTouch => Needs::default(),
+            Self::HyPlacer { params, .. } => Needs {
+                heat: true,
+                cells: false,
+                writes: !params.write_blind,
+                bits: true,
+            },
+            Self::AccessCount { .. } => Needs {
+                cells: true,
+                ..Needs::default()
+            },
+            Self::Terrace { params, .. } => Needs {
+                heat: true,
+                writes: !params.write_blind,
+                ..Needs::default()
+            },
+        }
+    }
+
+    /// Decides.
+    pub fn step(&mut self, snapshot: &Snapshot, now: Tick, seed: Seed) -> Plan {
+        match self {
+            Self::FirstTouch => first_touch::step(),
+            Self::HyPlacer { params, state } => hyplacer::step(params, state, snapshot, now, seed),
+            Self::AccessCount { params, state } => {
+                access_count::step(params, state, snapshot, now, seed)
+            }
+            Self::Terrace { params, state } => terrace::step(params, state, snapshot, now, seed),
+        }
+    }
+
+    /// Its parameters by name, as a person would write them.
+    #[must_use]
+    pub fn params(&self) -> BTreeMap<String, String> {
+        let pairs = match self {
+            Self::FirstTouch => Vec::new(),
+            Self::HyPlacer { params, .. } => params.named(),
+            Self::AccessCount { params, .. } => params.named(),
+            Self::Terrace { params, .. } => params.named(),
+        };
+        pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+    }
+
+    /// Sets one parameter by name.
+    ///
+    /// # Errors
+    /// [`PolicyError::UnknownParameter`], [`PolicyError::BadValue`].
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), PolicyError> {
+        let policy = self.name();
+        let known = self.params().into_keys().collect::<Vec<_>>().join(", ");
+        let outcome = match self {
+            Self::FirstTouch => Err(SetError::Unknown),
+            Self::HyPlacer { params, .. } => params.set(name, value),
+            Self::AccessCount { params, .. } => params.set(name, value),
+            Self::Terrace { params, .. } => params.set(name, value),
+        };
+        outcome.map_err(|e| match e {
+            SetError::Unknown => PolicyError::UnknownParameter {
+                policy,
+                name: name.to_owned(),
+                known: if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known
+                },
+            },
+            SetError::Bad(expected) => PolicyError::BadValue {
+                policy,
+                name: name.to_owned(),
+                value: value.to_owned(),
+                expected,
+            },
+        })
+    }
+
+    /// What of its state is worth a line in the journal.
+    #[must_use]
+    pub fn memo(&self) -> BTreeMap<String, String> {
+        let pairs = match self {
+            Self::FirstTouch | Self::AccessCount { .. } => Vec::new(),
+            Self::HyPlacer { state, .. } => state.memo(),
+            Self::Terrace { state, .. } => state.memo(),
+        };
+        pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+    }
+}
+
+/// Why a parameter was not set; the policy's name is added by [`Placement::set`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetError {
+    Unknown,
+    Bad(&'static str),
+}
+
+/// Parses a number within bounds.
+pub(crate) fn number(
+    value: &str,
+    least: f64,
+    most: f64,
+    expected: &'static str,
+) -> Result<f64, SetError> {
+    match value.trim().parse::<f64>() {
+        Ok(n) if n >= least && n <= most => Ok(n),
+        _ => Err(SetError::Bad(expected)),
+    }
+}

@@ -1,0 +1,335 @@
+//! `terrace`: our default. Needs no tuning.
+//!
+//! 1. **Value.** A page's value is what it saves a second on the better tier: reads times what a
+//!    read saves, writes times what a write saves, both from the machine file's latencies and
+//!    bandwidths ([`super::worth`]).
+//! 2. **Cut.** A histogram of values on either side of a boundary between tiers gives the hot
+//!    threshold such that the hot set fits ([`census`]): the most valuable pages of the worse side
+//!    take first what room there is, then the places of the least valuable pages of the better
+//!    side. Nothing is demoted but to make that room.
+//! 3. **Only what pays.** A pair changes places only if its gain, counted on for as long as heat
+//!    has been seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds
+//!    the cost of both moves; and only if the difference cannot be chance given the time looked at,
+//!    and exceeds a margin. Even heat (`stream`) and all-fast (`fits`) therefore move nothing.
+//! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
+//! 5. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
+//!    down where all has settled; look often again when heat shifts.
+//!
+//! With more than two tiers, the best boundary with something to gain is served first, one a step.
+
+mod census;
+mod params;
+mod probe;
+mod recent;
+mod trust;
+
+pub use params::Params;
+pub use probe::{Look, Probe};
+pub use recent::Recent;
+pub use trust::Trust;
+
+use super::runs::{free_pages, interleave, units, Runs};
+use super::worth::{nearest, Worth};
+use census::{Census, Cut, Rater, Terms};
+use serde::{Deserialize, Serialize};
+use terrace_types::{Decision, MoveReason, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
+
+/// Pages between a demotion and the promotion it makes room for.
+const CHUNK: u64 = 2048;
+
+/// What it remembers.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct State {
+    /// Which pages moved lately.
+    pub recent: Recent,
+    /// Whether predictions came true.
+    pub trust: Trust,
+    /// Where to look closer.
+    pub probe: Probe,
+    /// Steps in a row without a move.
+    pub settled: u32,
+}
+
+impl State {
+    pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
+        let lifetime = self
+            .trust
+            .lifetime
+            .map_or("unknown".to_owned(), |l| l.to_string());
+        vec![
+            ("trust", format!("{:.2}", self.trust.share)),
+            ("lifetime", lifetime),
+            ("settled_steps", self.settled.to_string()),
+        ]
+    }
+}
+
+/// Decides.
+pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -> Plan {
+    let mut plan = Plan::default();
+    if snap.tiers.len() < 2 {
+        plan.decisions
+            .push(plain("hold", "there is one tier only".to_owned()));
+        plan.requests = vec![Request::Relax, Request::Wait(p.longest_window)];
+        return plan;
+    }
+    s.recent.fit(snap.page_count());
+    let worths = worths(p, snap);
+    s.trust.review(snap, &worths[0], p.first_lifetime, now);
+    let mut slow = SlowSide::default();
+    for (rank, worth) in worths.iter().enumerate() {
+        let seen = boundary(p, s, snap, rank, *worth, now, &mut plan);
+        slow.add(&seen, rank);
+        if !plan.moves.is_empty() {
+            break;
+        }
+    }
+    let moved = !plan.moves.is_empty();
+    if moved {
+        s.settled = 0;
+        s.probe.shifted();
+    } else {
+        s.settled = s.settled.saturating_add(1);
+        plan.decisions
+            .push(plain("hold", slow.why(snap.window, p.least_evidence)));
+    }
+    let enough = snap.window >= p.least_evidence;
+    let flags = (moved, enough && slow.value >= 1e7);
+    let evidence = snap.window.as_secs_f64();
+    let look = s.probe.advance(
+        snap,
+        &worths[slow.rank],
+        evidence,
+        flags,
+        slow.rank,
+        (now, seed),
+    );
+    if let Some(what) = look {
+        plan.decisions
+            .push(plain(what, probe_why(what, slow.value)));
+    }
+    plan.requests.extend(s.probe.requests(snap));
+    pace(p, s, enough, &mut plan);
+    plan
+}
+
+/// What the worse side of the busiest boundary serves.
+#[derive(Debug, Default)]
+struct SlowSide {
+    value: f64,
+    rank: usize,
+    known: u64,
+}
+
+/// What one boundary showed.
+struct Boundary {
+    slow_value: f64,
+    known: u64,
+}
+
+impl SlowSide {
+    fn add(&mut self, seen: &Boundary, rank: usize) {
+        if seen.slow_value > self.value {
+            (self.value, self.rank) = (seen.slow_value, rank);
+        }
+        self.known = self.known.max(seen.known);
+    }
+
+    fn why(&self, evidence: Nanos, least: Nanos) -> String {
+        if self.known == 0 || evidence < least {
+            return format!(
+                "{} pages known after {evidence} looked at; too early",
+                self.known
+            );
+        }
+        format!(
+            "no pair of pages pays: the worse tier's traffic costs {:.1} ms a second, spread evenly or too dear to move",
+            self.value / 1e6
+        )
+    }
+}
+
+fn boundary(
+    p: &Params,
+    s: &mut State,
+    snap: &Snapshot,
+    rank: usize,
+    worth: Worth,
+    now: Tick,
+    plan: &mut Plan,
+) -> Boundary {
+    let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
+    let horizon = lifetime.as_secs_f64().clamp(0.2, 60.0) * s.trust.share;
+    let rater = Rater::new(p, &s.recent, worth, snap, rank, now);
+    let census = Census::take(&rater, snap);
+    let seen = Boundary {
+        slow_value: census.slow_value,
+        known: census.known,
+    };
+    if snap.window < p.least_evidence {
+        return seen;
+    }
+    let size = |rank: usize| {
+        snap.tiers[rank]
+            .capacity
+            .pages(super::runs::page_size(snap))
+    };
+    let reserve = (size(rank) as f64 * p.reserve) as u64;
+    let free = free_pages(snap, rank);
+    let terms = Terms {
+        room: free.saturating_sub(reserve),
+        horizon,
+        evidence: snap.window.as_secs_f64(),
+        most: snap.page_count(),
+    };
+    let cut = census.cut(&rater, &terms);
+    if cut.promote == 0 {
+        return seen;
+    }
+    let (up, down) = emit(&rater, snap, &cut, rank, free_pages(snap, rank + 1));
+    let room = free.saturating_sub(reserve / 2);
+    let (promoted, demoted) = (up.pages, down.pages);
+    let value = cut.gain / cut.promote as f64;
+    for m in up.moves.iter().chain(&down.moves) {
+        for vpn in m.start.0..m.range().end.0 {
+            s.recent.note(m.pid, terrace_types::Vpn(vpn), now);
+        }
+    }
+    s.trust.promoted(&up.moves, value, now);
+    plan.moves = interleave(down.moves, up.moves, room, CHUNK);
+    plan.decisions.push(Decision {
+        name: if demoted > 0 { "exchange" } else { "promote" }.to_owned(),
+        why: format!(
+            "{promoted} pages up, {demoted} down: saves {:.1} ms a second for {:.1} ms once, counted on for {:.1} s; hot from {:.0} ns a second a page, {} looked at",
+            cut.gain / 1e6,
+            cut.cost / 1e6,
+            horizon,
+            cut.hot_from(),
+            snap.window,
+        ),
+        gain_ns_per_s: cut.gain as u64,
+        cost_ns: cut.cost as u64,
+    });
+    seen
+}
+
+/// The moves of a cut. Bounded in number, so that a plan for scattered pages stays small: the next
+/// step goes on where this one ends.
+fn emit(rater: &Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> (Runs, Runs) {
+    let most_runs = (snap.page_count() / 16).max(2048) as usize;
+    let targets = |rank: usize| Targets::new(rater.params, &snap.tiers[rank].nodes);
+    let (better, worse) = (targets(rank), targets(rank + 1));
+    let (mut up, mut down) = (Runs::default(), Runs::default());
+    let (mut up_rest, mut down_rest) = (cut.promote_rest, cut.demote_rest);
+    let demote = cut.demote.min(below);
+    let promote = cut.promote - (cut.demote - demote);
+    for area in &snap.areas {
+        for unit in units(area) {
+            let Some(rated) = rater.rate(area, &unit) else {
+                continue;
+            };
+            let pages = u64::from(unit.pages);
+            if rated.slow {
+                let edge = rated.bucket == cut.promote_from;
+                let chosen = rated.bucket > cut.promote_from || edge && up_rest >= pages;
+                if chosen && up.moves.len() < most_runs && up.pages + pages <= promote {
+                    up_rest -= if edge { pages } else { 0 };
+                    let why = reason(&unit.stat);
+                    if let Some(to) = better.of(unit.stat.node()) {
+                        up.push(area.pid, area.start, &unit, to, why);
+                    }
+                }
+            } else if demote > 0 {
+                let edge = rated.bucket == cut.demote_to;
+                let chosen = rated.bucket < cut.demote_to || edge && down_rest >= pages;
+                if chosen && down.moves.len() < most_runs && down.pages + pages <= demote {
+                    down_rest -= if edge { pages } else { 0 };
+                    if let Some(to) = worse.of(unit.stat.node()) {
+                        down.push(area.pid, area.start, &unit, to, MoveReason::Cold);
+                    }
+                }
+            }
+        }
+    }
+    let room = cut.promote - cut.demote;
+    up.truncate(room + down.pages);
+    down.truncate(up.pages.saturating_sub(room));
+    (up, down)
+}
+
+fn reason(stat: &terrace_types::PageStat) -> MoveReason {
+    let (reads, writes) = (stat.reads.rate(), stat.writes.rate());
+    if writes > reads {
+        MoveReason::WriteIntensive
+    } else if reads > 2 * writes {
+        MoveReason::ReadIntensive
+    } else {
+        MoveReason::Hot
+    }
+}
+
+/// The node of a tier nearest to each node a page may be on.
+struct Targets<'a> {
+    params: &'a Params,
+    tier: &'a [NodeId],
+}
+
+impl<'a> Targets<'a> {
+    fn new(params: &'a Params, tier: &'a [NodeId]) -> Self {
+        Self { params, tier }
+    }
+
+    fn of(&self, from: NodeId) -> Option<NodeId> {
+        match self.tier {
+            [only] => Some(*only),
+            tier => nearest(&self.params.machine, from, tier),
+        }
+    }
+}
+
+fn worths(p: &Params, snap: &Snapshot) -> Vec<Worth> {
+    let pair = |pair: &[terrace_types::TierState]| {
+        let worth = Worth::between(&p.machine, &pair[0].nodes, &pair[1].nodes);
+        if p.write_blind {
+            worth.write_blind()
+        } else {
+            worth
+        }
+    };
+    snap.tiers.windows(2).map(pair).collect()
+}
+
+/// How soon to come back: at once while things move or are looked at closely, then less and less
+/// often, never less than eight times in the time that heat was seen to stay.
+fn pace(p: &Params, s: &State, enough: bool, plan: &mut Plan) {
+    let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
+    let longest = Nanos(lifetime.get() / 8)
+        .max(p.window)
+        .min(p.longest_window);
+    if !enough || s.probe.busy() || s.settled < 3 {
+        plan.requests.push(Request::Wait(p.window));
+        return;
+    }
+    let doubled = p.window.get() << (s.settled - 2).min(10);
+    plan.requests.push(Request::Relax);
+    plan.requests
+        .push(Request::Wait(Nanos(doubled).min(longest)));
+}
+
+fn plain(name: &str, why: String) -> Decision {
+    Decision {
+        name: name.to_owned(),
+        why,
+        gain_ns_per_s: 0,
+        cost_ns: 0,
+    }
+}
+
+fn probe_why(what: &str, slow_value: f64) -> String {
+    let ms = slow_value / 1e6;
+    match what {
+        "probe" => format!("the worse tier's traffic costs {ms:.1} ms a second and looks even: a few ranges are looked at page by page"),
+        "look closer" => "pages that lie together differ: all are looked at page by page".to_owned(),
+        _ => "pages that lie together are alike: heat is even".to_owned(),
+    }
+}

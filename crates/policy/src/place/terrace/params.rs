@@ -1,0 +1,103 @@
+//! Parameters of `terrace`. None needs tuning: what matters comes from the machine file, and the
+//! rest are bounds that were the same on every machine and workload tried.
+
+use crate::place::{number, SetError};
+use serde::{Deserialize, Serialize};
+use terrace_machine::Machine;
+use terrace_types::Nanos;
+
+/// Parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// The machine: what an access costs in each tier, and what moving costs.
+    pub machine: Machine,
+    /// Writes are treated as reads (for comparison only).
+    pub write_blind: bool,
+    /// `window_ms`: a window while heat has not settled (100 ms).
+    pub window: Nanos,
+    /// `longest_window_ms`: a window when it has (2,000 ms).
+    pub longest_window: Nanos,
+    /// `least_evidence_ms`: nothing is moved on less time looked at (50 ms).
+    pub least_evidence: Nanos,
+    /// `doubt`: by how many standard deviations of chance a page must be hotter than the one it
+    /// replaces (6: one pair in a hundred thousand pages by chance).
+    pub doubt: f64,
+    /// `margin`: and by what factor (1.15).
+    pub margin: f64,
+    /// `again`: factor by which a page that moved lately must beat the margin once more (1.5).
+    pub again: f64,
+    /// `damp_ms`: how long a page counts as moved lately (4,000 ms).
+    pub damp: Nanos,
+    /// `reserve`: share of the better tier left free for new pages (0.005).
+    pub reserve: f64,
+    /// `lifetime_ms`: how long heat is taken to stay where it is before any is seen to (4,000 ms);
+    /// learned from then on.
+    pub first_lifetime: Nanos,
+}
+
+/// Cost of a page move where the machine file tells none.
+const UNKNOWN_PAGE_COST: Nanos = Nanos::micros(10);
+
+impl Params {
+    /// For this machine.
+    #[must_use]
+    pub fn for_machine(machine: &Machine) -> Self {
+        Self {
+            machine: machine.clone(),
+            write_blind: false,
+            window: Nanos::millis(100),
+            longest_window: Nanos::secs(2),
+            least_evidence: Nanos::millis(50),
+            doubt: 6.0,
+            margin: 1.15,
+            again: 1.5,
+            damp: Nanos::secs(4),
+            reserve: 0.005,
+            first_lifetime: Nanos::secs(4),
+        }
+    }
+
+    /// Nanoseconds to move one base page, its part of a call of 512 included.
+    pub(crate) fn page_cost_ns(&self) -> f64 {
+        let page = match self.machine.migration.page {
+            Nanos::ZERO => UNKNOWN_PAGE_COST,
+            page => page,
+        };
+        page.get() as f64 + self.machine.migration.call.get() as f64 / 512.0
+    }
+
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
+        let ms = |n: Nanos| (n.get() as f64 / 1e6).to_string();
+        vec![
+            ("window_ms", ms(self.window)),
+            ("longest_window_ms", ms(self.longest_window)),
+            ("least_evidence_ms", ms(self.least_evidence)),
+            ("doubt", self.doubt.to_string()),
+            ("margin", self.margin.to_string()),
+            ("again", self.again.to_string()),
+            ("damp_ms", ms(self.damp)),
+            ("reserve", self.reserve.to_string()),
+            ("lifetime_ms", ms(self.first_lifetime)),
+        ]
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), SetError> {
+        let ms = |least| {
+            number(value, least, 3_600_000.0, "milliseconds, at most an hour")
+                .map(|ms| Nanos((ms * 1e6) as u64))
+        };
+        match name {
+            "window_ms" => self.window = ms(1.0)?,
+            "longest_window_ms" => self.longest_window = ms(1.0)?,
+            "least_evidence_ms" => self.least_evidence = ms(0.0)?,
+            "doubt" => self.doubt = number(value, 0.0, 100.0, "deviations, 0 to 100")?,
+            "margin" => self.margin = number(value, 1.0, 100.0, "a factor, 1 to 100")?,
+            "again" => self.again = number(value, 1.0, 100.0, "a factor, 1 to 100")?,
+            "damp_ms" => self.damp = ms(0.0)?,
+            "reserve" => self.reserve = number(value, 0.0, 0.5, "a share, 0 to 0.5")?,
+            "lifetime_ms" => self.first_lifetime = ms(1.0)?,
+            _ => return Err(SetError::Unknown),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! Looking closer. Trackers that sample regions give all pages of a region one heat: hot pages
+//! scattered among cold ones cannot be told apart. When the worse tier serves traffic worth having
+//! and nothing can be moved, a few short ranges are looked at page by page. If their pages differ,
+//! everything that matters is looked at so, until it is sorted out; if not, heat is truly even,
+//! and the next probe waits twice as long.
+
+use super::census::value_of;
+use crate::place::worth::Worth;
+use serde::{Deserialize, Serialize};
+use terrace_types::{Nanos, PageFlags, Pid, Request, Seed, Snapshot, Tick, Vpn, VpnRange};
+
+/// Ranges in a probe, and base pages in each.
+const RANGES: u64 = 16;
+const PAGES: u64 = 128;
+/// Windows that a probe runs for.
+const WINDOWS: u32 = 2;
+/// Idle windows after which looking at everything ends.
+const PATIENCE: u32 = 4;
+const FIRST_PAUSE: Nanos = Nanos::secs(2);
+const LONGEST_PAUSE: Nanos = Nanos::secs(120);
+
+/// What is being looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Look {
+    /// Nothing in particular.
+    #[default]
+    Wide,
+    /// These ranges, for so many more windows.
+    Probe {
+        /// Short ranges on the worse tier.
+        ranges: Vec<(Pid, VpnRange)>,
+        /// Windows still to come.
+        windows: u32,
+    },
+    /// All pages on both sides, page by page; idle windows so far.
+    All {
+        /// Windows in a row without a move.
+        idle: u32,
+    },
+}
+
+/// When and where to look closer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Probe {
+    /// What is being looked at.
+    pub look: Look,
+    next: Tick,
+    pause: Nanos,
+}
+
+impl Probe {
+    /// After a step: what to look at in the next window. `moved`: pages were moved; `worth_it`: the
+    /// worse tier serves traffic worth a probe.
+    pub fn advance(
+        &mut self,
+        snap: &Snapshot,
+        worth: &Worth,
+        evidence: f64,
+        (moved, worth_it): (bool, bool),
+        rank: usize,
+        (now, seed): (Tick, Seed),
+    ) -> Option<&'static str> {
+        match &mut self.look {
+            Look::Wide if moved || !worth_it || now < self.next => None,
+            Look::Wide => {
+                let ranges = pick(snap, rank, seed);
+                if ranges.is_empty() {
+                    return None;
+                }
+                self.look = Look::Probe {
+                    ranges,
+                    windows: WINDOWS,
+                };
+                Some("probe")
+            }
+            Look::Probe { windows, .. } if *windows > 1 => {
+                *windows -= 1;
+                None
+            }
+            Look::Probe { ranges, .. } => {
+                let mixed = differ(snap, worth, evidence, ranges);
+                self.look = if mixed {
+                    Look::All { idle: 0 }
+                } else {
+                    Look::Wide
+                };
+                if mixed {
+                    return Some("look closer");
+                }
+                self.rest(now);
+                Some("even")
+            }
+            Look::All { idle } => {
+                *idle = if moved { 0 } else { *idle + 1 };
+                if *idle >= PATIENCE {
+                    self.look = Look::Wide;
+                    self.rest(now);
+                }
+                None
+            }
+        }
+    }
+
+    fn rest(&mut self, now: Tick) {
+        self.pause = Nanos((self.pause.get() * 2).clamp(FIRST_PAUSE.get(), LONGEST_PAUSE.get()));
+        self.next = now.after(self.pause);
+    }
+
+    /// Heat has shifted: even heat may no longer be even.
+    pub fn shifted(&mut self) {
+        self.pause = Nanos::ZERO;
+    }
+
+    /// Whether short windows are needed.
+    pub fn busy(&self) -> bool {
+        self.look != Look::Wide
+    }
+
+    /// What to ask of the trackers.
+    pub fn requests(&self, snap: &Snapshot) -> Vec<Request> {
+        match &self.look {
+            Look::Wide => Vec::new(),
+            Look::Probe { ranges, .. } => ranges
+                .iter()
+                .map(|(pid, range)| Request::LookCloser {
+                    pid: *pid,
+                    range: *range,
+                })
+                .collect(),
+            Look::All { .. } => snap
+                .areas
+                .iter()
+                .filter(|a| a.pages.iter().any(|p| p.movable() && p.rate() > 0))
+                .map(|a| Request::LookCloser {
+                    pid: a.pid,
+                    range: a.range(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Short ranges spread over the pages of the worse tier, from a random start.
+fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
+    let Some(tier) = snap.tiers.get(rank + 1) else {
+        return Vec::new();
+    };
+    let here = |p: &terrace_types::PageStat| p.movable() && tier.nodes.contains(&p.node());
+    let total = snap
+        .areas
+        .iter()
+        .flat_map(|a| &a.pages)
+        .filter(|p| here(p))
+        .count() as u64;
+    if total == 0 {
+        return Vec::new();
+    }
+    let stride = (total / RANGES).max(1);
+    let mut next = seed.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) % stride;
+    let (mut ranges, mut at): (Vec<(Pid, VpnRange)>, u64) = (Vec::new(), 0);
+    for area in &snap.areas {
+        for (i, page) in area.pages.iter().enumerate() {
+            if !here(page) {
+                continue;
+            }
+            if at >= next {
+                let start = Vpn(area.start.0 + i as u64);
+                let overlaps = ranges
+                    .last()
+                    .is_some_and(|(pid, r)| *pid == area.pid && r.end > start);
+                if !overlaps {
+                    let end = Vpn((start.0 + PAGES).min(area.range().end.0));
+                    ranges.push((area.pid, VpnRange::new(start, end)));
+                }
+                next += stride;
+            }
+            at += 1;
+        }
+    }
+    ranges
+}
+
+/// Whether pages that lie together differ by more than chance and by more than twice.
+fn differ(snap: &Snapshot, worth: &Worth, evidence: f64, ranges: &[(Pid, VpnRange)]) -> bool {
+    let mut values: Vec<f64> = Vec::new();
+    for (pid, range) in ranges {
+        for area in snap.areas.iter().filter(|a| a.pid == *pid) {
+            let Some(part) = area.range().intersect(*range) else {
+                continue;
+            };
+            let from = (part.start.0 - area.start.0) as usize;
+            let pages = &area.pages[from..from + part.len() as usize];
+            let known = pages
+                .iter()
+                .filter(|p| p.flags.has(PageFlags::KNOWN) && p.movable());
+            values.extend(known.map(|p| value_of(p, worth)));
+        }
+    }
+    if values.len() < 32 || evidence <= 0.0 {
+        return false;
+    }
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let spread = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+    let chance = worth.unit() * mean / evidence;
+    values.sort_by(f64::total_cmp);
+    let quantile = |q: f64| values[((values.len() - 1) as f64 * q) as usize];
+    spread > 3.0 * chance && quantile(0.98) > 2.0 * quantile(0.25)
+}

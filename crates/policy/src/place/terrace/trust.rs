@@ -1,0 +1,123 @@
+//! Whether earlier predictions came true, and for how long heat stays where it is.
+//!
+//! A few pages of every batch promoted are looked at again. While they stay hot the time that heat
+//! is taken to last grows with the age of the batch; once they are cold, that age is what it
+//! lasted. A batch that was cold by the first look was a mistake, and the next prediction is
+//! trusted less.
+
+use super::census::value_of;
+use crate::place::worth::Worth;
+use serde::{Deserialize, Serialize};
+use terrace_types::{Move, Nanos, Pid, Snapshot, Tick, Vpn};
+
+const BATCHES: usize = 16;
+const SAMPLES: usize = 64;
+/// By then the heat map shows what became of a batch.
+const FIRST_LOOK: Nanos = Nanos::millis(400);
+
+/// Promoted together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Batch {
+    at: Tick,
+    value: f64,
+    samples: Vec<(Pid, Vpn)>,
+    judged: bool,
+}
+
+/// What was learned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trust {
+    batches: Vec<Batch>,
+    /// Share of a predicted gain that is counted on, 1/16 to 1.
+    pub share: f64,
+    /// How long heat is taken to stay; `None` before anything is known.
+    pub lifetime: Option<Nanos>,
+}
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self {
+            batches: Vec::new(),
+            share: 1.0,
+            lifetime: None,
+        }
+    }
+}
+
+impl Trust {
+    /// Remembers a batch of promotions worth `value` a page, in nanoseconds a second.
+    pub fn promoted(&mut self, moves: &[Move], value: f64, now: Tick) {
+        let pages: u64 = moves.iter().map(|m| u64::from(m.pages)).sum();
+        let stride = (pages / SAMPLES as u64).max(1);
+        let mut samples = Vec::new();
+        let mut at = 0;
+        for m in moves {
+            while at < u64::from(m.pages) && samples.len() < SAMPLES {
+                samples.push((m.pid, Vpn(m.start.0 + at)));
+                at += stride;
+            }
+            at = at.saturating_sub(u64::from(m.pages));
+        }
+        if self.batches.len() == BATCHES {
+            self.batches.remove(0);
+        }
+        self.batches.push(Batch {
+            at: now,
+            value,
+            samples,
+            judged: false,
+        });
+    }
+
+    /// Looks at all batches again.
+    pub fn review(&mut self, snap: &Snapshot, worth: &Worth, first: Nanos, now: Tick) {
+        let lifetime = self.lifetime.unwrap_or(first);
+        let (mut longest_alive, mut died) = (Nanos::ZERO, None);
+        let mut share = self.share;
+        self.batches.retain_mut(|batch| {
+            let age = now.since(batch.at);
+            if age < FIRST_LOOK {
+                return true;
+            }
+            let alive = batch.value_now(snap, worth) >= 0.5 * batch.value;
+            if !batch.judged {
+                batch.judged = true;
+                share = if alive {
+                    (share * 2.0).min(1.0)
+                } else {
+                    (share * 0.5).max(1.0 / 16.0)
+                };
+            }
+            if alive {
+                longest_alive = longest_alive.max(age);
+            } else {
+                died = Some(died.map_or(age, |d: Nanos| d.max(age)));
+            }
+            alive
+        });
+        self.share = share;
+        if let Some(died) = died {
+            self.lifetime = Some(Nanos((lifetime.get() + died.get()) / 2));
+        } else if longest_alive > lifetime {
+            self.lifetime = Some(longest_alive);
+        }
+    }
+}
+
+impl Batch {
+    /// Mean value of its sampled pages that are still mapped.
+    fn value_now(&self, snap: &Snapshot, worth: &Worth) -> f64 {
+        let mut sum = 0.0;
+        for (pid, vpn) in &self.samples {
+            let after = snap
+                .areas
+                .partition_point(|a| (a.pid, a.start) <= (*pid, *vpn));
+            let area = after.checked_sub(1).and_then(|i| snap.areas.get(i));
+            let page = area
+                .filter(|a| a.pid == *pid)
+                .and_then(|a| a.pages.get((vpn.0 - a.start.0) as usize));
+            sum += page.map_or(0.0, |p| value_of(p, worth));
+        }
+        sum / self.samples.len().max(1) as f64
+    }
+}

@@ -1,0 +1,7 @@
+//! What may be spent: token buckets that are told the time and never ask for it.
+
+mod bucket;
+mod tracking;
+
+pub use bucket::Bucket;
+pub use tracking::{Pace, TrackingQuota};

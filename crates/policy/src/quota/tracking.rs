@@ -1,0 +1,126 @@
+//! How closely to look: the share of a core that tracking and deciding may cost.
+
+use super::Bucket;
+use serde::{Deserialize, Serialize};
+use terrace_types::{Nanos, Tick};
+
+/// How the next window should run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Time to let pass, untracked, before the next window.
+    pub rest: Nanos,
+    /// Trackers should spend as little as they can.
+    pub thrifty: bool,
+}
+
+/// Keeps tracking and deciding within a share of one core, averaged over minutes.
+///
+/// Bursts are allowed while there is something to gain: they draw on what the share brings in the
+/// averaging time. With nothing to gain the share itself is the limit, and what a burst overdrew
+/// is saved up again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrackingQuota {
+    share: f64,
+    bucket: Bucket,
+    window_cost: f64,
+    longest_rest: Nanos,
+}
+
+impl TrackingQuota {
+    /// `share` of one core (0.03: three per cent), averaged over `over`.
+    #[must_use]
+    pub fn new(share: f64, over: Nanos) -> Self {
+        Self {
+            share: if share.is_finite() {
+                share.clamp(0.0, 64.0)
+            } else {
+                0.0
+            },
+            bucket: Bucket::new(share, over),
+            window_cost: 0.0,
+            longest_rest: Nanos::secs(5),
+        }
+    }
+
+    /// Books what a window and its decision cost.
+    pub fn book(&mut self, cpu: Nanos, now: Tick) {
+        self.bucket.advance(now);
+        let cost = cpu.as_secs_f64();
+        self.bucket.spend(cost);
+        self.window_cost = if self.window_cost == 0.0 {
+            cost
+        } else {
+            0.7 * self.window_cost + 0.3 * cost
+        };
+    }
+
+    /// How the next window of length `window` should run. `urgent`: heat has not settled, or a
+    /// gain is predicted that repays a burst.
+    #[must_use]
+    pub fn pace(&self, window: Nanos, urgent: bool) -> Pace {
+        if urgent && self.bucket.level() > 0.0 {
+            return Pace {
+                rest: Nanos::ZERO,
+                thrifty: false,
+            };
+        }
+        let sustainable = if self.share > 0.0 {
+            self.window_cost / self.share
+        } else {
+            1e9
+        };
+        let spare = (sustainable * 1e9) as u64;
+        let rest = Nanos(spare).saturating_sub(window);
+        Pace {
+            rest: rest.min(self.longest_rest),
+            thrifty: !urgent || self.bucket.level() <= 0.0,
+        }
+    }
+
+    /// CPU time that may still be spent in a burst; negative when overdrawn.
+    #[must_use]
+    pub fn left_seconds(&self) -> f64 {
+        self.bucket.level()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_while_urgent_then_the_share() {
+        let mut quota = TrackingQuota::new(0.03, Nanos::secs(60));
+        let window = Nanos::millis(100);
+        let (mut now, mut bursts) = (Tick(0), 0);
+        loop {
+            let pace = quota.pace(window, true);
+            if pace.rest > Nanos::ZERO {
+                assert!(pace.thrifty);
+                break;
+            }
+            bursts += 1;
+            now = now.after(window);
+            quota.book(Nanos::millis(50), now);
+        }
+        assert!((30..60).contains(&bursts), "{bursts}");
+    }
+
+    #[test]
+    fn settled_tracking_keeps_to_the_share() {
+        let mut quota = TrackingQuota::new(0.03, Nanos::secs(60));
+        let (mut now, mut cpu) = (Tick(0), Nanos::ZERO);
+        while now < Tick(300_000_000_000) {
+            let window = Nanos::millis(100);
+            let pace = quota.pace(window, false);
+            now = now.after(window).after(pace.rest);
+            quota.book(Nanos::millis(9), now);
+            cpu += Nanos::millis(9);
+        }
+        assert!(
+            cpu.as_secs_f64() / Nanos(now.0).as_secs_f64() < 0.031,
+            "{cpu} in {}",
+            Nanos(now.0)
+        );
+    }
+}
