@@ -19,7 +19,8 @@ impl Rng {
 }
 
 /// Nanoseconds a step of a dependent chase through `bytes` of memory on `node`.
-pub fn chase(node: u32, bytes: usize, steps: u64) -> io::Result<f64> {
+pub fn chase(node: u32, bytes: usize, steps: u64, cpu: usize) -> io::Result<f64> {
+    kernel::pin_to_cpu(cpu)?;
     let lines = bytes / LINE;
     let map = Mapping::anonymous(bytes)?;
     kernel::bind_to_node(map.start(), map.len(), node)?;
@@ -66,9 +67,9 @@ impl Sweep {
 }
 
 /// Bytes a second on the bus, all threads together, each on its own CPU of `cpus` and its own memory on `node`.
-pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: usize) -> io::Result<f64> {
-    let each = (bytes / cpus / LINE / 3 * 3) * LINE;
-    let maps = (0..cpus).map(|_| Mapping::anonymous(each)).collect::<io::Result<Vec<_>>>()?;
+pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) -> io::Result<f64> {
+    let each = (bytes / cpus.len() / LINE / 24 * 24) * LINE;
+    let maps = cpus.iter().map(|_| Mapping::anonymous(each)).collect::<io::Result<Vec<_>>>()?;
     for map in &maps {
         kernel::bind_to_node(map.start(), map.len(), node)?;
         for offset in (0..each).step_by(4096) {
@@ -76,14 +77,13 @@ pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: usize) -> 
             unsafe { map.start().add(offset).write_volatile(1) };
         }
     }
-    let (gate, spans) = (Barrier::new(cpus), std::sync::Mutex::new(Vec::new()));
+    let (gate, spans) = (Barrier::new(cpus.len()), std::sync::Mutex::new(Vec::new()));
     let addresses: Vec<usize> = maps.iter().map(|m| m.start() as usize).collect();
     std::thread::scope(|scope| {
-        for (cpu, &address) in addresses.iter().enumerate() {
+        for (&cpu, &address) in cpus.iter().zip(&addresses) {
             let (gate, spans) = (&gate, &spans);
             scope.spawn(move || {
-                // On a machine with fewer CPUs the threads share one, which only makes the figure lower.
-                let _ = kernel::pin_to_cpu(cpu);
+                let pinned = kernel::pin_to_cpu(cpu);
                 gate.wait();
                 let start = kernel::now();
                 for _ in 0..rounds {
@@ -91,32 +91,34 @@ pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: usize) -> 
                 }
                 let end = kernel::now();
                 if let Ok(mut spans) = spans.lock() {
-                    spans.push((start, end));
+                    spans.push(pinned.map(|()| (start, end)));
                 }
             });
         }
     });
-    let spans = spans.into_inner().unwrap_or_default();
+    let spans = spans.into_inner().unwrap_or_default().into_iter().collect::<io::Result<Vec<(u64, u64)>>>()?;
     let start = spans.iter().map(|s| s.0).min().unwrap_or(0);
     let end = spans.iter().map(|s| s.1).max().unwrap_or(1);
     let lines = match kind {
         Sweep::Read => each / LINE,
         Sweep::Triad => each / LINE / 3,
     };
-    let moved = (lines * LINE) as u64 * kind.lines_on_bus() * u64::from(rounds) * cpus as u64;
+    let moved = (lines * LINE) as u64 * kind.lines_on_bus() * u64::from(rounds) * cpus.len() as u64;
     Ok(moved as f64 * 1e9 / (end - start).max(1) as f64)
 }
 
-/// One pass over `bytes` (a multiple of 192) from `base`.
+/// One pass over `bytes` (a multiple of 24 lines) from `base`.
 fn sweep_once(kind: Sweep, base: *mut u64, bytes: usize) {
     const WORDS: usize = LINE / 8;
     match kind {
         Sweep::Read => {
-            let mut line = 0;
-            while line < bytes / LINE {
-                // SAFETY: `line` is below the number of lines of the caller's mapping of `bytes` bytes.
-                std::hint::black_box(unsafe { base.add(line * WORDS).read_volatile() });
-                line += 1;
+            // Eight loads a turn, so that the loop's own instructions stay below what the bus allows.
+            for turn in 0..bytes / LINE / 8 {
+                let at = base.wrapping_add(turn * 8 * WORDS);
+                for line in 0..8 {
+                    // SAFETY: `turn * 8 + line` is below the number of lines of the caller's mapping of `bytes` bytes.
+                    unsafe { at.add(line * WORDS).read_volatile() };
+                }
             }
         }
         Sweep::Triad => {
@@ -145,11 +147,11 @@ mod tests {
 
     #[test]
     fn sweeps_stay_inside_their_memory() {
-        let mut words = vec![0u64; 192 * 4 / 8];
-        words[16 * 4] = 5;
+        let mut words = vec![0u64; 24 * 8 * 2];
+        words[16 * 8] = 5;
         for kind in [Sweep::Read, Sweep::Triad] {
             sweep_once(kind, words.as_mut_ptr(), words.len() * 8);
         }
-        assert_eq!(words[16 * 4], 5);
+        assert_eq!(words[16 * 8], 5);
     }
 }

@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Component, Path};
 use std::process::{Command, Stdio};
 
+const PAGE: u64 = 4096;
 const STDOUT: &str = "/run/terrace/stdout";
 const STDERR: &str = "/run/terrace/stderr";
 const BEGIN_FIFO: &str = "/run/terrace/mark-begin";
@@ -87,7 +88,10 @@ impl Runner<'_> {
             return reply;
         }
         let procfs = Path::new("/proc");
-        reply.free_bytes = stats::free_bytes(Path::new("/sys"));
+        reply.usable_bytes = stats::free_bytes(Path::new("/sys"))
+            .into_iter()
+            .map(|(node, free)| (node, free.saturating_sub(stats::reserve_pages(procfs, node) * PAGE)))
+            .collect();
         let cpu = stats::threads_cpu(procfs, &self.job.cpu_of);
         let before = stats::vmstat(procfs);
         let start = kernel::now();

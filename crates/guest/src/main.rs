@@ -45,23 +45,25 @@ fn serve() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Run the measurements asked for, each `KIND:NODE:MIB:COUNT:CPU[,CPU...]`, and print one figure a line.
 fn program(args: &[String]) -> Result<(), String> {
-    let number = |i: usize| -> Result<u64, String> {
-        args.get(i).and_then(|a| a.parse().ok()).ok_or_else(|| "usage: chase|read|triad NODE MIB COUNT [CPUS]".to_string())
-    };
-    let (node, bytes, count) = (number(1)? as u32, (number(2)? as usize) << 20, number(3)?);
-    let kind = match args[0].as_str() {
-        "chase" => {
-            let ns = calibrate::chase(node, bytes, count).map_err(|e| e.to_string())?;
-            println!("{{\"latency_ns\":{ns:.3}}}");
-            return Ok(());
-        }
-        "read" => Sweep::Read,
-        "triad" => Sweep::Triad,
-        other => return Err(format!("unknown program {other}")),
-    };
-    let cpus = number(4)? as usize;
-    let rate = calibrate::sweep(kind, node, bytes, count as u32, cpus.max(1)).map_err(|e| e.to_string())?;
-    println!("{{\"bandwidth_bytes_per_s\":{rate:.0}}}");
+    const USAGE: &str = "usage: terrace-guest KIND:NODE:MIB:COUNT:CPU[,CPU...]...  with KIND chase (ns), read or triad (bytes/s)";
+    if args.is_empty() {
+        return Err(USAGE.into());
+    }
+    for arg in args {
+        let words: Vec<&str> = arg.split(':').collect();
+        let [kind, node, mib, count, cpus] = words[..] else { return Err(USAGE.into()) };
+        let number = |text: &str| text.parse::<u32>().map_err(|_| USAGE.to_string());
+        let (node, bytes, count) = (number(node)?, (number(mib)? as usize) << 20, number(count)?);
+        let cpus = cpus.split(',').map(|c| number(c).map(|c| c as usize)).collect::<Result<Vec<_>, _>>()?;
+        let figure = match kind {
+            "chase" => calibrate::chase(node, bytes, count.into(), cpus[0]),
+            "read" => calibrate::sweep(Sweep::Read, node, bytes, count, &cpus),
+            "triad" => calibrate::sweep(Sweep::Triad, node, bytes, count, &cpus),
+            _ => return Err(USAGE.into()),
+        };
+        println!("{:.3}", figure.map_err(|e| format!("{arg}: {e}"))?);
+    }
     Ok(())
 }

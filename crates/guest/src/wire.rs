@@ -451,8 +451,8 @@ pub struct Reply {
     pub vmstat: BTreeMap<String, i64>,
     /// Threads asked for by `cpu_of`.
     pub cpu: Vec<ThreadCpu>,
-    /// Free bytes by node before the command started.
-    pub free_bytes: BTreeMap<u32, u64>,
+    /// Bytes by node that a program could still get before the command started: free, less the kernel's reserve.
+    pub usable_bytes: BTreeMap<u32, u64>,
     /// What placing at the mark did.
     pub placed: Option<PlaceReport>,
     /// Settings that could not be written, files that could not be read.
@@ -469,7 +469,7 @@ impl Reply {
             system_nanos: 0,
             vmstat: BTreeMap::new(),
             cpu: Vec::new(),
-            free_bytes: BTreeMap::new(),
+            usable_bytes: BTreeMap::new(),
             placed: None,
             warnings: Vec::new(),
         }

@@ -2,23 +2,31 @@
 //!
 //! Bottom up: [`shape`] turns a machine file into nodes and figures, [`qemu`] turns those into a command line,
 //! [`vm`] starts and watches the process, [`snapshot`] keeps booted machines, [`job`] runs one command in one
-//! of them. [`Lab`] and [`Bench`] hold it together. Nothing here prints; errors are [`LabError`].
+//! of them, [`policies`] is the table of what can be compared, [`mod@compare`] compares. [`Lab`] and [`Bench`] hold it together. Nothing here prints; errors are [`LabError`].
 #![forbid(unsafe_code)]
 
+mod account;
+pub mod calibrate;
+pub mod compare;
 mod cpio;
 mod error;
 pub mod job;
 mod lab;
 mod monitor;
+mod placement;
+pub mod policies;
 pub mod program;
 pub mod qemu;
 pub mod shape;
 pub mod snapshot;
 pub mod stats;
+mod table;
 mod vm;
 #[path = "../../guest/src/wire.rs"]
 pub mod wire;
 
+pub use compare::{compare, CompareResult, CompareSpec, Input};
 pub use error::{LabError, Result};
 pub use job::{JobResult, JobSpec};
 pub use lab::{Bench, Lab, Progress, Silent};
+pub use table::table;

@@ -1,0 +1,330 @@
+//! One workload under several policies, each from the same saved machine.
+
+use crate::account::{self, Summary};
+use crate::calibrate;
+use crate::error::{io, LabError, Result};
+use crate::job::{JobResult, JobSpec};
+use crate::lab::{Bench, Progress};
+use crate::placement;
+use crate::policies::{self, Actor, Plan};
+use crate::program::Carried;
+use crate::wire::{self, AtMark};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Where the guest finds the programs that the lab brings.
+const GUEST_WORKLOAD: &str = "/usr/bin/terrace-workload";
+const GUEST_TERRACE: &str = "/usr/bin/terrace";
+const GUEST_SUMMARY: &str = "/run/terrace/summary.json";
+const GUEST_JOURNAL: &str = "/run/terrace/journal";
+
+/// What runs.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// One of our workloads, `NAME[,key=value...]`, by the static program given.
+    Workload {
+        /// The specification.
+        spec: String,
+        /// `terrace-workload`, static.
+        program: PathBuf,
+    },
+    /// A program of the host with its arguments.
+    Command {
+        /// Command and arguments.
+        argv: Vec<String>,
+        /// Data files to carry along.
+        files: Vec<Carried>,
+    },
+}
+
+/// A comparison.
+#[derive(Debug, Clone)]
+pub struct CompareSpec {
+    /// Names of policies, in the order of the table.
+    pub policies: Vec<String>,
+    /// What runs.
+    pub input: Input,
+    /// `terrace`, static, for our own policies.
+    pub terrace: Option<PathBuf>,
+    /// Arguments between `terrace run` and `--`, beside the policy, journal and summary.
+    pub terrace_args: Vec<String>,
+    /// Machines awake at a time.
+    pub jobs: usize,
+    /// Runs of each policy; the median is reported.
+    pub repeat: usize,
+    /// Wall-clock limit of one run.
+    pub limit_wall: Duration,
+}
+
+/// One policy's result.
+#[derive(Debug, Clone, Serialize)]
+pub struct Run {
+    /// Its name.
+    pub policy: String,
+    /// Guest seconds of the measured phase.
+    pub seconds: f64,
+    /// Largest less smallest of the repeated runs, guest seconds.
+    pub seconds_spread: f64,
+    /// Share of last-level misses that the fast node served.
+    pub fast_access_share: Option<f64>,
+    /// Pages that came to the fast node.
+    pub promoted_pages: Option<u64>,
+    /// Pages that left it.
+    pub demoted_pages: Option<u64>,
+    /// Bytes moved between nodes.
+    pub migrated_bytes: Option<u64>,
+    /// Processor seconds of tracking and deciding: kernel threads started for it and the tool itself.
+    pub overhead_seconds: Option<f64>,
+    /// Not modelled.
+    pub energy_joules: Option<f64>,
+    /// What has to be set to repeat it.
+    pub settings: BTreeMap<String, String>,
+    /// Sum over the command's standard output; equal in all runs of a program that behaves.
+    pub output_sum: String,
+    /// Wall-clock seconds of the run.
+    pub wall_seconds: f64,
+    /// What did not go as asked.
+    pub warnings: Vec<String>,
+    /// The tool's journal, where there is one; not part of the JSON.
+    #[serde(skip)]
+    pub journal: Option<Vec<u8>>,
+}
+
+/// A comparison's result; as JSON it is the contract's `lab compare`.
+#[derive(Debug, Clone, Serialize)]
+pub struct CompareResult {
+    /// Name of the machine.
+    pub machine: String,
+    /// The workload or command.
+    pub input: String,
+    /// Memory accesses of the measured phase, where known.
+    pub accesses: Option<u64>,
+    /// What the comparison took.
+    pub wall_seconds: f64,
+    /// vCPUs.
+    pub vcpus: u32,
+    /// The proof that the machine is what its file says.
+    pub calibration: Vec<calibrate::Reading>,
+    /// One entry a policy, in the order asked.
+    pub runs: Vec<Run>,
+}
+
+/// Run the comparison.
+pub fn compare(bench: &Bench, spec: &CompareSpec, progress: &dyn Progress) -> Result<CompareResult> {
+    let started = Instant::now();
+    let plans = spec.policies.iter().map(|p| policies::plan(p, bench.shape())).collect::<Result<Vec<_>>>()?;
+    if plans.iter().any(|p| matches!(p.actor, Actor::Terrace { .. })) && spec.terrace.is_none() {
+        let hint = "run crates/guest/build.sh DIR/bin terrace-cli".into();
+        return Err(LabError::NotSetUp { dir: bench.lab().dir().into(), what: "a static terrace program", hint });
+    }
+    let calibration = calibrate::ensure(bench, progress)?;
+    let base = base_job(&spec.input, calibration.usable_fast_bytes, spec.limit_wall)?;
+    let comparison = Comparison { bench, spec, base: &base, progress };
+    let outcomes = comparison.run_all(&plans)?;
+    Ok(CompareResult {
+        machine: bench.shape().name.clone(),
+        input: input_name(&base),
+        accesses: outcomes.first().and_then(|(_, r)| account::accesses(r)),
+        wall_seconds: started.elapsed().as_secs_f64(),
+        vcpus: bench.shape().vcpus,
+        calibration: calibration.readings,
+        runs: outcomes.into_iter().map(|(run, _)| run).collect(),
+    })
+}
+
+/// The job that all policies share.
+fn base_job(input: &Input, usable_fast_bytes: u64, limit_wall: Duration) -> Result<JobSpec> {
+    let mut job = match input {
+        Input::Command { argv, files } => {
+            let mut job = JobSpec::of_host_command(argv, std::env::var("PATH").ok().as_deref())?;
+            job.files.extend(files.iter().cloned());
+            job
+        }
+        Input::Workload { spec, program } => {
+            let mut job = JobSpec::new(vec![GUEST_WORKLOAD.into(), with_fast(spec, usable_fast_bytes)]);
+            job.carry_as(program, GUEST_WORKLOAD);
+            job
+        }
+    };
+    job.limit_wall = limit_wall;
+    Ok(job)
+}
+
+/// Sizes of a workload follow what is free in the fast node; whole MiB, so that small changes change nothing.
+fn with_fast(spec: &str, usable: u64) -> String {
+    let given = spec.split(',').skip(1).any(|part| part.starts_with("fast="));
+    if given || usable < 1 << 20 {
+        return spec.to_string();
+    }
+    format!("{spec},fast={}MiB", usable >> 20)
+}
+
+fn input_name(base: &JobSpec) -> String {
+    if base.argv[0] == GUEST_WORKLOAD {
+        format!("workload:{}", base.argv[1..].join(" "))
+    } else {
+        base.argv.join(" ")
+    }
+}
+
+struct Comparison<'a> {
+    bench: &'a Bench,
+    spec: &'a CompareSpec,
+    base: &'a JobSpec,
+    progress: &'a dyn Progress,
+}
+
+impl Comparison<'_> {
+    /// All plans, several machines at a time; the first failure ends it.
+    fn run_all(&self, plans: &[Plan]) -> Result<Vec<(Run, JobResult)>> {
+        let repeat = self.spec.repeat.max(1);
+        let mut tasks: Vec<(usize, &Plan)> =
+            (0..plans.len()).flat_map(|i| std::iter::repeat_n((i, &plans[i]), repeat)).collect();
+        // The bound needs two runs, one after the other: begin with it.
+        tasks.sort_by_key(|(i, p)| (p.actor != Actor::IdealMove, *i));
+        let queue = Mutex::new(tasks.into_iter());
+        let done: Mutex<Vec<(usize, Result<(Run, JobResult)>)>> = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..self.spec.jobs.clamp(1, plans.len().max(1) * repeat) {
+                scope.spawn(|| loop {
+                    let task = queue.lock().ok().and_then(|mut q| q.next());
+                    let Some((i, plan)) = task else { break };
+                    let failed_already = done.lock().map_or(true, |d| d.iter().any(|(_, r)| r.is_err()));
+                    if failed_already {
+                        break;
+                    }
+                    let outcome = self.run_one(plan);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((i, outcome));
+                    }
+                });
+            }
+        });
+        let mut by_plan: Vec<Vec<(Run, JobResult)>> = plans.iter().map(|_| Vec::new()).collect();
+        for (i, outcome) in done.into_inner().unwrap_or_default() {
+            by_plan[i].push(outcome?);
+        }
+        Ok(by_plan.into_iter().filter_map(median).collect())
+    }
+
+    fn run_one(&self, plan: &Plan) -> Result<(Run, JobResult)> {
+        let mut job = self.job(plan)?;
+        if plan.actor == Actor::IdealMove {
+            self.progress.step(&format!("{}: profiling first touch", plan.name));
+            job.ranking = self.profile(&job)?;
+        }
+        self.progress.step(&format!("{}: running", plan.name));
+        let result = self.checked(&plan.name, &job)?;
+        let run = self.account(plan, &result);
+        self.progress.step(&format!("{}: {:.3} guest s, {:.0} wall s", plan.name, run.seconds, run.wall_seconds));
+        Ok((run, result))
+    }
+
+    /// The common job with this policy's set-up around it.
+    fn job(&self, plan: &Plan) -> Result<JobSpec> {
+        let mut job = self.base.clone();
+        job.before = plan.before.clone();
+        job.after = plan.after.clone();
+        job.memory_policy = plan.memory_policy.clone();
+        job.at_mark = plan.at_mark.clone();
+        job.cpu_of = plan.cpu_of.clone();
+        job.fetch = plan.fetch.clone();
+        job.plugin = plan.plugin.clone();
+        if let (Actor::Terrace { policy }, Some(terrace)) = (&plan.actor, &self.spec.terrace) {
+            job.carry_as(terrace, GUEST_TERRACE);
+            let mut argv: Vec<String> = [GUEST_TERRACE, "run", "--policy", policy, "--journal", GUEST_JOURNAL]
+                .into_iter()
+                .chain(["--summary", GUEST_SUMMARY])
+                .map(String::from)
+                .collect();
+            argv.extend(self.spec.terrace_args.iter().cloned());
+            argv.push("--".into());
+            argv.extend(job.argv);
+            job.argv = argv;
+            job.fetch.extend([GUEST_SUMMARY.to_string(), GUEST_JOURNAL.to_string()]);
+        }
+        Ok(job)
+    }
+
+    /// Pages by what they would gain in the fast node, from a run in which nothing moves.
+    fn profile(&self, moved: &JobSpec) -> Result<Vec<u64>> {
+        let mut job = moved.clone();
+        // The same marks and environment as in the run that moves, so that addresses are the same.
+        job.at_mark = AtMark::Answer;
+        job.profile = true;
+        let result = self.checked("bound:ideal-move (profile)", &job)?;
+        placement::rank(result.profile.as_deref().unwrap_or_default(), self.bench.shape())
+    }
+
+    fn checked(&self, policy: &str, job: &JobSpec) -> Result<JobResult> {
+        let result = self.bench.run(job)?;
+        result.success().map_err(|how| LabError::WorkloadFailed {
+            policy: policy.to_string(),
+            how,
+            stderr: crate::vm::last_lines(&String::from_utf8_lossy(&result.stderr), 3),
+        })?;
+        Ok(result)
+    }
+
+    fn account(&self, plan: &Plan, result: &JobResult) -> Run {
+        let summary = match plan.actor {
+            Actor::Terrace { .. } => account::tool(result.files.get(GUEST_SUMMARY).map(Vec::as_slice), result),
+            _ => account::kernel(plan, result),
+        };
+        let Summary { promoted_pages, demoted_pages, migrated_bytes, overhead_seconds } = summary;
+        let span = result.stats.as_ref().and_then(|s| s.measured());
+        Run {
+            policy: plan.name.clone(),
+            seconds: result.seconds(),
+            seconds_spread: 0.0,
+            fast_access_share: span.and_then(|s| s.share_of(self.bench.shape().fast)),
+            promoted_pages,
+            demoted_pages,
+            migrated_bytes,
+            overhead_seconds,
+            energy_joules: None,
+            settings: plan.settings.iter().cloned().collect(),
+            output_sum: format!("{:016x}", wire::checksum(&result.stdout)),
+            wall_seconds: result.wall_seconds,
+            warnings: result.reply.warnings.clone(),
+            journal: result.files.get(GUEST_JOURNAL).cloned(),
+        }
+    }
+}
+
+/// The run with the median time; it carries the spread of all.
+fn median(mut runs: Vec<(Run, JobResult)>) -> Option<(Run, JobResult)> {
+    runs.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
+    let spread = runs.last()?.0.seconds - runs.first()?.0.seconds;
+    let mut middle = runs.swap_remove((runs.len() - 1) / 2);
+    middle.0.seconds_spread = spread;
+    Some(middle)
+}
+
+/// Write the journals of ours to a directory, one file a policy.
+pub fn save_journals(result: &CompareResult, dir: &std::path::Path) -> Result<Vec<PathBuf>> {
+    let mut out = Vec::new();
+    for run in &result.runs {
+        if let Some(journal) = &run.journal {
+            let path = dir.join(format!("{}.journal", run.policy.replace([':', '/'], "-")));
+            std::fs::write(&path, journal).map_err(io("writing", &path))?;
+            out.push(path);
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_follow_the_usable_memory_unless_given() {
+        assert_eq!(with_fast("skew,threads=2", 140_000_000), "skew,threads=2,fast=133MiB");
+        assert_eq!(with_fast("skew,fast=64MiB", 140_000_000), "skew,fast=64MiB");
+        assert_eq!(with_fast("skew", 0), "skew");
+    }
+}
