@@ -2,8 +2,16 @@
 //! Live and simulated are two assemblies of the same engine. Makes no system call.
 #![forbid(unsafe_code)]
 
+mod account;
+mod config;
+mod digest;
+mod engine;
 pub mod journal;
 mod ports;
+mod watch;
+
+pub use config::{Config, Parts};
+pub use engine::{Engine, StepReport, Stop};
 
 pub use ports::{
     Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,

@@ -193,6 +193,9 @@ pub struct DecisionEntry {
     /// Predicted cost, once.
     #[serde(default)]
     pub cost_ns: u64,
+    /// What of the policy's state is worth keeping, by name; given where pages move.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub state: BTreeMap<String, String>,
 }
 
 /// What became of one plan's moves.

@@ -1,0 +1,526 @@
+//! The control loop.
+//!
+//! One step: look at the target again, start the trackers, let a window pass, ask them what they
+//! saw, merge it into the heat map, look where pages are (only when a decision may follow), let
+//! the policy decide, keep its moves within the quota, move, journal, pass requests on.
+
+use crate::account::{outcome_entry, Account};
+use crate::digest::{digest, fast_access_share, tier_header};
+use crate::journal::{
+    encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary,
+    TrackerHeader, VERSION,
+};
+use crate::watch::{Watch, Watched};
+use crate::{Ask, Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
+use terrace_machine::Machine;
+use terrace_policy::heat::HeatMap;
+use terrace_policy::place::Placement;
+use terrace_policy::quota::{Bucket, TrackingQuota};
+use terrace_types::{
+    Bytes, Decision, Move, Nanos, PageFlags, Pid, Plan, Request, Seed, Snapshot, ThroughputSource,
+    Tick, TierState, VpnRange,
+};
+
+/// Why the loop cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// The target ended: the ordinary end.
+    #[error("the target has ended")]
+    TargetEnded,
+    /// The kernel refuses to show the target.
+    #[error(transparent)]
+    Refused(TargetError),
+    /// What the policy cannot do without is not there (any more). Exit status 3.
+    #[error("policy {policy} needs {what}, and no tracker here tells it; try --policy first-touch or see terrace doctor")]
+    Missing {
+        /// Policy.
+        policy: &'static str,
+        /// What it needs.
+        what: &'static str,
+    },
+}
+
+/// What one step did.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct StepReport {
+    /// When the step ended, since the engine started.
+    pub at: Nanos,
+    /// Length of the window.
+    pub window: Nanos,
+    /// What was decided.
+    pub decisions: Vec<Decision>,
+    /// What became of the moves, if any were made.
+    pub outcome: Option<OutcomeEntry>,
+    /// What a person should be told, each said once.
+    pub notes: Vec<String>,
+    /// Why no further step can be made.
+    pub stop: Option<Stop>,
+}
+
+/// What to do in the next window.
+#[derive(Debug)]
+struct Next {
+    window: Nanos,
+    fine: Vec<(Pid, VpnRange)>,
+    relaxed: bool,
+}
+
+/// The engine.
+pub struct Engine {
+    clock: Box<dyn Clock>,
+    watch: Watch,
+    target: Box<dyn Target>,
+    mover: Box<dyn Mover>,
+    journal: Option<Box<dyn Journal>>,
+    placement: Placement,
+    machine: Machine,
+    own_cpu: Box<dyn FnMut() -> Nanos>,
+    config: Config,
+    heat: HeatMap,
+    quota: TrackingQuota,
+    rate: Option<Bucket>,
+    account: Account,
+    started: Tick,
+    next: Next,
+    located: Option<Tick>,
+    must_locate: bool,
+    free_then: Vec<Bytes>,
+    journalled: Option<Tick>,
+    headed: bool,
+    left_out_said: bool,
+    steps: u64,
+}
+
+impl Engine {
+    /// Puts the parts together; touches nothing yet.
+    #[must_use]
+    pub fn new(parts: Parts, config: Config) -> Self {
+        let started = parts.clock.now();
+        let rate = config
+            .limits
+            .rate
+            .map(|r| Bucket::new(r.get() as f64, Nanos::secs(1)));
+        Self {
+            clock: parts.clock,
+            watch: Watch::new(parts.trackers),
+            target: parts.target,
+            mover: parts.mover,
+            journal: parts.journal,
+            placement: parts.placement,
+            machine: parts.machine,
+            own_cpu: parts.own_cpu,
+            heat: HeatMap::new(config.heat),
+            quota: TrackingQuota::new(config.tracking_share, config.tracking_over),
+            rate,
+            account: Account::default(),
+            started,
+            next: Next {
+                window: config.first_window,
+                fine: Vec::new(),
+                relaxed: false,
+            },
+            located: None,
+            must_locate: true,
+            free_then: Vec::new(),
+            journalled: None,
+            headed: false,
+            left_out_said: false,
+            steps: 0,
+            config,
+        }
+    }
+
+    /// Whether the policy can work with what the trackers see; `Err` is for exit status 3. To be
+    /// asked before the target is started.
+    ///
+    /// # Errors
+    /// [`Stop::Missing`].
+    pub fn check(&self) -> Result<(), Stop> {
+        match self.placement.needs().missing(&self.watch.sees()) {
+            Some(what) => Err(Stop::Missing {
+                policy: self.placement.name(),
+                what,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Steps until the target ends, the loop cannot go on, or `until` says so. Gives the account.
+    pub fn run(&mut self, mut until: impl FnMut(&StepReport) -> bool) -> (Summary, Option<Stop>) {
+        loop {
+            let report = self.run_step();
+            let enough = until(&report);
+            if report.stop.is_some() || enough {
+                return (self.finish(), report.stop);
+            }
+        }
+    }
+
+    /// Writes the summary to the journal and gives it.
+    pub fn finish(&mut self) -> Summary {
+        let summary = self.summary();
+        let mut notes = Vec::new();
+        self.write(&Entry::End(summary.clone()), &mut notes);
+        summary
+    }
+
+    /// The account so far.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        self.account.summary(self.at())
+    }
+
+    /// The policy, with its state.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The heat map.
+    #[must_use]
+    pub fn heat(&self) -> &HeatMap {
+        &self.heat
+    }
+
+    fn at(&self) -> Nanos {
+        self.clock.now().since(self.started)
+    }
+
+    /// One step. Never panics on what ports report; when it cannot go on, `stop` says why.
+    pub fn run_step(&mut self) -> StepReport {
+        let mut report = StepReport::default();
+        if let Err(stop) = self.step(&mut report) {
+            report.stop = Some(stop);
+        }
+        report.at = self.at();
+        for note in &report.notes {
+            let note = NoteEntry {
+                at_ns: report.at.get(),
+                text: note.clone(),
+            };
+            let mut unsaid = Vec::new();
+            self.write(&Entry::Note(note), &mut unsaid);
+        }
+        report
+    }
+
+    fn step(&mut self, report: &mut StepReport) -> Result<(), Stop> {
+        self.check()?;
+        let mappings = self.look_again(report)?;
+        let watched = self.watch_window(&mappings, report);
+        let before = (self.own_cpu)();
+        let now = self.clock.now();
+        self.heat.expect_access(self.watch.sees().reads);
+        self.heat.absorb(&watched.seen, now);
+        let tiers = self.target.tiers().map_err(stop)?;
+        self.locate_if_needed(&tiers, now)?;
+        let (snapshot, plan) = self.decide(tiers, &watched, now);
+        self.account_for(&snapshot, &watched, report.window);
+        self.journal_step(&snapshot, &plan, &watched, now, report);
+        let deciding = (self.own_cpu)().saturating_sub(before);
+        let applied = self.apply(&plan, &snapshot, now);
+        self.heat.give_back(snapshot.areas);
+        if let Some((outcome, done)) = applied {
+            self.heat.moved(&done);
+            self.write(&Entry::Outcome(outcome.clone()), &mut report.notes);
+            report.outcome = Some(outcome);
+        }
+        let memory = self.heat.memory() + watched.memory;
+        self.account
+            .window(watched.cpu, deciding, memory, watched.lost);
+        self.quota.book(watched.cpu + deciding, self.clock.now());
+        self.hand_on(&plan, &mut report.notes);
+        report.decisions = plan.decisions;
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// The target's mappings that may be managed, and births and deaths.
+    fn look_again(&mut self, report: &mut StepReport) -> Result<Vec<Mapping>, Stop> {
+        let change = self.target.refresh().map_err(stop)?;
+        for (pids, what) in [(&change.born, "joined"), (&change.died, "ended")] {
+            if let (Some(first), true) = (pids.first(), self.steps > 0) {
+                let more = pids.len() - 1;
+                let rest = if more > 0 {
+                    format!(" and {more} more")
+                } else {
+                    String::new()
+                };
+                report.notes.push(format!("process {first}{rest} {what}"));
+            }
+        }
+        self.must_locate |= change.mappings_changed || !change.born.is_empty();
+        let shared = self.config.shared;
+        let managed = |m: &&Mapping| match m.kind {
+            MappingKind::Anonymous | MappingKind::FilePrivate => true,
+            MappingKind::Shared => shared,
+            MappingKind::HugeTlb | MappingKind::Pinned => false,
+        };
+        let mappings: Vec<Mapping> = self
+            .target
+            .mappings()
+            .iter()
+            .filter(managed)
+            .copied()
+            .collect();
+        let ranges: Vec<(Pid, VpnRange)> = mappings.iter().map(|m| (m.pid, m.range)).collect();
+        self.heat.remap(&ranges);
+        if self.heat.left_out() > 0 && !self.left_out_said {
+            self.left_out_said = true;
+            let pages = self.heat.left_out();
+            report.notes.push(format!(
+                "{pages} pages of reserved address space are not watched: the heat map would not fit its bound"
+            ));
+        }
+        Ok(mappings)
+    }
+
+    fn watch_window(&mut self, mappings: &[Mapping], report: &mut StepReport) -> Watched {
+        let pace = self.quota.pace(self.next.window, !self.next.relaxed);
+        if pace.rest > Nanos::ZERO {
+            self.clock.wait(pace.rest);
+        }
+        let needs = self.placement.needs();
+        let ask = Ask {
+            window: self.next.window,
+            fine: std::mem::take(&mut self.next.fine),
+            reads: needs.heat || needs.cells,
+            writes: needs.heat && needs.writes || needs.cells,
+            relaxed: self.next.relaxed || pace.thrifty,
+        };
+        let begun = self.clock.now();
+        self.watch.begin(mappings, &ask, &mut report.notes);
+        self.clock.wait(ask.window);
+        let watched = self.watch.finish(self.clock.now(), &mut report.notes);
+        report.window = self.clock.now().since(begun);
+        watched
+    }
+
+    /// Locating costs 0.15 to 0.3 us a page: only where something may have changed.
+    fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<(), Stop> {
+        let every = if self.next.relaxed {
+            Nanos(self.config.locate_every.get().saturating_mul(4))
+        } else {
+            self.config.locate_every
+        };
+        let old = self.located.is_none_or(|then| now.since(then) >= every);
+        let shifted = self.free_then.len() != tiers.len()
+            || tiers
+                .iter()
+                .zip(&self.free_then)
+                .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / 64);
+        if !(old || shifted || self.must_locate) {
+            return Ok(());
+        }
+        self.target.locate(self.heat.areas_mut()).map_err(stop)?;
+        self.located = Some(now);
+        self.must_locate = false;
+        self.free_then = tiers.iter().map(|t| t.free).collect();
+        Ok(())
+    }
+
+    fn decide(&mut self, tiers: Vec<TierState>, watched: &Watched, now: Tick) -> (Snapshot, Plan) {
+        let sees = self.watch.sees();
+        let mut snapshot = Snapshot {
+            window: self.heat.evidence(),
+            page_size: self.machine.page_size,
+            tiers,
+            by_cell: watched.by_cell.clone(),
+            sees,
+            ..Snapshot::default()
+        };
+        for tier in snapshot
+            .tiers
+            .iter_mut()
+            .filter(|t| t.write_throughput.is_none())
+        {
+            if sees.writes {
+                tier.write_throughput = Some(self.heat.write_throughput(&tier.nodes));
+                tier.throughput_source = ThroughputSource::Estimated;
+            }
+        }
+        snapshot.areas = self.heat.lend();
+        let seed = Seed(
+            self.config
+                .seed
+                .0
+                .wrapping_add(self.steps.wrapping_mul(0x9e37_79b9)),
+        );
+        let plan = self.placement.step(&snapshot, now, seed);
+        (snapshot, plan)
+    }
+
+    fn account_for(&mut self, snapshot: &Snapshot, watched: &Watched, window: Nanos) {
+        let present = snapshot
+            .areas
+            .iter()
+            .flat_map(|a| &a.pages)
+            .filter(|p| p.flags.has(PageFlags::PRESENT))
+            .count() as u64;
+        let managed = Bytes(present.saturating_mul(snapshot.page_size.get()));
+        let share = if watched.seen.is_empty() {
+            None
+        } else {
+            fast_access_share(snapshot)
+        };
+        self.account.share(share, window, managed);
+    }
+
+    fn journal_step(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        watched: &Watched,
+        now: Tick,
+        report: &mut StepReport,
+    ) {
+        if self.journal.is_none() {
+            return;
+        }
+        if !self.headed {
+            self.headed = true;
+            let header = self.header(snapshot);
+            self.write_line(&encode_header(&header), &mut report.notes);
+        }
+        let every = self.config.journal_every;
+        let due = self.journalled.is_none_or(|then| now.since(then) >= every);
+        let at = now.since(self.started);
+        if due || !plan.moves.is_empty() {
+            self.journalled = Some(now);
+            let entry = digest(snapshot, at, watched.cpu);
+            self.write(&Entry::Snapshot(entry), &mut report.notes);
+        }
+        let state = if plan.moves.is_empty() {
+            Default::default()
+        } else {
+            self.placement.memo()
+        };
+        for (i, d) in plan.decisions.iter().enumerate() {
+            let entry = DecisionEntry {
+                at_ns: at.get(),
+                name: d.name.clone(),
+                why: d.why.clone(),
+                gain_ns_per_s: d.gain_ns_per_s,
+                cost_ns: d.cost_ns,
+                state: if i == 0 {
+                    state.clone()
+                } else {
+                    Default::default()
+                },
+            };
+            self.write(&Entry::Decision(entry), &mut report.notes);
+        }
+    }
+
+    fn header(&self, snapshot: &Snapshot) -> Header {
+        let tiers = snapshot.tiers.iter().enumerate();
+        Header {
+            terrace_journal: VERSION,
+            command: self.config.command.clone(),
+            policy: self.placement.name().to_owned(),
+            params: self.placement.params(),
+            machine: self.machine.name.clone(),
+            page_size_bytes: snapshot.page_size.get(),
+            tiers: tiers
+                .map(|(rank, t)| tier_header(&self.machine, rank, t))
+                .collect(),
+            trackers: self
+                .watch
+                .trackers()
+                .iter()
+                .map(|t| t.info())
+                .map(|i| TrackerHeader {
+                    name: i.name.to_owned(),
+                    blind_to: i.blind_to.to_owned(),
+                })
+                .collect(),
+        }
+    }
+
+    fn apply(
+        &mut self,
+        plan: &Plan,
+        snapshot: &Snapshot,
+        now: Tick,
+    ) -> Option<(OutcomeEntry, Vec<Move>)> {
+        let moves = self.within_rate(&plan.moves, snapshot.page_size, now);
+        if moves.is_empty() {
+            return None;
+        }
+        let outcome = self.mover.apply(&moves, plan.exchange, &self.config.limits);
+        let at = self.at();
+        let entry = outcome_entry(&outcome, &moves, plan.exchange, snapshot, at);
+        let pages = entry.promoted_pages + entry.demoted_pages + entry.sideways_pages;
+        if let Some(bucket) = &mut self.rate {
+            bucket.spend((pages * snapshot.page_size.get()) as f64);
+        }
+        self.must_locate |= outcome.failed.iter().any(|(_, pages)| *pages > 0);
+        self.account.outcome(&entry, snapshot.page_size);
+        Some((entry, outcome.done))
+    }
+
+    /// The moves that the rate allows now, in order.
+    fn within_rate(&mut self, moves: &[Move], page_size: Bytes, now: Tick) -> Vec<Move> {
+        let Some(bucket) = &mut self.rate else {
+            return moves.to_vec();
+        };
+        bucket.advance(now);
+        let mut left = (bucket.level().max(0.0) / page_size.get().max(1) as f64) as u64;
+        let mut allowed = Vec::new();
+        for m in moves {
+            let pages = u64::from(m.pages).min(left) as u32;
+            if pages == 0 {
+                break;
+            }
+            left -= u64::from(pages);
+            allowed.push(Move { pages, ..*m });
+        }
+        allowed
+    }
+
+    /// Passes a plan's requests on, and sets the next window by them.
+    fn hand_on(&mut self, plan: &Plan, notes: &mut Vec<String>) {
+        self.next = Next {
+            window: self.config.first_window,
+            fine: Vec::new(),
+            relaxed: false,
+        };
+        for request in &plan.requests {
+            match request {
+                Request::Clear { nodes } => self.heat.clear_bits(Some(nodes)),
+                Request::ClearPages { pid, range } => self.heat.clear_pages(*pid, *range),
+                Request::Wait(span) => {
+                    self.next.window = (*span).max(Nanos::millis(1));
+                    continue;
+                }
+                Request::LookCloser { pid, range } => self.next.fine.push((*pid, *range)),
+                Request::Relax => self.next.relaxed = true,
+            }
+            self.watch.request(request, notes);
+        }
+    }
+
+    fn write(&mut self, entry: &Entry, notes: &mut Vec<String>) {
+        if self.headed {
+            self.write_line(&encode(entry), notes);
+        }
+    }
+
+    /// A journal that fails is given up, and that is said once.
+    fn write_line(&mut self, line: &str, notes: &mut Vec<String>) {
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        if let Err(error) = journal.append(line) {
+            self.journal = None;
+            notes.push(format!("{error}; going on without a journal"));
+        }
+    }
+}
+
+fn stop(error: TargetError) -> Stop {
+    match error {
+        TargetError::Ended => Stop::TargetEnded,
+        refused => Stop::Refused(refused),
+    }
+}

@@ -1,0 +1,112 @@
+//! All trackers as one: those that stop are left behind, the others go on.
+
+use crate::{Ask, Mapping, Sighting, TrackError, Tracker};
+use terrace_policy::heat::Seen;
+use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Sees, Tick};
+
+/// What all trackers saw in one window.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    pub seen: Vec<Seen>,
+    pub by_cell: Vec<CellCount>,
+    pub cpu: Nanos,
+    pub memory: Bytes,
+    pub lost: u64,
+}
+
+/// The trackers that still work.
+pub(crate) struct Watch {
+    trackers: Vec<Box<dyn Tracker>>,
+}
+
+impl Watch {
+    pub fn new(trackers: Vec<Box<dyn Tracker>>) -> Self {
+        Self { trackers }
+    }
+
+    pub fn trackers(&self) -> &[Box<dyn Tracker>] {
+        &self.trackers
+    }
+
+    /// What they see together. Where heat is seen but no bits are given, bits are approximate.
+    pub fn sees(&self) -> Sees {
+        let mut all = Sees::default();
+        for sees in self.trackers.iter().map(|t| t.info().sees) {
+            all.reads |= sees.reads;
+            all.writes |= sees.writes;
+            all.cells |= sees.cells;
+            all.bits = match (all.bits, sees.bits) {
+                (BitSource::Exact, _) | (_, BitSource::Exact) => BitSource::Exact,
+                (BitSource::Approximate, _) | (_, BitSource::Approximate) => BitSource::Approximate,
+                _ => BitSource::None,
+            };
+        }
+        if all.bits == BitSource::None && (all.reads || all.writes) {
+            all.bits = BitSource::Approximate;
+        }
+        all
+    }
+
+    pub fn begin(&mut self, mappings: &[Mapping], ask: &Ask, notes: &mut Vec<String>) {
+        self.each(notes, |tracker| tracker.begin(mappings, ask));
+    }
+
+    pub fn finish(&mut self, now: Tick, notes: &mut Vec<String>) -> Watched {
+        let mut all = Watched::default();
+        self.each(notes, |tracker| {
+            let seen = tracker.finish(now)?;
+            all.seen.extend(seen.sightings.iter().map(seen_of));
+            all.by_cell.extend(seen.by_cell);
+            all.cpu += seen.cpu;
+            all.memory += seen.memory;
+            all.lost = all.lost.saturating_add(seen.lost);
+            Ok(())
+        });
+        all.by_cell
+            .sort_unstable_by_key(|c| (c.pid, c.vpn, c.cell, c.thread));
+        all
+    }
+
+    pub fn request(&mut self, request: &Request, notes: &mut Vec<String>) {
+        self.each(notes, |tracker| tracker.request(request));
+    }
+
+    /// Calls each; one that stops is dropped, and a note says so.
+    fn each(
+        &mut self,
+        notes: &mut Vec<String>,
+        mut call: impl FnMut(&mut dyn Tracker) -> Result<(), TrackError>,
+    ) {
+        let before = self.trackers.len();
+        let mut stopped = Vec::new();
+        self.trackers
+            .retain_mut(|tracker| match call(tracker.as_mut()) {
+                Ok(()) => true,
+                Err(error) => {
+                    stopped.push(error.to_string());
+                    false
+                }
+            });
+        let left: Vec<&str> = self.trackers.iter().map(|t| t.info().name).collect();
+        if before > left.len() {
+            let rest = if left.is_empty() {
+                "none is left".to_owned()
+            } else {
+                format!("going on with {}", left.join(", "))
+            };
+            notes.extend(stopped.into_iter().map(|why| format!("{why}; {rest}")));
+        }
+    }
+}
+
+fn seen_of(s: &Sighting) -> Seen {
+    Seen {
+        pid: s.pid,
+        range: s.range,
+        hits: s.hits,
+        windows: s.windows,
+        window: s.window,
+        writes_only: s.writes_only,
+        every_page: s.every_page,
+    }
+}
