@@ -1,1 +1,16 @@
-//! Room `testkit` of Terrace; see ARCHITECTURE.md.
+//! Test helpers, a dev-dependency only: machines to test with, fakes of the engine's five ports,
+//! and a small closed-loop machine ([`World`]) on which engine and policies run end to end
+//! without a kernel.
+#![forbid(unsafe_code)]
+
+mod fakes;
+mod machines;
+mod world;
+mod world_ports;
+
+pub use fakes::{FailingJournal, MemoryJournal, ScriptedTracker, StoppingTracker};
+pub use machines::{cxl, dcpmm, hbm, machine, numa, tier, NodeSpec};
+pub use world::{Access, Rng, World, WorldSpec, PID, START};
+pub use world_ports::{
+    BitTracker, PageTracker, RegionTracker, WorldClock, WorldMover, WorldTarget, WriteTracker,
+};

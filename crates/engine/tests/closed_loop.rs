@@ -1,0 +1,262 @@
+//! Engine and policies end to end, on a machine in miniature. What is asserted is what matters to
+//! a program: where its hot pages end, how soon, and how many moves it took.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use terrace_engine::journal::{self, Summary};
+use terrace_engine::{Config, Engine, Parts, Stop, Tracker};
+use terrace_machine::Machine;
+use terrace_policy::place::Placement;
+use terrace_testkit::{
+    cxl, dcpmm, Access, BitTracker, MemoryJournal, PageTracker, RegionTracker, Rng, World,
+    WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker,
+};
+use terrace_types::{Bytes, Nanos, NodeId, Tick};
+
+const FAST: u64 = 4096;
+const COLD: usize = 6144;
+const HOT: usize = 2048;
+const SECONDS: u64 = 1_000_000_000;
+
+type Shared = Rc<RefCell<World>>;
+type Rate = Box<dyn Fn(usize, Tick) -> Access>;
+
+fn read(rate: f64) -> Access {
+    Access { reads: rate, writes: 0.0 }
+}
+
+fn write(rate: f64) -> Access {
+    Access { reads: rate / 2.0, writes: rate / 2.0 }
+}
+
+fn world_on(machine: Machine, pages: usize, access: Rate, seed: u64) -> Shared {
+    let first_touch =
+        (0..pages).map(|i| NodeId(u16::from(i as u64 >= FAST - 64))).collect();
+    World::new(WorldSpec {
+        machine,
+        tiers: vec![vec![NodeId(0)], vec![NodeId(1)]],
+        node_pages: vec![FAST, 65_536],
+        first_touch,
+        access,
+        seed,
+    })
+}
+
+fn world(pages: usize, access: Rate, seed: u64) -> Shared {
+    world_on(cxl(Bytes::mib(24), Bytes::gib(1)), pages, access, seed)
+}
+
+fn engine(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> (Engine, MemoryJournal) {
+    let journal = MemoryJournal::default();
+    let machine = world_machine(world);
+    let parts = Parts {
+        clock: Box::new(WorldClock(world.clone())),
+        trackers,
+        target: Box::new(WorldTarget::new(world.clone())),
+        mover: Box::new(WorldMover(world.clone())),
+        journal: Some(Box::new(journal.clone())),
+        placement: Placement::named(policy, &machine).unwrap(),
+        machine,
+        own_cpu: Box::new(|| Nanos::ZERO),
+    };
+    (Engine::new(parts, Config::default()), journal)
+}
+
+fn world_machine(world: &Shared) -> Machine {
+    world.borrow().machine().clone()
+}
+
+fn run(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>, seconds: u64) -> (Summary, String) {
+    world.borrow_mut().end_at(Tick(seconds * SECONDS));
+    let (mut engine, journal) = engine(world, policy, trackers);
+    let (summary, stop) = engine.run(|r| {
+        if std::env::var_os("SHOW").is_some() {
+            for d in &r.decisions {
+                println!("{} {}: {}", r.at, d.name, d.why);
+            }
+            for n in &r.notes {
+                println!("{} note {n}", r.at);
+            }
+        }
+        false
+    });
+    assert_eq!(stop, Some(Stop::TargetEnded));
+    (summary, journal.text())
+}
+
+fn pages(world: &Shared) -> Vec<Box<dyn Tracker>> {
+    vec![Box::new(PageTracker::new(world.clone()))]
+}
+
+/// What a stock kernel gives: coarse regions, write bits, and page-exact looks where asked.
+fn stock(world: &Shared) -> Vec<Box<dyn Tracker>> {
+    vec![
+        Box::new(RegionTracker::new(world.clone(), 64)),
+        Box::new(WriteTracker::new(world.clone())),
+        Box::new(PageTracker::where_asked(world.clone())),
+    ]
+}
+
+fn skew(hot: f64, cold: f64) -> Rate {
+    Box::new(move |i, _| write(if i >= COLD { hot } else { cold }))
+}
+
+fn scattered(how: fn(f64) -> Access, seed: u64) -> Rate {
+    let mut rng = Rng(seed);
+    let hot: Vec<bool> =
+        (0..COLD + HOT).map(|_| rng.unit() < HOT as f64 / (COLD + HOT) as f64).collect();
+    Box::new(move |i, _| how(if hot[i] { 2_000.0 } else { 160.0 }))
+}
+
+/// Seconds until 95% of what the best tier could serve is served there.
+fn seconds_to(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>, share: f64) -> f64 {
+    world.borrow_mut().end_at(Tick(20 * SECONDS));
+    let (mut engine, _) = engine(world, policy, trackers);
+    loop {
+        let report = engine.run_step();
+        if world.borrow().fast_share_now() >= share || report.stop.is_some() {
+            return report.at.as_secs_f64();
+        }
+    }
+}
+
+#[test]
+fn skew_is_sorted_out_in_one_go_within_half_a_second() {
+    for seed in 1..4 {
+        let world = world(COLD + HOT, skew(2_000.0, 160.0), seed);
+        let seconds = seconds_to(&world, "terrace", stock(&world), 0.82);
+        assert!(seconds < 0.6, "seed {seed}: {seconds} s");
+        let moves = world.borrow().total_moves();
+        assert!(moves <= 2 * HOT as u64 + 600, "seed {seed}: {moves} moves");
+    }
+}
+
+#[test]
+fn skew_stays_sorted_and_tracking_settles() {
+    let world = world(COLD + HOT, skew(2_000.0, 160.0), 5);
+    let (summary, text) = run(&world, "terrace", stock(&world), 60);
+    assert!(world.borrow().fast_share() > 0.8, "{}", world.borrow().fast_share());
+    assert!(world.borrow().total_moves() <= 2 * HOT as u64 + 600, "{summary:?}");
+    let share = summary.tracking_cpu_ns as f64 / summary.at_ns as f64;
+    assert!(share < 0.03, "{share}");
+    let reading = journal::read(text.as_bytes()).unwrap();
+    assert_eq!(reading.problem, None);
+    assert!(matches!(reading.entries.last(), Some(journal::Entry::End(s)) if *s == summary));
+    assert!(text.lines().map(str::len).max().unwrap() < 64 << 10);
+}
+
+#[test]
+fn scattered_written_pages_are_found_by_their_write_bits() {
+    let world = world(COLD + HOT, scattered(write, 3), 6);
+    let seconds = seconds_to(&world, "terrace", stock(&world), 0.80);
+    assert!(seconds < 1.0, "{seconds} s");
+}
+
+#[test]
+fn scattered_read_pages_are_found_by_looking_closer() {
+    let world = world(COLD + HOT, scattered(read, 3), 7);
+    let seconds = seconds_to(&world, "terrace", stock(&world), 0.80);
+    assert!(seconds < 2.5, "{seconds} s");
+}
+
+#[test]
+fn what_fits_is_left_alone() {
+    let world = world(3_000, Box::new(|i, _| write(if i < 500 { 5_000.0 } else { 50.0 })), 8);
+    run(&world, "terrace", stock(&world), 30);
+    assert_eq!(world.borrow().total_moves(), 0);
+}
+
+#[test]
+fn even_heat_moves_nothing() {
+    for (seed, rate) in [(1, 20.0), (2, 150.0), (3, 400.0), (4, 700.0), (5, 3_000.0)] {
+        for exact in [false, true] {
+            let world = world(COLD + HOT, Box::new(move |_, _| write(rate)), seed);
+            let trackers = if exact { pages(&world) } else { stock(&world) };
+            run(&world, "terrace", trackers, 30);
+            let moves = world.borrow().total_moves();
+            assert_eq!(moves, 0, "seed {seed}, rate {rate}, exact {exact}");
+        }
+    }
+}
+
+#[test]
+fn a_shifting_hot_set_is_followed_without_ping_pong() {
+    for (period, least) in [(3.0, 0.7), (10.0, 0.78)] {
+        let rate = move |i: usize, t: Tick| {
+            let phase = (Nanos(t.0).as_secs_f64() / period) as usize;
+            let first = (phase * HOT) % (COLD + HOT);
+            let inside = (i + COLD + HOT - first) % (COLD + HOT) < HOT;
+            write(if inside { 2_000.0 } else { 160.0 })
+        };
+        let world = world(COLD + HOT, Box::new(rate), 9);
+        run(&world, "terrace", stock(&world), 40);
+        let (share, moves) = (world.borrow().fast_share(), world.borrow().total_moves());
+        assert!(share > least, "period {period}: {share}");
+        let shifts = (40.0 / period) as u64 + 1;
+        assert!(moves <= shifts * 3 * HOT as u64, "period {period}: {moves} moves");
+    }
+}
+
+#[test]
+fn hot_sets_of_five_to_ninety_five_per_cent_fit() {
+    for percent in [5, 20, 50, 80, 95] {
+        let hot = (FAST as usize) * percent / 100;
+        let total = FAST as usize + hot;
+        let cold = total - hot;
+        let each = 0.8 * 4e6 / hot as f64;
+        let rest = 0.2 * 4e6 / cold as f64;
+        let access = move |i: usize, _| write(if i >= cold { each } else { rest });
+        let world = world(total, Box::new(access), percent as u64);
+        let seconds = seconds_to(&world, "terrace", stock(&world), 0.78);
+        assert!(seconds < 1.5, "{percent}%: {seconds} s");
+    }
+}
+
+/// A read-hot set on the fast tier and a write-hot set on the slow one; only one of them fits.
+fn rwsplit() -> Rate {
+    Box::new(|i, _| {
+        if i < FAST as usize { read(600.0) } else { Access { reads: 60.0, writes: 540.0 } }
+    })
+}
+
+fn written_share_fast(world: &Shared) -> f64 {
+    let world = world.borrow();
+    let written = FAST as usize..2 * FAST as usize;
+    let fast = written.clone().filter(|i| world.node_of(*i) == NodeId(0)).count();
+    fast as f64 / written.len() as f64
+}
+
+#[test]
+fn writes_come_first_where_the_slow_tier_writes_badly() {
+    for (policy, exact, least, most) in [
+        ("terrace", false, 0.8, 1.0),
+        ("terrace-write-blind", false, 0.0, 0.2),
+        ("hyplacer", true, 0.8, 1.0),
+        ("hyplacer-write-blind", true, 0.0, 0.2),
+    ] {
+        let machine = dcpmm(Bytes::mib(24), Bytes::gib(1));
+        let world = world_on(machine, 2 * FAST as usize, rwsplit(), 11);
+        let trackers: Vec<Box<dyn Tracker>> =
+            if exact { vec![Box::new(BitTracker::new(world.clone()))] } else { stock(&world) };
+        run(&world, policy, trackers, 20);
+        let share = written_share_fast(&world);
+        assert!((least..=most).contains(&share), "{policy}: {share}");
+    }
+}
+
+#[test]
+fn hyplacer_with_exact_bits_switches_a_cold_fast_tier() {
+    let world = world(COLD + HOT, skew(2_000.0, 0.5), 12);
+    let bits: Vec<Box<dyn Tracker>> = vec![Box::new(BitTracker::new(world.clone()))];
+    let (summary, _) = run(&world, "hyplacer", bits, 10);
+    assert!(world.borrow().fast_share_now() > 0.95, "{}", world.borrow().fast_share_now());
+    assert!(summary.promoted_pages >= HOT as u64 - 64, "{summary:?}");
+}
+
+#[test]
+fn first_touch_moves_nothing_and_is_still_accounted() {
+    let world = world(COLD + HOT, skew(2_000.0, 160.0), 13);
+    let (summary, _) = run(&world, "first-touch", stock(&world), 5);
+    assert_eq!((summary.promoted_pages, world.borrow().total_moves()), (0, 0));
+    assert!(summary.fast_access_share.is_some_and(|s| s < 0.5), "{summary:?}");
+}

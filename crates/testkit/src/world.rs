@@ -1,0 +1,236 @@
+//! A machine in miniature: pages, nodes, and a workload given as a rate for each page and time.
+//!
+//! Trackers draw their findings from the true rates; moves cost time and change where pages are;
+//! the score is the true share of accesses that the fast node served. Seeded: a failing test
+//! prints its seed and repeats.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use terrace_engine::MoveFailure;
+use terrace_machine::Machine;
+use terrace_types::{Nanos, NodeId, Pid, Tick, TierState, Vpn, VpnRange};
+
+/// The only process of a world.
+pub const PID: Pid = Pid(100);
+/// Its first page.
+pub const START: Vpn = Vpn(0x10_000);
+
+/// True accesses a second of one page.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Access {
+    /// Reads.
+    pub reads: f64,
+    /// Writes.
+    pub writes: f64,
+}
+
+impl Access {
+    /// Both.
+    #[must_use]
+    pub fn rate(self) -> f64 {
+        self.reads + self.writes
+    }
+}
+
+/// A small seeded generator.
+#[derive(Debug, Clone)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Below `n`; 0 when `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.unit() * n as f64) as u64
+    }
+
+    /// How many of `n` tries succeed at probability `p`.
+    pub fn successes(&mut self, n: u16, p: f64) -> u16 {
+        (0..n).filter(|_| self.unit() < p).count() as u16
+    }
+}
+
+/// What a world is made of.
+pub struct WorldSpec {
+    /// The machine; its nodes in `tiers` hold pages.
+    pub machine: Machine,
+    /// Nodes by tier, best first.
+    pub tiers: Vec<Vec<NodeId>>,
+    /// User pages each node can hold, by node index.
+    pub node_pages: Vec<u64>,
+    /// Pages of the process, and the node each was first touched on.
+    pub first_touch: Vec<NodeId>,
+    /// The workload: true rates of page `i` at a time.
+    pub access: Box<dyn Fn(usize, Tick) -> Access>,
+    /// Seed of all chance.
+    pub seed: u64,
+}
+
+/// The world. Shared by its ports.
+pub struct World {
+    pub(crate) spec: WorldSpec,
+    pub(crate) now: Tick,
+    pub(crate) nodes: Vec<NodeId>,
+    pub(crate) rng: Rng,
+    pub(crate) ends: Option<Tick>,
+    pub(crate) cpu: Nanos,
+    /// Pages that cannot be moved.
+    pub pinned: Vec<bool>,
+    /// Share of page moves that fail as busy.
+    pub busy_share: f64,
+    /// Pages unmapped at the end of the range.
+    pub vanished: usize,
+    /// Moves made, by page.
+    pub moves: Vec<u32>,
+    fast_served: f64,
+    served: f64,
+}
+
+impl World {
+    /// A world at time zero.
+    #[must_use]
+    pub fn new(spec: WorldSpec) -> Rc<RefCell<Self>> {
+        let pages = spec.first_touch.len();
+        Rc::new(RefCell::new(Self {
+            nodes: spec.first_touch.clone(),
+            rng: Rng(spec.seed),
+            spec,
+            now: Tick(0),
+            ends: None,
+            cpu: Nanos::ZERO,
+            pinned: vec![false; pages],
+            busy_share: 0.0,
+            vanished: 0,
+            moves: vec![0; pages],
+            fast_served: 0.0,
+            served: 0.0,
+        }))
+    }
+
+    /// The machine it is on.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.spec.machine
+    }
+
+    /// Ends the process at this time.
+    pub fn end_at(&mut self, tick: Tick) {
+        self.ends = Some(tick);
+    }
+
+    /// Pages still mapped.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.nodes.len() - self.vanished.min(self.nodes.len())
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        self.now
+    }
+
+    /// Where page `i` is.
+    #[must_use]
+    pub fn node_of(&self, i: usize) -> NodeId {
+        self.nodes[i]
+    }
+
+    /// Pages on a node.
+    #[must_use]
+    pub fn used(&self, node: NodeId) -> u64 {
+        self.nodes[..self.pages()].iter().filter(|n| **n == node).count() as u64
+    }
+
+    /// Moves made in all.
+    #[must_use]
+    pub fn total_moves(&self) -> u64 {
+        self.moves.iter().map(|n| u64::from(*n)).sum()
+    }
+
+    /// Share of the true accesses now that the best tier serves.
+    #[must_use]
+    pub fn fast_share_now(&self) -> f64 {
+        let (mut fast, mut all) = (0.0, 0.0);
+        for i in 0..self.pages() {
+            let rate = (self.spec.access)(i, self.now).rate();
+            all += rate;
+            if self.spec.tiers[0].contains(&self.nodes[i]) {
+                fast += rate;
+            }
+        }
+        if all > 0.0 { fast / all } else { 1.0 }
+    }
+
+    /// Share of all true accesses since the start that the best tier served.
+    #[must_use]
+    pub fn fast_share(&self) -> f64 {
+        if self.served > 0.0 { self.fast_served / self.served } else { 1.0 }
+    }
+
+    /// Lets time pass, in slices so that shifting workloads are scored as they shift.
+    pub(crate) fn pass(&mut self, span: Nanos) {
+        let mut left = span;
+        while left > Nanos::ZERO {
+            let slice = left.min(Nanos::millis(100));
+            let share = self.fast_share_now();
+            self.fast_served += share * slice.as_secs_f64();
+            self.served += slice.as_secs_f64();
+            self.now = self.now.after(slice);
+            left = left.saturating_sub(slice);
+        }
+    }
+
+    pub(crate) fn range(&self) -> VpnRange {
+        VpnRange::new(START, Vpn(START.0 + self.pages() as u64))
+    }
+
+    pub(crate) fn tier_states(&self) -> Vec<TierState> {
+        let page = self.spec.machine.page_size.get();
+        let tier = |nodes: &Vec<NodeId>| {
+            let capacity: u64 = nodes.iter().map(|n| self.spec.node_pages[n.0 as usize]).sum();
+            let used: u64 = nodes.iter().map(|n| self.used(*n)).sum();
+            TierState {
+                nodes: nodes.clone(),
+                capacity: terrace_types::Bytes(capacity * page),
+                free: terrace_types::Bytes(capacity.saturating_sub(used) * page),
+                write_throughput: None,
+                throughput_source: terrace_types::ThroughputSource::Unknown,
+            }
+        };
+        self.spec.tiers.iter().map(tier).collect()
+    }
+
+    /// Moves page `i`; `room` is what is left on the node asked for.
+    pub(crate) fn move_page(&mut self, i: usize, to: NodeId, room: u64) -> Result<(), MoveFailure> {
+        if i >= self.pages() {
+            return Err(MoveFailure::Gone);
+        }
+        if self.pinned[i] {
+            return Err(MoveFailure::Busy);
+        }
+        if self.nodes[i] == to {
+            return Err(MoveFailure::AlreadyThere);
+        }
+        if room == 0 {
+            return Err(MoveFailure::NodeFull);
+        }
+        if self.busy_share > 0.0 && self.rng.unit() < self.busy_share {
+            return Err(MoveFailure::Busy);
+        }
+        self.nodes[i] = to;
+        self.moves[i] += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,384 @@
+//! The engine's ports onto a [`World`].
+
+use crate::world::{World, PID, START};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use terrace_engine::{
+    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
+    Sighting, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+};
+use terrace_types::{
+    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState,
+    Vpn, VpnRange,
+};
+
+type Shared = Rc<RefCell<World>>;
+
+/// The world's time.
+pub struct WorldClock(pub Shared);
+
+impl Clock for WorldClock {
+    fn now(&self) -> Tick {
+        self.0.borrow().now
+    }
+
+    fn wait(&mut self, span: Nanos) {
+        self.0.borrow_mut().pass(span);
+    }
+}
+
+/// The world's process.
+pub struct WorldTarget {
+    world: Shared,
+    mappings: Vec<Mapping>,
+    /// Times pages were located.
+    pub located: Rc<RefCell<u64>>,
+}
+
+impl WorldTarget {
+    /// Of this world.
+    #[must_use]
+    pub fn new(world: Shared) -> Self {
+        Self { world, mappings: Vec::new(), located: Rc::default() }
+    }
+}
+
+impl Target for WorldTarget {
+    fn refresh(&mut self) -> Result<TargetChange, TargetError> {
+        let world = self.world.borrow();
+        if world.ends.is_some_and(|end| world.now >= end) {
+            return Err(TargetError::Ended);
+        }
+        let range = world.range();
+        let fresh =
+            vec![Mapping { pid: PID, range, kind: MappingKind::Anonymous, writable: true }];
+        let mappings_changed = fresh != self.mappings;
+        self.mappings = fresh;
+        Ok(TargetChange { mappings_changed, ..TargetChange::default() })
+    }
+
+    fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
+        *self.located.borrow_mut() += 1;
+        let world = self.world.borrow();
+        for area in areas.iter_mut() {
+            let start = area.start.0;
+            for (i, page) in area.pages.iter_mut().enumerate() {
+                let index = (start + i as u64).checked_sub(START.0).map(|i| i as usize);
+                let gone = PageFlags::PRESENT.with(PageFlags::PINNED);
+                page.flags = page.flags.without(gone);
+                let Some(index) = index.filter(|i| area.pid == PID && *i < world.pages()) else {
+                    continue;
+                };
+                page.node = world.nodes[index].0 as u8;
+                page.flags = page.flags.with(PageFlags::PRESENT);
+                if world.pinned[index] {
+                    page.flags = page.flags.with(PageFlags::PINNED);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tiers(&mut self) -> Result<Vec<TierState>, TargetError> {
+        Ok(self.world.borrow().tier_states())
+    }
+}
+
+/// Moves the world's pages, at the machine's cost, within the limits.
+pub struct WorldMover(pub Shared);
+
+impl Mover for WorldMover {
+    fn apply(&mut self, moves: &[Move], _exchange: bool, limits: &MoveLimits) -> MoveOutcome {
+        let mut world = self.0.borrow_mut();
+        let cost = world.spec.machine.migration;
+        let mut outcome = MoveOutcome::default();
+        let mut failed: BTreeMap<MoveFailure, u64> = BTreeMap::new();
+        let mut moved: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for m in moves {
+            let mut room =
+                world.spec.node_pages[m.to.0 as usize].saturating_sub(world.used(m.to));
+            let mut spent = cost.call;
+            for vpn in m.start.0..m.range().end.0 {
+                if outcome.cost + spent > limits.total {
+                    *failed.entry(MoveFailure::OutOfTime).or_default() += 1;
+                    continue;
+                }
+                outcome.tried += 1;
+                let index = vpn.wrapping_sub(START.0) as usize;
+                match world.move_page(index, m.to, room) {
+                    Ok(()) => {
+                        room -= 1;
+                        spent += cost.page;
+                        *moved.entry(m.to).or_default() += 1;
+                        join(&mut outcome.done, m, vpn);
+                    }
+                    Err(why) => *failed.entry(why).or_default() += 1,
+                }
+            }
+            outcome.calls += 1;
+            outcome.longest_call = outcome.longest_call.max(spent.min(limits.longest_call));
+            outcome.cost += spent;
+        }
+        outcome.moved = moved.into_iter().collect();
+        outcome.failed = failed.into_iter().collect();
+        world.pass(outcome.cost);
+        outcome
+    }
+}
+
+fn join(done: &mut Vec<Move>, m: &Move, vpn: u64) {
+    match done.last_mut() {
+        Some(last) if last.to == m.to && last.range().end.0 == vpn => last.pages += 1,
+        _ => done.push(Move { start: Vpn(vpn), pages: 1, ..*m }),
+    }
+}
+
+/// Charges CPU time to a reply, and to the world's account.
+fn charge(world: &mut World, observation: &mut Observation, ns: f64) {
+    observation.cpu = Nanos(ns as u64);
+    world.cpu += observation.cpu;
+}
+
+/// Page-exact looks at reads and writes alike, every 5 ms, at a cost of 0.5 us a page and look.
+/// Limited to the ranges asked for when `only_asked`.
+pub struct PageTracker {
+    /// The world.
+    pub world: Shared,
+    /// Looks only where `Ask::fine` says.
+    pub only_asked: bool,
+    ask: Option<Ask>,
+    begun: Tick,
+}
+
+impl PageTracker {
+    /// Looks at all pages.
+    #[must_use]
+    pub fn new(world: Shared) -> Self {
+        Self { world, only_asked: false, ask: None, begun: Tick(0) }
+    }
+
+    /// Looks only where it is asked to.
+    #[must_use]
+    pub fn where_asked(world: Shared) -> Self {
+        Self { only_asked: true, ..Self::new(world) }
+    }
+}
+
+const READS: Sees = Sees { reads: true, writes: false, cells: false, bits: BitSource::None };
+const LOOK: Nanos = Nanos::millis(5);
+
+/// Looks that fit a window: 20 at most, 4 where thrifty.
+fn looks(span: Nanos, relaxed: bool) -> u16 {
+    let fit = (span.get() / LOOK.get()).max(1);
+    fit.min(if relaxed { 10 } else { 40 }) as u16
+}
+
+impl Tracker for PageTracker {
+    fn info(&self) -> TrackerInfo {
+        TrackerInfo { name: "pages", sees: READS, blind_to: "writes as such" }
+    }
+
+    fn begin(&mut self, _: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        self.begun = self.world.borrow().now;
+        self.ask = Some(ask.clone());
+        Ok(())
+    }
+
+    fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
+        let mut world = self.world.borrow_mut();
+        let mut seen = Observation::default();
+        let Some(ask) = self.ask.take() else { return Ok(seen) };
+        let n = looks(now.since(self.begun), ask.relaxed);
+        let all = [(PID, world.range())];
+        let ranges: &[(Pid, VpnRange)] = if self.only_asked { &ask.fine } else { &all };
+        let begun = self.begun;
+        for (pid, range) in ranges {
+            let Some(range) = world.range().intersect(*range).filter(|_| *pid == PID) else {
+                continue;
+            };
+            for vpn in range.start.0..range.end.0 {
+                let rate = (world.spec.access)((vpn - START.0) as usize, begun).rate();
+                let hits = world.rng.successes(n, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
+                seen.sightings.push(sighting(vpn, 1, hits, n, LOOK, false));
+            }
+        }
+        let cost = seen.sightings.len() as f64 * f64::from(n) * 500.0;
+        charge(&mut world, &mut seen, cost);
+        Ok(seen)
+    }
+
+    fn request(&mut self, _: &Request) -> Result<(), TrackError> {
+        Ok(())
+    }
+}
+
+fn sighting(vpn: u64, pages: u64, hits: u16, n: u16, window: Nanos, writes: bool) -> Sighting {
+    Sighting {
+        pid: PID,
+        range: VpnRange::new(Vpn(vpn), Vpn(vpn + pages)),
+        hits,
+        windows: n,
+        window,
+        writes_only: writes,
+        every_page: false,
+    }
+}
+
+/// DAMON in miniature: regions of equal size, one random page of each looked at every 5 ms.
+pub struct RegionTracker {
+    /// The world.
+    pub world: Shared,
+    /// Base pages a region.
+    pub region: u64,
+    begun: Tick,
+    relaxed: bool,
+}
+
+impl RegionTracker {
+    /// With regions of so many pages.
+    #[must_use]
+    pub fn new(world: Shared, region: u64) -> Self {
+        Self { world, region, begun: Tick(0), relaxed: false }
+    }
+}
+
+impl Tracker for RegionTracker {
+    fn info(&self) -> TrackerInfo {
+        TrackerInfo { name: "regions", sees: READS, blind_to: "pages hidden in larger regions" }
+    }
+
+    fn begin(&mut self, _: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        self.begun = self.world.borrow().now;
+        self.relaxed = ask.relaxed;
+        Ok(())
+    }
+
+    fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
+        let mut world = self.world.borrow_mut();
+        let mut seen = Observation::default();
+        let n = looks(now.since(self.begun), self.relaxed);
+        let range = world.range();
+        let mut at = range.start.0;
+        while at < range.end.0 {
+            let pages = self.region.min(range.end.0 - at);
+            let mut hits = 0;
+            for _ in 0..n {
+                let vpn = at + world.rng.below(pages);
+                let rate = (world.spec.access)((vpn - START.0) as usize, self.begun).rate();
+                hits += world.rng.successes(1, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
+            }
+            seen.sightings.push(sighting(at, pages, hits, n, LOOK, false));
+            at += pages;
+        }
+        let cost = seen.sightings.len() as f64 * f64::from(n) * 500.0;
+        charge(&mut world, &mut seen, cost);
+        Ok(seen)
+    }
+
+    fn request(&mut self, _: &Request) -> Result<(), TrackError> {
+        Ok(())
+    }
+}
+
+/// Soft-dirty in miniature: which pages were written, in one look a window.
+pub struct WriteTracker {
+    /// The world.
+    pub world: Shared,
+    begun: Tick,
+}
+
+impl WriteTracker {
+    /// Of this world.
+    #[must_use]
+    pub fn new(world: Shared) -> Self {
+        Self { world, begun: Tick(0) }
+    }
+}
+
+impl Tracker for WriteTracker {
+    fn info(&self) -> TrackerInfo {
+        let sees = Sees { reads: false, writes: true, ..READS };
+        TrackerInfo { name: "dirty", sees, blind_to: "reads" }
+    }
+
+    fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
+        self.begun = self.world.borrow().now;
+        Ok(())
+    }
+
+    fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
+        let mut world = self.world.borrow_mut();
+        let mut seen = Observation::default();
+        let window = now.since(self.begun).max(Nanos(1));
+        let mut faults = 0.0;
+        for i in 0..world.pages() {
+            let rate = (world.spec.access)(i, self.begun).writes;
+            let p = 1.0 - (-rate * window.as_secs_f64()).exp();
+            let hits = world.rng.successes(1, p);
+            faults += f64::from(hits);
+            seen.sightings.push(sighting(START.0 + i as u64, 1, hits, 1, window, true));
+        }
+        let cost = world.pages() as f64 * 40.0 + faults * 500.0;
+        charge(&mut world, &mut seen, cost);
+        Ok(seen)
+    }
+
+    fn request(&mut self, _: &Request) -> Result<(), TrackError> {
+        Ok(())
+    }
+}
+
+/// Page-table bits, exact for each page: what HyPlacer reads. Bits are those set since CLEAR; the
+/// heat map joins windows until then.
+pub struct BitTracker {
+    /// The world.
+    pub world: Shared,
+    begun: Tick,
+}
+
+impl BitTracker {
+    /// Of this world.
+    #[must_use]
+    pub fn new(world: Shared) -> Self {
+        Self { world, begun: Tick(0) }
+    }
+}
+
+impl Tracker for BitTracker {
+    fn info(&self) -> TrackerInfo {
+        let sees = Sees { reads: true, writes: true, cells: false, bits: BitSource::Exact };
+        TrackerInfo { name: "bits", sees, blind_to: "nothing" }
+    }
+
+    fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
+        self.begun = self.world.borrow().now;
+        Ok(())
+    }
+
+    fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
+        let mut world = self.world.borrow_mut();
+        let window = now.since(self.begun).max(Nanos(1));
+        let mut seen = Observation { memory: Bytes(0), ..Observation::default() };
+        for i in 0..world.pages() {
+            let access = (world.spec.access)(i, self.begun);
+            let p = |rate: f64| 1.0 - (-rate * window.as_secs_f64()).exp();
+            let written = world.rng.successes(1, p(access.writes));
+            let touched = written.max(world.rng.successes(1, p(access.reads)));
+            let vpn = START.0 + i as u64;
+            seen.sightings.push(sighting(vpn, 1, touched, 1, window, false));
+            seen.sightings.push(sighting(vpn, 1, written, 1, window, true));
+        }
+        let cost = world.pages() as f64 * 100.0;
+        charge(&mut world, &mut seen, cost);
+        Ok(seen)
+    }
+
+    fn request(&mut self, _: &Request) -> Result<(), TrackError> {
+        Ok(())
+    }
+}
