@@ -1,0 +1,77 @@
+//! Which recording it is, and the three ways to show it.
+
+use crate::comparison::Comparison;
+use crate::run;
+use serde_json::Value;
+use terrace_engine::journal::{self, Problem, Reading};
+
+/// Why a file cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReportError {
+    /// Neither a journal nor a comparison.
+    #[error("{0}")]
+    Journal(#[from] Problem),
+    /// It is a comparison, but damaged.
+    #[error("not the JSON of a comparison ({0}); give what `terrace lab compare --json` printed")]
+    Comparison(String),
+}
+
+/// A recording that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Document {
+    /// Journal of one managed run.
+    Run(Box<Reading>),
+    /// One workload under several policies.
+    Comparison(Box<Comparison>),
+}
+
+/// Reads the journal of a run or the JSON of a comparison, whichever it is.
+///
+/// # Errors
+/// [`ReportError`] when it is neither, or damaged so early that nothing can be shown.
+pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
+    match journal::read(bytes) {
+        Ok(reading) => Ok(Document::Run(Box::new(reading))),
+        Err(problem) => {
+            let start = bytes.iter().copied().find(|b| !b.is_ascii_whitespace());
+            let looks_like_comparison = start == Some(b'{')
+                && matches!(problem, Problem::NotAJournal(_))
+                && bytes.windows(6).any(|w| w == b"\"runs\"");
+            if !looks_like_comparison {
+                return Err(problem.into());
+            }
+            Comparison::from_json(bytes)
+                .map(|c| Document::Comparison(Box::new(c)))
+                .map_err(ReportError::Comparison)
+        }
+    }
+}
+
+impl Document {
+    /// One HTML file that needs nothing else.
+    #[must_use]
+    pub fn to_html(&self) -> String {
+        match self {
+            Self::Run(reading) => run::html(reading),
+            Self::Comparison(comparison) => comparison.html(),
+        }
+    }
+
+    /// For a terminal.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Run(reading) => run::text(reading),
+            Self::Comparison(comparison) => comparison.text(),
+        }
+    }
+
+    /// The figures; keys are snake_case with units in their names.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Run(reading) => run::json(reading),
+            Self::Comparison(comparison) => comparison.json(),
+        }
+    }
+}
