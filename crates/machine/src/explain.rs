@@ -104,6 +104,19 @@ const PROBE: &str = "terrace probe -o machine.toml";
 fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
     let order: Vec<String> = ranking.tiers.iter().map(|t| list(&t.nodes)).collect();
     let order = order.join(" > ");
+    let unknown = ranking.tiers.iter().all(|t| t.basis == Basis::Nothing);
+    if ranking.tiers.len() == 1 && unknown && ranking.tiers.iter().any(|t| t.nodes.len() > 1) {
+        let text =
+            format!("Nothing is known that tells nodes {order} apart: they are taken as one tier.");
+        push(
+            findings,
+            Topic::OneTier,
+            Severity::Obstacle,
+            text,
+            Some(PROBE),
+        );
+        return;
+    }
     if ranking.tiers.len() < 2 {
         let text = format!(
             "One tier only (nodes {order}): there is nothing to choose between, so programs run unmanaged. The lab has \
@@ -139,7 +152,8 @@ fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
 }
 
 fn figures(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
-    if ranking.tiers.iter().map(|t| t.nodes.len()).sum::<usize>() < 2 {
+    // One tier of many nodes, nothing known: said already.
+    if ranking.tiers.len() < 2 {
         return;
     }
     let guessed: Vec<NodeId> = ranking
@@ -173,7 +187,7 @@ fn figures(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
         );
     } else if !guessed.is_empty() {
         let text = format!(
-            "Neither bandwidth nor latency of nodes {} is known as node {} sees them: they are ranked last.",
+            "Neither bandwidth nor latency of nodes {} is known as node {} sees them: they are ranked after the others.",
             list(&guessed),
             ranking.initiator
         );

@@ -358,28 +358,30 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
     } else {
         "latency"
     };
-    // With one tier there is nothing to be last of.
+    // With one tier there is no order; with one basis there is nothing to come after.
     let only = tiers.len() < 2;
-    let lacking = |basis, what: &str, how: &str, notes: &mut Vec<String>| {
+    let alike = tiers.windows(2).all(|pair| pair[0].basis == pair[1].basis);
+    let lacking = |basis, what: &str, rest: &str, notes: &mut Vec<String>| {
         let nodes = nodes_on(basis);
-        if !nodes.is_empty() {
-            let s = if nodes.len() == 1 { "" } else { "s" };
-            let how = if only { "" } else { how };
-            notes.push(format!("Node{s} {}: {what}{how}.", list(&nodes)));
-        }
+        let s = if nodes.len() == 1 { "" } else { "s" };
+        let nodes = match nodes.as_slice() {
+            [] => return,
+            nodes => list(nodes),
+        };
+        let how = match (only, alike) {
+            (true, _) => String::new(),
+            (false, true) => format!(", ranked {rest}"),
+            (false, false) => format!(", ranked after the others, {rest}"),
+        };
+        notes.push(format!(
+            "Node{s} {nodes}: {what} from node {initiator}{how}."
+        ));
     };
-    let unknown = format!("{asked} from node {initiator} is not known");
-    let by_other = format!(", ranked last by {other}");
-    lacking(Basis::Other, &unknown, &by_other, notes);
-    let unknown = format!("neither bandwidth nor latency from node {initiator} is known");
-    lacking(
-        Basis::Distance,
-        &unknown,
-        ", ranked last by distance",
-        notes,
-    );
-    let nothing = format!("nothing is known from node {initiator}");
-    lacking(Basis::Nothing, &nothing, ", ranked last", notes);
+    let unknown = format!("no {asked} is known");
+    lacking(Basis::Other, &unknown, &format!("by {other}"), notes);
+    let unknown = "neither bandwidth nor latency is known";
+    lacking(Basis::Distance, unknown, "by distance", notes);
+    lacking(Basis::Nothing, "nothing is known", "in no order", notes);
     for pair in tiers.windows(2) {
         let [a, b] = pair else { continue };
         let tied = a.basis == Basis::Asked

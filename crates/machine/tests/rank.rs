@@ -105,9 +105,9 @@ fn what_is_missing_ranks_after_what_is_known_and_is_said() {
     assert_eq!(
         ranking.notes,
         [
-            "Nodes 1-2: bandwidth from node 0 is not known, ranked last by latency.",
-            "Nodes 3-5: neither bandwidth nor latency from node 0 is known, ranked last by distance.",
-            "Node 6: nothing is known from node 0, ranked last.",
+            "Nodes 1-2: no bandwidth is known from node 0, ranked after the others, by latency.",
+            "Nodes 3-5: neither bandwidth nor latency is known from node 0, ranked after the others, by distance.",
+            "Node 6: nothing is known from node 0, ranked after the others, in no order.",
         ]
     );
     let report = serde_json::to_value(TiersReport::new(&machine, &ranking, "hand")).expect("JSON");

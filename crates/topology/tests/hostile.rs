@@ -1,0 +1,262 @@
+//! Trees and archives that are damaged or made to harm: one clear line, no panic, nothing outside the tree.
+
+mod common;
+
+use common::{fixture, Scratch};
+use std::fs;
+use std::os::unix::fs::symlink;
+use terrace_topology::{
+    gather, load, read_archive, survey, DiskTree, Entry, MemoryTree, Source, Tree, View,
+};
+use terrace_types::Bytes;
+
+const NODE: &str = "sys/devices/system/node/node0";
+
+/// A sound tree of one node.
+fn sound() -> MemoryTree {
+    let mut tree = MemoryTree::new();
+    tree.file(&format!("{NODE}/cpulist"), "0-1\n")
+        .file(&format!("{NODE}/meminfo"), "Node 0 MemTotal:  1024 kB\n")
+        .file(&format!("{NODE}/distance"), "10\n")
+        .link(
+            &format!("{NODE}/access0/initiators/node0"),
+            "../../../node0",
+        )
+        .file(&format!("{NODE}/access0/initiators/read_latency"), "80\n");
+    tree
+}
+
+fn error(tree: &MemoryTree) -> String {
+    let error = survey(tree, "t").expect_err("refused").to_string();
+    assert!(!error.contains('\n'), "{error}");
+    error
+}
+
+#[test]
+fn the_tree_that_the_others_are_made_from_is_sound() {
+    let found = survey(&sound(), "t").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(found.machine.name, "t");
+    assert_eq!(found.machine.links.len(), 1);
+}
+
+#[test]
+fn files_that_hold_something_else() {
+    for (path, content, part) in [
+        ("cpulist", "all of them", "a list of CPUs"),
+        ("cpulist", "0-99999", "a list of CPUs"),
+        ("meminfo", "", "MemTotal: NUMBER kB"),
+        (
+            "meminfo",
+            "Node 0 MemTotal: 99999999999999999999 kB",
+            "MemTotal: NUMBER kB",
+        ),
+        (
+            "meminfo",
+            "Node 0 MemTotal: 9999999999999999 kB",
+            "capacity of node 0",
+        ),
+        ("distance", "10 20", "one number from 1"),
+        ("distance", "ten", "one number from 1"),
+        ("distance", "0", "one number from 1"),
+        (
+            "access0/initiators/read_latency",
+            "fast\u{1b}[31m",
+            "holds \"fast\\u{1b}[31m\"",
+        ),
+        ("access0/initiators/node99999", "", "at most 255 nodes"),
+    ] {
+        let mut tree = sound();
+        tree.file(&format!("{NODE}/{path}"), content);
+        let error = error(&tree);
+        assert!(error.contains(part), "{path}: {error}\nlacks {part}");
+    }
+    let mut tree = sound();
+    tree.file("sys/devices/system/node/node255/cpulist", "");
+    assert!(error(&tree).contains("at most 255 nodes"));
+    let mut tree = sound();
+    tree.file("terrace-gather", "version 1\npage_size_bytes 5\n");
+    assert!(error(&tree).contains("page_size is 5 B"));
+    let mut tree = sound();
+    tree.file(&format!("{NODE}/cpulist"), vec![b'0'; 70_000]);
+    assert!(error(&tree).contains("more than 65536 bytes"));
+}
+
+#[test]
+fn figures_beyond_reason_are_none_and_counted() {
+    let mut tree = sound();
+    tree.file(
+        &format!("{NODE}/access0/initiators/read_latency"),
+        "99999999999\n",
+    )
+    .file(&format!("{NODE}/access0/initiators/read_bandwidth"), "0\n");
+    let found = survey(&tree, "t").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(found.machine.links[0].read_latency, None);
+    assert!(found
+        .machine
+        .notes
+        .iter()
+        .any(|n| n.starts_with("2 figures of the HMAT")));
+}
+
+#[test]
+fn links_in_a_circle_and_out_of_the_tree() {
+    let mut tree = sound();
+    tree.link(&format!("{NODE}/cpulist"), "cpulist");
+    assert!(error(&tree).contains("more than 40 symbolic links"));
+    let mut tree = sound();
+    tree.link(
+        &format!("{NODE}/cpulist"),
+        "../../../../../../../../../../../etc/hostname",
+    )
+    .file("etc/hostname", "0\n");
+    let found = survey(&tree, "t").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        found.machine.nodes[0].cpus.len(),
+        1,
+        "the tree's own etc/hostname was read"
+    );
+
+    let scratch = Scratch::new("links");
+    let outside = scratch.0.join("secret");
+    fs::write(&outside, "0-7\n").expect("write");
+    let root = scratch.0.join("tree");
+    let node = root.join(NODE);
+    fs::create_dir_all(&node).expect("mkdir");
+    fs::write(node.join("meminfo"), "Node 0 MemTotal:  1024 kB\n").expect("write");
+    symlink(&outside, node.join("cpulist")).expect("symlink");
+    symlink("../../../../../../../secret", node.join("cpumap")).expect("symlink");
+    let disk = DiskTree::at(&root);
+    let view = View::new(&disk, "t").unwrap_or_else(|error| panic!("{error}"));
+    assert!(matches!(
+        disk.entry(&format!("{NODE}/cpulist")),
+        Entry::Link(_)
+    ));
+    assert_eq!(view.text(&format!("{NODE}/cpulist")).ok(), Some(None));
+    assert_eq!(view.text(&format!("{NODE}/cpumap")).ok(), Some(None));
+}
+
+#[test]
+fn a_pipe_is_never_opened() {
+    let scratch = Scratch::new("pipe");
+    let node = scratch.0.join(NODE);
+    fs::create_dir_all(&node).expect("mkdir");
+    fs::write(node.join("meminfo"), "Node 0 MemTotal:  1024 kB\n").expect("write");
+    let made = std::process::Command::new("mkfifo")
+        .arg(node.join("cpulist"))
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("skipped: no mkfifo");
+        return;
+    }
+    // Without CPUs there is no machine; what matters is that this returns.
+    let error = load(&Source::Path(scratch.0.clone()))
+        .expect_err("no CPUs")
+        .to_string();
+    assert!(error.contains("no node has CPUs"), "{error}");
+}
+
+#[test]
+fn files_that_are_something_else() {
+    let scratch = Scratch::new("formats");
+    for (name, content, part) in [
+        ("noise", &b"\xff\xfe\x00\x01"[..], "neither a machine file"),
+        ("zeros", &[0; 600][..], "neither a machine file"),
+        ("packed", &b"\x1f\x8b\x08"[..], "compressed with gzip"),
+        ("page.html", &b"<html></html>"[..], "its root is <html>"),
+        ("empty.toml", &b""[..], "it has no nodes"),
+    ] {
+        let path = scratch.0.join(name);
+        fs::write(&path, content).expect("write");
+        let error = load(&Source::Path(path)).expect_err("refused").to_string();
+        assert!(
+            error.contains(part) && !error.contains('\n'),
+            "{name}: {error}"
+        );
+    }
+    let error = load(&Source::Path(scratch.0.clone()))
+        .expect_err("refused")
+        .to_string();
+    assert!(error.contains("no sys/devices/system in it"), "{error}");
+    let error = load(&Source::Path(scratch.0.join("none")))
+        .expect_err("refused")
+        .to_string();
+    assert!(error.contains("no such file or folder"), "{error}");
+    let error = load(&Source::parse("preset:none"))
+        .expect_err("refused")
+        .to_string();
+    assert!(error.contains("no preset named `none`"), "{error}");
+}
+
+#[test]
+fn what_is_gathered_reads_the_same() {
+    for name in ["lab-cxl", "cxl-region", "no-hmat", "no-numa", "snc4-hbm"] {
+        let tree = DiskTree::at(fixture(&format!("sysfs/{name}")));
+        let mut bytes = Vec::new();
+        let page = Bytes(65_536);
+        let gathered = gather(&tree, page, &mut bytes).unwrap_or_else(|error| panic!("{error}"));
+        assert!(
+            gathered.files > 5 && gathered.skipped.is_empty(),
+            "{gathered:?}"
+        );
+        let archive = read_archive(&bytes, name).unwrap_or_else(|error| panic!("{error}"));
+        let again = survey(&archive, name).unwrap_or_else(|error| panic!("{error}"));
+        let mut first = survey(&tree, name).unwrap_or_else(|error| panic!("{error}"));
+        first.machine.page_size = page;
+        assert_eq!(first, again, "{name}");
+        let mut twice = Vec::new();
+        gather(&archive, page, &mut twice).unwrap_or_else(|error| panic!("{error}"));
+        assert!(
+            bytes == twice,
+            "{name}: gathering what was gathered changes nothing"
+        );
+    }
+}
+
+#[test]
+fn this_machine_is_read_gathered_and_read_again() {
+    let live = load(&Source::Live).unwrap_or_else(|error| panic!("{error}"));
+    assert!(!live.machine.nodes.is_empty());
+    let mut bytes = Vec::new();
+    let gathered = gather(&DiskTree::live(), live.machine.page_size, &mut bytes)
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert!(gathered.files > 0);
+    let scratch = Scratch::new("live");
+    let path = scratch.0.join("live.tar");
+    fs::write(&path, &bytes).expect("write");
+    let again = load(&Source::Path(path)).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(again.machine.nodes.len(), live.machine.nodes.len());
+    assert_eq!(again.machine.page_size, live.machine.page_size);
+    assert_eq!(again.machine.caches, live.machine.caches);
+}
+
+#[test]
+fn a_full_disk_is_reported() {
+    struct Full;
+    impl std::io::Write for Full {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let error = gather(&sound(), Bytes(4096), &mut Full)
+        .expect_err("full")
+        .to_string();
+    assert!(error.contains("no storage space"), "{error}");
+}
+
+#[test]
+fn sources_by_name() {
+    assert_eq!(Source::parse("live"), Source::Live);
+    assert_eq!(Source::parse("preset:lab-cxl").label(), "preset:lab-cxl");
+    assert_eq!(Source::parse("a.toml"), Source::Path("a.toml".into()));
+    assert_eq!(
+        Source::parse_machine("lab-cxl"),
+        Source::Preset("lab-cxl".to_owned())
+    );
+    assert_eq!(
+        Source::parse_machine("./lab-cxl"),
+        Source::Path("./lab-cxl".into())
+    );
+}
