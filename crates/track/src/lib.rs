@@ -1,1 +1,30 @@
-//! Room `track` of Terrace; see ARCHITECTURE.md.
+//! The live trackers and the live target.
+//!
+//! | tracker | sees | needs |
+//! |---|---|---|
+//! | [`PageTable`] | reads and writes alike, page by page | root, x86-64, `/proc/kcore` |
+//! | [`SoftDirty`] | writes, page by page | the target's owner, CONFIG_MEM_SOFT_DIRTY |
+//! | [`Damon`] | reads and writes alike, by region (or page by page, dearly) | root, CONFIG_DAMON_VADDR, tracefs |
+//!
+//! [`LiveTrackers`] runs those that work and keeps them to a share of one core.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))] // a test that fails may panic
+
+mod budget;
+mod clock;
+mod damon;
+mod live;
+mod page_table;
+mod runs;
+mod soft_dirty;
+mod target;
+mod tree;
+
+pub use budget::Budget;
+pub use clock::{Attached, LiveClock, Waiter};
+pub use damon::{Damon, DamonMode};
+pub use live::{LiveTracker, LiveTrackers, TrackerChoice};
+pub use page_table::PageTable;
+pub use soft_dirty::SoftDirty;
+pub use target::{LiveTarget, Tier};
+pub use tree::Tree;

@@ -1,0 +1,386 @@
+//! All live trackers together, within a share of one core.
+
+use crate::{Budget, Damon, DamonMode, PageTable, SoftDirty};
+use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_sys::{now, Capabilities, Root};
+use terrace_types::{BitSource, Nanos, Request, Sees, Tick};
+
+/// Which trackers to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TrackerChoice {
+    /// The best that work: page tables, else DAMON; and soft-dirty beside either.
+    #[default]
+    Auto,
+    /// DAMON by region and soft-dirty, no kernel memory read.
+    Damon,
+    /// DAMON page by page and soft-dirty.
+    DamonPage,
+    /// Page tables alone.
+    PageTable,
+    /// Soft-dirty alone.
+    SoftDirty,
+}
+
+/// A tracker that can be told to cost nothing for a while.
+pub trait LiveTracker: Tracker {
+    /// Stops whatever runs on between windows, until the next `begin`.
+    fn pause(&mut self) {}
+}
+
+impl LiveTracker for PageTable {}
+impl LiveTracker for SoftDirty {}
+impl LiveTracker for Damon {
+    fn pause(&mut self) {
+        self.rest();
+    }
+}
+
+/// One tracker with what it lately cost.
+struct Slot {
+    tracker: Box<dyn LiveTracker>,
+    last_cost: Nanos,
+    running: bool,
+}
+
+/// The trackers that work here, merged. A tracker that stops is left out and noted; the rest go on.
+pub struct LiveTrackers {
+    slots: Vec<Slot>,
+    budget: Budget,
+    notes: Vec<String>,
+    relaxed: bool,
+}
+
+impl std::fmt::Debug for LiveTrackers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveTrackers")
+            .field("trackers", &self.names())
+            .field("budget", &self.budget)
+            .field("notes", &self.notes)
+            .finish()
+    }
+}
+
+impl LiveTrackers {
+    /// Picks trackers by what was probed. Soft-dirty's cost to the target is kept within a budget
+    /// of the same size as ours.
+    ///
+    /// # Errors
+    /// [`TrackError::Stopped`] when nothing is usable: exit 3.
+    pub fn new(
+        root: &Root,
+        able: &Capabilities,
+        choice: TrackerChoice,
+        budget: Budget,
+    ) -> Result<Self, TrackError> {
+        let mut all = Self {
+            slots: Vec::new(),
+            budget,
+            notes: Vec::new(),
+            relaxed: false,
+        };
+        let wants = |these: &[TrackerChoice]| these.contains(&choice);
+        let mut reads = false;
+        if wants(&[TrackerChoice::Auto, TrackerChoice::PageTable]) {
+            match (able.page_tables.usable, PageTable::new(root.clone())) {
+                (true, Ok(tracker)) => {
+                    all.add(Box::new(tracker));
+                    reads = true;
+                }
+                (_, Err(e)) => all.notes.push(format!("page-table left out: {e}")),
+                (false, _) => {
+                    all.notes
+                        .push(format!("page-table left out: {}", able.page_tables.why_not));
+                }
+            }
+        }
+        if !reads && choice != TrackerChoice::SoftDirty && choice != TrackerChoice::PageTable {
+            if able.damon.usable {
+                let mode = match choice {
+                    TrackerChoice::DamonPage => DamonMode::Page,
+                    _ => DamonMode::Coarse,
+                };
+                all.add(Box::new(Damon::new(root.clone(), mode)));
+            } else {
+                all.notes
+                    .push(format!("damon left out: {}", able.damon.why_not));
+            }
+        }
+        if choice != TrackerChoice::PageTable {
+            if able.soft_dirty.usable {
+                all.add(Box::new(SoftDirty::new(root.clone(), budget)));
+            } else {
+                all.notes
+                    .push(format!("soft-dirty left out: {}", able.soft_dirty.why_not));
+            }
+        }
+        if all.slots.is_empty() {
+            return Err(nothing_left(&all.notes));
+        }
+        Ok(all)
+    }
+
+    /// Any trackers.
+    #[must_use]
+    pub fn of(trackers: Vec<Box<dyn LiveTracker>>, budget: Budget) -> Self {
+        let mut all = Self {
+            slots: Vec::new(),
+            budget,
+            notes: Vec::new(),
+            relaxed: false,
+        };
+        for tracker in trackers {
+            all.add(tracker);
+        }
+        all
+    }
+
+    fn add(&mut self, tracker: Box<dyn LiveTracker>) {
+        self.slots.push(Slot {
+            tracker,
+            last_cost: Nanos::ZERO,
+            running: false,
+        });
+    }
+
+    /// Names of the trackers in use.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        self.slots.iter().map(|s| s.tracker.info().name).collect()
+    }
+
+    /// What was left out or stopped, and why: for one line on standard error each.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// CPU time spent so far, kernel threads included.
+    #[must_use]
+    pub const fn spent(&self) -> Nanos {
+        self.budget.spent()
+    }
+
+    fn drop_slot(&mut self, at: usize, error: &TrackError) -> Result<(), TrackError> {
+        self.notes.push(error.to_string());
+        self.slots.remove(at);
+        if self.slots.is_empty() {
+            return Err(nothing_left(&self.notes));
+        }
+        Ok(())
+    }
+}
+
+fn nothing_left(notes: &[String]) -> TrackError {
+    TrackError::Stopped {
+        tracker: "all",
+        why: notes.join("; "),
+        remedy: "terrace doctor tells what each tracker needs",
+    }
+}
+
+impl Tracker for LiveTrackers {
+    fn info(&self) -> TrackerInfo {
+        let mut sees = Sees::default();
+        for slot in &self.slots {
+            let one = slot.tracker.info().sees;
+            sees.reads |= one.reads;
+            sees.writes |= one.writes;
+        }
+        sees.bits = BitSource::Approximate;
+        let blind_to = match (sees.reads, sees.writes) {
+            (true, true) => "who accessed; which accesses of a written page were reads",
+            (true, false) => "who accessed; reads told from writes",
+            (false, _) => "who accessed; reads",
+        };
+        let name = match (sees.reads, sees.writes) {
+            (true, true) => "live (reads and writes)",
+            (true, false) => "live (reads and writes alike)",
+            (false, _) => "live (writes)",
+        };
+        TrackerInfo {
+            name,
+            sees,
+            blind_to,
+        }
+    }
+
+    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        self.budget.earn(now());
+        let ask = Ask {
+            relaxed: ask.relaxed || self.relaxed,
+            ..ask.clone()
+        };
+        let mut at = 0;
+        while at < self.slots.len() {
+            let slot = &mut self.slots[at];
+            slot.running = self.budget.allows(slot.last_cost);
+            if slot.running {
+                if let Err(e) = slot.tracker.begin(mappings, &ask) {
+                    self.drop_slot(at, &e)?;
+                    continue;
+                }
+            } else {
+                slot.tracker.pause();
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, tick: Tick) -> Result<Observation, TrackError> {
+        let mut all = Observation::default();
+        let mut at = 0;
+        while at < self.slots.len() {
+            let slot = &mut self.slots[at];
+            if slot.running {
+                match slot.tracker.finish(tick) {
+                    Ok(mut seen) => {
+                        if seen.cpu > Nanos::ZERO {
+                            slot.last_cost = seen.cpu;
+                        }
+                        self.budget.spend(seen.cpu);
+                        all.sightings.append(&mut seen.sightings);
+                        all.by_cell.append(&mut seen.by_cell);
+                        all.cpu += seen.cpu;
+                        all.memory += seen.memory;
+                        all.lost += seen.lost;
+                    }
+                    Err(e) => {
+                        self.drop_slot(at, &e)?;
+                        continue;
+                    }
+                }
+            }
+            at += 1;
+        }
+        all.sightings
+            .sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
+        Ok(all)
+    }
+
+    fn request(&mut self, request: &Request) -> Result<(), TrackError> {
+        match request {
+            Request::Relax => self.relaxed = true,
+            Request::LookCloser { .. } => self.relaxed = false,
+            _ => {}
+        }
+        for slot in &mut self.slots {
+            slot.tracker.request(request)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_engine::Sighting;
+    use terrace_types::{Pid, Vpn, VpnRange};
+
+    /// Costs and sees what it is told; stops at its third window.
+    struct Scripted {
+        cost: Nanos,
+        start: u64,
+        windows: u32,
+        mortal: bool,
+    }
+
+    impl Tracker for Scripted {
+        fn info(&self) -> TrackerInfo {
+            let sees = Sees {
+                reads: self.mortal,
+                writes: true,
+                ..Sees::default()
+            };
+            TrackerInfo {
+                name: "scripted",
+                sees,
+                blind_to: "all else",
+            }
+        }
+
+        fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
+            self.windows += 1;
+            if self.mortal && self.windows == 3 {
+                let why = "died".to_owned();
+                return Err(TrackError::Stopped {
+                    tracker: "scripted",
+                    why,
+                    remedy: "none",
+                });
+            }
+            Ok(())
+        }
+
+        fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
+            let sighting = Sighting {
+                pid: Pid(1),
+                range: VpnRange::new(Vpn(self.start), Vpn(self.start + 1)),
+                hits: 1,
+                windows: 1,
+                window: Nanos(1),
+                writes_only: false,
+                every_page: true,
+            };
+            Ok(Observation {
+                sightings: vec![sighting],
+                cpu: self.cost,
+                ..Observation::default()
+            })
+        }
+
+        fn request(&mut self, _: &Request) -> Result<(), TrackError> {
+            Ok(())
+        }
+    }
+
+    fn ask() -> Ask {
+        Ask {
+            window: Nanos(1),
+            fine: vec![],
+            reads: true,
+            writes: true,
+            relaxed: false,
+        }
+    }
+
+    impl LiveTracker for Scripted {}
+
+    fn scripted(cost: Nanos, start: u64, mortal: bool) -> Box<dyn LiveTracker> {
+        Box::new(Scripted {
+            cost,
+            start,
+            windows: 0,
+            mortal,
+        })
+    }
+
+    #[test]
+    fn one_that_stops_is_left_out_and_noted() {
+        let both = vec![scripted(Nanos(1), 9, true), scripted(Nanos(1), 3, false)];
+        let mut all = LiveTrackers::of(both, Budget::default());
+        assert!(all.info().sees.reads);
+        for window in 0..4 {
+            all.begin(&[], &ask()).unwrap();
+            let seen = all.finish(Tick(0)).unwrap();
+            assert_eq!(seen.sightings.len(), if window < 2 { 2 } else { 1 });
+            assert!(seen.sightings.is_sorted_by_key(|s| s.range.start));
+        }
+        assert_eq!(all.notes().len(), 1);
+        assert!(!all.info().sees.reads);
+        let mut last = LiveTrackers::of(vec![scripted(Nanos(1), 9, true)], Budget::default());
+        assert!((0..4).any(|_| last.begin(&[], &ask()).is_err()));
+    }
+
+    #[test]
+    fn the_share_bounds_how_often_trackers_run() {
+        let budget = Budget::new(0.03, Nanos::millis(100));
+        let mut all = LiveTrackers::of(vec![scripted(Nanos::millis(30), 1, false)], budget);
+        let mut ran = 0;
+        for _ in 0..100 {
+            all.begin(&[], &ask()).unwrap();
+            ran += all.finish(Tick(0)).unwrap().sightings.len();
+        }
+        assert!((3..=4).contains(&ran), "{ran}");
+    }
+}

@@ -1,0 +1,313 @@
+//! Accesses page by page, from the accessed bits of the target's own page tables.
+
+use crate::runs::{join, Looks};
+use std::collections::BTreeMap;
+use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_sys::{
+    now, own_cpu, sleep, Clear, ClearRefs, PageMap, PageTables, Root, SysError, TableEntry,
+};
+use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
+
+/// Looks in one burst, and in one while relaxed.
+const LOOKS: (u16, u16) = (8, 3);
+/// Shortest and first window of a burst.
+const SHORTEST: Nanos = Nanos::micros(400);
+const FIRST: Nanos = Nanos::millis(2);
+/// Share of pages seen in a window, in thousandths, between which its length is left alone.
+const AIM: (u64, u64) = (80, 350);
+
+/// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
+/// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
+///
+/// A window that nearly every page is touched in tells nothing about which are hot. So `finish`
+/// makes a burst of short looks whose length follows the share of pages found accessed; where
+/// pages are touched too rarely for that, one look spans the engine's whole window.
+#[derive(Debug)]
+pub struct PageTable {
+    root: Root,
+    tables: PageTables,
+    window: Nanos,
+    ask: Ask,
+    watched: BTreeMap<Pid, Watch>,
+    /// Accessed bits were cleared at `begin` for one look over the whole window.
+    whole: bool,
+    cpu: Nanos,
+    unknown: u64,
+}
+
+/// One process.
+#[derive(Debug)]
+struct Watch {
+    ranges: Vec<VpnRange>,
+    clear: ClearRefs,
+    cleared: Tick,
+    waited: Nanos,
+    /// By range, by page: looks that found it present, and those that found it accessed.
+    counts: Vec<Vec<Count>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Count {
+    present: u8,
+    hits: u8,
+}
+
+impl PageTable {
+    /// Opens kernel memory for reading.
+    ///
+    /// # Errors
+    /// As [`PageTables::open`].
+    pub fn new(root: Root) -> Result<Self, SysError> {
+        let ask = Ask {
+            window: Nanos::millis(50),
+            fine: Vec::new(),
+            reads: true,
+            writes: true,
+            relaxed: false,
+        };
+        Ok(Self {
+            tables: PageTables::open(&root)?,
+            root,
+            window: FIRST,
+            ask,
+            watched: BTreeMap::new(),
+            whole: false,
+            cpu: Nanos::ZERO,
+            unknown: 0,
+        })
+    }
+
+    /// Length of one look now.
+    #[must_use]
+    pub const fn window(&self) -> Nanos {
+        self.window
+    }
+
+    /// Base pages whose tables were not found at the last `begin`.
+    #[must_use]
+    pub const fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    fn looks(&self) -> u16 {
+        if self.ask.relaxed {
+            LOOKS.1
+        } else {
+            LOOKS.0
+        }
+    }
+
+    /// Opens one process anew and finds its tables.
+    fn watch(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<Watch, SysError> {
+        let pagemap = PageMap::open(&self.root, pid)?;
+        let clear = ClearRefs::open(&self.root, pid)?;
+        let known = self.tables.resolve(pid, &pagemap, &ranges)?;
+        if let Some(largest) = ranges.iter().max_by_key(|r| r.len()) {
+            self.tables.verify(pid, &pagemap, *largest)?;
+        }
+        self.unknown += ranges.iter().map(|r| r.len()).sum::<u64>() - known;
+        let counts = ranges
+            .iter()
+            .map(|r| vec![Count::default(); r.len() as usize])
+            .collect();
+        Ok(Watch {
+            ranges,
+            clear,
+            cleared: now(),
+            waited: Nanos::ZERO,
+            counts,
+        })
+    }
+
+    fn clear_all(&mut self) {
+        self.watched.retain(|_, watch| {
+            let kept = watch.clear.clear(Clear::Accessed).is_ok();
+            watch.cleared = now();
+            kept
+        });
+    }
+
+    /// Reads the accessed bits into the counts; returns pages found present and accessed.
+    fn read_all(&mut self) -> (u64, u64) {
+        let (mut present, mut accessed) = (0, 0);
+        let tables = &self.tables;
+        for (pid, watch) in &mut self.watched {
+            watch.waited += now().since(watch.cleared);
+            for (range, counts) in watch.ranges.iter().zip(&mut watch.counts) {
+                tables.walk(*pid, *range, |first, words, span| {
+                    let at = (first.0 - range.start.0) as usize;
+                    let mut note = |count: &mut Count, entry: TableEntry| {
+                        if entry.present() {
+                            count.present += 1;
+                            count.hits += u8::from(entry.accessed());
+                            present += 1;
+                            accessed += u64::from(entry.accessed());
+                        }
+                    };
+                    if span > 1 {
+                        let entry = TableEntry(words[0]);
+                        for count in &mut counts[at..at + span as usize] {
+                            note(count, entry);
+                        }
+                    } else {
+                        for (count, word) in counts[at..at + words.len()].iter_mut().zip(words) {
+                            note(count, TableEntry(*word));
+                        }
+                    }
+                });
+            }
+        }
+        (present, accessed)
+    }
+
+    /// Lengthens or shortens the window by the share of pages seen in the last looks.
+    fn aim(&mut self, present: u64, accessed: u64) {
+        let share = accessed * 1000 / present.max(1);
+        if present > 0 && share > AIM.1 {
+            self.window = Nanos(self.window.0 / 2).max(SHORTEST);
+        } else if present > 0 && share < AIM.0 {
+            self.window = Nanos(self.window.0 * 2).min(self.ask.window);
+        }
+    }
+
+    fn report(&mut self, looks: u16) -> Observation {
+        let mut seen = Observation {
+            memory: Bytes(self.memory()),
+            ..Observation::default()
+        };
+        for (pid, watch) in &self.watched {
+            let looks = Looks {
+                pid: *pid,
+                windows: looks,
+                window: Nanos((watch.waited.0 / u64::from(looks.max(1))).max(1)),
+                writes_only: false,
+            };
+            for (range, counts) in watch.ranges.iter().zip(&watch.counts) {
+                // A page that came or went midway was not looked at throughout.
+                let hits = counts
+                    .iter()
+                    .map(|c| (u16::from(c.present) == looks.windows).then_some(u16::from(c.hits)));
+                join(looks, range.start, hits, &mut seen.sightings);
+            }
+        }
+        seen
+    }
+
+    fn memory(&self) -> u64 {
+        let pages = self
+            .watched
+            .values()
+            .flat_map(|w| &w.counts)
+            .map(Vec::len)
+            .sum::<usize>();
+        pages as u64 * 2
+    }
+}
+
+impl Tracker for PageTable {
+    fn info(&self) -> TrackerInfo {
+        TrackerInfo {
+            name: "page-table",
+            sees: Sees {
+                reads: true,
+                writes: false,
+                cells: false,
+                bits: BitSource::Approximate,
+            },
+            blind_to:
+                "reads told from writes; accesses served by a translation cached before the look",
+        }
+    }
+
+    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        let cpu = own_cpu();
+        self.ask = ask.clone();
+        let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
+        for m in mappings {
+            if matches!(m.kind, MappingKind::Anonymous | MappingKind::FilePrivate) {
+                ranges.entry(m.pid).or_default().push(m.range);
+            }
+        }
+        self.watched.clear();
+        self.unknown = 0;
+        for (pid, ranges) in ranges {
+            match self.watch(pid, ranges) {
+                Ok(watch) => {
+                    self.watched.insert(pid, watch);
+                }
+                Err(e) if e.is_gone() => self.tables.forget(pid),
+                Err(e) => {
+                    return Err(TrackError::Stopped {
+                        tracker: "page-table",
+                        why: e.to_string(),
+                        remedy: "run as root",
+                    })
+                }
+            }
+        }
+        self.whole = self.window.0 * u64::from(self.looks()) * 2 > self.ask.window.0;
+        if self.whole {
+            self.clear_all();
+        }
+        self.cpu = own_cpu() - cpu;
+        Ok(())
+    }
+
+    fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
+        let cpu = own_cpu();
+        let looks = if self.whole { 1 } else { self.looks() };
+        let (mut present, mut accessed) = (0, 0);
+        if self.whole {
+            (present, accessed) = self.read_all();
+        } else {
+            for _ in 0..looks {
+                self.clear_all();
+                sleep(self.window);
+                let (p, a) = self.read_all();
+                present += p;
+                accessed += a;
+            }
+        }
+        self.aim(present, accessed);
+        let mut seen = self.report(looks);
+        seen.cpu = self.cpu + (own_cpu() - cpu);
+        self.cpu = Nanos::ZERO;
+        Ok(seen)
+    }
+
+    fn request(&mut self, _request: &Request) -> Result<(), TrackError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::Vpn;
+
+    #[test]
+    fn own_accesses_are_seen_or_it_says_why() {
+        let mut tracker = match PageTable::new(Root::live()) {
+            Ok(tracker) => tracker,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let memory = vec![1_u8; 256 * 4096];
+        let first = memory.as_ptr() as u64 / 4096 + 1;
+        let range = VpnRange::new(Vpn(first), Vpn(first + 250));
+        let pid = Pid(std::process::id() as i32);
+        let mapping = Mapping {
+            pid,
+            range,
+            kind: MappingKind::Anonymous,
+            writable: true,
+        };
+        let ask = tracker.ask.clone();
+        tracker.begin(&[mapping], &ask).unwrap();
+        let seen = tracker.finish(now()).unwrap();
+        assert_eq!(
+            seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(),
+            250
+        );
+        drop(memory);
+    }
+}

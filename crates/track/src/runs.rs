@@ -1,0 +1,107 @@
+//! Runs of alike pages as sightings.
+
+use terrace_engine::Sighting;
+use terrace_types::{Nanos, Pid, Vpn, VpnRange};
+
+/// How one set of looks was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Looks {
+    pub(crate) pid: Pid,
+    pub(crate) windows: u16,
+    pub(crate) window: Nanos,
+    pub(crate) writes_only: bool,
+}
+
+impl Looks {
+    /// A sighting of `range`, exact for each of its pages.
+    pub(crate) const fn of(self, range: VpnRange, hits: u16) -> Sighting {
+        Sighting {
+            pid: self.pid,
+            range,
+            hits,
+            windows: self.windows,
+            window: self.window,
+            writes_only: self.writes_only,
+            every_page: true,
+        }
+    }
+}
+
+/// Hits of consecutive pages from `start`, neighbours with the same count joined. Pages with
+/// `None` were not looked at.
+pub(crate) fn join(
+    looks: Looks,
+    start: Vpn,
+    hits: impl Iterator<Item = Option<u16>>,
+    into: &mut Vec<Sighting>,
+) {
+    let mut open: Option<Sighting> = None;
+    for (at, hit) in hits.enumerate() {
+        let page = Vpn(start.0 + at as u64);
+        match (&mut open, hit) {
+            (Some(run), Some(hit)) if run.hits == hit => run.range.end = Vpn(page.0 + 1),
+            (_, hit) => {
+                into.extend(open.take());
+                open = hit.map(|h| looks.of(VpnRange::new(page, Vpn(page.0 + 1)), h));
+            }
+        }
+    }
+    into.extend(open);
+}
+
+/// What is seen of a range when `seen` (ordered, within it) was hit in the one window and the
+/// rest was not.
+pub(crate) fn complement(
+    looks: Looks,
+    range: VpnRange,
+    seen: &[VpnRange],
+    into: &mut Vec<Sighting>,
+) {
+    let mut at = range.start;
+    for run in seen {
+        if run.start > at {
+            into.push(looks.of(VpnRange::new(at, run.start), 0));
+        }
+        into.push(looks.of(*run, 1));
+        at = run.end.max(at);
+    }
+    if at < range.end {
+        into.push(looks.of(VpnRange::new(at, range.end), 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOKS: Looks = Looks {
+        pid: Pid(1),
+        windows: 4,
+        window: Nanos(9),
+        writes_only: false,
+    };
+
+    #[test]
+    fn neighbours_join_and_gaps_part() {
+        let mut all = Vec::new();
+        let hits = [Some(1), Some(1), None, Some(1), Some(0), Some(0)];
+        join(LOOKS, Vpn(10), hits.into_iter(), &mut all);
+        let ranges: Vec<_> = all
+            .iter()
+            .map(|s| (s.range.start.0, s.range.end.0, s.hits))
+            .collect();
+        assert_eq!(ranges, [(10, 12, 1), (13, 14, 1), (14, 16, 0)]);
+    }
+
+    #[test]
+    fn what_was_not_seen_is_told_too() {
+        let mut all = Vec::new();
+        let range = |a, b| VpnRange::new(Vpn(a), Vpn(b));
+        complement(LOOKS, range(0, 10), &[range(2, 3), range(3, 5)], &mut all);
+        let told: Vec<_> = all
+            .iter()
+            .map(|s| (s.range.start.0, s.range.end.0, s.hits))
+            .collect();
+        assert_eq!(told, [(0, 2, 0), (2, 3, 1), (3, 5, 1), (5, 10, 0)]);
+    }
+}

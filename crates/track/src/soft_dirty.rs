@@ -1,0 +1,260 @@
+//! Writes page by page, from soft-dirty bits.
+
+use crate::runs::{complement, Looks};
+use crate::Budget;
+use std::collections::BTreeMap;
+use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_sys::{now, own_cpu, Category, Clear, ClearRefs, PageMap, Root, SysError};
+use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
+
+/// Shortest window: below it the target mostly takes faults (26-29 ms with 16 k hot pages,
+/// measured in the lab).
+const SHORTEST: Nanos = Nanos::millis(25);
+/// What one write fault costs the target: 1-3 us measured; the cautious end.
+const FAULT: Nanos = Nanos::micros(2);
+
+/// Clears soft-dirty bits (`clear_refs` = 4), lets a window pass, and reads which pages were
+/// written (`PAGEMAP_SCAN`, or pagemap itself before Linux 6.7). Each window costs the target a
+/// fault for each page that it writes, so windows are never shorter than 25 ms and, by
+/// the cost of the last one, rarer the more is written: the faults are charged to the budget.
+#[derive(Debug)]
+pub struct SoftDirty {
+    root: Root,
+    budget: Budget,
+    open: Option<Open>,
+    last_cost: Nanos,
+    scan_works: bool,
+}
+
+/// A window under way.
+#[derive(Debug)]
+struct Open {
+    since: Tick,
+    watched: BTreeMap<Pid, Vec<VpnRange>>,
+    cpu: Nanos,
+}
+
+impl SoftDirty {
+    /// A tracker that costs the target and us together no more than `budget`.
+    #[must_use]
+    pub const fn new(root: Root, budget: Budget) -> Self {
+        Self {
+            root,
+            budget,
+            open: None,
+            last_cost: Nanos::ZERO,
+            scan_works: true,
+        }
+    }
+
+    /// Whether a window is under way.
+    #[must_use]
+    pub const fn under_way(&self) -> bool {
+        self.open.is_some()
+    }
+
+    fn start(&mut self, mappings: &[Mapping]) -> Result<(), TrackError> {
+        let cpu = own_cpu();
+        let mut watched: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
+        for m in mappings
+            .iter()
+            .filter(|m| m.kind == MappingKind::Anonymous && m.writable)
+        {
+            watched.entry(m.pid).or_default().push(m.range);
+        }
+        let mut refused = None;
+        watched.retain(|pid, _| {
+            let cleared = ClearRefs::open(&self.root, *pid).and_then(|c| c.clear(Clear::SoftDirty));
+            refused = cleared
+                .as_ref()
+                .err()
+                .filter(|e| !e.is_gone())
+                .cloned()
+                .or(refused.take());
+            cleared.is_ok()
+        });
+        if let (true, Some(error)) = (watched.is_empty(), refused) {
+            return Err(stopped(&error));
+        }
+        if !watched.is_empty() {
+            self.open = Some(Open {
+                since: now(),
+                watched,
+                cpu: own_cpu() - cpu,
+            });
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, pid: Pid, ranges: &[VpnRange]) -> Result<Vec<Vec<VpnRange>>, SysError> {
+        let map = PageMap::open(&self.root, pid)?;
+        let mut found = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let mut written: Vec<VpnRange> = Vec::new();
+            if self.scan_works {
+                match map.scan(
+                    *range,
+                    Category::SOFT_DIRTY,
+                    Category::SOFT_DIRTY,
+                    |run, _| {
+                        written.push(run);
+                    },
+                ) {
+                    Err(SysError::Absent { .. }) => self.scan_works = false,
+                    other => other?,
+                }
+            }
+            if !self.scan_works {
+                let mut entries = Vec::new();
+                map.read(*range, &mut entries)?;
+                for (at, _) in entries.iter().enumerate().filter(|(_, e)| e.soft_dirty()) {
+                    let page = terrace_types::Vpn(range.start.0 + at as u64);
+                    let end = terrace_types::Vpn(page.0 + 1);
+                    match written.last_mut() {
+                        Some(run) if run.end == page => run.end = end,
+                        _ => written.push(VpnRange::new(page, end)),
+                    }
+                }
+            }
+            found.push(written);
+        }
+        Ok(found)
+    }
+}
+
+fn stopped(error: &SysError) -> TrackError {
+    TrackError::Stopped {
+        tracker: "soft-dirty",
+        why: error.to_string(),
+        remedy: "run as the target's owner or as root",
+    }
+}
+
+impl Tracker for SoftDirty {
+    fn info(&self) -> TrackerInfo {
+        TrackerInfo {
+            name: "soft-dirty",
+            sees: Sees {
+                reads: false,
+                writes: true,
+                cells: false,
+                bits: BitSource::Approximate,
+            },
+            blind_to: "reads; and how often a page is written within one window",
+        }
+    }
+
+    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        self.budget.earn(now());
+        if self.open.is_some() || !ask.writes || !self.budget.allows(self.last_cost) {
+            return Ok(());
+        }
+        self.start(mappings)
+    }
+
+    fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
+        let mut seen = Observation::default();
+        let Some(open) = self.open.take_if(|o| now().since(o.since) >= SHORTEST) else {
+            return Ok(seen);
+        };
+        let cpu = own_cpu();
+        let mut written_pages = 0;
+        for (pid, ranges) in &open.watched {
+            let window = now().since(open.since);
+            let found = match self.look(*pid, ranges) {
+                Ok(found) => found,
+                Err(e) if e.is_gone() => continue,
+                Err(e) => return Err(stopped(&e)),
+            };
+            let looks = Looks {
+                pid: *pid,
+                windows: 1,
+                window,
+                writes_only: true,
+            };
+            for (range, written) in ranges.iter().zip(found) {
+                written_pages += written.iter().map(|r| r.len()).sum::<u64>();
+                complement(looks, *range, &written, &mut seen.sightings);
+            }
+        }
+        seen.cpu = open.cpu + (own_cpu() - cpu);
+        seen.memory = Bytes(seen.sightings.len() as u64 * 48);
+        self.last_cost = seen.cpu + Nanos(FAULT.0 * written_pages);
+        self.budget.spend(self.last_cost);
+        Ok(seen)
+    }
+
+    fn request(&mut self, _request: &Request) -> Result<(), TrackError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_sys::Capabilities;
+    use terrace_types::Vpn;
+
+    #[test]
+    fn written_pages_of_this_process_are_seen() {
+        let able = Capabilities::probe(&Root::live()).soft_dirty;
+        if !able.usable {
+            return println!("skipped: {}", able.why_not);
+        }
+        let pid = Pid(std::process::id() as i32);
+        let mut memory = vec![1_u8; 64 * 4096];
+        let first = memory.as_ptr() as u64 / 4096 + 1;
+        let range = VpnRange::new(Vpn(first), Vpn(first + 60));
+        let mapping = Mapping {
+            pid,
+            range,
+            kind: MappingKind::Anonymous,
+            writable: true,
+        };
+        let ask = Ask {
+            window: SHORTEST,
+            fine: vec![],
+            reads: true,
+            writes: true,
+            relaxed: false,
+        };
+        let mut tracker = SoftDirty::new(Root::live(), Budget::default());
+        tracker.begin(&[mapping], &ask).unwrap();
+        for page in [5, 6, 30] {
+            memory[page * 4096 + 4096] = std::hint::black_box(2);
+        }
+        terrace_sys::sleep(SHORTEST);
+        let seen = tracker.finish(now()).unwrap();
+        let hit: u64 = seen
+            .sightings
+            .iter()
+            .filter(|s| s.hits > 0)
+            .map(|s| s.range.len())
+            .sum();
+        assert!((3..10).contains(&hit), "{hit}");
+        assert_eq!(
+            seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(),
+            60
+        );
+    }
+
+    #[test]
+    fn nobody_to_watch_is_no_error() {
+        let mut tracker = SoftDirty::new(Root::live(), Budget::default());
+        let gone = Mapping {
+            pid: Pid(i32::MAX),
+            range: VpnRange::new(Vpn(1), Vpn(2)),
+            kind: MappingKind::Anonymous,
+            writable: true,
+        };
+        let ask = Ask {
+            window: SHORTEST,
+            fine: vec![],
+            reads: true,
+            writes: true,
+            relaxed: false,
+        };
+        tracker.begin(&[gone], &ask).unwrap();
+        assert_eq!(tracker.finish(now()).unwrap(), Observation::default());
+    }
+}

@@ -1,0 +1,396 @@
+//! The live target: `/proc` of its processes, zones of the machine.
+
+use crate::Tree;
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
+use terrace_sys::maps::{maps, smaps, MapLine};
+use terrace_sys::zones::{room, zones, FrameMap};
+use terrace_sys::{query_pages, task, Category, PageEntry, PageMap, PageStatus, Root, SysError};
+use terrace_types::{
+    Area, Bytes, NodeId, PageFlags, Pid, ThroughputSource, TierState, Vpn, VpnRange,
+};
+
+/// Nodes of one rank, nearest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tier {
+    /// Nodes.
+    pub nodes: Vec<NodeId>,
+}
+
+/// Running processes as the engine sees them.
+#[derive(Debug)]
+pub struct LiveTarget {
+    root: Root,
+    tree: Tree,
+    tiers: Vec<Tier>,
+    mappings: Vec<Mapping>,
+    frames: FrameMap,
+    page_size: Bytes,
+    allowed: BTreeMap<Pid, Vec<NodeId>>,
+    huge_pages: bool,
+    scan_works: bool,
+    frames_shown: bool,
+}
+
+/// What a page is apart from where.
+const PLACE: PageFlags = PageFlags(
+    PageFlags::PRESENT.0
+        | PageFlags::HUGE_HEAD.0
+        | PageFlags::HUGE_TAIL.0
+        | PageFlags::PINNED.0
+        | PageFlags::SHARED.0,
+);
+
+impl LiveTarget {
+    /// The processes of `tree`, over `tiers`, best first. Call [`Target::refresh`] before use.
+    ///
+    /// # Errors
+    /// When the machine's zones cannot be read.
+    pub fn new(root: Root, tree: Tree, tiers: Vec<Tier>) -> Result<Self, SysError> {
+        let frames = FrameMap::new(&zones(&root)?);
+        let huge = root.text("/sys/kernel/mm/transparent_hugepage/enabled");
+        Ok(Self {
+            tree,
+            tiers,
+            mappings: Vec::new(),
+            frames,
+            page_size: terrace_sys::page_size(),
+            allowed: BTreeMap::new(),
+            huge_pages: huge.is_ok_and(|t| !t.contains("[never]")),
+            scan_works: true,
+            frames_shown: true,
+            root,
+        })
+    }
+
+    /// The processes.
+    #[must_use]
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The processes, to exclude helpers of our own.
+    pub const fn tree_mut(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    /// Nodes that every process may use.
+    fn allowed(&self) -> BTreeSet<NodeId> {
+        let mut lists = self.allowed.values();
+        let first: BTreeSet<NodeId> = lists.next().into_iter().flatten().copied().collect();
+        lists.fold(first, |all, list| {
+            all.into_iter().filter(|n| list.contains(n)).collect()
+        })
+    }
+
+    /// Mappings of one process. Flags are read only where they can matter: smaps walks every page.
+    fn look_at(&mut self, pid: Pid) -> Result<Vec<Mapping>, SysError> {
+        let status = task::status(&self.root, pid)?;
+        self.allowed.insert(pid, status.mems_allowed);
+        let ksm = self.root.number("/sys/kernel/mm/ksm/run").unwrap_or(0) == 1;
+        let flags_matter = status.locked_kib > 0 || status.hugetlb_kib > 0 || ksm;
+        let lines = if flags_matter {
+            smaps(&self.root, pid)?
+        } else {
+            maps(&self.root, pid)?
+        };
+        let shift = self.page_size.get().trailing_zeros();
+        let usable = lines.iter().filter(|l| l.read || l.write || l.exec);
+        Ok(usable
+            .map(|line| Mapping {
+                pid,
+                range: VpnRange::new(Vpn(line.start >> shift), Vpn(line.end >> shift)),
+                kind: kind_of(line),
+                writable: line.write,
+            })
+            .collect())
+    }
+
+    fn locate_area(&mut self, area: &mut Area) -> Result<(), SysError> {
+        let pagemap = PageMap::open(&self.root, area.pid)?;
+        let mut entries = Vec::new();
+        pagemap.read(area.range(), &mut entries)?;
+        let pinned = self.pinned_ranges(area);
+        let mut unplaced = Vec::new();
+        for (at, (page, entry)) in area.pages.iter_mut().zip(&entries).enumerate() {
+            let vpn = Vpn(area.start.0 + at as u64);
+            page.flags = page.flags.without(PLACE);
+            if !entry.present() {
+                continue;
+            }
+            page.flags = page.flags.with(flags_of(*entry, vpn, &pinned));
+            match self
+                .frames
+                .node(entry.pfn())
+                .filter(|_| entry.pfn() != 0 && self.frames.usable())
+            {
+                Some(node) => page.node = node.0 as u8,
+                None => unplaced.push(vpn),
+            }
+        }
+        if !unplaced.is_empty() {
+            self.frames_shown = false;
+            self.ask_for(area, &unplaced)?;
+        }
+        if self.huge_pages && self.scan_works {
+            self.mark_huge(area, &pagemap)?;
+        }
+        Ok(())
+    }
+
+    /// Without frame numbers the kernel is asked page by page (0.15 us each, measured).
+    fn ask_for(&self, area: &mut Area, pages: &[Vpn]) -> Result<(), SysError> {
+        for part in pages.chunks(4096) {
+            for (vpn, status) in part.iter().zip(query_pages(area.pid, part)?) {
+                let page = &mut area.pages[(vpn.0 - area.start.0) as usize];
+                match status {
+                    PageStatus::On(node) => page.node = node.0 as u8,
+                    PageStatus::Error(_) | PageStatus::Untouched => {
+                        page.flags = page.flags.without(PLACE);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mark_huge(&mut self, area: &mut Area, pagemap: &PageMap) -> Result<(), SysError> {
+        const SPAN: u64 = 512;
+        let range = area.range();
+        let scanned = pagemap.scan(range, Category::HUGE, Category::HUGE, |run, _| {
+            for vpn in run.start.0..run.end.0 {
+                let page = &mut area.pages[(vpn - range.start.0) as usize];
+                let head = vpn % SPAN == 0;
+                let flag = if head {
+                    PageFlags::HUGE_HEAD
+                } else {
+                    PageFlags::HUGE_TAIL
+                };
+                page.flags = page.flags.with(flag);
+            }
+        });
+        match scanned {
+            Err(SysError::Absent { .. }) => {
+                self.scan_works = false;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Parts of the area in mappings that are left alone.
+    fn pinned_ranges(&self, area: &Area) -> Vec<(VpnRange, PageFlags)> {
+        let range = area.range();
+        let from = self
+            .mappings
+            .partition_point(|m| (m.pid, m.range.end) <= (area.pid, range.start));
+        self.mappings[from..]
+            .iter()
+            .take_while(|m| m.pid == area.pid && m.range.start < range.end)
+            .filter_map(|m| {
+                let flags = match m.kind {
+                    MappingKind::Anonymous | MappingKind::FilePrivate => return None,
+                    MappingKind::Shared => PageFlags::PINNED.with(PageFlags::SHARED),
+                    MappingKind::HugeTlb | MappingKind::Pinned => PageFlags::PINNED,
+                };
+                m.range.intersect(range).map(|r| (r, flags))
+            })
+            .collect()
+    }
+}
+
+/// Flags of a present page from its pagemap entry and its mapping.
+fn flags_of(entry: PageEntry, vpn: Vpn, pinned: &[(VpnRange, PageFlags)]) -> PageFlags {
+    let mut flags = PageFlags::PRESENT;
+    if let Some((_, more)) = pinned.iter().find(|(range, _)| range.contains(vpn)) {
+        flags = flags.with(*more);
+    }
+    // Page cache, the zero page, KSM pages and copies shared since a fork: all mapped elsewhere
+    // too, and moved only with MPOL_MF_MOVE_ALL, which is never asked for.
+    if entry.file() || !entry.exclusive() {
+        flags = flags.with(PageFlags::SHARED).with(PageFlags::PINNED);
+    }
+    flags
+}
+
+fn kind_of(line: &MapLine) -> MappingKind {
+    let special = [
+        "[vvar]",
+        "[vdso]",
+        "[vsyscall]",
+        "[vvar_vclock]",
+        "[uprobes]",
+    ];
+    if line.flags.hugetlb || line.name.starts_with("/anon_hugepage") {
+        MappingKind::HugeTlb
+    } else if line.flags.locked || line.flags.io || special.contains(&line.name.as_str()) {
+        MappingKind::Pinned
+    } else if line.shared {
+        MappingKind::Shared
+    } else if line.inode == 0 {
+        MappingKind::Anonymous
+    } else {
+        MappingKind::FilePrivate
+    }
+}
+
+fn refused(what: &'static str, pid: Pid, error: &SysError) -> TargetError {
+    TargetError::Refused {
+        what,
+        pid,
+        why: error.to_string(),
+        remedy: "run as its owner or as root",
+    }
+}
+
+impl Target for LiveTarget {
+    fn refresh(&mut self) -> Result<TargetChange, TargetError> {
+        let change = self.tree.refresh();
+        let mut mappings = Vec::new();
+        self.allowed.clear();
+        let pids: Vec<Pid> = self.tree.pids().collect();
+        for pid in pids {
+            match self.look_at(pid) {
+                Ok(found) => mappings.extend(found),
+                Err(e) if e.is_gone() => {}
+                Err(e) => return Err(refused("read the mappings", pid, &e)),
+            }
+        }
+        if self.tree.is_empty() {
+            self.mappings.clear();
+            return Err(TargetError::Ended);
+        }
+        let mappings_changed = mappings != self.mappings;
+        self.mappings = mappings;
+        Ok(TargetChange {
+            born: change.born,
+            died: change.died,
+            mappings_changed,
+        })
+    }
+
+    fn mappings(&self) -> &[Mapping] {
+        &self.mappings
+    }
+
+    fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
+        for area in areas {
+            match self.locate_area(area) {
+                Ok(()) => {}
+                Err(e) if e.is_gone() => {
+                    for page in &mut area.pages {
+                        page.flags = page.flags.without(PLACE);
+                    }
+                }
+                Err(e) => return Err(refused("find the pages", area.pid, &e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn tiers(&mut self) -> Result<Vec<TierState>, TargetError> {
+        let pid = self.tree.pids().next().ok_or(TargetError::Ended)?;
+        let zones = zones(&self.root).map_err(|e| refused("read the memory left", pid, &e))?;
+        let allowed = self.allowed();
+        let state = |tier: &Tier| {
+            let nodes: Vec<NodeId> = tier
+                .nodes
+                .iter()
+                .copied()
+                .filter(|n| allowed.contains(n))
+                .collect();
+            let rooms = nodes.iter().map(|n| room(&zones, *n, self.page_size));
+            let (mut capacity, mut free) = (Bytes::ZERO, Bytes::ZERO);
+            for r in rooms {
+                capacity += r.capacity;
+                free += r.free;
+            }
+            TierState {
+                nodes,
+                capacity,
+                free,
+                write_throughput: None,
+                throughput_source: ThroughputSource::Unknown,
+            }
+        };
+        Ok(self.tiers.iter().map(state).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::PageStat;
+
+    fn own_target() -> LiveTarget {
+        let me = Pid(std::process::id() as i32);
+        let nodes = terrace_sys::zones::nodes_with_memory(&Root::live());
+        let tree = Tree::new(Root::live(), me);
+        LiveTarget::new(Root::live(), tree, vec![Tier { nodes }]).unwrap()
+    }
+
+    #[test]
+    fn own_pages_are_found_where_they_are() {
+        let me = Pid(std::process::id() as i32);
+        let mut target = own_target();
+        let memory = vec![1_u8; 40 * 4096];
+        let start = Vpn(memory.as_ptr() as u64 / 4096 + 1);
+        target.refresh().unwrap();
+        let mut areas = [Area {
+            pid: me,
+            start,
+            pages: vec![PageStat::default(); 32],
+        }];
+        target.locate(&mut areas).unwrap();
+        assert!(
+            areas[0].pages.iter().all(|p| p.movable()),
+            "{:?}",
+            areas[0].pages[0]
+        );
+        let tiers = target.tiers().unwrap();
+        assert!(tiers[0].nodes.contains(&areas[0].pages[0].node()));
+        assert!(tiers[0].free <= tiers[0].capacity);
+        drop(memory);
+    }
+
+    #[test]
+    fn an_ended_target_says_so() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid(child.id() as i32);
+        child.wait().unwrap();
+        let tree = Tree::new(Root::live(), pid);
+        let mut target = LiveTarget::new(Root::live(), tree, vec![]).unwrap();
+        assert_eq!(target.refresh(), Err(TargetError::Ended));
+        let mut areas = [Area {
+            pid,
+            start: Vpn(1),
+            pages: vec![PageStat::default()],
+        }];
+        areas[0].pages[0].flags = PageFlags::PRESENT;
+        target.locate(&mut areas).unwrap();
+        assert!(!areas[0].pages[0].movable());
+    }
+
+    #[test]
+    fn kinds_follow_the_mapping() {
+        let line = |text: &str| {
+            terrace_sys::maps::parse_maps(text.as_bytes())
+                .unwrap()
+                .remove(0)
+        };
+        let kind = |text: &str| kind_of(&line(text));
+        assert_eq!(
+            kind("1000-2000 rw-p 0 0:0 0 [heap]\n"),
+            MappingKind::Anonymous
+        );
+        assert_eq!(kind("1000-2000 r-xp 0 0:0 0 [vdso]\n"), MappingKind::Pinned);
+        assert_eq!(
+            kind("1000-2000 rw-s 0 0:1 9 /dev/shm/x\n"),
+            MappingKind::Shared
+        );
+        assert_eq!(
+            kind("1000-2000 r-xp 0 8:1 9 /bin/x\n"),
+            MappingKind::FilePrivate
+        );
+    }
+}
