@@ -62,7 +62,11 @@ pub struct ScriptedTracker {
 
 impl Tracker for ScriptedTracker {
     fn info(&self) -> TrackerInfo {
-        TrackerInfo { name: "scripted", sees: self.sees, blind_to: "anything not in its script" }
+        TrackerInfo {
+            name: "scripted",
+            sees: self.sees,
+            blind_to: "anything not in its script",
+        }
     }
 
     fn begin(&mut self, _mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {

@@ -8,7 +8,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::MoveFailure;
 use terrace_machine::Machine;
-use terrace_types::{Nanos, NodeId, Pid, Tick, TierState, Vpn, VpnRange};
+use terrace_types::{
+    Bytes, BytesPerSec, Nanos, NodeId, Pid, ThroughputSource, Tick, TierState, Vpn, VpnRange,
+};
 
 /// The only process of a world.
 pub const PID: Pid = Pid(100);
@@ -91,6 +93,8 @@ pub struct World {
     pub busy_share: f64,
     /// Pages unmapped at the end of the range.
     pub vanished: usize,
+    /// Tiers' write throughput is counted by hardware.
+    pub counters: bool,
     /// Moves made, by page.
     pub moves: Vec<u32>,
     fast_served: f64,
@@ -112,6 +116,7 @@ impl World {
             pinned: vec![false; pages],
             busy_share: 0.0,
             vanished: 0,
+            counters: false,
             moves: vec![0; pages],
             fast_served: 0.0,
             served: 0.0,
@@ -150,7 +155,10 @@ impl World {
     /// Pages on a node.
     #[must_use]
     pub fn used(&self, node: NodeId) -> u64 {
-        self.nodes[..self.pages()].iter().filter(|n| **n == node).count() as u64
+        self.nodes[..self.pages()]
+            .iter()
+            .filter(|n| **n == node)
+            .count() as u64
     }
 
     /// Moves made in all.
@@ -170,13 +178,21 @@ impl World {
                 fast += rate;
             }
         }
-        if all > 0.0 { fast / all } else { 1.0 }
+        if all > 0.0 {
+            fast / all
+        } else {
+            1.0
+        }
     }
 
     /// Share of all true accesses since the start that the best tier served.
     #[must_use]
     pub fn fast_share(&self) -> f64 {
-        if self.served > 0.0 { self.fast_served / self.served } else { 1.0 }
+        if self.served > 0.0 {
+            self.fast_served / self.served
+        } else {
+            1.0
+        }
     }
 
     /// Lets time pass, in slices so that shifting workloads are scored as they shift.
@@ -199,14 +215,27 @@ impl World {
     pub(crate) fn tier_states(&self) -> Vec<TierState> {
         let page = self.spec.machine.page_size.get();
         let tier = |nodes: &Vec<NodeId>| {
-            let capacity: u64 = nodes.iter().map(|n| self.spec.node_pages[n.0 as usize]).sum();
+            let capacity: u64 = nodes
+                .iter()
+                .map(|n| self.spec.node_pages[n.0 as usize])
+                .sum();
             let used: u64 = nodes.iter().map(|n| self.used(*n)).sum();
+            let on = (0..self.pages()).filter(|i| nodes.contains(&self.nodes[*i]));
+            let written = || {
+                on.map(|i| (self.spec.access)(i, self.now).writes)
+                    .sum::<f64>()
+                    * 64.0
+            };
             TierState {
                 nodes: nodes.clone(),
-                capacity: terrace_types::Bytes(capacity * page),
-                free: terrace_types::Bytes(capacity.saturating_sub(used) * page),
-                write_throughput: None,
-                throughput_source: terrace_types::ThroughputSource::Unknown,
+                capacity: Bytes(capacity * page),
+                free: Bytes(capacity.saturating_sub(used) * page),
+                write_throughput: self.counters.then(|| BytesPerSec(written() as u64)),
+                throughput_source: if self.counters {
+                    ThroughputSource::Hardware
+                } else {
+                    ThroughputSource::Unknown
+                },
             }
         };
         self.spec.tiers.iter().map(tier).collect()

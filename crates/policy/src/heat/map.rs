@@ -2,6 +2,7 @@
 
 use super::attribute::Share;
 use super::estimate::Looks;
+use super::exact::Exact;
 use super::span::Span;
 use super::Seen;
 use terrace_types::{
@@ -20,6 +21,8 @@ pub struct HeatParams {
     pub known_samples: f32,
     /// Share of a region sample's evidence that counts for each of its pages.
     pub region_weight: f32,
+    /// For this long after exact looks at a page, samples of a region around it say nothing of it.
+    pub exact_for: Nanos,
     /// Base pages watched at most; larger mappings are left out, largest first. Bounds memory
     /// when a target reserves address space it never fills.
     pub max_pages: u64,
@@ -33,7 +36,8 @@ impl Default for HeatParams {
             memory: Nanos::secs(1),
             known_looks: 3.0,
             known_samples: 10.0,
-            region_weight: 0.5,
+            region_weight: 1.0,
+            exact_for: Nanos::secs(1),
             max_pages: 16 << 20,
             line: Bytes(64),
         }
@@ -68,6 +72,7 @@ pub struct HeatMap {
     needs_access: bool,
     rounds: u32,
     left_out: u64,
+    exact: Exact,
 }
 
 impl HeatMap {
@@ -84,6 +89,7 @@ impl HeatMap {
             needs_access: false,
             rounds: 0,
             left_out: 0,
+            exact: Exact::default(),
         }
     }
 
@@ -200,11 +206,25 @@ impl HeatMap {
         self.fade(now);
         self.rounds = self.rounds.wrapping_add(1);
         let mut absorbed = Absorbed::default();
-        for one in seen {
+        let sampled = |one: &&Seen| !one.writes_only && !one.exact();
+        self.exact.forget(self.params.exact_for, now);
+        for one in seen.iter().filter(|one| !sampled(one)) {
+            if !one.writes_only && one.windows > 0 {
+                self.exact.note(one.pid, one.range, now);
+            }
             let pages = self.absorb_one(one);
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
+        let exact = std::mem::take(&mut self.exact);
+        for one in seen.iter().filter(sampled) {
+            let mut pages = 0;
+            exact.outside(one.pid, one.range, |range| {
+                pages += self.absorb_one(&Seen { range, ..*one });
+            });
+            absorbed.pages += pages;
+        }
+        self.exact = exact;
         absorbed
     }
 
@@ -214,7 +234,8 @@ impl HeatMap {
             .map_or(0.0, |last| now.since(last).as_secs_f64() as f32);
         self.last = Some(now);
         let memory = (self.params.memory.as_secs_f64() as f32).max(1e-3);
-        self.fade_left += Span::fading(elapsed, memory);
+        // Rare looks are worth keeping longer: a round takes away no more than half a memory.
+        self.fade_left += Span::fading(elapsed.min(memory / 2.0), memory);
         let codes = self.fade_left.floor().clamp(0.0, 255.0);
         self.fade_left = (self.fade_left - codes).clamp(0.0, 1.0);
         if codes < 1.0 {
@@ -232,7 +253,7 @@ impl HeatMap {
     }
 
     fn absorb_one(&mut self, seen: &Seen) -> u64 {
-        let exact = seen.exact();
+        let exact = seen.exact() && !seen.range.is_empty();
         let weight = if exact {
             1.0
         } else {

@@ -7,6 +7,7 @@
 
 mod attribute;
 pub mod estimate;
+mod exact;
 mod map;
 mod span;
 

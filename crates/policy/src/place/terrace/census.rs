@@ -103,6 +103,8 @@ pub(super) struct Census {
     pub slow_value: f64,
     /// Units rated.
     pub known: u64,
+    /// Runs of units with equal heat: what was told apart, pages or whole regions.
+    pub distinct: u64,
 }
 
 /// Which pages change sides: those at or above `promote_from` go up (of that bucket itself only
@@ -148,6 +150,7 @@ impl Census {
             slow: vec![0; BUCKETS],
             slow_value: 0.0,
             known: 0,
+            distinct: 0,
         };
         for area in &snap.areas {
             for unit in units(area) {
@@ -176,6 +179,7 @@ impl Census {
         let mut cut = Cut::default();
         let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
         let page = rater.params.page_cost_ns();
+        let doubt = rater.params.doubt * extremes(self.distinct);
         let mut room = terms.room;
         while let Some(hot) = up.peek() {
             if cut.promote >= terms.most {
@@ -190,7 +194,7 @@ impl Census {
             };
             let (hot_value, cost) = (floor_of(hot), if room > 0 { page } else { 2.0 * page });
             let gain = hot_value - cold;
-            if !surely_hotter(rater, terms, hot_value, cold) || gain * terms.horizon < cost {
+            if !surely_hotter(rater, terms, doubt, hot_value, cold) || gain * terms.horizon < cost {
                 break;
             }
             let n = if room > 0 {
@@ -218,13 +222,20 @@ impl Census {
 
 /// Whether a difference in value is beyond chance and beyond the margin. Values stand on counts
 /// `value / unit x evidence`, which scatter by their square root.
-fn surely_hotter(rater: &Rater<'_>, terms: &Terms, hot: f64, cold: f64) -> bool {
+fn surely_hotter(rater: &Rater<'_>, terms: &Terms, doubt: f64, hot: f64, cold: f64) -> bool {
     let unit = rater.worth.unit();
     if unit <= 0.0 || terms.evidence <= 0.0 {
         return false;
     }
     let chance = (unit * (hot + cold) / terms.evidence).sqrt();
-    hot - cold > rater.params.doubt * chance && hot > cold * rater.params.margin
+    hot - cold > doubt * chance && hot > cold * rater.params.margin
+}
+
+/// By how many standard deviations the difference of the highest and the lowest of `n` alike
+/// things exceeds zero by chance: each lies about `sqrt(2 ln n)` deviations out, and the deviation
+/// of a difference is `sqrt 2` times that of one.
+fn extremes(n: u64) -> f64 {
+    2.0 * (n.max(2) as f64).ln().sqrt()
 }
 
 /// Walks a histogram from its most valuable bucket down.

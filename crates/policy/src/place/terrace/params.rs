@@ -19,8 +19,8 @@ pub struct Params {
     pub longest_window: Nanos,
     /// `least_evidence_ms`: nothing is moved on less time looked at (50 ms).
     pub least_evidence: Nanos,
-    /// `doubt`: by how many standard deviations of chance a page must be hotter than the one it
-    /// replaces (6: one pair in a hundred thousand pages by chance).
+    /// `doubt`: how far beyond the widest difference that chance alone makes between so many pages
+    /// a page must be hotter than the one it replaces (1.1 times).
     pub doubt: f64,
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
@@ -48,7 +48,7 @@ impl Params {
             window: Nanos::millis(100),
             longest_window: Nanos::secs(2),
             least_evidence: Nanos::millis(50),
-            doubt: 6.0,
+            doubt: 1.1,
             margin: 1.15,
             again: 1.5,
             damp: Nanos::secs(4),
@@ -90,7 +90,7 @@ impl Params {
             "window_ms" => self.window = ms(1.0)?,
             "longest_window_ms" => self.longest_window = ms(1.0)?,
             "least_evidence_ms" => self.least_evidence = ms(0.0)?,
-            "doubt" => self.doubt = number(value, 0.0, 100.0, "deviations, 0 to 100")?,
+            "doubt" => self.doubt = number(value, 0.0, 100.0, "a factor, 0 to 100")?,
             "margin" => self.margin = number(value, 1.0, 100.0, "a factor, 1 to 100")?,
             "again" => self.again = number(value, 1.0, 100.0, "a factor, 1 to 100")?,
             "damp_ms" => self.damp = ms(0.0)?,

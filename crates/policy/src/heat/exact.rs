@@ -1,0 +1,80 @@
+//! Which pages were looked at one by one lately.
+
+use terrace_types::{Nanos, Pid, Tick, Vpn, VpnRange};
+
+/// Ranges kept at most; beyond it the oldest knowledge is given up.
+const MOST: usize = 4096;
+
+/// Ranges of pages looked at one by one, and when last. Neighbours are joined as they come.
+#[derive(Debug, Clone, Default)]
+pub struct Exact {
+    ranges: Vec<(Pid, VpnRange, Tick)>,
+}
+
+impl Exact {
+    /// Drops ranges not looked at for `span`.
+    pub fn forget(&mut self, span: Nanos, now: Tick) {
+        self.ranges.retain(|(_, _, at)| now.since(*at) <= span);
+        if self.ranges.len() > MOST {
+            self.ranges.clear();
+        }
+    }
+
+    /// These pages were looked at now.
+    pub fn note(&mut self, pid: Pid, range: VpnRange, now: Tick) {
+        if let Some((last, joined, at)) = self.ranges.last_mut() {
+            if *last == pid && *at == now && joined.end == range.start {
+                joined.end = range.end;
+                return;
+            }
+        }
+        if self.ranges.len() <= MOST {
+            self.ranges.push((pid, range, now));
+        }
+    }
+
+    /// Calls `each` with the parts of `range` that are in none of the ranges.
+    pub fn outside(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(VpnRange)) {
+        let mut inside: Vec<VpnRange> = self
+            .ranges
+            .iter()
+            .filter(|(p, _, _)| *p == pid)
+            .filter_map(|(_, r, _)| r.intersect(range))
+            .collect();
+        inside.sort_unstable();
+        let mut at: Vpn = range.start;
+        for part in inside {
+            if part.start > at {
+                each(VpnRange::new(at, part.start));
+            }
+            at = at.max(part.end);
+        }
+        if at < range.end {
+            each(VpnRange::new(at, range.end));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, end: u64) -> VpnRange {
+        VpnRange::new(Vpn(start), Vpn(end))
+    }
+
+    #[test]
+    fn parts_outside_are_what_is_left() {
+        let mut exact = Exact::default();
+        for vpn in 10..20 {
+            exact.note(Pid(1), range(vpn, vpn + 1), Tick(5));
+        }
+        exact.note(Pid(1), range(30, 40), Tick(5));
+        assert_eq!(exact.ranges.len(), 2);
+        let mut parts = Vec::new();
+        exact.outside(Pid(1), range(0, 35), |r| parts.push((r.start.0, r.end.0)));
+        assert_eq!(parts, [(0, 10), (20, 30)]);
+        exact.forget(Nanos(10), Tick(16));
+        assert!(exact.ranges.is_empty());
+    }
+}
