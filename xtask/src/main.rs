@@ -1,2 +1,47 @@
-//! Rules of the house, executable.
-fn main() {}
+//! Rules of the house, executable: `cargo xtask tidy`.
+#![forbid(unsafe_code)]
+
+mod rules;
+mod tree;
+
+use std::process::ExitCode;
+use tree::Tree;
+
+fn main() -> ExitCode {
+    let command = std::env::args().nth(1);
+    match command.as_deref() {
+        Some("tidy") => tidy(),
+        _ => {
+            eprintln!("usage: cargo xtask tidy");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy() -> ExitCode {
+    let tree = match Tree::of_repository() {
+        Ok(tree) => tree,
+        Err(why) => {
+            eprintln!("tidy: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut broken = 0;
+    for (name, rule) in rules::ALL {
+        for finding in rule(&tree) {
+            if finding.fails {
+                broken += 1;
+                println!("{}: {} [{name}]", finding.at, finding.what);
+            } else {
+                println!("note: {}: {} [{name}]", finding.at, finding.what);
+            }
+        }
+    }
+    if broken > 0 {
+        println!("tidy: {broken} broken rules in {} files", tree.len());
+        ExitCode::FAILURE
+    } else {
+        println!("tidy: {} rules hold over {} files", rules::ALL.len(), tree.len());
+        ExitCode::SUCCESS
+    }
+}

@@ -35,12 +35,7 @@ impl Chart {
     #[must_use]
     pub fn new(name: &str, height: f64, last: f64, top: f64, marks: &[(f64, String)]) -> Self {
         let (last, top) = (last.max(1e-9), if top > 0.0 { top } else { 1.0 });
-        let mut chart = Self {
-            svg: String::new(),
-            height,
-            last,
-            top,
-        };
+        let mut chart = Self { svg: String::new(), height, last, top };
         put!(
             &mut chart.svg,
             "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
@@ -74,12 +69,11 @@ impl Chart {
     }
 
     fn x(&self, time: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * (time / self.last).max(0.0).min(1.0)
+        LEFT + (WIDTH - LEFT - RIGHT) * share(time, self.last)
     }
 
     fn y(&self, value: f64) -> f64 {
-        // `max` and `min`, not `clamp`: they turn what is no number into 0.
-        let share = (value / self.top).max(0.0).min(1.0);
+        let share = share(value, self.top);
         self.height - BOTTOM - (self.height - BOTTOM - TOP) * share
     }
 
@@ -91,21 +85,12 @@ impl Chart {
             let mut path = String::new();
             for (i, (time, value)) in times.iter().zip(&ceiling).enumerate() {
                 let verb = if i == 0 { 'M' } else { 'L' };
-                put!(
-                    &mut path,
-                    "{verb}{:.1},{:.1}",
-                    self.x(*time),
-                    self.y(*value)
-                );
+                put!(&mut path, "{verb}{:.1},{:.1}", self.x(*time), self.y(*value));
             }
             for (time, value) in times.iter().zip(&floor).rev() {
                 put!(&mut path, "L{:.1},{:.1}", self.x(*time), self.y(*value));
             }
-            put!(
-                &mut self.svg,
-                "<path class=\"area {}\" d=\"{path}Z\"/>\n",
-                escape(&one.class)
-            );
+            put!(&mut self.svg, "<path class=\"area {}\" d=\"{path}Z\"/>\n", escape(&one.class));
             floor = ceiling;
         }
     }
@@ -120,19 +105,10 @@ impl Chart {
                 continue;
             }
             let verb = if pen_up { 'M' } else { 'L' };
-            put!(
-                &mut path,
-                "{verb}{:.1},{:.1}",
-                self.x(*time),
-                self.y(*value)
-            );
+            put!(&mut path, "{verb}{:.1},{:.1}", self.x(*time), self.y(*value));
             pen_up = false;
         }
-        put!(
-            &mut self.svg,
-            "<path class=\"line {}\" d=\"{path}\"/>\n",
-            escape(&series.class)
-        );
+        put!(&mut self.svg, "<path class=\"line {}\" d=\"{path}\"/>\n", escape(&series.class));
     }
 
     /// A level across the whole chart, named at its right end.
@@ -176,17 +152,22 @@ impl Chart {
     }
 }
 
+/// `part` of `whole`, within 0 and 1; 0 for what is no number.
+fn share(part: f64, whole: f64) -> f64 {
+    let share = part / whole;
+    if share.is_nan() {
+        0.0
+    } else {
+        share.clamp(0.0, 1.0)
+    }
+}
+
 /// A legend: coloured squares with names.
 #[must_use]
 pub fn legend(items: &[(String, String)]) -> String {
     let mut html = "<div class=\"legend\">".to_owned();
     for (class, name) in items {
-        put!(
-            &mut html,
-            "<span><i class=\"key {}\"></i>{}</span>",
-            escape(class),
-            escape(name)
-        );
+        put!(&mut html, "<span><i class=\"key {}\"></i>{}</span>", escape(class), escape(name));
     }
     html.push_str("</div>\n");
     html
@@ -200,24 +181,15 @@ pub fn ticks(top: f64, wanted: usize) -> Vec<f64> {
     }
     let rough = top / wanted.max(1) as f64;
     let magnitude = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|m| m * magnitude)
-        .find(|step| *step >= rough * 0.999)
-        .unwrap_or(rough);
-    (0..=wanted * 2)
-        .map(|i| i as f64 * step)
-        .take_while(|v| *v <= top * 1.0001)
-        .collect()
+    let step =
+        [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * magnitude).find(|step| *step >= rough * 0.999).unwrap_or(rough);
+    (0..=wanted * 2).map(|i| i as f64 * step).take_while(|v| *v <= top * 1.0001).collect()
 }
 
 /// Marks at round values up to `top`.
 #[must_use]
 pub fn marks(top: f64, label: impl Fn(f64) -> String) -> Vec<(f64, String)> {
-    ticks(top, 4)
-        .into_iter()
-        .map(|value| (value, label(value)))
-        .collect()
+    ticks(top, 4).into_iter().map(|value| (value, label(value))).collect()
 }
 
 /// Marks at powers of two and their multiples, and the top of an axis that holds `most` bytes.
@@ -228,10 +200,7 @@ pub fn byte_marks(most: f64, label: impl Fn(f64) -> String) -> (f64, Vec<(f64, S
         step *= 2.0;
     }
     let steps = (most / step).ceil().clamp(1.0, 4.0) as u32;
-    let marks = (0..=steps)
-        .map(|i| f64::from(i) * step)
-        .map(|v| (v, label(v)))
-        .collect();
+    let marks = (0..=steps).map(|i| f64::from(i) * step).map(|v| (v, label(v))).collect();
     ((f64::from(steps) * step).max(most), marks)
 }
 
@@ -262,15 +231,9 @@ mod tests {
     fn a_chart_holds_what_was_drawn_and_no_number_is_broken() {
         let marks = [(f64::NAN, "<b>".to_owned())];
         let mut chart = Chart::new("a <name>", 200.0, 0.0, f64::NAN, &marks);
-        let series = Series {
-            class: "t0".into(),
-            values: vec![1.0, f64::NAN, 3.0],
-        };
+        let series = Series { class: "t0".into(), values: vec![1.0, f64::NAN, 3.0] };
         chart.line(&[0.0, 1.0, 2.0], &series);
         let svg = chart.finish();
-        assert!(
-            svg.contains("a &lt;name&gt;") && !svg.contains("NaN"),
-            "{svg}"
-        );
+        assert!(svg.contains("a &lt;name&gt;") && !svg.contains("NaN"), "{svg}");
     }
 }

@@ -68,8 +68,7 @@ pub struct PolicyRun {
 impl PolicyRun {
     /// The time, if it is one that can be drawn.
     fn time(&self) -> Option<f64> {
-        self.seconds
-            .filter(|s| s.is_finite() && *s >= 0.0 && *s < 1e12)
+        self.seconds.filter(|s| s.is_finite() && *s >= 0.0 && *s < 1e12)
     }
 
     /// Class of its bar: whose work the policy is.
@@ -84,12 +83,7 @@ impl PolicyRun {
     }
 
     fn spread(&self) -> Option<(f64, f64)> {
-        let sound = || {
-            self.each_seconds
-                .iter()
-                .copied()
-                .filter(|s| s.is_finite() && *s >= 0.0)
-        };
+        let sound = || self.each_seconds.iter().copied().filter(|s| s.is_finite() && *s >= 0.0);
         let (low, high) = (sound().reduce(f64::min)?, sound().reduce(f64::max)?);
         (self.each_seconds.len() > 1).then_some((low, high))
     }
@@ -114,27 +108,15 @@ impl Comparison {
     }
 
     fn time_of(&self, policy: &str) -> Option<f64> {
-        self.runs
-            .iter()
-            .find(|r| r.policy == policy)
-            .and_then(PolicyRun::time)
+        self.runs.iter().find(|r| r.policy == policy).and_then(PolicyRun::time)
     }
 
     /// A table for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!("{} on {}\n\n", clean(&self.input), clean(&self.machine));
-        let (base, ideal) = (
-            self.time_of("first-touch"),
-            self.time_of("bound:ideal-move"),
-        );
-        let width = self
-            .runs
-            .iter()
-            .map(|r| r.policy.chars().count())
-            .max()
-            .unwrap_or(6)
-            .clamp(6, 40);
+        let (base, ideal) = (self.time_of("first-touch"), self.time_of("bound:ideal-move"));
+        let width = self.runs.iter().map(|r| r.policy.chars().count()).max().unwrap_or(6).clamp(6, 40);
         put!(
             &mut out,
             "{:<width$}  {:>9}  {:>11}  {:>8}  {:>11}  {:>17}  {:>9}\n",
@@ -162,12 +144,10 @@ impl Comparison {
                 &mut out,
                 "{:<width$}  {:>9}  {:>11}  {:>8}  {:>11}  {:>17}  {:>9}\n",
                 clean(&run.policy),
-                run.time()
-                    .map_or_else(|| "failed".to_owned(), |t| format!("{t:.3}")),
+                run.time().map_or_else(|| "failed".to_owned(), |t| format!("{t:.3}")),
                 ratio(base),
                 ratio(ideal),
-                run.fast_access_share
-                    .map_or_else(|| "-".to_owned(), percent),
+                run.fast_access_share.map_or_else(|| "-".to_owned(), percent),
                 moved,
                 run.overhead_seconds.map_or_else(|| "-".to_owned(), seconds),
             );
@@ -203,12 +183,7 @@ impl Comparison {
         if !self.setting.is_empty() {
             body.push_str("<section><h2>Setting</h2>\n<table class=\"plain\">\n");
             for (name, value) in self.setting.iter().take(60) {
-                put!(
-                    &mut body,
-                    "<tr><th>{}</th><td>{}</td></tr>\n",
-                    brief(name, 60),
-                    brief(value, 400)
-                );
+                put!(&mut body, "<tr><th>{}</th><td>{}</td></tr>\n", brief(name, 60), brief(value, 400));
             }
             body.push_str("</table></section>\n");
         }
@@ -232,17 +207,11 @@ impl Comparison {
             if ratio >= 1.0 {
                 text.push_str(&format!(", {ratio:.2} times as fast as first touch"));
             } else {
-                text.push_str(&format!(
-                    ", {:.2} times the time of first touch",
-                    1.0 / ratio
-                ));
+                text.push_str(&format!(", {:.2} times the time of first touch", 1.0 / ratio));
             }
         }
         if let Some(ideal) = self.time_of("bound:ideal-move").filter(|i| *i > 0.0) {
-            text.push_str(&format!(
-                ", and {:.2} times the time of the ideal move",
-                time / ideal
-            ));
+            text.push_str(&format!(", and {:.2} times the time of the ideal move", time / ideal));
         }
         text.push('.');
         text
@@ -252,11 +221,7 @@ impl Comparison {
         const ROW: f64 = 34.0;
         const NAMES: f64 = 232.0;
         const TOP: f64 = 26.0;
-        let most = self
-            .runs
-            .iter()
-            .filter_map(PolicyRun::time)
-            .fold(0.0, f64::max);
+        let most = self.runs.iter().filter_map(PolicyRun::time).fold(0.0, f64::max);
         let span = WIDTH - NAMES - 90.0;
         let x = |t: f64| NAMES + if most > 0.0 { span * t / most } else { 0.0 };
         let height = TOP + ROW * self.runs.len() as f64 + 28.0;
@@ -276,10 +241,7 @@ impl Comparison {
         for (i, run) in self.runs.iter().enumerate() {
             Self::bar(&mut svg, run, TOP + ROW * i as f64, x, span);
         }
-        let lines = [
-            ("first-touch", "first touch", "end"),
-            ("bound:ideal-move", "ideal move", "start"),
-        ];
+        let lines = [("first-touch", "first touch", "end"), ("bound:ideal-move", "ideal move", "start")];
         for (policy, name, anchor) in lines {
             if let Some(time) = self.time_of(policy) {
                 put!(
@@ -335,19 +297,11 @@ impl Comparison {
             );
         }
         let edge = run.spread().map_or(time, |(_, high)| high.max(time));
-        put!(
-            svg,
-            "<text class=\"value\" x=\"{:.1}\" y=\"{middle:.1}\">{}</text>\n",
-            x(edge) + 8.0,
-            seconds(time)
-        );
+        put!(svg, "<text class=\"value\" x=\"{:.1}\" y=\"{middle:.1}\">{}</text>\n", x(edge) + 8.0, seconds(time));
     }
 
     fn table(&self) -> String {
-        let (base, ideal) = (
-            self.time_of("first-touch"),
-            self.time_of("bound:ideal-move"),
-        );
+        let (base, ideal) = (self.time_of("first-touch"), self.time_of("bound:ideal-move"));
         let mut html = "<section><h2>All figures</h2>\n<div class=\"wide\"><table class=\"figures\">\n\
              <tr><th>policy</th><th>seconds</th><th>against<br>first touch</th><th>against<br>ideal move</th>\
              <th>misses served<br>by the fast tier</th><th>pages<br>moved up</th><th>pages<br>moved down</th>\
@@ -375,11 +329,7 @@ impl Comparison {
                 cell(run.overhead_seconds.map(seconds)),
             );
             for more in [&run.settings, &run.error].into_iter().flatten() {
-                put!(
-                    &mut html,
-                    "<tr class=\"under\"><td colspan=\"9\">{}</td></tr>\n",
-                    brief(more, 400)
-                );
+                put!(&mut html, "<tr class=\"under\"><td colspan=\"9\">{}</td></tr>\n", brief(more, 400));
             }
         }
         html.push_str("</table></div>\n");
@@ -395,8 +345,5 @@ impl Comparison {
 
 /// Without control characters, which would reach a terminal.
 fn clean(text: &str) -> String {
-    text.chars()
-        .take(200)
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
+    text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -40,9 +40,7 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
             if !looks_like_comparison {
                 return Err(problem.into());
             }
-            Comparison::from_json(bytes)
-                .map(|c| Document::Comparison(Box::new(c)))
-                .map_err(ReportError::Comparison)
+            Comparison::from_json(bytes).map(|c| Document::Comparison(Box::new(c))).map_err(ReportError::Comparison)
         }
     }
 }

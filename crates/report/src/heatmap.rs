@@ -32,11 +32,7 @@ struct Cell {
 
 /// What the script draws, or nothing when no heat was recorded.
 pub fn data(snapshots: &[&SnapshotEntry], page_size: u64) -> Option<Value> {
-    let with_heat: Vec<&SnapshotEntry> = snapshots
-        .iter()
-        .copied()
-        .filter(|s| !s.heat.is_empty())
-        .collect();
+    let with_heat: Vec<&SnapshotEntry> = snapshots.iter().copied().filter(|s| !s.heat.is_empty()).collect();
     let stride = with_heat.len().div_ceil(MAX_COLUMNS).max(1);
     let columns: Vec<&SnapshotEntry> = with_heat.into_iter().step_by(stride).collect();
     let stretches = stretches(&columns);
@@ -92,11 +88,7 @@ fn stretches(columns: &[&SnapshotEntry]) -> Vec<Stretch> {
     let mut all: Vec<Stretch> = columns
         .iter()
         .flat_map(|shot| shot.heat.iter().take(MAX_HEAT_ROWS))
-        .map(|heat| Stretch {
-            pid: heat.pid.0,
-            start: heat.start.0,
-            end: end(heat),
-        })
+        .map(|heat| Stretch { pid: heat.pid.0, start: heat.start.0, end: end(heat) })
         .filter(|s| s.end > s.start)
         .collect();
     all.sort_unstable();
@@ -126,11 +118,7 @@ fn rows(stretches: &[Stretch]) -> Vec<Stretch> {
         let parts = ((pages + share / 2) / share).max(1);
         for part in 0..parts {
             let at = |part: u128| stretch.start + (pages * part / parts) as u64;
-            rows.push(Stretch {
-                pid: stretch.pid,
-                start: at(part),
-                end: at(part + 1),
-            });
+            rows.push(Stretch { pid: stretch.pid, start: at(part), end: at(part + 1) });
         }
     }
     // Hundreds of tiny mappings: drop those that would be thinner than a tenth of a row, then
@@ -144,11 +132,7 @@ fn rows(stretches: &[Stretch]) -> Vec<Stretch> {
 
 /// Adds one bucket of heat to the rows it overlaps, in proportion.
 fn lay(column: &mut [Cell], rows: &[Stretch], heat: &HeatRow) {
-    let bucket = Stretch {
-        pid: heat.pid.0,
-        start: heat.start.0,
-        end: end(heat),
-    };
+    let bucket = Stretch { pid: heat.pid.0, start: heat.start.0, end: end(heat) };
     let first = rows.partition_point(|r| (r.pid, r.end) <= (bucket.pid, bucket.start));
     let present: f64 = heat.tier_pages.iter().map(|n| *n as f64).sum();
     let fast = heat.tier_pages.first().map_or(0.0, |n| *n as f64);
@@ -185,39 +169,22 @@ mod tests {
     }
 
     fn shot(at_ns: u64, heat: Vec<HeatRow>) -> SnapshotEntry {
-        SnapshotEntry {
-            at_ns,
-            heat,
-            ..SnapshotEntry::default()
-        }
+        SnapshotEntry { at_ns, heat, ..SnapshotEntry::default() }
     }
 
     #[test]
     fn buckets_of_different_snapshots_meet_in_the_same_rows() {
-        let one = shot(
-            0,
-            vec![heat(0, 144, 10, &[144, 0]), heat(1000, 144, 0, &[0, 144])],
-        );
-        let two = shot(
-            1_000_000_000,
-            vec![heat(0, 72, 40, &[0, 72]), heat(72, 72, 0, &[72, 0])],
-        );
+        let one = shot(0, vec![heat(0, 144, 10, &[144, 0]), heat(1000, 144, 0, &[0, 144])]);
+        let two = shot(1_000_000_000, vec![heat(0, 72, 40, &[0, 72]), heat(72, 72, 0, &[72, 0])]);
         let data = data(&[&one, &two], 4096).expect("there is heat");
         let rows = data["rows"].as_array().expect("rows").len();
         assert_eq!(rows, 144);
         assert_eq!(data["reads_per_s"][0], json!([10, 40]));
         assert_eq!(data["reads_per_s"][71], json!([10, 0]));
-        assert_eq!(
-            data["reads_per_s"][143],
-            json!([0, -1]),
-            "not mapped any more"
-        );
+        assert_eq!(data["reads_per_s"][143], json!([0, -1]), "not mapped any more");
         assert_eq!(data["fast_permille"][0], json!([1000, 0]));
         assert_eq!(data["times_s"], json!([0.0, 1.0]));
-        assert_eq!(
-            data["rows"][72],
-            json!([1, format!("{:x}", 1000 * 4096), 2])
-        );
+        assert_eq!(data["rows"][72], json!([1, format!("{:x}", 1000 * 4096), 2]));
     }
 
     proptest! {

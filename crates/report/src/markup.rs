@@ -160,10 +160,7 @@ mod tests {
     fn nothing_gets_out_of_an_escape() {
         let nasty = "</script><img src=x onerror=\"alert('1')\">&\u{202e}\u{0}";
         let safe = escape(nasty);
-        assert!(
-            !safe.contains(['<', '>', '"', '\'', '\u{202e}', '\u{0}']),
-            "{safe}"
-        );
+        assert!(!safe.contains(['<', '>', '"', '\'', '\u{202e}', '\u{0}']), "{safe}");
         let embedded = embed(&serde_json::json!({ "x": nasty }));
         assert!(!embedded.contains(['<', '>', '&']), "{embedded}");
         let back: serde_json::Value = serde_json::from_str(&embedded).expect("still JSON");
@@ -175,10 +172,7 @@ mod tests {
         assert_eq!(count(0), "0");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
-        assert_eq!(
-            (pages(1), pages(1000)),
-            ("1 page".to_owned(), "1,000 pages".to_owned())
-        );
+        assert_eq!((pages(1), pages(1000)), ("1 page".to_owned(), "1,000 pages".to_owned()));
         assert_eq!(seconds(4.0613), "4.06 s");
         assert_eq!(seconds(12.345), "12.3 s");
         assert_eq!(seconds(f64::NAN), "unknown");

@@ -1,9 +1,7 @@
 //! The report of one managed run.
 
 use crate::heatmap;
-use crate::markup::{
-    brief, bytes, count, embed, escape, or_unknown, page, pages, percent, put, rate, tile, time,
-};
+use crate::markup::{brief, bytes, count, embed, escape, or_unknown, page, pages, percent, put, rate, tile, time};
 use crate::steps::{failures, reason, steps, table};
 use crate::timeline::{tier_name, Timeline, MAX_TIERS};
 use serde_json::{json, Value};
@@ -36,11 +34,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn of(reading: &'a Reading) -> Self {
-        let mut parts = Self {
-            snapshots: Vec::new(),
-            outcomes: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut parts = Self { snapshots: Vec::new(), outcomes: Vec::new(), notes: Vec::new() };
         for entry in &reading.entries {
             match entry {
                 Entry::Snapshot(snapshot) => parts.snapshots.push(snapshot),
@@ -64,9 +58,7 @@ impl Figures {
         let mut shares = parts.snapshots.iter().filter_map(|s| s.fast_access_share);
         let first = shares.next();
         let last = shares.next_back().or(first);
-        let cpu = summary
-            .tracking_cpu_ns
-            .saturating_add(summary.deciding_cpu_ns);
+        let cpu = summary.tracking_cpu_ns.saturating_add(summary.deciding_cpu_ns);
         let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let failed = if summary.failed.is_empty() {
             failures(parts.outcomes.iter().flat_map(|o| &o.failed))
@@ -86,12 +78,7 @@ impl Figures {
 
 /// For a journal without its last line.
 fn add_up(reading: &Reading, parts: &Parts<'_>) -> Summary {
-    let sum = |of: fn(&OutcomeEntry) -> u64| {
-        parts
-            .outcomes
-            .iter()
-            .fold(0u64, |sum, o| sum.saturating_add(of(o)))
-    };
+    let sum = |of: fn(&OutcomeEntry) -> u64| parts.outcomes.iter().fold(0u64, |sum, o| sum.saturating_add(of(o)));
     let moved = sum(|o| o.promoted_pages.saturating_add(o.demoted_pages));
     let last = |e: &Entry| match e {
         Entry::Snapshot(e) => e.at_ns,
@@ -108,10 +95,7 @@ fn add_up(reading: &Reading, parts: &Parts<'_>) -> Summary {
         sideways_pages: sum(|o| o.sideways_pages),
         migrated_bytes: moved.saturating_mul(reading.header.page_size_bytes),
         moving_ns: sum(|o| o.cost_ns),
-        tracking_cpu_ns: parts
-            .snapshots
-            .iter()
-            .fold(0u64, |sum, s| sum.saturating_add(s.tracking_cpu_ns)),
+        tracking_cpu_ns: parts.snapshots.iter().fold(0u64, |sum, s| sum.saturating_add(s.tracking_cpu_ns)),
         ..Summary::default()
     }
 }
@@ -150,10 +134,7 @@ pub fn html(reading: &Reading) -> String {
     body.push_str("</section>\n<section><h2>Pages moved by each step</h2>\n");
     body.push_str(&timeline.moves(&parts.outcomes));
     body.push_str("</section>\n");
-    heat(
-        &mut body,
-        heatmap::data(&parts.snapshots, header.page_size_bytes),
-    );
+    heat(&mut body, heatmap::data(&parts.snapshots, header.page_size_bytes));
     body.push_str("<section><h2>Decisions</h2>\n");
     body.push_str(&table(&steps(&reading.entries)));
     body.push_str("</section>\n");
@@ -169,11 +150,7 @@ fn verdict(figures: &Figures) -> String {
     let mut text = if s.promoted_pages == 0 && s.demoted_pages == 0 {
         "No page was moved.".to_owned()
     } else {
-        format!(
-            "Moved {} to a better tier and {} to a worse one.",
-            pages(s.promoted_pages),
-            pages(s.demoted_pages)
-        )
+        format!("Moved {} to a better tier and {} to a worse one.", pages(s.promoted_pages), pages(s.demoted_pages))
     };
     if let Some((first, last)) = figures.share_first_last {
         text.push_str(&format!(
@@ -183,21 +160,14 @@ fn verdict(figures: &Figures) -> String {
         ));
     }
     if let Some(share) = figures.core_share.filter(|s| *s > 0.0) {
-        text.push_str(&format!(
-            " Watching and deciding took {} of one core.",
-            percent(share)
-        ));
+        text.push_str(&format!(" Watching and deciding took {} of one core.", percent(share)));
     }
     text
 }
 
 fn warnings(body: &mut String, reading: &Reading, figures: &Figures) {
     if let Some(problem) = &reading.problem {
-        put!(
-            body,
-            "<p class=\"warning\">The journal is not whole. {}.</p>\n",
-            brief(&problem.to_string(), 300)
-        );
+        put!(body, "<p class=\"warning\">The journal is not whole. {}.</p>\n", brief(&problem.to_string(), 300));
     } else if !figures.complete {
         body.push_str("<p class=\"warning\">The journal has no closing account: the run was still going or was killed. Totals are added up from its steps.</p>\n");
     }
@@ -214,31 +184,13 @@ fn tiles(body: &mut String, figures: &Figures) {
     let s = &figures.summary;
     body.push_str("<div class=\"tiles\">\n");
     let (figure, more) = match figures.share_first_last {
-        Some((first, last)) => (
-            percent(last),
-            format!("of accesses at the end; {} when first seen", percent(first)),
-        ),
+        Some((first, last)) => (percent(last), format!("of accesses at the end; {} when first seen", percent(first))),
         None => ("unknown".to_owned(), "no access was seen".to_owned()),
     };
     tile(body, &figure, "in the fast tier", &more);
-    tile(
-        body,
-        &count(s.promoted_pages),
-        "pages moved up",
-        &format!("and {} down", count(s.demoted_pages)),
-    );
-    tile(
-        body,
-        &bytes(s.migrated_bytes),
-        "copied",
-        &format!("in {} of calls", time(s.moving_ns)),
-    );
-    tile(
-        body,
-        &or_unknown(figures.core_share.map(percent)),
-        "of one core",
-        "for tracking and deciding",
-    );
+    tile(body, &count(s.promoted_pages), "pages moved up", &format!("and {} down", count(s.demoted_pages)));
+    tile(body, &bytes(s.migrated_bytes), "copied", &format!("in {} of calls", time(s.moving_ns)));
+    tile(body, &or_unknown(figures.core_share.map(percent)), "of one core", "for tracking and deciding");
     let more = match figures.memory_share {
         Some(share) => format!("for tracking: {} of what is managed", percent(share)),
         None => "for tracking, at most".to_owned(),
@@ -267,7 +219,9 @@ fn heat(body: &mut String, data: Option<Value>) {
 fn not_moved(body: &mut String, figures: &Figures) {
     body.push_str("<section><h2>What did not move, and why</h2>\n");
     if figures.failed.is_empty() {
-        body.push_str("<p class=\"small\">Every page that a plan named was moved, or no plan named any.</p></section>\n");
+        body.push_str(
+            "<p class=\"small\">Every page that a plan named was moved, or no plan named any.</p></section>\n",
+        );
         return;
     }
     let most = figures.failed.first().map_or(1, |f| f.1.max(1)) as f64;
@@ -292,20 +246,11 @@ fn cost(body: &mut String, figures: &Figures) {
     };
     body.push_str("<section><h2>What it cost</h2>\n<table class=\"plain\">\n");
     for (what, ns, of) in [
-        (
-            "Tracking, kernel threads included",
-            s.tracking_cpu_ns,
-            "of one core",
-        ),
+        ("Tracking, kernel threads included", s.tracking_cpu_ns, "of one core"),
         ("Deciding", s.deciding_cpu_ns, "of one core"),
         ("Calls that move pages", s.moving_ns, "of the run"),
     ] {
-        put!(
-            body,
-            "<tr><th>{what}</th><td>{}</td><td>{} {of}</td></tr>\n",
-            time(ns),
-            of_run(ns)
-        );
+        put!(body, "<tr><th>{what}</th><td>{}</td><td>{} {of}</td></tr>\n", time(ns), of_run(ns));
     }
     put!(
         body,
@@ -331,17 +276,9 @@ fn machine(body: &mut String, reading: &Reading) {
         );
     }
     body.push_str("</table></div>\n<table class=\"plain\">\n");
-    put!(
-        body,
-        "<tr><th>Base page</th><td>{}</td></tr>\n",
-        bytes(header.page_size_bytes)
-    );
+    put!(body, "<tr><th>Base page</th><td>{}</td></tr>\n", bytes(header.page_size_bytes));
     for tracker in header.trackers.iter().take(16) {
-        let blind = if tracker.blind_to.is_empty() {
-            "not stated"
-        } else {
-            &tracker.blind_to
-        };
+        let blind = if tracker.blind_to.is_empty() { "not stated" } else { &tracker.blind_to };
         put!(
             body,
             "<tr><th>Tracker {}</th><td>does not see: {}</td></tr>\n",
@@ -350,12 +287,7 @@ fn machine(body: &mut String, reading: &Reading) {
         );
     }
     for (name, value) in header.params.iter().take(40) {
-        put!(
-            body,
-            "<tr><th>{}</th><td>{}</td></tr>\n",
-            brief(name, 60),
-            brief(value, 200)
-        );
+        put!(body, "<tr><th>{}</th><td>{}</td></tr>\n", brief(name, 60), brief(value, 200));
     }
     body.push_str("</table></section>\n");
 }
@@ -366,12 +298,7 @@ fn notes(body: &mut String, notes: &[(u64, &str)]) {
     }
     body.push_str("<section><h2>Notes</h2>\n<table class=\"plain\">\n");
     for (at, text) in notes.iter().take(200) {
-        put!(
-            body,
-            "<tr><th>{}</th><td>{}</td></tr>\n",
-            time(*at),
-            brief(text, 500)
-        );
+        put!(body, "<tr><th>{}</th><td>{}</td></tr>\n", time(*at), brief(text, 500));
     }
     body.push_str("</table></section>\n");
 }
@@ -380,12 +307,8 @@ fn notes(body: &mut String, notes: &[(u64, &str)]) {
 pub fn text(reading: &Reading) -> String {
     let parts = Parts::of(reading);
     let figures = Figures::of(reading, &parts);
-    let clean = |text: &str| -> String {
-        text.chars()
-            .take(200)
-            .map(|c| if c.is_control() { '?' } else { c })
-            .collect()
-    };
+    let clean =
+        |text: &str| -> String { text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect() };
     let mut out = format!(
         "{}\npolicy {}, machine {}, {}\n\n{}\n",
         clean(&reading.header.command),
@@ -395,12 +318,7 @@ pub fn text(reading: &Reading) -> String {
         verdict(&figures)
     );
     let s = &figures.summary;
-    put!(
-        &mut out,
-        "copied {} in {} of calls\n",
-        bytes(s.migrated_bytes),
-        time(s.moving_ns)
-    );
+    put!(&mut out, "copied {} in {} of calls\n", bytes(s.migrated_bytes), time(s.moving_ns));
     put!(
         &mut out,
         "memory for tracking {} ({} of {} managed)\n",
@@ -412,11 +330,7 @@ pub fn text(reading: &Reading) -> String {
         put!(&mut out, "not moved: {}, {}\n", pages(*n), reason(*why));
     }
     if let Some(problem) = &reading.problem {
-        put!(
-            &mut out,
-            "the journal is not whole: {}\n",
-            clean(&problem.to_string())
-        );
+        put!(&mut out, "the journal is not whole: {}\n", clean(&problem.to_string()));
     }
     out
 }
@@ -429,12 +343,7 @@ pub fn json(reading: &Reading) -> Value {
     let failed: serde_json::Map<String, Value> = figures
         .failed
         .iter()
-        .filter_map(|(why, n)| {
-            Some((
-                serde_json::to_value(why).ok()?.as_str()?.to_owned(),
-                json!(n),
-            ))
-        })
+        .filter_map(|(why, n)| Some((serde_json::to_value(why).ok()?.as_str()?.to_owned(), json!(n))))
         .collect();
     json!({
         "command": reading.header.command,

@@ -36,11 +36,7 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                         step.decisions[0] = decision;
                     }
                     _ => {
-                        steps.push(Step {
-                            decisions: vec![decision],
-                            first_ns: decision.at_ns,
-                            ..Step::default()
-                        });
+                        steps.push(Step { decisions: vec![decision], first_ns: decision.at_ns, ..Step::default() });
                         open = true;
                     }
                 }
@@ -59,11 +55,7 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                             first_ns: decision.at_ns,
                         });
                     }
-                    None => steps.push(Step {
-                        outcome: Some(outcome),
-                        first_ns: outcome.at_ns,
-                        ..Step::default()
-                    }),
+                    None => steps.push(Step { outcome: Some(outcome), first_ns: outcome.at_ns, ..Step::default() }),
                 }
                 open = false;
             }
@@ -132,11 +124,8 @@ pub fn table(steps: &[Step<'_>]) -> String {
 
 fn row(html: &mut String, step: &Step<'_>) {
     let last = step.decisions.last().map_or(step.first_ns, |d| d.at_ns);
-    let when = if step.repeats > 0 {
-        format!("{} to {}", time(step.first_ns), time(last))
-    } else {
-        time(step.first_ns)
-    };
+    let when =
+        if step.repeats > 0 { format!("{} to {}", time(step.first_ns), time(last)) } else { time(step.first_ns) };
     put!(html, "<tr><td class=\"when\">{}</td><td>", escape(&when));
     for (i, decision) in step.decisions.iter().take(12).enumerate() {
         let line = if i > 0 { "<br>" } else { "" };
@@ -146,33 +135,18 @@ fn row(html: &mut String, step: &Step<'_>) {
         html.push_str("<span class=\"dim\">not recorded</span>");
     }
     if step.repeats > 0 {
-        put!(
-            html,
-            " <span class=\"times\">× {}</span>",
-            count(step.repeats + 1)
-        );
+        put!(html, " <span class=\"times\">× {}</span>", count(step.repeats + 1));
     }
     html.push_str("</td><td>");
     for (i, decision) in step.decisions.iter().take(12).enumerate() {
         let line = if i > 0 { "<br>" } else { "" };
         put!(html, "{line}{}", brief(&decision.why, 300));
     }
-    let gain: u64 = step
-        .decisions
-        .iter()
-        .fold(0, |sum, d| sum.saturating_add(d.gain_ns_per_s));
-    let cost: u64 = step
-        .decisions
-        .iter()
-        .fold(0, |sum, d| sum.saturating_add(d.cost_ns));
+    let gain: u64 = step.decisions.iter().fold(0, |sum, d| sum.saturating_add(d.gain_ns_per_s));
+    let cost: u64 = step.decisions.iter().fold(0, |sum, d| sum.saturating_add(d.cost_ns));
     html.push_str("</td><td class=\"nowrap\">");
     if gain > 0 {
-        put!(
-            html,
-            "saves {} a second<br>costs {} once",
-            time(gain),
-            time(cost)
-        );
+        put!(html, "saves {} a second<br>costs {} once", time(gain), time(cost));
     } else if cost > 0 {
         put!(html, "costs {} once", time(cost));
     } else {
@@ -195,10 +169,7 @@ fn outcome(html: &mut String, outcome: Option<&OutcomeEntry>) {
         (outcome.sideways_pages, "side", "within its tier"),
     ] {
         if n > 0 {
-            parts.push(format!(
-                "<span class=\"{class}\">{} {what}</span>",
-                pages(n)
-            ));
+            parts.push(format!("<span class=\"{class}\">{} {what}</span>", pages(n)));
         }
     }
     if parts.is_empty() {
@@ -213,12 +184,7 @@ fn outcome(html: &mut String, outcome: Option<&OutcomeEntry>) {
         time(outcome.cost_ns)
     );
     for (why, n) in failures(outcome.failed.iter()) {
-        put!(
-            html,
-            "<br><span class=\"not\">{} not: {}</span>",
-            count(n),
-            reason(why)
-        );
+        put!(html, "<br><span class=\"not\">{} not: {}</span>", count(n), reason(why));
     }
 }
 
@@ -227,19 +193,11 @@ mod tests {
     use super::*;
 
     fn decision(at_ns: u64, name: &str) -> Entry {
-        Entry::Decision(DecisionEntry {
-            at_ns,
-            name: name.into(),
-            ..DecisionEntry::default()
-        })
+        Entry::Decision(DecisionEntry { at_ns, name: name.into(), ..DecisionEntry::default() })
     }
 
     fn outcome(at_ns: u64) -> Entry {
-        Entry::Outcome(OutcomeEntry {
-            at_ns,
-            promoted_pages: 3,
-            ..OutcomeEntry::default()
-        })
+        Entry::Outcome(OutcomeEntry { at_ns, promoted_pages: 3, ..OutcomeEntry::default() })
     }
 
     #[test]
@@ -260,12 +218,7 @@ mod tests {
             .iter()
             .map(|s| {
                 let names: Vec<_> = s.decisions.iter().map(|d| d.name.as_str()).collect();
-                (
-                    s.first_ns,
-                    names.join("+"),
-                    s.repeats,
-                    s.outcome.map(|o| o.at_ns),
-                )
+                (s.first_ns, names.join("+"), s.repeats, s.outcome.map(|o| o.at_ns))
             })
             .collect();
         let row = |t: u64, n: &str, r: u64, o: Option<u64>| (t, n.to_owned(), r, o);
@@ -290,9 +243,6 @@ mod tests {
             one(MoveFailure::NodeFull, 5),
             one(MoveFailure::Gone, 0),
         ];
-        assert_eq!(
-            failures(list.iter()),
-            [(MoveFailure::NodeFull, u64::MAX), (MoveFailure::Busy, 1)]
-        );
+        assert_eq!(failures(list.iter()), [(MoveFailure::NodeFull, u64::MAX), (MoveFailure::Busy, 1)]);
     }
 }

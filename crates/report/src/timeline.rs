@@ -30,17 +30,9 @@ pub fn tier_name(header: &Header, rank: usize) -> String {
         return format!("{place} {rank}");
     };
     let nodes: Vec<String> = tier.nodes.iter().take(8).map(ToString::to_string).collect();
-    let kind = if tier.kind.is_empty() {
-        String::new()
-    } else {
-        format!("{}, ", tier.kind)
-    };
+    let kind = if tier.kind.is_empty() { String::new() } else { format!("{}, ", tier.kind) };
     let plural = if nodes.len() == 1 { "node" } else { "nodes" };
-    let number = if place == "tier" {
-        format!(" {rank}")
-    } else {
-        String::new()
-    };
+    let number = if place == "tier" { format!(" {rank}") } else { String::new() };
     format!("{place}{number} ({kind}{plural} {})", nodes.join(", "))
 }
 
@@ -54,39 +46,21 @@ impl<'a> Timeline<'a> {
         }
         let times: Vec<f64> = shots.iter().map(|s| s.at_ns as f64 / 1e9).collect();
         let last = times.iter().copied().fold(end_ns as f64 / 1e9, f64::max);
-        let ranks = all
-            .iter()
-            .map(|s| s.tiers.len())
-            .max()
-            .unwrap_or(0)
-            .max(header.tiers.len());
-        let tiers = (0..ranks.min(MAX_TIERS))
-            .map(|rank| tier_name(header, rank))
-            .collect();
-        Self {
-            shots,
-            times,
-            last,
-            page_size: header.page_size_bytes as f64,
-            tiers,
-        }
+        let ranks = all.iter().map(|s| s.tiers.len()).max().unwrap_or(0).max(header.tiers.len());
+        let tiers = (0..ranks.min(MAX_TIERS)).map(|rank| tier_name(header, rank)).collect();
+        Self { shots, times, last, page_size: header.page_size_bytes as f64, tiers }
     }
 
     fn series(&self, rank: usize, class: &str, value: impl Fn(&TierSummary) -> f64) -> Series {
         let of = |shot: &&SnapshotEntry| shot.tiers.get(rank).map_or(0.0, &value);
-        Series {
-            class: class.to_owned(),
-            values: self.shots.iter().map(of).collect(),
-        }
+        Series { class: class.to_owned(), values: self.shots.iter().map(of).collect() }
     }
 
     /// One panel a tier: pages of the target, what others hold, and how much there is.
     pub fn occupancy(&self) -> String {
         let mut html = String::new();
         for (rank, name) in self.tiers.iter().enumerate() {
-            let target = self.series(rank, &format!("t{rank}"), |t| {
-                t.pages as f64 * self.page_size
-            });
+            let target = self.series(rank, &format!("t{rank}"), |t| t.pages as f64 * self.page_size);
             let other = self.series(rank, "other", |t| {
                 let used = t.capacity_bytes.saturating_sub(t.free_bytes) as f64;
                 (used - t.pages as f64 * self.page_size).max(0.0)
@@ -111,12 +85,9 @@ impl<'a> Timeline<'a> {
 
     /// Hot pages, stacked by tier.
     pub fn hot_pages(&self) -> String {
-        let series: Vec<Series> = (0..self.tiers.len())
-            .map(|rank| self.series(rank, &format!("t{rank}"), |t| t.hot_pages as f64))
-            .collect();
-        let most = (0..self.times.len())
-            .map(|i| series.iter().map(|s| s.values[i]).sum::<f64>())
-            .fold(0.0, f64::max);
+        let series: Vec<Series> =
+            (0..self.tiers.len()).map(|rank| self.series(rank, &format!("t{rank}"), |t| t.hot_pages as f64)).collect();
+        let most = (0..self.times.len()).map(|i| series.iter().map(|s| s.values[i]).sum::<f64>()).fold(0.0, f64::max);
         if most == 0.0 {
             return "<p class=\"small\">No page was ever seen hot.</p>\n".to_owned();
         }
@@ -128,12 +99,7 @@ impl<'a> Timeline<'a> {
     }
 
     fn legend(&self) -> String {
-        let items: Vec<_> = self
-            .tiers
-            .iter()
-            .enumerate()
-            .map(|(r, name)| (format!("t{r}"), name.clone()))
-            .collect();
+        let items: Vec<_> = self.tiers.iter().enumerate().map(|(r, name)| (format!("t{r}"), name.clone())).collect();
         legend(&items)
     }
 
@@ -144,51 +110,27 @@ impl<'a> Timeline<'a> {
         if values.iter().all(|v| !v.is_finite()) {
             return "<p class=\"small\">No access was seen, so no share is known.</p>\n".to_owned();
         }
-        let mut chart = Chart::new(
-            "Share in the fast tier",
-            200.0,
-            self.last,
-            1.0,
-            &marks(1.0, percent),
-        );
-        chart.line(
-            &self.times,
-            &Series {
-                class: "t0".to_owned(),
-                values,
-            },
-        );
+        let mut chart = Chart::new("Share in the fast tier", 200.0, self.last, 1.0, &marks(1.0, percent));
+        chart.line(&self.times, &Series { class: "t0".to_owned(), values });
         chart.finish()
     }
 
     /// Pages moved by each step: up above, down below.
     pub fn moves(&self, outcomes: &[&OutcomeEntry]) -> String {
-        let most = outcomes
-            .iter()
-            .map(|o| o.promoted_pages.max(o.demoted_pages))
-            .max()
-            .unwrap_or(0);
+        let most = outcomes.iter().map(|o| o.promoted_pages.max(o.demoted_pages)).max().unwrap_or(0);
         if most == 0 {
             return "<p class=\"small\">No page was moved.</p>\n".to_owned();
         }
         let most = most as f64;
         let label = |v: f64| count(v as u64);
         let above = ticks(most, 2).into_iter().map(|v| (most + v, label(v)));
-        let below = ticks(most, 2)
-            .into_iter()
-            .skip(1)
-            .map(|v| (most - v, label(v)));
+        let below = ticks(most, 2).into_iter().skip(1).map(|v| (most - v, label(v)));
         let marks: Vec<_> = above.chain(below).collect();
         let name = "Pages moved by each step";
         let mut chart = Chart::new(name, 220.0, self.last, 2.0 * most, &marks);
         // Of steps that fall on the same few pixels the largest is drawn.
         for slot in slots(outcomes, self.last) {
-            let title = format!(
-                "{:.2} s: {} up, {} down",
-                slot.time,
-                pages(slot.up),
-                pages(slot.down)
-            );
+            let title = format!("{:.2} s: {} up, {} down", slot.time, pages(slot.up), pages(slot.down));
             if slot.up > 0 {
                 let to = most + (slot.up as f64).min(most);
                 chart.bar(slot.time, most, to, "up", &title);
@@ -216,19 +158,12 @@ fn slots(outcomes: &[&OutcomeEntry], last: f64) -> Vec<Slot> {
     for outcome in outcomes {
         let time = outcome.at_ns as f64 / 1e9;
         let index = (time / width) as u64;
-        match slots
-            .last_mut()
-            .filter(|s| (s.time / width) as u64 == index)
-        {
+        match slots.last_mut().filter(|s| (s.time / width) as u64 == index) {
             Some(slot) => {
                 slot.up = slot.up.max(outcome.promoted_pages);
                 slot.down = slot.down.max(outcome.demoted_pages);
             }
-            None => slots.push(Slot {
-                time,
-                up: outcome.promoted_pages,
-                down: outcome.demoted_pages,
-            }),
+            None => slots.push(Slot { time, up: outcome.promoted_pages, down: outcome.demoted_pages }),
         }
     }
     slots

@@ -9,9 +9,7 @@ use std::process::Command;
 fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
-        .flat_map(|folder| {
-            ["chromium", "chromium-browser", "google-chrome"].map(|n| folder.join(n))
-        })
+        .flat_map(|folder| ["chromium", "chromium-browser", "google-chrome"].map(|n| folder.join(n)))
         .find(|program| program.is_file())
 }
 
@@ -22,26 +20,10 @@ fn open(browser: &Path, folder: &Path, html: &str) -> (String, String) {
     let output = Command::new("timeout")
         .arg("120")
         .arg(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-background-networking",
-        ])
-        .args([
-            "--disable-component-update",
-            "--no-first-run",
-            "--enable-logging=stderr",
-        ])
-        .args([
-            "--proxy-server=127.0.0.1:9",
-            "--window-size=1100,2000",
-            "--dump-dom",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            folder.join("profile").display()
-        ))
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
+        .args(["--disable-component-update", "--no-first-run", "--enable-logging=stderr"])
+        .args(["--proxy-server=127.0.0.1:9", "--window-size=1100,2000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .arg(format!("file://{}", file.display()))
         .output()
         .expect("the browser starts");
@@ -50,20 +32,10 @@ fn open(browser: &Path, folder: &Path, html: &str) -> (String, String) {
 }
 
 fn outside(html: &str) -> Vec<&str> {
-    [
-        "http://",
-        "https://",
-        "//cdn",
-        "src=",
-        "@import",
-        "url(",
-        "<link",
-        "fetch(",
-        "XMLHttpRequest",
-    ]
-    .into_iter()
-    .filter(|mark| html.contains(mark))
-    .collect()
+    ["http://", "https://", "//cdn", "src=", "@import", "url(", "<link", "fetch(", "XMLHttpRequest"]
+        .into_iter()
+        .filter(|mark| html.contains(mark))
+        .collect()
 }
 
 #[test]
@@ -77,15 +49,8 @@ fn the_report_opens_with_no_network_and_its_script_draws() {
     let document = terrace_report::read(common::journal("./solver", "settled").as_bytes());
     let html = document.expect("readable").to_html();
     let (page, log) = open(&browser, &folder, &html);
-    assert_eq!(
-        page.matches("<canvas").count(),
-        2,
-        "both maps are drawn:\n{log}"
-    );
-    assert!(
-        page.contains("data-drawn=\"4\"") && page.contains("linear-gradient"),
-        "{log}"
-    );
+    assert_eq!(page.matches("<canvas").count(), 2, "both maps are drawn:\n{log}");
+    assert!(page.contains("data-drawn=\"4\"") && page.contains("linear-gradient"), "{log}");
     assert!(page.contains("accesses/s to a page (logarithmic)"));
     let complaints: Vec<&str> = log.lines().filter(|l| l.contains("CONSOLE")).collect();
     assert!(complaints.is_empty(), "{complaints:?}");

@@ -52,14 +52,7 @@ const MADV_HUGEPAGE: c_int = 14;
 const MADV_NOHUGEPAGE: c_int = 15;
 
 extern "C" {
-    fn mmap(
-        addr: *mut c_void,
-        len: usize,
-        prot: c_int,
-        flags: c_int,
-        fd: c_int,
-        off: i64,
-    ) -> *mut c_void;
+    fn mmap(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, off: i64) -> *mut c_void;
     fn munmap(addr: *mut c_void, len: usize) -> c_int;
     fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int;
 }
@@ -74,22 +67,10 @@ impl Arena {
         let mapped = bytes.max(1).saturating_add(HUGE);
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
         // memory of ours; the result is checked before use.
-        let raw = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                mapped,
-                PROT_READ_WRITE,
-                MAP_PRIVATE_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
+        let raw = unsafe { mmap(std::ptr::null_mut(), mapped, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0) };
         let failed = raw as usize == usize::MAX;
         let Some(mapping) = NonNull::new(raw).filter(|_| !failed) else {
-            return Err(ArenaError::Map {
-                bytes,
-                source: std::io::Error::last_os_error(),
-            });
+            return Err(ArenaError::Map { bytes, source: std::io::Error::last_os_error() });
         };
         let advice = match pages {
             PageSize::Base => MADV_NOHUGEPAGE,
@@ -101,12 +82,7 @@ impl Arena {
         // SAFETY: skip < HUGE and mapped >= bytes + HUGE, so the aligned start and `bytes` bytes
         // after it lie inside the mapping.
         let first = unsafe { mapping.byte_add(skip) }.cast::<AtomicU64>();
-        Ok(Self {
-            mapping,
-            mapped,
-            first,
-            words,
-        })
+        Ok(Self { mapping, mapped, first, words })
     }
 
     /// The words.

@@ -55,10 +55,7 @@ impl Algorithm for Chase {
         }
         let mut random = Lcg::new(self.seed, 0);
         for line in (1..self.lines).rev() {
-            let (one, other) = (
-                line * LINE_WORDS,
-                random.below(line as u64) as usize * LINE_WORDS,
-            );
+            let (one, other) = (line * LINE_WORDS, random.below(line as u64) as usize * LINE_WORDS);
             let next = memory.load(one);
             memory.store(one, memory.load(other));
             memory.store(other, next);
@@ -69,17 +66,8 @@ impl Algorithm for Chase {
         let index = u64::from(index);
         let start = (self.lines as u64 * index / self.threads) as usize * LINE_WORDS;
         let share = self.accesses / self.threads + u64::from(index < self.accesses % self.threads);
-        let left = if self.seconds.is_some() {
-            u64::MAX
-        } else {
-            share
-        };
-        Thread {
-            start,
-            at: start,
-            left,
-            done: 0,
-        }
+        let left = if self.seconds.is_some() { u64::MAX } else { share };
+        Thread { start, at: start, left, done: 0 }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
@@ -104,10 +92,7 @@ impl Algorithm for Chase {
     /// Walks the cycle once: it must come back to its start after all lines and no sooner, and
     /// each thread must be where its number of steps leads.
     fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
-        let wrong = |what: String| Wrong {
-            workload: "chase",
-            what,
-        };
+        let wrong = |what: String| Wrong { workload: "chase", what };
         let mut order = vec![0u64; self.lines];
         let mut at = 0usize;
         for step in 0..self.lines as u64 {
@@ -120,21 +105,13 @@ impl Algorithm for Chase {
         }
         let mut checksum = 0u64;
         for thread in threads {
-            let (from, to) = (
-                order[thread.start / LINE_WORDS],
-                order[thread.at / LINE_WORDS],
-            );
+            let (from, to) = (order[thread.start / LINE_WORDS], order[thread.at / LINE_WORDS]);
             let lines = self.lines as u64;
             if (from + thread.done) % lines != to {
-                return Err(wrong(format!(
-                    "a thread is at step {to}, having begun at {from}"
-                )));
+                return Err(wrong(format!("a thread is at step {to}, having begun at {from}")));
             }
             checksum = mix(checksum ^ thread.at as u64).wrapping_add(thread.done);
         }
-        Ok(Outcome {
-            accesses: threads.iter().map(|t| t.done).sum(),
-            checksum,
-        })
+        Ok(Outcome { accesses: threads.iter().map(|t| t.done).sum(), checksum })
     }
 }

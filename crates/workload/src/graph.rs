@@ -85,10 +85,7 @@ impl GraphBfs {
     /// Looks at all neighbours of `vertex`, found at `level`.
     #[inline(always)]
     fn expand<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, vertex: usize) {
-        let (from, to) = (
-            memory.load(vertex) as usize,
-            memory.load(vertex + 1) as usize,
-        );
+        let (from, to) = (memory.load(vertex) as usize, memory.load(vertex + 1) as usize);
         let unseen_below = Self::stamp(thread.round, 0);
         let stamp = Self::stamp(thread.round, thread.level + 1);
         let mut found = 0;
@@ -101,9 +98,7 @@ impl GraphBfs {
         }
         thread.found += found;
         thread.edges += (to - from) as u64;
-        thread.digest = thread
-            .digest
-            .wrapping_add(mix((vertex as u64) << 20 ^ stamp));
+        thread.digest = thread.digest.wrapping_add(mix((vertex as u64) << 20 ^ stamp));
     }
 
     /// All threads have finished the level: go on to the next, or to the next root.
@@ -157,17 +152,7 @@ impl Algorithm for GraphBfs {
 
     fn thread(&self, index: u32) -> Thread {
         let index = index as usize;
-        Thread {
-            index,
-            round: 0,
-            level: 0,
-            turn: 0,
-            at: index * CHUNK,
-            waiting: false,
-            found: 0,
-            edges: 0,
-            digest: 0,
-        }
+        Thread { index, round: 0, level: 0, turn: 0, at: index * CHUNK, waiting: false, found: 0, edges: 0, digest: 0 }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
@@ -175,11 +160,7 @@ impl Algorithm for GraphBfs {
             return self.after_level(memory, thread, now);
         }
         let here = Self::stamp(thread.round, thread.level);
-        let root = if thread.level == 0 {
-            Some(self.root(memory, thread.round))
-        } else {
-            None
-        };
+        let root = if thread.level == 0 { Some(self.root(memory, thread.round)) } else { None };
         let before = thread.edges;
         while thread.at < self.graph.vertices() && thread.edges - before < 16_384 {
             for vertex in thread.at..(thread.at + CHUNK).min(self.graph.vertices()) {
@@ -205,16 +186,8 @@ impl Algorithm for GraphBfs {
     /// Graph500's checks on the last search: the root has level 0; the ends of an edge differ by
     /// one level at most; every vertex found has a neighbour one level nearer the root.
     fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Thread]) -> Result<Outcome, Wrong> {
-        let wrong = |what: String| Wrong {
-            workload: "graph-bfs",
-            what,
-        };
-        let round = threads
-            .iter()
-            .map(|t| t.round)
-            .max()
-            .unwrap_or(1)
-            .saturating_sub(1);
+        let wrong = |what: String| Wrong { workload: "graph-bfs", what };
+        let round = threads.iter().map(|t| t.round).max().unwrap_or(1).saturating_sub(1);
         let level = |vertex: usize| {
             let word = memory.load(self.levels + vertex);
             (word >= Self::stamp(round, 0)).then_some(word & 0xffff_ffff)
@@ -232,14 +205,10 @@ impl Algorithm for GraphBfs {
                     if own == other {
                         continue;
                     }
-                    return Err(wrong(format!(
-                        "vertex {vertex} has a neighbour not reached"
-                    )));
+                    return Err(wrong(format!("vertex {vertex} has a neighbour not reached")));
                 };
                 if a.abs_diff(b) > 1 {
-                    return Err(wrong(format!(
-                        "an edge of {vertex} spans levels {a} and {b}"
-                    )));
+                    return Err(wrong(format!("an edge of {vertex} spans levels {a} and {b}")));
                 }
                 nearer |= b + 1 == a;
             }
@@ -247,13 +216,8 @@ impl Algorithm for GraphBfs {
                 return Err(wrong(format!("vertex {vertex} was reached from nowhere")));
             }
         }
-        let checksum = threads
-            .iter()
-            .fold(0u64, |sum, t| sum.wrapping_add(t.digest));
-        Ok(Outcome {
-            accesses: threads.iter().map(|t| t.edges).sum(),
-            checksum,
-        })
+        let checksum = threads.iter().fold(0u64, |sum, t| sum.wrapping_add(t.digest));
+        Ok(Outcome { accesses: threads.iter().map(|t| t.edges).sum(), checksum })
     }
 }
 

@@ -27,12 +27,7 @@ impl Kronecker {
         let need = |scale: u32, degree: u64| (2 + 2 * degree) << scale;
         let scale = (6..31).rev().find(|s| need(*s, 8) <= words).unwrap_or(6);
         let degree = (words >> scale).saturating_sub(2) / 2;
-        Self {
-            scale,
-            edges: (degree.clamp(8, 16) as usize) << scale,
-            seed,
-            table: table(),
-        }
+        Self { scale, edges: (degree.clamp(8, 16) as usize) << scale, seed, table: table() }
     }
 
     /// Vertices.
@@ -104,9 +99,7 @@ fn table() -> Vec<u8> {
     let mut sum = 0u64;
     for outcome in 0..64usize {
         let quadrant = |level: usize| (outcome >> level & 1) | (outcome >> (level + 3) & 1) << 1;
-        sum += (0..3)
-            .map(|level| QUADRANTS[quadrant(level)])
-            .product::<u64>();
+        sum += (0..3).map(|level| QUADRANTS[quadrant(level)]).product::<u64>();
         table.resize((sum << 16) as usize / 1_000_000, outcome as u8);
     }
     table
@@ -147,15 +140,10 @@ mod tests {
             }
         }
         assert_eq!(degrees.iter().sum::<usize>(), 2 * graph.edges());
-        assert!(pairs
-            .iter()
-            .all(|((a, b), n)| pairs.get(&(*b, *a)) == Some(n)));
+        assert!(pairs.iter().all(|((a, b), n)| pairs.get(&(*b, *a)) == Some(n)));
         degrees.sort_unstable();
         let top: usize = degrees.iter().rev().take(graph.vertices() / 10).sum();
-        assert!(
-            top * 10 > 2 * graph.edges() * 3,
-            "a tenth of the vertices has {top} edge ends"
-        );
+        assert!(top * 10 > 2 * graph.edges() * 3, "a tenth of the vertices has {top} edge ends");
     }
 
     #[test]

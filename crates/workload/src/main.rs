@@ -37,18 +37,13 @@ fn main() -> ExitCode {
 }
 
 fn run(spec: &Spec) -> Result<(), RunError> {
-    let mut ends = Ends {
-        fifo: std::env::var("TERRACE_MARK_FIFO").ok(),
-        reply: std::env::var("TERRACE_MARK_REPLY").ok(),
-    };
+    let mut ends =
+        Ends { fifo: std::env::var("TERRACE_MARK_FIFO").ok(), reply: std::env::var("TERRACE_MARK_REPLY").ok() };
     let (outcome, timing) = run_threads(spec, &mut ends)?;
     let line = if spec.seconds.is_some() {
         format!("{spec} verified\n")
     } else {
-        format!(
-            "{spec} accesses={} checksum={:016x}\n",
-            outcome.accesses, outcome.checksum
-        )
+        format!("{spec} accesses={} checksum={:016x}\n", outcome.accesses, outcome.checksum)
     };
     write_all(&mut std::io::stdout(), "write to", "standard output", &line)?;
     log(spec, &outcome, &timing)
@@ -67,9 +62,7 @@ fn log(spec: &Spec, outcome: &Outcome, timing: &Timing) -> Result<(), RunError> 
     match std::env::var("TERRACE_MARK_LOG") {
         Err(_) => write_all(&mut std::io::stderr(), "write to", "standard error", &line),
         Ok(path) => {
-            let mut file = open("append to TERRACE_MARK_LOG", &path, |o| {
-                o.append(true).create(true)
-            })?;
+            let mut file = open("append to TERRACE_MARK_LOG", &path, |o| o.append(true).create(true))?;
             write_all(&mut file, "write to", &path, &line)
         }
     }
@@ -92,9 +85,7 @@ impl Phase for Ends {
         if let Some(path) = self.reply.as_ref().filter(|_| self.fifo.is_some()) {
             let file = open("read TERRACE_MARK_REPLY", path, |o| o.read(true))?;
             let mut line = String::new();
-            BufReader::new(file)
-                .read_line(&mut line)
-                .map_err(|source| failed("read", path, source))?;
+            BufReader::new(file).read_line(&mut line).map_err(|source| failed("read", path, source))?;
         }
         Ok(())
     }
@@ -109,26 +100,13 @@ fn open(
     path: &str,
     how: impl FnOnce(&mut OpenOptions) -> &mut OpenOptions,
 ) -> Result<File, RunError> {
-    how(&mut OpenOptions::new())
-        .open(path)
-        .map_err(|source| failed(what, path, source))
+    how(&mut OpenOptions::new()).open(path).map_err(|source| failed(what, path, source))
 }
 
-fn write_all(
-    to: &mut impl Write,
-    what: &'static str,
-    path: &str,
-    line: &str,
-) -> Result<(), RunError> {
-    to.write_all(line.as_bytes())
-        .and_then(|()| to.flush())
-        .map_err(|source| failed(what, path, source))
+fn write_all(to: &mut impl Write, what: &'static str, path: &str, line: &str) -> Result<(), RunError> {
+    to.write_all(line.as_bytes()).and_then(|()| to.flush()).map_err(|source| failed(what, path, source))
 }
 
 fn failed(what: &'static str, path: &str, source: std::io::Error) -> RunError {
-    RunError::Mark {
-        what,
-        path: path.to_owned(),
-        source,
-    }
+    RunError::Mark { what, path: path.to_owned(), source }
 }

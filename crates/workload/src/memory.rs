@@ -51,10 +51,7 @@ impl Memory for [AtomicU64] {
         let [a, b, c] = starts.map(|start| &self[start..start + count]);
         for ((a, b), c) in a.iter().zip(b).zip(c) {
             let scaled = c.load(Ordering::Relaxed).wrapping_mul(factor);
-            a.store(
-                b.load(Ordering::Relaxed).wrapping_add(scaled),
-                Ordering::Relaxed,
-            );
+            a.store(b.load(Ordering::Relaxed).wrapping_add(scaled), Ordering::Relaxed);
         }
     }
 }

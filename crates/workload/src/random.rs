@@ -19,10 +19,7 @@ impl Lcg {
     #[inline(always)]
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(0x5851_f42d_4c95_7f2d)
-            .wrapping_add(0x1405_7b7e_f767_814f);
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         self.0
     }
 
@@ -66,17 +63,11 @@ impl Choice {
         };
         let whole = 1u128 << 64;
         let threshold = (whole * hot_ppm / 1_000_000).min(whole - 1);
-        let scale = |n: u64, part: u128| {
-            u64::try_from(u128::from(n) * whole / part.max(1)).unwrap_or(u64::MAX)
-        };
+        let scale = |n: u64, part: u128| u64::try_from(u128::from(n) * whole / part.max(1)).unwrap_or(u64::MAX);
         Self {
             threshold: threshold as u64,
             hot_scale: scale(hot, threshold),
-            cold_scale: if threshold == whole - 1 {
-                0
-            } else {
-                scale(cold, whole - threshold)
-            },
+            cold_scale: if threshold == whole - 1 { 0 } else { scale(cold, whole - threshold) },
         }
     }
 

@@ -44,8 +44,7 @@ impl Scan {
         let words = |bytes: u64| (bytes as usize / 8).max(1).next_multiple_of(PAGE_WORDS);
         let hot_words = words(spec.hot_size.bytes(spec.fast).0);
         let cold_words = words(spec.size.bytes(spec.fast).0);
-        let cold_accesses =
-            u128::from(spec.accesses) * u128::from(1_000_000 - spec.hot_share) / 1_000_000;
+        let cold_accesses = u128::from(spec.accesses) * u128::from(1_000_000 - spec.hot_share) / 1_000_000;
         let stride = ((cold_words as u128) << 20) / cold_accesses.max(1);
         let threads = u64::from(spec.threads);
         Self {
@@ -81,20 +80,8 @@ impl Algorithm for Scan {
     fn thread(&self, index: u32) -> Thread {
         let index = u64::from(index);
         let share = self.accesses / self.threads + u64::from(index < self.accesses % self.threads);
-        let left = if self.seconds.is_some() {
-            u64::MAX
-        } else {
-            share
-        };
-        Thread {
-            index,
-            random: Lcg::new(self.seed, index),
-            left,
-            done: 0,
-            hot: 0,
-            at: 0,
-            sum: 0,
-        }
+        let left = if self.seconds.is_some() { u64::MAX } else { share };
+        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, at: 0, sum: 0 }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
@@ -133,17 +120,11 @@ impl Algorithm for Scan {
         }
         let made = threads.iter().map(|t| t.hot).sum::<u64>();
         if written != made {
-            return Err(Wrong {
-                workload: "scan",
-                what: format!("{written} increments found where {made} were made"),
-            });
+            return Err(Wrong { workload: "scan", what: format!("{written} increments found where {made} were made") });
         }
         for thread in threads {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
         }
-        Ok(Outcome {
-            accesses: threads.iter().map(|t| t.done).sum(),
-            checksum,
-        })
+        Ok(Outcome { accesses: threads.iter().map(|t| t.done).sum(), checksum })
     }
 }

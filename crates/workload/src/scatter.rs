@@ -23,15 +23,8 @@ impl Scatter {
         let span = (pages.max(1).next_multiple_of(BLOCK)) as u64;
         let golden = high(0x9e37_79b9_7f4a_7c15, span);
         let nudge = high(mix(seed), span / 64 + 1);
-        let step = (golden + nudge..)
-            .find(|step| gcd(*step, span) == 1)
-            .unwrap_or(1);
-        Self {
-            span,
-            step,
-            reciprocal: u64::MAX / span,
-            salt: mix(seed ^ 0x5ca7) | 1,
-        }
+        let step = (golden + nudge..).find(|step| gcd(*step, span) == 1).unwrap_or(1);
+        Self { span, step, reciprocal: u64::MAX / span, salt: mix(seed ^ 0x5ca7) | 1 }
     }
 
     /// Pages that the permutation covers; a multiple of 64.
@@ -46,11 +39,7 @@ impl Scatter {
     pub const fn page(&self, page: usize) -> usize {
         let product = page as u64 * self.step;
         let rough = product - high(product, self.reciprocal) * self.span;
-        let spread = if rough >= self.span {
-            rough - self.span
-        } else {
-            rough
-        };
+        let spread = if rough >= self.span { rough - self.span } else { rough };
         let block = spread / BLOCK as u64;
         let turn = block.wrapping_mul(self.salt) >> 58;
         (spread ^ turn) as usize
@@ -98,10 +87,7 @@ mod tests {
             }
             for (at, block) in hot.chunks(512).enumerate() {
                 let share = block.iter().filter(|h| **h).count() * 100 / block.len();
-                assert!(
-                    (18..=32).contains(&share),
-                    "seed {seed}: {share}% at block {at}"
-                );
+                assert!((18..=32).contains(&share), "seed {seed}: {share}% at block {at}");
             }
         }
     }

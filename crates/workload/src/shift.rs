@@ -61,11 +61,7 @@ impl Shift {
             layout: spec.layout,
             hot: spec.hot,
             lanes,
-            choice: Choice::new(
-                per_lane(window_pages),
-                per_lane(window_pages * windows),
-                spec.hot_share,
-            ),
+            choice: Choice::new(per_lane(window_pages), per_lane(window_pages * windows), spec.hot_share),
             seed: spec.seed,
             accesses: spec.accesses,
             seconds: spec.seconds,
@@ -151,19 +147,8 @@ impl Algorithm for Shift {
     fn thread(&self, index: u32) -> Thread {
         let (index, threads) = (u64::from(index), self.lanes - 1);
         let share = self.accesses / threads + u64::from(index < self.accesses % threads);
-        let left = if self.seconds.is_some() {
-            u64::MAX
-        } else {
-            share
-        };
-        Thread {
-            index,
-            random: Lcg::new(self.seed, index),
-            left,
-            done: 0,
-            hot: 0,
-            sum: 0,
-        }
+        let left = if self.seconds.is_some() { u64::MAX } else { share };
+        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
@@ -172,12 +157,8 @@ impl Algorithm for Shift {
         }
         let (count, at) = (thread.left.min(STEP), self.hot_window(now));
         match (self.layout, self.hot) {
-            (Layout::Contiguous, Hot::Write) => {
-                self.run::<false, true, M>(memory, thread, count, at)
-            }
-            (Layout::Contiguous, Hot::Read) => {
-                self.run::<false, false, M>(memory, thread, count, at)
-            }
+            (Layout::Contiguous, Hot::Write) => self.run::<false, true, M>(memory, thread, count, at),
+            (Layout::Contiguous, Hot::Read) => self.run::<false, false, M>(memory, thread, count, at),
             (Layout::Scattered, Hot::Write) => self.run::<true, true, M>(memory, thread, count, at),
             (Layout::Scattered, Hot::Read) => self.run::<true, false, M>(memory, thread, count, at),
         }
@@ -212,10 +193,7 @@ impl Algorithm for Shift {
         for thread in threads {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
         }
-        Ok(Outcome {
-            accesses: threads.iter().map(|t| t.done).sum(),
-            checksum,
-        })
+        Ok(Outcome { accesses: threads.iter().map(|t| t.done).sum(), checksum })
     }
 }
 
@@ -242,17 +220,9 @@ mod tests {
                     break;
                 }
             }
-            (
-                shift.finish(&memory, &threads).expect("verified").checksum,
-                moved.len(),
-            )
+            (shift.finish(&memory, &threads).expect("verified").checksum, moved.len())
         };
-        for layout in [
-            "hot=write",
-            "hot=read",
-            "layout=scattered",
-            "layout=scattered,hot=read",
-        ] {
+        for layout in ["hot=write", "hot=read", "layout=scattered", "layout=scattered,hot=read"] {
             let text = format!("shift,fast=1MiB,accesses=200k,phase_seconds=1,{layout}");
             let (still, windows) = checksum(&text, 0);
             assert_eq!(windows, 1);

@@ -59,11 +59,7 @@ impl Skew {
             layout: spec.layout,
             hot: spec.hot,
             threads,
-            choice: Choice::new(
-                per_thread(hot_pages),
-                per_thread(cold_pages),
-                spec.hot_share,
-            ),
+            choice: Choice::new(per_thread(hot_pages), per_thread(cold_pages), spec.hot_share),
             seed: spec.seed,
             accesses: spec.accesses,
             seconds: spec.seconds,
@@ -145,19 +141,8 @@ impl Algorithm for Skew {
         let index = u64::from(index);
         let share = self.accesses / self.threads;
         let rest = u64::from(index < self.accesses % self.threads);
-        let left = if self.seconds.is_some() {
-            u64::MAX
-        } else {
-            share + rest
-        };
-        Thread {
-            index,
-            random: Lcg::new(self.seed, index),
-            left,
-            done: 0,
-            hot: 0,
-            sum: 0,
-        }
+        let left = if self.seconds.is_some() { u64::MAX } else { share + rest };
+        Thread { index, random: Lcg::new(self.seed, index), left, done: 0, hot: 0, sum: 0 }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
@@ -204,9 +189,6 @@ impl Algorithm for Skew {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);
         }
         let accesses = threads.iter().map(|t| t.done).sum();
-        Ok(Outcome {
-            accesses,
-            checksum: if self.seconds.is_some() { 0 } else { checksum },
-        })
+        Ok(Outcome { accesses, checksum: if self.seconds.is_some() { 0 } else { checksum } })
     }
 }

@@ -29,16 +29,8 @@ pub enum Name {
 
 impl Name {
     /// All of them, in the order that help lists them.
-    pub const ALL: [Self; 8] = [
-        Self::Skew,
-        Self::Shift,
-        Self::Fits,
-        Self::Rwsplit,
-        Self::Scan,
-        Self::GraphBfs,
-        Self::Stream,
-        Self::Chase,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Skew, Self::Shift, Self::Fits, Self::Rwsplit, Self::Scan, Self::GraphBfs, Self::Stream, Self::Chase];
 
     /// The name used everywhere.
     #[must_use]
@@ -189,19 +181,11 @@ impl Spec {
             fast: Bytes::mib(134),
             size: Size::Share(size),
             hot_size: Size::Share(hot_size),
-            hot_share: if matches!(name, Name::Rwsplit) {
-                500_000
-            } else {
-                800_000
-            },
+            hot_share: if matches!(name, Name::Rwsplit) { 500_000 } else { 800_000 },
             layout: Layout::Contiguous,
             hot: Hot::Write,
             pages: PageSize::Base,
-            accesses: if matches!(name, Name::Stream) {
-                512_000_000
-            } else {
-                128_000_000
-            },
+            accesses: if matches!(name, Name::Stream) { 512_000_000 } else { 128_000_000 },
             seconds: None,
             phase: Nanos::secs(2),
         }
@@ -220,9 +204,7 @@ impl Spec {
             .ok_or_else(|| SpecError::UnknownName(name.to_owned()))?;
         let mut spec = Self::new(name);
         for part in parts.filter(|p| !p.is_empty()) {
-            let (key, value) = part
-                .split_once('=')
-                .ok_or_else(|| SpecError::NoValue(part.to_owned()))?;
+            let (key, value) = part.split_once('=').ok_or_else(|| SpecError::NoValue(part.to_owned()))?;
             spec.set(key.trim(), value.trim())?;
         }
         Ok(spec)
@@ -237,19 +219,15 @@ impl Spec {
                     .ok_or_else(|| bad("threads", value, "give 1 to 256"))?;
             }
             "seed" => {
-                self.seed = value
-                    .parse()
-                    .map_err(|_| bad("seed", value, "give a whole number"))?;
+                self.seed = value.parse().map_err(|_| bad("seed", value, "give a whole number"))?;
             }
             "fast" | "fast_bytes" => {
-                self.fast = bytes(value).filter(|b| b.0 >= 1 << 16).ok_or_else(|| {
-                    bad("fast", value, "give bytes from 64KiB up, such as 134MiB")
-                })?;
+                self.fast = bytes(value)
+                    .filter(|b| b.0 >= 1 << 16)
+                    .ok_or_else(|| bad("fast", value, "give bytes from 64KiB up, such as 134MiB"))?;
             }
             "size" => self.size = size(value).ok_or_else(|| bad("size", value, SIZE))?,
-            "hot_size" => {
-                self.hot_size = size(value).ok_or_else(|| bad("hot_size", value, SIZE))?
-            }
+            "hot_size" => self.hot_size = size(value).ok_or_else(|| bad("hot_size", value, SIZE))?,
             "hot_share" => {
                 self.hot_share = share(value)
                     .filter(|ppm| *ppm <= 1_000_000)
@@ -308,44 +286,20 @@ impl fmt::Display for Spec {
                 Ok(())
             }
         };
-        field(
-            "threads",
-            self.threads != plain.threads,
-            self.threads.to_string(),
-        )?;
+        field("threads", self.threads != plain.threads, self.threads.to_string())?;
         field("seed", self.seed != plain.seed, self.seed.to_string())?;
         field("fast", self.fast != plain.fast, self.fast.0.to_string())?;
         field("size", self.size != plain.size, show(self.size))?;
-        field(
-            "hot_size",
-            self.hot_size != plain.hot_size,
-            show(self.hot_size),
-        )?;
-        field(
-            "hot_share",
-            self.hot_share != plain.hot_share,
-            ppm(self.hot_share),
-        )?;
-        field(
-            "layout",
-            self.layout != plain.layout,
-            "scattered".to_owned(),
-        )?;
+        field("hot_size", self.hot_size != plain.hot_size, show(self.hot_size))?;
+        field("hot_share", self.hot_share != plain.hot_share, ppm(self.hot_share))?;
+        field("layout", self.layout != plain.layout, "scattered".to_owned())?;
         field("hot", self.hot != plain.hot, "read".to_owned())?;
         field("pages", self.pages != plain.pages, "thp".to_owned())?;
-        field(
-            "accesses",
-            self.accesses != plain.accesses,
-            self.accesses.to_string(),
-        )?;
+        field("accesses", self.accesses != plain.accesses, self.accesses.to_string())?;
         if let Some(time) = self.seconds {
             field("seconds", true, decimal(time.0, 9))?;
         }
-        field(
-            "phase_seconds",
-            self.phase != plain.phase,
-            decimal(self.phase.0, 9),
-        )
+        field("phase_seconds", self.phase != plain.phase, decimal(self.phase.0, 9))
     }
 }
 
@@ -369,11 +323,7 @@ fn decimal(value: u64, digits: usize) -> String {
 const SIZE: &str = "give a share of the fast tier such as 33%, 0.33 or 1/3, or bytes such as 64MiB";
 
 fn bad(key: &'static str, value: &str, expected: &'static str) -> SpecError {
-    SpecError::BadValue {
-        key,
-        value: value.to_owned(),
-        expected,
-    }
+    SpecError::BadValue { key, value: value.to_owned(), expected }
 }
 
 /// `123`, `32M` (millions), `1.5k`.
@@ -389,9 +339,7 @@ fn number(text: &str) -> Option<u64> {
 
 /// `64MiB`, `4k`, `1GiB`, `4096`, `4096B`.
 fn bytes(text: &str) -> Option<Bytes> {
-    let end = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let unit = match unit {
         "" | "B" => 1,
@@ -461,10 +409,7 @@ mod tests {
         assert_eq!((spec.threads, spec.accesses), (2, 128_000_000));
         assert_eq!(spec.size.bytes(spec.fast), spec.fast);
         assert_eq!(spec.hot_size.bytes(Bytes(3_000_000)).0, 999_999);
-        assert_eq!(
-            (spec.hot_share, spec.layout, spec.hot),
-            (800_000, Layout::Contiguous, Hot::Write)
-        );
+        assert_eq!((spec.hot_share, spec.layout, spec.hot), (800_000, Layout::Contiguous, Hot::Write));
         assert_eq!(spec.pages, PageSize::Base);
     }
 
@@ -475,21 +420,12 @@ mod tests {
              layout=scattered,hot=read,pages=thp,accesses=32M,seconds=0.5,phase_seconds=2.5s",
         )
         .expect("all keys are valid");
-        assert_eq!(
-            (spec.threads, spec.seed, spec.fast),
-            (3, 9, Bytes::mib(134))
-        );
+        assert_eq!((spec.threads, spec.seed, spec.fast), (3, 9, Bytes::mib(134)));
         assert_eq!(spec.size, Size::Share(1_500_000));
         assert_eq!(spec.hot_size, Size::Share(333_333));
         assert_eq!((spec.hot_share, spec.accesses), (750_000, 32_000_000));
-        assert_eq!(
-            (spec.layout, spec.hot, spec.pages),
-            (Layout::Scattered, Hot::Read, PageSize::Huge)
-        );
-        assert_eq!(
-            (spec.seconds, spec.phase),
-            (Some(Nanos::millis(500)), Nanos::millis(2_500))
-        );
+        assert_eq!((spec.layout, spec.hot, spec.pages), (Layout::Scattered, Hot::Read, PageSize::Huge));
+        assert_eq!((spec.seconds, spec.phase), (Some(Nanos::millis(500)), Nanos::millis(2_500)));
     }
 
     #[test]

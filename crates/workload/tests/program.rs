@@ -25,11 +25,7 @@ fn output_is_the_same_each_time_and_holds_no_time() {
     assert!(first.status.success());
     assert_eq!(text(&first.stdout), text(&second.stdout));
     assert_eq!(text(&first.stdout).lines().count(), 1);
-    assert!(
-        text(&first.stderr).contains("\"seconds\":"),
-        "{}",
-        text(&first.stderr)
-    );
+    assert!(text(&first.stderr).contains("\"seconds\":"), "{}", text(&first.stderr));
 }
 
 #[test]
@@ -48,40 +44,24 @@ fn times_go_to_the_log_and_a_listener_is_told_and_awaited() {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let (log, fifo, reply) = (path("log"), path("fifo"), path("reply"));
     for name in [&fifo, &reply] {
-        let made = Command::new("mkfifo")
-            .arg(name)
-            .status()
-            .expect("mkfifo starts");
+        let made = Command::new("mkfifo").arg(name).status().expect("mkfifo starts");
         assert!(made.success());
     }
     let (heard, answer) = (fifo.clone(), reply.clone());
     let listener = std::thread::spawn(move || {
         let mut line = String::new();
         let file = std::fs::File::open(heard).expect("the program opens the other end");
-        BufReader::new(file)
-            .read_line(&mut line)
-            .expect("a line comes");
+        BufReader::new(file).read_line(&mut line).expect("a line comes");
         std::thread::sleep(std::time::Duration::from_millis(150));
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .open(answer)
-            .expect("awaited");
+        let mut file = std::fs::OpenOptions::new().write(true).open(answer).expect("awaited");
         file.write_all(b"go\n").expect("read");
         line
     });
     let output = run(
         &["skew,fast=1MiB,accesses=10k"],
-        &[
-            ("TERRACE_MARK_LOG", &log),
-            ("TERRACE_MARK_FIFO", &fifo),
-            ("TERRACE_MARK_REPLY", &reply),
-        ],
+        &[("TERRACE_MARK_LOG", &log), ("TERRACE_MARK_FIFO", &fifo), ("TERRACE_MARK_REPLY", &reply)],
     );
-    assert!(
-        output.status.success() && output.stderr.is_empty(),
-        "{}",
-        text(&output.stderr)
-    );
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
     assert!(listener.join().expect("heard").starts_with("begin "));
     let logged = std::fs::read_to_string(&log).expect("a log");
     let seconds: f64 = logged
@@ -103,9 +83,6 @@ fn the_marks_are_in_the_program() {
     }
     for last in [1, 2] {
         let mark = [0x0f, 0x1f, 0x80, last, 0xa0, 0x44, 0x7e];
-        assert!(
-            program.windows(mark.len()).any(|w| w == mark),
-            "mark {last} is missing"
-        );
+        assert!(program.windows(mark.len()).any(|w| w == mark), "mark {last} is missing");
     }
 }

@@ -19,13 +19,7 @@ fn small(name: Name, more: &str) -> Spec {
 #[test]
 fn threads_and_turns_give_the_same_result() {
     for name in Name::ALL {
-        for more in [
-            "",
-            ",hot=read",
-            ",layout=scattered",
-            ",layout=scattered,hot=read",
-            ",threads=5",
-        ] {
+        for more in ["", ",hot=read", ",layout=scattered", ",layout=scattered,hot=read", ",threads=5"] {
             let spec = small(name, more);
             let turns = run_serially(&spec, Heap::new).expect("verified");
             for _ in 0..3 {
@@ -40,10 +34,7 @@ fn threads_and_turns_give_the_same_result() {
 fn another_seed_gives_another_result() {
     for name in Name::ALL {
         let checksum = |seed| {
-            let spec = Spec {
-                seed,
-                ..small(name, "")
-            };
+            let spec = Spec { seed, ..small(name, "") };
             run_serially(&spec, Heap::new).expect("verified").checksum
         };
         assert_ne!(checksum(1), checksum(2), "{name}");
@@ -69,11 +60,7 @@ fn a_time_limit_ends_every_workload() {
     for name in Name::ALL {
         let spec = small(name, ",seconds=0.02");
         let (_, timing) = run_threads(&spec, &mut Silent).expect("verified");
-        assert!(
-            timing.phase.as_secs_f64() < 5.0,
-            "{name} took {}",
-            timing.phase
-        );
+        assert!(timing.phase.as_secs_f64() < 5.0, "{name} took {}", timing.phase);
     }
 }
 
@@ -87,17 +74,8 @@ struct Counting {
 
 impl Counting {
     fn new(words: usize) -> Self {
-        let zeroes = || {
-            (0..words.div_ceil(512))
-                .map(|_| AtomicU64::new(0))
-                .collect()
-        };
-        Self {
-            heap: Heap::new(words),
-            pages: zeroes(),
-            order: zeroes(),
-            touched: AtomicU64::new(0),
-        }
+        let zeroes = || (0..words.div_ceil(512)).map(|_| AtomicU64::new(0)).collect();
+        Self { heap: Heap::new(words), pages: zeroes(), order: zeroes(), touched: AtomicU64::new(0) }
     }
 
     fn count(&self, word: usize) {
@@ -122,10 +100,8 @@ impl Memory for &Counting {
 #[test]
 fn hot_pages_of_skew_are_touched_last_and_take_four_fifths() {
     for layout in ["contiguous", "scattered"] {
-        let spec = Spec::parse(&format!(
-            "skew,fast=4MiB,accesses=2M,hot=read,layout={layout}"
-        ))
-        .expect("a valid specification");
+        let spec = Spec::parse(&format!("skew,fast=4MiB,accesses=2M,hot=read,layout={layout}"))
+            .expect("a valid specification");
         let mut recorder = None;
         let outcome = run_serially(&spec, |words| {
             // Lives to the end of the test program: the algorithm borrows it, we look after it.
@@ -145,18 +121,11 @@ fn hot_pages_of_skew_are_touched_last_and_take_four_fifths() {
             .filter(|(n, _)| *n > 0)
             .map(|(n, rank)| (n - if rank >= cold { 1024 } else { 512 }, rank))
             .collect();
-        let hot: u64 = accesses
-            .iter()
-            .filter(|(_, rank)| *rank >= cold)
-            .map(|(n, _)| n)
-            .sum();
+        let hot: u64 = accesses.iter().filter(|(_, rank)| *rank >= cold).map(|(n, _)| n).sum();
         let share = hot as f64 / outcome.accesses as f64;
         assert!((share - 0.8).abs() < 0.01, "{layout}: {share}");
         let hot_pages = accesses.iter().filter(|(_, rank)| *rank >= cold).count();
         assert_eq!((accesses.len(), hot_pages), (1024 + 341, 341), "{layout}");
-        assert_eq!(
-            accesses.iter().map(|(n, _)| n).sum::<u64>(),
-            outcome.accesses
-        );
+        assert_eq!(accesses.iter().map(|(n, _)| n).sum::<u64>(), outcome.accesses);
     }
 }

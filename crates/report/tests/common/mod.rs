@@ -1,8 +1,8 @@
 //! Recordings made up for tests: a run like the lab's `skew`, and a comparison.
 
 use terrace_engine::journal::{
-    encode, encode_header, DecisionEntry, Entry, FailureCount, Header, HeatRow, NoteEntry,
-    OutcomeEntry, SnapshotEntry, Summary, TierHeader, TierSummary, TrackerHeader, VERSION,
+    encode, encode_header, DecisionEntry, Entry, FailureCount, Header, HeatRow, NoteEntry, OutcomeEntry, SnapshotEntry,
+    Summary, TierHeader, TierSummary, TrackerHeader, VERSION,
 };
 use terrace_engine::MoveFailure;
 use terrace_types::{NodeId, Pid, ThroughputSource, Vpn};
@@ -28,19 +28,13 @@ fn header(command: &str) -> Header {
         params: [("seed".to_owned(), "1".to_owned())].into(),
         machine: "lab-cxl".to_owned(),
         page_size_bytes: 4096,
-        tiers: vec![
-            tier(0, "dram", 134, 80, 100, 100),
-            tier(1, "cxl", 960, 300, 20, 20),
-        ],
+        tiers: vec![tier(0, "dram", 134, 80, 100, 100), tier(1, "cxl", 960, 300, 20, 20)],
         trackers: vec![
             TrackerHeader {
                 name: "damon".to_owned(),
                 blind_to: "single hot pages inside large cold regions".to_owned(),
             },
-            TrackerHeader {
-                name: "softdirty".to_owned(),
-                blind_to: "reads".to_owned(),
-            },
+            TrackerHeader { name: "softdirty".to_owned(), blind_to: "reads".to_owned() },
         ],
     }
 }
@@ -110,10 +104,7 @@ fn snapshot(step: u64) -> SnapshotEntry {
 pub fn journal(command: &str, why: &str) -> String {
     let mut lines = vec![encode_header(&header(command))];
     let note = "DAMON gives regions, soft-dirty gives writes; merged";
-    lines.push(encode(&Entry::Note(NoteEntry {
-        at_ns: 1_000_000,
-        text: note.to_owned(),
-    })));
+    lines.push(encode(&Entry::Note(NoteEntry { at_ns: 1_000_000, text: note.to_owned() })));
     let (mut promoted, mut failed) = (0, 0);
     for step in 0..30u64 {
         lines.push(encode(&Entry::Snapshot(snapshot(step))));
@@ -133,8 +124,7 @@ pub fn journal(command: &str, why: &str) -> String {
             lines.push(encode(&decision("hold", why, 0, 0)));
             continue;
         }
-        let text =
-            "1,800 pages above 180 accesses/s lie on the slow tier; 2,100 colder ones make room";
+        let text = "1,800 pages above 180 accesses/s lie on the slow tier; 2,100 colder ones make room";
         lines.push(encode(&decision("exchange", text, 310_000_000, 39_000_000)));
         promoted += todo;
         failed += 40;
@@ -146,14 +136,8 @@ pub fn journal(command: &str, why: &str) -> String {
             demoted_pages: todo,
             sideways_pages: 0,
             failed: vec![
-                FailureCount {
-                    reason: MoveFailure::Busy,
-                    pages: 31,
-                },
-                FailureCount {
-                    reason: MoveFailure::NodeFull,
-                    pages: 9,
-                },
+                FailureCount { reason: MoveFailure::Busy, pages: 31 },
+                FailureCount { reason: MoveFailure::NodeFull, pages: 9 },
             ],
             cost_ns: 41_000_000,
             longest_call_ns: 11_000_000,
@@ -168,14 +152,8 @@ pub fn journal(command: &str, why: &str) -> String {
         demoted_pages: promoted,
         migrated_bytes: promoted * 2 * 4096,
         failed: vec![
-            FailureCount {
-                reason: MoveFailure::Busy,
-                pages: failed * 31 / 40,
-            },
-            FailureCount {
-                reason: MoveFailure::NodeFull,
-                pages: failed * 9 / 40,
-            },
+            FailureCount { reason: MoveFailure::Busy, pages: failed * 31 / 40 },
+            FailureCount { reason: MoveFailure::NodeFull, pages: failed * 9 / 40 },
         ],
         tracking_cpu_ns: 110_000_000,
         deciding_cpu_ns: 21_000_000,
@@ -199,13 +177,7 @@ pub fn comparison(input: &str) -> String {
         })
     };
     let mut failed = run("kernel:damos", None, 0.0, 0);
-    for key in [
-        "fast_access_share",
-        "promoted_pages",
-        "demoted_pages",
-        "migrated_bytes",
-        "overhead_seconds",
-    ] {
+    for key in ["fast_access_share", "promoted_pages", "demoted_pages", "migrated_bytes", "overhead_seconds"] {
         failed[key] = serde_json::Value::Null;
     }
     failed["error"] = "the guest's kernel has no DAMON; boot another".into();

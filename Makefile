@@ -1,0 +1,21 @@
+# Set-up included: each target installs what it needs with apt where it may, and says what.
+
+.PHONY: help test ring1 demo bench
+
+help:
+	@echo "make demo    see an unmodified program under the kernel's policies and under ours, in a virtual machine"
+	@echo "make test    all tests; last line: N passed, N failed, N skipped"
+	@echo "make ring1   unit tests only"
+	@echo "make bench   the policies over all workloads, as ratios (tens of minutes)"
+
+test:
+	@scripts/test.sh
+
+ring1:
+	@scripts/test.sh --ring1
+
+demo:
+	@scripts/demo.sh
+
+bench:
+	@scripts/bench.sh

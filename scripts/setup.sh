@@ -1,0 +1,70 @@
+#!/bin/sh
+# Makes sure that what building needs is there; installs what is missing where it may, and says so.
+#
+#   scripts/setup.sh          a C compiler, linker and a new enough cargo
+#   scripts/setup.sh --test   besides: rustfmt, clippy and chromium, without which some checks are skipped
+#
+# Prints the folder of the cargo to use, for PATH.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+missing=
+command -v cc >/dev/null 2>&1 || missing="$missing gcc"
+command -v ld >/dev/null 2>&1 || missing="$missing binutils"
+command -v xz >/dev/null 2>&1 || missing="$missing xz-utils"
+[ -e /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates"
+echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || missing="$missing libc6-dev"
+
+wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+# The folder of the first cargo in PATH that is new enough, together with its rustc.
+find_cargo() {
+    for folder in $(echo "$PATH" | tr ':' ' ') "$HOME/.cargo/bin" /usr/share/cargo/bin; do
+        [ -x "$folder/cargo" ] && [ -x "$folder/rustc" ] || continue
+        found=$(PATH="$folder:$PATH" rustc --version 2>/dev/null | cut -d' ' -f2 | cut -d- -f1)
+        if [ -n "$found" ] && version_at_least "$found" "$wanted"; then
+            echo "$folder"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Debian's packages with a rustc that is new enough: the plain ones, or on Debian 12 those that
+# web browsers are built with.
+choose_rust() {
+    for set in "rustc cargo rustfmt rust-clippy" "rustc-web cargo-web rustfmt-web rust-web-clippy"; do
+        offered=$(apt-cache policy "${set%% *}" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9.]*\).*/\1/p')
+        if [ -n "$offered" ] && version_at_least "$offered" "$wanted"; then
+            echo "$set"
+            return 0
+        fi
+    done
+    return 1
+}
+
+if ! cargo_folder=$(find_cargo); then
+    command -v apt-cache >/dev/null 2>&1 && can_install && $sudo apt-get update >/dev/null 2>&1 </dev/null || true
+    if rust=$(choose_rust 2>/dev/null); then
+        missing="$missing $rust"
+    else
+        say "no cargo of version $wanted or newer, and no Debian package of one"
+        echo "install Rust $wanted or newer from rust-lang.org, then run this again" >&2
+        exit 1
+    fi
+fi
+# shellcheck disable=SC2086
+[ -z "$missing" ] || install_packages $missing
+cargo_folder=$(find_cargo) || { say "cargo $wanted or newer is still missing"; exit 1; }
+
+if [ "${1:-}" = --test ] && [ "${TERRACE_NO_CHROMIUM:-0}" = 0 ] &&
+    ! command -v chromium >/dev/null 2>&1 && ! command -v google-chrome >/dev/null 2>&1; then
+    # Large and for one test only: that test is skipped without it.
+    if can_install; then
+        install_packages chromium || say "going on without chromium"
+    else
+        say "going on without chromium (sudo apt-get install --no-install-recommends chromium)"
+    fi
+fi
+echo "$cargo_folder"

@@ -1,0 +1,109 @@
+#!/bin/sh
+# All tests, counted: house checks, rings 1 and 2 (cargo test), ring 3 (the lab).
+#
+#   scripts/test.sh           all
+#   scripts/test.sh --ring1   unit tests only, under a minute once built
+#
+# The last line is "N passed, N failed, N skipped"; why each was skipped stands above it.
+# Full output of each stage: target/test-logs/.
+set -u
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+exec </dev/null
+
+only_ring1=0
+[ "${1:-}" = --ring1 ] && only_ring1=1
+if [ $only_ring1 = 1 ]; then cargo_folder=$(scripts/setup.sh); else cargo_folder=$(scripts/setup.sh --test); fi || exit 1
+PATH=$cargo_folder:$PATH
+export PATH CARGO_TERM_COLOR=never
+
+logs=${CARGO_TARGET_DIR:-target}/test-logs
+mkdir -p "$logs"
+results=$logs/results
+: >"$results"
+
+# Results are lines "ok NAME", "FAILED NAME: why" and "skipped NAME: why"; tests that cargo ran
+# are added up in "count PASSED FAILED".
+note() { echo "$*" >>"$results"; }
+
+# check NAME COMMAND...: one house check.
+check() {
+    name=$1
+    shift
+    log=$logs/$(echo "$name" | tr ' /' '--').log
+    say "$name"
+    if "$@" >"$log" 2>&1; then
+        note "ok $name"
+    else
+        note "FAILED $name: see $log"
+        tail -n 40 "$log" >&2
+    fi
+}
+
+# tests LIMIT ARGUMENTS...: cargo test, its results read from its output.
+tests() {
+    limit=$1
+    shift
+    log=$logs/cargo-test.log
+    timeout "$limit" cargo test --workspace --no-fail-fast "$@" -- --show-output >"$log" 2>&1
+    status=$?
+    # A test that prints "skipped: why" counts as skipped, not as passed.
+    awk '
+        /^---- .* stdout ----$/ { name = $2; next }
+        /^(failures|successes):$/ { if ($1 == "failures:") name = "" }
+        /^skipped: / && name != "" { why[name] = substr($0, 10) }
+        /^test .* \.\.\. FAILED$/ { print "FAILED " $2 ": see cargo-test.log" }
+        /^test result: / { passed += $4; failed += $6; ignored += $8; name = "" }
+        END {
+            for (name in why) { print "skipped " name ": " why[name]; passed-- }
+            if (ignored) print "skipped " ignored " tests: marked as ignored"
+            print "count " passed + 0 " " failed + 0
+        }' "$log" >>"$results"
+    if [ $status = 124 ]; then
+        note "FAILED cargo test: not done after $limit seconds"
+    elif [ $status != 0 ] && ! grep -q '^test .* FAILED$' "$log"; then
+        note "FAILED cargo test: did not build or crashed, see $log"
+        grep -A 12 '^error' "$log" | tail -n 60 >&2
+    elif [ $status != 0 ]; then
+        grep -A 25 '^---- .* stdout ----$' "$log" | grep -B 2 -A 12 "panicked at" | tail -n 80 >&2
+    fi
+}
+
+if [ $only_ring1 = 1 ]; then
+    say "ring 1: unit tests"
+    tests 900 --lib --bins
+else
+    if cargo fmt --version >/dev/null 2>&1; then
+        check "format" cargo fmt --all -- --check
+    else
+        note "skipped format: rustfmt is not installed (rustfmt, or rustfmt-web on Debian 12)"
+    fi
+    if cargo clippy --version >/dev/null 2>&1; then
+        check "clippy" timeout 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
+    else
+        note "skipped clippy: it is not installed (rust-clippy, or rust-web-clippy on Debian 12)"
+    fi
+    check "tidy" cargo xtask tidy
+    if [ -d ../shared/data ]; then data=found; else data="absent: their tests are skipped"; fi
+    say "rings 1 and 2: cargo test (outside data $data)"
+    tests 1200
+    say "ring 3: the lab"
+    timeout "${TERRACE_RING3_SECONDS:-900}" scripts/ring3.sh >"$logs/ring3.out" 2>"$logs/ring3.log"
+    status=$?
+    grep -E '^(ok|FAILED|skipped) ' "$logs/ring3.out" >>"$results"
+    if [ $status = 124 ]; then
+        note "FAILED ring 3: not done after ${TERRACE_RING3_SECONDS:-900} seconds"
+    elif [ $status != 0 ] && ! grep -q '^FAILED ' "$logs/ring3.out"; then
+        note "FAILED ring 3: scripts/ring3.sh ended with status $status, see $logs/ring3.log"
+    fi
+    [ $status = 0 ] || tail -n 40 "$logs/ring3.log" >&2
+fi
+
+say "done"
+grep -E '^(FAILED|skipped) ' "$results" | sort
+awk '
+    $1 == "ok" { passed++ }
+    $1 == "FAILED" && !/: see cargo-test.log$/ { failed++ }
+    $1 == "skipped" { if ($3 == "tests:") skipped += $2; else skipped++ }
+    $1 == "count" { passed += $2; failed += $3 }
+    END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped; exit failed > 0 }' "$results"
