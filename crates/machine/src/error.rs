@@ -158,9 +158,7 @@ pub enum Problem {
         missing: NodeId,
     },
     /// A link to a node without memory.
-    #[error(
-        "a link goes from node {initiator} to node {target}, which has no memory; drop the link"
-    )]
+    #[error("a link goes from node {initiator} to node {target}, which has no memory; drop the link")]
     LinkToNoMemory {
         /// From.
         initiator: NodeId,
@@ -203,9 +201,7 @@ pub enum XmlProblem {
     #[error("its root is <{0}>, not <topology>; export it with `lstopo FILE.xml`")]
     NotTopology(String),
     /// An XML of hwloc 1 or of a version not yet known.
-    #[error(
-        "format version {0} is not read, only 2 and 3 are; export it again with hwloc 2 or newer"
-    )]
+    #[error("format version {0} is not read, only 2 and 3 are; export it again with hwloc 2 or newer")]
     Version(String),
     /// Elements nested beyond any machine.
     #[error("elements are nested deeper than {0}; no machine is")]
@@ -246,11 +242,7 @@ pub enum XmlProblem {
 /// A text shortened for an error line, control characters made visible.
 pub(crate) fn shorten(text: &str) -> String {
     const LIMIT: usize = 48;
-    let mut out: String = text
-        .chars()
-        .take(LIMIT)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut out: String = text.chars().take(LIMIT).flat_map(char::escape_debug).collect();
     if text.chars().nth(LIMIT).is_some() {
         out.push_str("...");
     }

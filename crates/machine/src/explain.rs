@@ -84,19 +84,8 @@ pub fn explain_with(machine: &Machine, surroundings: &Surroundings) -> Vec<Findi
     findings
 }
 
-fn push(
-    findings: &mut Vec<Finding>,
-    topic: Topic,
-    severity: Severity,
-    text: String,
-    command: Option<&str>,
-) {
-    findings.push(Finding {
-        topic,
-        severity,
-        text,
-        command: command.map(str::to_owned),
-    });
+fn push(findings: &mut Vec<Finding>, topic: Topic, severity: Severity, text: String, command: Option<&str>) {
+    findings.push(Finding { topic, severity, text, command: command.map(str::to_owned) });
 }
 
 const PROBE: &str = "terrace probe -o machine.toml";
@@ -106,15 +95,8 @@ fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
     let order = order.join(" > ");
     let unknown = ranking.tiers.iter().all(|t| t.basis == Basis::Nothing);
     if ranking.tiers.len() == 1 && unknown && ranking.tiers.iter().any(|t| t.nodes.len() > 1) {
-        let text =
-            format!("Nothing is known that tells nodes {order} apart: they are taken as one tier.");
-        push(
-            findings,
-            Topic::OneTier,
-            Severity::Obstacle,
-            text,
-            Some(PROBE),
-        );
+        let text = format!("Nothing is known that tells nodes {order} apart: they are taken as one tier.");
+        push(findings, Topic::OneTier, Severity::Obstacle, text, Some(PROBE));
         return;
     }
     if ranking.tiers.len() < 2 {
@@ -122,29 +104,19 @@ fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
             "One tier only (nodes {order}): there is nothing to choose between, so programs run unmanaged. The lab has \
              machines with more."
         );
-        let command =
-            "terrace lab compare --machine lab-cxl --policy first-touch,terrace --workload skew";
-        push(
-            findings,
-            Topic::OneTier,
-            Severity::Obstacle,
-            text,
-            Some(command),
-        );
+        let command = "terrace lab compare --machine lab-cxl --policy first-touch,terrace --workload skew";
+        push(findings, Topic::OneTier, Severity::Obstacle, text, Some(command));
         return;
     }
-    let text = format!(
-        "{} tiers by bandwidth from node {}: nodes {order}.",
-        ranking.tiers.len(),
-        ranking.initiator
-    );
+    let text = format!("{} tiers by bandwidth from node {}: nodes {order}.", ranking.tiers.len(), ranking.initiator);
     push(findings, Topic::Tiers, Severity::Fine, text, None);
     let known = |r: &Ranking| r.tiers.iter().all(|t| t.basis == Basis::Asked);
     if let Ok(latency) = rank(machine, By::Latency, Some(ranking.initiator)) {
         let other: Vec<String> = latency.tiers.iter().map(|t| list(&t.nodes)).collect();
         let other = other.join(" > ");
         if other != order && known(ranking) && known(&latency) {
-            let text = format!("By latency the order is another: nodes {other}. Which one is right depends on the program.");
+            let text =
+                format!("By latency the order is another: nodes {other}. Which one is right depends on the program.");
             let command = Some("terrace tiers --by latency");
             push(findings, Topic::OrdersDiffer, Severity::Note, text, command);
         }
@@ -169,35 +141,21 @@ fn figures(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
             l.read_latency.map(|f| f.evidence),
             l.write_latency.map(|f| f.evidence),
         ];
-        evidence
-            .into_iter()
-            .flatten()
-            .any(|e| e != Evidence::Unknown)
+        evidence.into_iter().flatten().any(|e| e != Evidence::Unknown)
     });
     if !hmat {
-        let text = "No bandwidth or latency is known of any node (the firmware states no HMAT): tiers rest on the distance \
+        let text =
+            "No bandwidth or latency is known of any node (the firmware states no HMAT): tiers rest on the distance \
                     table, which is an order at best."
-            .to_owned();
-        push(
-            findings,
-            Topic::NoFigures,
-            Severity::Obstacle,
-            text,
-            Some(PROBE),
-        );
+                .to_owned();
+        push(findings, Topic::NoFigures, Severity::Obstacle, text, Some(PROBE));
     } else if !guessed.is_empty() {
         let text = format!(
             "Neither bandwidth nor latency of nodes {} is known as node {} sees them: they are ranked after the others.",
             list(&guessed),
             ranking.initiator
         );
-        push(
-            findings,
-            Topic::SomeFigures,
-            Severity::Note,
-            text,
-            Some(PROBE),
-        );
+        push(findings, Topic::SomeFigures, Severity::Note, text, Some(PROBE));
     }
 }
 
@@ -205,80 +163,36 @@ fn kernel(machine: &Machine, surroundings: &Surroundings, findings: &mut Vec<Fin
     let Some(tiers) = &surroundings.kernel_tiers else {
         return;
     };
-    let memory = machine
-        .nodes
-        .iter()
-        .filter(|n| n.capacity > Bytes::ZERO)
-        .count();
+    let memory = machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO).count();
     if memory < 2 {
         return;
     }
-    let shown: Vec<String> = tiers
-        .iter()
-        .map(|t| format!("memory_tier{} ({})", t.number, list(&t.nodes)))
-        .collect();
+    let shown: Vec<String> = tiers.iter().map(|t| format!("memory_tier{} ({})", t.number, list(&t.nodes))).collect();
     if tiers.len() < 2 {
         let text = format!(
             "The kernel has all nodes in one tier, {}: it will not demote by itself, and its own NUMA balancing promotes \
              nothing. Terrace does not need the kernel's tiers.",
             shown.join(", ")
         );
-        push(
-            findings,
-            Topic::OneKernelTier,
-            Severity::Note,
-            text,
-            Some(PROBE),
-        );
+        push(findings, Topic::OneKernelTier, Severity::Note, text, Some(PROBE));
     } else {
-        let text = format!(
-            "The kernel has {} tiers: nodes {}.",
-            tiers.len(),
-            shown.join(" > ")
-        );
+        let text = format!("The kernel has {} tiers: nodes {}.", tiers.len(), shown.join(" > "));
         push(findings, Topic::KernelTiers, Severity::Fine, text, None);
     }
 }
 
 fn devices(machine: &Machine, surroundings: &Surroundings, findings: &mut Vec<Finding>) {
-    for device in surroundings
-        .dax
-        .iter()
-        .filter(|d| d.system_ram == Some(false))
-    {
-        let text = format!(
-            "{device} is not in use as memory. As memory it would be a node, and perhaps a tier."
-        );
-        let command = format!(
-            "daxctl reconfigure-device --mode=system-ram {}",
-            device.name
-        );
-        push(
-            findings,
-            Topic::UnusedDax,
-            Severity::Note,
-            text,
-            Some(&command),
-        );
+    for device in surroundings.dax.iter().filter(|d| d.system_ram == Some(false)) {
+        let text = format!("{device} is not in use as memory. As memory it would be a node, and perhaps a tier.");
+        let command = format!("daxctl reconfigure-device --mode=system-ram {}", device.name);
+        push(findings, Topic::UnusedDax, Severity::Note, text, Some(&command));
     }
-    let in_use = machine
-        .nodes
-        .iter()
-        .any(|n| n.kind == crate::model::Kind::Cxl)
-        || surroundings
-            .dax
-            .iter()
-            .any(|d| d.nature.as_deref() == Some("CXL"));
+    let in_use = machine.nodes.iter().any(|n| n.kind == crate::model::Kind::Cxl)
+        || surroundings.dax.iter().any(|d| d.nature.as_deref() == Some("CXL"));
     if !surroundings.cxl.is_empty() && !in_use {
         let names: Vec<String> = surroundings.cxl.iter().map(ToString::to_string).collect();
         let text = format!("{}; no node is known to be made of it.", names.join("; "));
-        push(
-            findings,
-            Topic::UnusedCxl,
-            Severity::Note,
-            text,
-            Some("cxl list -M -D -R"),
-        );
+        push(findings, Topic::UnusedCxl, Severity::Note, text, Some("cxl list -M -D -R"));
     }
 }
 
@@ -288,22 +202,11 @@ fn odd_node(node: &Node, findings: &mut Vec<Finding>) {
     }
     let id = node.id;
     if node.cpus.is_empty() {
-        let text = format!("Node {id} has neither CPUs nor memory: a device that accesses memory, or memory that is offline.");
-        push(
-            findings,
-            Topic::EmptyNode,
-            Severity::Note,
-            text,
-            Some("lsmem -o +NODE"),
-        );
+        let text =
+            format!("Node {id} has neither CPUs nor memory: a device that accesses memory, or memory that is offline.");
+        push(findings, Topic::EmptyNode, Severity::Note, text, Some("lsmem -o +NODE"));
     } else {
         let text = format!("Node {id} has CPUs and no memory of its own.");
-        push(
-            findings,
-            Topic::CpusWithoutMemory,
-            Severity::Note,
-            text,
-            Some("lsmem -o +NODE"),
-        );
+        push(findings, Topic::CpusWithoutMemory, Severity::Note, text, Some("lsmem -o +NODE"));
     }
 }

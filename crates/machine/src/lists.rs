@@ -56,11 +56,7 @@ pub fn parse_mask(text: &str, max: u32) -> Result<Vec<u32>, ListError> {
         if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(ListError::Form);
         }
-        let bits = if digits.is_empty() {
-            0
-        } else {
-            u32::from_str_radix(digits, 16).map_err(|_| ListError::Form)?
-        };
+        let bits = if digits.is_empty() { 0 } else { u32::from_str_radix(digits, 16).map_err(|_| ListError::Form)? };
         for bit in (0..32).filter(|bit| bits & (1 << bit) != 0) {
             let value = index as u32 * 32 + bit;
             if value > max {
@@ -92,16 +88,7 @@ mod tests {
         assert_eq!(parse_list("5", 100), Ok(vec![5]));
         assert_eq!(parse_list("0-100", 100).map(|l| l.len()), Ok(101));
         assert_eq!(parse_list("101", 100), Err(ListError::TooHigh(100)));
-        for bad in [
-            "3-0",
-            "a",
-            "1,,2",
-            "-",
-            "1-",
-            "0x1",
-            "4294967296",
-            "0-99,0-99,0-99",
-        ] {
+        for bad in ["3-0", "a", "1,,2", "-", "1-", "0x1", "4294967296", "0-99,0-99,0-99"] {
             assert_eq!(parse_list(bad, 100), Err(ListError::Form), "{bad}");
         }
     }
@@ -109,10 +96,7 @@ mod tests {
     #[test]
     fn masks_as_the_kernel_and_hwloc_write_them() {
         assert_eq!(parse_mask("0000,00000000,0000000c\n", 8191), Ok(vec![2, 3]));
-        assert_eq!(
-            parse_mask("0x00000001,,0x00000003", 8191),
-            Ok(vec![0, 1, 64])
-        );
+        assert_eq!(parse_mask("0x00000001,,0x00000003", 8191), Ok(vec![0, 1, 64]));
         assert_eq!(parse_mask("0x0", 8191), Ok(vec![]));
         assert_eq!(parse_mask("0x2", 0), Err(ListError::TooHigh(0)));
         for bad in ["", "0xf...f", "0x123456789", "zz", "+1"] {

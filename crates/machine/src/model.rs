@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 /// Where a figure comes from.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// Firmware's HMAT, through sysfs or hwloc.
@@ -25,14 +23,7 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    const ALL: [Self; 6] = [
-        Self::Hmat,
-        Self::Measured,
-        Self::Config,
-        Self::Preset,
-        Self::Distance,
-        Self::Unknown,
-    ];
+    const ALL: [Self; 6] = [Self::Hmat, Self::Measured, Self::Config, Self::Preset, Self::Distance, Self::Unknown];
 
     /// Its name in machine files and JSON.
     #[must_use]
@@ -87,16 +78,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
-        Self::Dram,
-        Self::Hbm,
-        Self::Cxl,
-        Self::Pmem,
-        Self::Gpu,
-        Self::Dax,
-        Self::Remote,
-        Self::Unknown,
-    ];
+    const ALL: [Self; 8] =
+        [Self::Dram, Self::Hbm, Self::Cxl, Self::Pmem, Self::Gpu, Self::Dax, Self::Remote, Self::Unknown];
 
     /// Its name in machine files and JSON.
     #[must_use]
@@ -171,11 +154,7 @@ impl Default for CoreModel {
     /// A core of four instructions a nanosecond with ten misses in flight (the line fill buffers of an Intel core:
     /// Optimization Reference Manual, "Line Fill Buffer"), whose translations live until evicted.
     fn default() -> Self {
-        Self {
-            ns_per_instruction: 0.25,
-            outstanding_misses: 10,
-            tlb_flush: Nanos::ZERO,
-        }
+        Self { ns_per_instruction: 0.25, outstanding_misses: 10, tlb_flush: Nanos::ZERO }
     }
 }
 
@@ -208,10 +187,7 @@ pub struct MigrationCost {
 impl Default for MigrationCost {
     /// As measured in the lab on Linux 6.12: `move_pages` costs about 100 us a call and 11 us a page.
     fn default() -> Self {
-        Self {
-            call: Nanos::micros(100),
-            page: Nanos::micros(11),
-        }
+        Self { call: Nanos::micros(100), page: Nanos::micros(11) }
     }
 }
 
@@ -246,8 +222,6 @@ impl Machine {
     /// The link from `initiator` to `target`.
     #[must_use]
     pub fn link(&self, initiator: NodeId, target: NodeId) -> Option<&Link> {
-        self.links
-            .iter()
-            .find(|l| l.initiator == initiator && l.target == target)
+        self.links.iter().find(|l| l.initiator == initiator && l.target == target)
     }
 }

@@ -38,20 +38,14 @@ pub fn preset(name: &str) -> Option<Machine> {
 pub fn preset_or_error(name: &str) -> Result<Machine, MachineError> {
     match preset_text(name) {
         Some(text) => Machine::from_toml(text, name),
-        None => Err(MachineError::NoSuchPreset {
-            name: crate::error::shorten(name),
-            known: preset_names().join(", "),
-        }),
+        None => Err(MachineError::NoSuchPreset { name: crate::error::shorten(name), known: preset_names().join(", ") }),
     }
 }
 
 /// The machine file of a preset, comments and sources included: a start for a file of one's own.
 #[must_use]
 pub fn preset_text(name: &str) -> Option<&'static str> {
-    PRESETS
-        .iter()
-        .find(|(n, _)| *n == name)
-        .map(|(_, text)| *text)
+    PRESETS.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
 }
 
 /// All presets, those of the lab first.

@@ -35,9 +35,7 @@ impl By {
     /// The attribute of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Bandwidth, Self::Latency, Self::Capacity]
-            .into_iter()
-            .find(|b| b.name() == name)
+        [Self::Bandwidth, Self::Latency, Self::Capacity].into_iter().find(|b| b.name() == name)
     }
 }
 
@@ -112,9 +110,7 @@ pub enum RankError {
         valid: String,
     },
     /// Nothing accesses from there.
-    #[error(
-        "machine {machine}: node {asked} has no CPUs to see from; nodes with CPUs are: {valid}"
-    )]
+    #[error("machine {machine}: node {asked} has no CPUs to see from; nodes with CPUs are: {valid}")]
     InitiatorWithoutCpus {
         /// The machine.
         machine: String,
@@ -155,45 +151,25 @@ pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Rank
         }
     }
     for tier in &mut tiers {
-        tier.nodes
-            .sort_by_key(|n| (distance(machine, initiator, *n), *n));
+        tier.nodes.sort_by_key(|n| (distance(machine, initiator, *n), *n));
     }
     tiers.sort_by(|a, b| compare(a, b, by).then_with(|| a.nodes.cmp(&b.nodes)));
     describe(&tiers, by, initiator, &mut notes);
-    Ok(Ranking {
-        by,
-        initiator,
-        tiers,
-        notes,
-    })
+    Ok(Ranking { by, initiator, tiers, notes })
 }
 
 fn resolve(machine: &Machine, asked: Option<NodeId>) -> Result<NodeId, RankError> {
-    let with_cpus = || {
-        machine
-            .nodes
-            .iter()
-            .filter(|n| !n.cpus.is_empty())
-            .map(|n| n.id)
-    };
+    let with_cpus = || machine.nodes.iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id);
     let name = || machine.name.clone();
     let valid = || list(&with_cpus().collect::<Vec<_>>());
     let Some(asked) = asked else {
-        return with_cpus()
-            .min()
-            .ok_or_else(|| RankError::NoCpus { machine: name() });
+        return with_cpus().min().ok_or_else(|| RankError::NoCpus { machine: name() });
     };
     match machine.node(asked) {
-        None => Err(RankError::UnknownInitiator {
-            machine: name(),
-            asked,
-            valid: valid(),
-        }),
-        Some(node) if node.cpus.is_empty() => Err(RankError::InitiatorWithoutCpus {
-            machine: name(),
-            asked,
-            valid: valid(),
-        }),
+        None => Err(RankError::UnknownInitiator { machine: name(), asked, valid: valid() }),
+        Some(node) if node.cpus.is_empty() => {
+            Err(RankError::InitiatorWithoutCpus { machine: name(), asked, valid: valid() })
+        }
         Some(_) => Ok(asked),
     }
 }
@@ -225,90 +201,44 @@ fn single(node: &Node, link: Option<&Link>, by: By) -> Tier {
 fn compare(a: &Tier, b: &Tier, by: By) -> Ordering {
     let bandwidth = || bandwidth_key(a).cmp(&bandwidth_key(b));
     let latency = || latency_key(a).cmp(&latency_key(b));
-    let near = || {
-        a.distance
-            .unwrap_or(u32::MAX)
-            .cmp(&b.distance.unwrap_or(u32::MAX))
-    };
+    let near = || a.distance.unwrap_or(u32::MAX).cmp(&b.distance.unwrap_or(u32::MAX));
     match by {
         By::Bandwidth => bandwidth().then_with(latency).then_with(near),
         By::Latency => latency().then_with(bandwidth).then_with(near),
-        By::Capacity => b
-            .capacity
-            .cmp(&a.capacity)
-            .then_with(bandwidth)
-            .then_with(latency)
-            .then_with(near),
+        By::Capacity => b.capacity.cmp(&a.capacity).then_with(bandwidth).then_with(latency).then_with(near),
     }
 }
 
 /// Known before unknown, then high before low, reads before writes.
 fn bandwidth_key(tier: &Tier) -> (bool, Reverse<u64>, Reverse<u64>) {
-    let read = tier
-        .read_bandwidth
-        .or(tier.write_bandwidth)
-        .map(|f| f.value.get());
-    let write = tier
-        .write_bandwidth
-        .or(tier.read_bandwidth)
-        .map(|f| f.value.get());
-    (
-        read.is_none(),
-        Reverse(read.unwrap_or(0)),
-        Reverse(write.unwrap_or(0)),
-    )
+    let read = tier.read_bandwidth.or(tier.write_bandwidth).map(|f| f.value.get());
+    let write = tier.write_bandwidth.or(tier.read_bandwidth).map(|f| f.value.get());
+    (read.is_none(), Reverse(read.unwrap_or(0)), Reverse(write.unwrap_or(0)))
 }
 
 /// Known before unknown, then low before high, reads before writes.
 fn latency_key(tier: &Tier) -> (bool, u64, u64) {
-    let read = tier
-        .read_latency
-        .or(tier.write_latency)
-        .map(|f| f.value.get());
-    let write = tier
-        .write_latency
-        .or(tier.read_latency)
-        .map(|f| f.value.get());
-    (
-        read.is_none(),
-        read.unwrap_or(u64::MAX),
-        write.unwrap_or(u64::MAX),
-    )
+    let read = tier.read_latency.or(tier.write_latency).map(|f| f.value.get());
+    let write = tier.write_latency.or(tier.read_latency).map(|f| f.value.get());
+    (read.is_none(), read.unwrap_or(u64::MAX), write.unwrap_or(u64::MAX))
 }
 
 /// Whether two nodes make one tier: all figures equal, or both measured and nearly so. Where no figure is known at
 /// all, the distances must be equal; where figures are known, they speak and the distance does not.
 fn same(a: &Tier, b: &Tier, notes: &mut Vec<String>) -> bool {
-    let rates = [
-        (a.read_bandwidth, b.read_bandwidth),
-        (a.write_bandwidth, b.write_bandwidth),
-    ];
-    let times = [
-        (a.read_latency, b.read_latency),
-        (a.write_latency, b.write_latency),
-    ];
+    let rates = [(a.read_bandwidth, b.read_bandwidth), (a.write_bandwidth, b.write_bandwidth)];
+    let times = [(a.read_latency, b.read_latency), (a.write_latency, b.write_latency)];
     let (mut near, mut any) = (false, false);
     let pairs = rates
-        .map(|(x, y)| {
-            (
-                x.map(|f| (f.value.get(), f.evidence)),
-                y.map(|f| (f.value.get(), f.evidence)),
-            )
-        })
+        .map(|(x, y)| (x.map(|f| (f.value.get(), f.evidence)), y.map(|f| (f.value.get(), f.evidence))))
         .into_iter()
-        .chain(times.map(|(x, y)| {
-            (
-                x.map(|f| (f.value.get(), f.evidence)),
-                y.map(|f| (f.value.get(), f.evidence)),
-            )
-        }));
+        .chain(times.map(|(x, y)| (x.map(|f| (f.value.get(), f.evidence)), y.map(|f| (f.value.get(), f.evidence)))));
     for pair in pairs {
         match pair {
             (None, None) => {}
             (Some((x, _)), Some((y, _))) if x == y => any = true,
             (Some((x, Evidence::Measured)), Some((y, Evidence::Measured)))
-                if u128::from(x.abs_diff(y)) * 100
-                    <= u128::from(x.max(y)) * u128::from(MEASURED_TOLERANCE_PERCENT) =>
+                if u128::from(x.abs_diff(y)) * 100 <= u128::from(x.max(y)) * u128::from(MEASURED_TOLERANCE_PERCENT) =>
             {
                 (near, any) = (true, true);
             }
@@ -336,28 +266,17 @@ fn absorb(tier: &mut Tier, other: Tier) {
 }
 
 fn distance(machine: &Machine, from: NodeId, to: NodeId) -> u32 {
-    machine
-        .link(from, to)
-        .and_then(|l| l.distance)
-        .unwrap_or(u32::MAX)
+    machine.link(from, to).and_then(|l| l.distance).unwrap_or(u32::MAX)
 }
 
 fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) {
     let nodes_on = |basis| -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = tiers
-            .iter()
-            .filter(|t| t.basis == basis)
-            .flat_map(|t| t.nodes.clone())
-            .collect();
+        let mut nodes: Vec<NodeId> = tiers.iter().filter(|t| t.basis == basis).flat_map(|t| t.nodes.clone()).collect();
         nodes.sort_unstable();
         nodes
     };
     let asked = by.name();
-    let other = if by == By::Latency {
-        "bandwidth"
-    } else {
-        "latency"
-    };
+    let other = if by == By::Latency { "bandwidth" } else { "latency" };
     // With one tier there is no order; with one basis there is nothing to come after.
     let only = tiers.len() < 2;
     let alike = tiers.windows(2).all(|pair| pair[0].basis == pair[1].basis);
@@ -373,9 +292,7 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
             (false, true) => format!(", ranked {rest}"),
             (false, false) => format!(", ranked after the others, {rest}"),
         };
-        notes.push(format!(
-            "Node{s} {nodes}: {what} from node {initiator}{how}."
-        ));
+        notes.push(format!("Node{s} {nodes}: {what} from node {initiator}{how}."));
     };
     let unknown = format!("no {asked} is known");
     lacking(Basis::Other, &unknown, &format!("by {other}"), notes);
@@ -393,10 +310,7 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
             };
         if tied {
             let (x, y) = (list(&a.nodes), list(&b.nodes));
-            notes.push(format!(
-                "Nodes {x} and {y} tie by {asked}: {} decides.",
-                decider(a, b, by)
-            ));
+            notes.push(format!("Nodes {x} and {y} tie by {asked}: {} decides.", decider(a, b, by)));
         }
     }
 }

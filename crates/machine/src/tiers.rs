@@ -73,12 +73,7 @@ impl TiersReport {
                     capacity_bytes: n.capacity.get(),
                 })
                 .collect(),
-            tiers: ranking
-                .tiers
-                .iter()
-                .enumerate()
-                .map(|(r, t)| TierReport::new(r, t))
-                .collect(),
+            tiers: ranking.tiers.iter().enumerate().map(|(r, t)| TierReport::new(r, t)).collect(),
             initiator: ranking.initiator.0,
         }
     }
@@ -126,23 +121,9 @@ pub fn render_text(machine: &Machine, ranking: &Ranking, source: &str) -> String
     );
     wrap(&mut out, &title, "", "  ");
     out.push('\n');
-    let head = [
-        "rank",
-        "kind",
-        "nodes",
-        "capacity",
-        "bandwidth r/w",
-        "latency r/w",
-        "source",
-    ];
+    let head = ["rank", "kind", "nodes", "capacity", "bandwidth r/w", "latency r/w", "source"];
     let mut rows = vec![head.map(str::to_owned)];
-    rows.extend(
-        ranking
-            .tiers
-            .iter()
-            .enumerate()
-            .map(|(rank, tier)| row(rank, tier)),
-    );
+    rows.extend(ranking.tiers.iter().enumerate().map(|(rank, tier)| row(rank, tier)));
     table(&mut out, &rows);
     let notes = machine.notes.iter().chain(&ranking.notes);
     for (index, note) in notes.enumerate() {
@@ -157,32 +138,16 @@ pub fn render_text(machine: &Machine, ranking: &Ranking, source: &str) -> String
 fn row(rank: usize, tier: &Tier) -> [String; 7] {
     let rate = |f: Option<Figure<BytesPerSec>>| f.map(|f| f.value.get());
     let time = |f: Option<Figure<Nanos>>| f.map(|f| f.value.get());
-    let evidence: BTreeSet<&str> = TierReport::new(rank, tier)
-        .evidence
-        .values()
-        .map(|e| e.name())
-        .collect();
+    let evidence: BTreeSet<&str> = TierReport::new(rank, tier).evidence.values().map(|e| e.name()).collect();
     let evidence: Vec<&str> = evidence.into_iter().collect();
     [
         rank.to_string(),
         tier.kind.map_or("mixed", |k| k.name()).to_owned(),
         clip(&list(&tier.nodes), 12),
         tier.capacity.to_string(),
-        pair(
-            rate(tier.read_bandwidth),
-            rate(tier.write_bandwidth),
-            &[(1e9, "GB/s"), (1e6, "MB/s")],
-        ),
-        pair(
-            time(tier.read_latency),
-            time(tier.write_latency),
-            &[(1.0, "ns")],
-        ),
-        if evidence.len() > 1 {
-            "mixed".to_owned()
-        } else {
-            evidence.concat()
-        },
+        pair(rate(tier.read_bandwidth), rate(tier.write_bandwidth), &[(1e9, "GB/s"), (1e6, "MB/s")]),
+        pair(time(tier.read_latency), time(tier.write_latency), &[(1.0, "ns")]),
+        if evidence.len() > 1 { "mixed".to_owned() } else { evidence.concat() },
     ]
 }
 
@@ -191,10 +156,7 @@ fn pair(read: Option<u64>, write: Option<u64>, units: &[(f64, &str)]) -> String 
     let Some(low) = read.into_iter().chain(write).min() else {
         return "-".to_owned();
     };
-    let unit = units
-        .iter()
-        .find(|(scale, _)| low as f64 >= *scale)
-        .or(units.last());
+    let unit = units.iter().find(|(scale, _)| low as f64 >= *scale).or(units.last());
     let (scale, name) = unit.copied().unwrap_or((1.0, ""));
     let show = |v: Option<u64>| match v {
         None => "-".to_owned(),

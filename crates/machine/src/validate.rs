@@ -43,29 +43,17 @@ impl Machine {
             }
             let what = |part: &str| format!("{part} of node {}", node.id);
             if node.capacity > MAX_CAPACITY {
-                return Err(absurd(
-                    what("capacity"),
-                    node.capacity,
-                    "at most 1048576 TiB",
-                ));
+                return Err(absurd(what("capacity"), node.capacity, "at most 1048576 TiB"));
             }
             if !power_of_two(node.block, 1, 1 << 20) {
-                return Err(absurd(
-                    what("block"),
-                    node.block,
-                    "a power of two up to 1 MiB",
-                ));
+                return Err(absurd(what("block"), node.block, "a power of two up to 1 MiB"));
             }
             for cpu in &node.cpus {
                 if *cpu > MAX_CPU {
                     return Err(Problem::CpuTooHigh(*cpu));
                 }
                 if let Some(first) = owners.insert(*cpu, node.id) {
-                    return Err(Problem::CpuTwice {
-                        cpu: *cpu,
-                        first,
-                        second: node.id,
-                    });
+                    return Err(Problem::CpuTwice { cpu: *cpu, first, second: node.id });
                 }
             }
         }
@@ -81,16 +69,10 @@ impl Machine {
     fn check_links(&self) -> Result<(), Problem> {
         let mut pairs = BTreeSet::new();
         for link in &self.links {
-            let Link {
-                initiator, target, ..
-            } = *link;
+            let Link { initiator, target, .. } = *link;
             for end in [initiator, target] {
                 if self.node(end).is_none() {
-                    return Err(Problem::LinkToNowhere {
-                        initiator,
-                        target,
-                        missing: end,
-                    });
+                    return Err(Problem::LinkToNowhere { initiator, target, missing: end });
                 }
             }
             if self.node(target).is_some_and(|n| n.capacity == Bytes::ZERO) {
@@ -117,19 +99,11 @@ impl Machine {
 
     fn check_costs(&self) -> Result<(), Problem> {
         if !power_of_two(self.page_size, 4096, 2 << 20) {
-            return Err(absurd(
-                "page_size",
-                self.page_size,
-                "a power of two from 4 KiB to 2 MiB",
-            ));
+            return Err(absurd("page_size", self.page_size, "a power of two from 4 KiB to 2 MiB"));
         }
         let ns = self.core.ns_per_instruction;
         if !(ns.is_finite() && ns > 0.0 && ns <= 1e6) {
-            return Err(absurd(
-                "core.ns_per_instruction",
-                ns,
-                "above 0 and at most 1000000",
-            ));
+            return Err(absurd("core.ns_per_instruction", ns, "above 0 and at most 1000000"));
         }
         if !(1..=65_536).contains(&self.core.outstanding_misses) {
             let found = self.core.outstanding_misses;
@@ -150,26 +124,15 @@ impl Machine {
 }
 
 fn check_figures(link: &Link) -> Result<(), Problem> {
-    let what = |part: &str| {
-        format!(
-            "{part} from node {} to node {}",
-            link.initiator, link.target
-        )
-    };
-    for (part, figure) in [
-        ("read latency", link.read_latency),
-        ("write latency", link.write_latency),
-    ] {
+    let what = |part: &str| format!("{part} from node {} to node {}", link.initiator, link.target);
+    for (part, figure) in [("read latency", link.read_latency), ("write latency", link.write_latency)] {
         if let Some(Figure { value, .. }) = figure {
             if value == Nanos::ZERO || value > MAX_LATENCY {
                 return Err(absurd(what(part), value, "above 0 and at most 1 s"));
             }
         }
     }
-    for (part, figure) in [
-        ("read bandwidth", link.read_bandwidth),
-        ("write bandwidth", link.write_bandwidth),
-    ] {
+    for (part, figure) in [("read bandwidth", link.read_bandwidth), ("write bandwidth", link.write_bandwidth)] {
         if let Some(Figure { value, .. }) = figure {
             if value == BytesPerSec::ZERO || value > MAX_BANDWIDTH {
                 return Err(absurd(what(part), value, "above 0 and at most 1000 TB/s"));
@@ -178,11 +141,7 @@ fn check_figures(link: &Link) -> Result<(), Problem> {
     }
     if link.distance.is_some_and(|d| !(1..=1_000_000).contains(&d)) {
         let found = link.distance.unwrap_or_default();
-        return Err(absurd(
-            what("distance"),
-            found,
-            "from 1 to 1000000 (10 is local)",
-        ));
+        return Err(absurd(what("distance"), found, "from 1 to 1000000 (10 is local)"));
     }
     Ok(())
 }
@@ -194,21 +153,13 @@ pub(crate) fn check_cache(cache: &CacheLevel) -> Result<(), Problem> {
         return Err(absurd("cache level", cache.level, "from 1 to 8"));
     }
     if !power_of_two(cache.line, 8, 4096) {
-        return Err(absurd(
-            what("line"),
-            cache.line,
-            "a power of two from 8 B to 4 KiB",
-        ));
+        return Err(absurd(what("line"), cache.line, "a power of two from 8 B to 4 KiB"));
     }
     if !(1..=65_536).contains(&cache.ways) {
         return Err(absurd(what("ways"), cache.ways, "from 1 to 65536"));
     }
     if cache.size == Bytes::ZERO || cache.size > Bytes::gib(64) {
-        return Err(absurd(
-            what("size"),
-            cache.size,
-            "above 0 and at most 64 GiB",
-        ));
+        return Err(absurd(what("size"), cache.size, "above 0 and at most 64 GiB"));
     }
     if cache.size.get() % (cache.line.get() * u64::from(cache.ways)) != 0 {
         return Err(Problem::CacheGeometry(cache.level));
@@ -223,14 +174,6 @@ fn power_of_two(bytes: Bytes, from: u64, to: u64) -> bool {
     bytes.get().is_power_of_two() && (from..=to).contains(&bytes.get())
 }
 
-fn absurd(
-    what: impl Into<String>,
-    found: impl std::fmt::Display,
-    expected: &'static str,
-) -> Problem {
-    Problem::Absurd {
-        what: what.into(),
-        found: found.to_string(),
-        expected,
-    }
+fn absurd(what: impl Into<String>, found: impl std::fmt::Display, expected: &'static str) -> Problem {
+    Problem::Absurd { what: what.into(), found: found.to_string(), expected }
 }

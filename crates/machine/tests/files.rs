@@ -12,9 +12,7 @@ fn read(text: &str) -> Machine {
 /// The message for NODE and then `rest`; always one line that names the file or machine.
 fn error(rest: &str) -> String {
     let text = format!("{NODE}{rest}");
-    let error = Machine::from_toml(&text, "m.toml")
-        .expect_err("a mistake")
-        .to_string();
+    let error = Machine::from_toml(&text, "m.toml").expect_err("a mistake").to_string();
     assert!(!error.contains('\n') && error.contains("m.toml"), "{error}");
     error
 }
@@ -46,16 +44,10 @@ fn units_and_forms() {
     assert_eq!(machine.nodes[0].capacity, Bytes(16_000_000_000));
     let link = machine.link(NodeId(3), NodeId(3)).expect("link");
     let latency = link.read_latency.expect("latency");
-    assert_eq!(
-        (latency.value, latency.evidence),
-        (Nanos(84), Evidence::Hmat)
-    );
+    assert_eq!((latency.value, latency.evidence), (Nanos(84), Evidence::Hmat));
     assert_eq!(link.write_latency, link.read_latency);
     let write = link.write_bandwidth.expect("bandwidth");
-    assert_eq!(
-        (write.value, write.evidence),
-        (BytesPerSec(1 << 30), Evidence::Measured)
-    );
+    assert_eq!((write.value, write.evidence), (BytesPerSec(1 << 30), Evidence::Measured));
 }
 
 #[test]
@@ -77,8 +69,14 @@ fn mistakes_name_line_key_and_cure() {
         ("[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = -3\n", vec!["line 8", "-3"]),
         ("[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = \"80 ns\"\n", vec!["line 8", "80 ns", "a number"]),
         ("[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = \"80 Gb/s\"\n", vec!["line 8", "20 GB/s"]),
-        ("[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = { evidence = \"hmat\" }\n", vec!["line 8", "`bandwidth.value` is missing"]),
-        ("[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = { value = \"1 B/s\", evidence = \"guess\" }\n", vec!["line 8", "guess", "hmat, measured"]),
+        (
+            "[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = { evidence = \"hmat\" }\n",
+            vec!["line 8", "`bandwidth.value` is missing"],
+        ),
+        (
+            "[[link]]\ninitiator = 0\ntarget = 0\nbandwidth = { value = \"1 B/s\", evidence = \"guess\" }\n",
+            vec!["line 8", "guess", "hmat, measured"],
+        ),
         ("[[link]]\ninitiator = 0\ntarget = 0\nlatency_ns = 1\nread_latency_ns = 2\n", vec!["line 8", "both given"]),
         ("[core]\ntlb_flush_us = 1\ntlb_flush_ns = 2\n", vec!["line 7", "both given"]),
         ("[core]\noutstanding_misses = 0\n", vec!["line 6", "1 to 65536"]),
@@ -105,43 +103,16 @@ fn parts_that_contradict_each_other() {
         (node(1, "[8192]"), "CPU 8192 is above 8191"),
         (link(0, 7), "node 7 is not described"),
         (link(7, 0), "node 7 is not described"),
-        (
-            link(0, 0) + &link(0, 0),
-            "from node 0 to node 0 is described twice",
-        ),
-        (
-            "[[node]]\nid = 1\ncapacity = \"0 B\"\n".to_owned() + &link(0, 1),
-            "which has no memory",
-        ),
-        (
-            "[[node]]\nid = 1\ncapacity = \"2000000 TiB\"\n".to_owned(),
-            "capacity of node 1",
-        ),
-        (
-            "[[node]]\nid = 1\ncapacity = \"1 B\"\nblock = \"65 B\"\n".to_owned(),
-            "a power of two",
-        ),
-        (
-            link(0, 0).replace("= 5", "= 5e12"),
-            "read latency from node 0 to node 0",
-        ),
+        (link(0, 0) + &link(0, 0), "from node 0 to node 0 is described twice"),
+        ("[[node]]\nid = 1\ncapacity = \"0 B\"\n".to_owned() + &link(0, 1), "which has no memory"),
+        ("[[node]]\nid = 1\ncapacity = \"2000000 TiB\"\n".to_owned(), "capacity of node 1"),
+        ("[[node]]\nid = 1\ncapacity = \"1 B\"\nblock = \"65 B\"\n".to_owned(), "a power of two"),
+        (link(0, 0).replace("= 5", "= 5e12"), "read latency from node 0 to node 0"),
         (link(0, 0).replace("= 5", "= 0"), "above 0"),
-        (
-            link(0, 0).replace("latency_ns = 5", "bandwidth = \"90000 TB/s\""),
-            "at most 1000 TB/s",
-        ),
-        (
-            "[core]\nns_per_instruction = 0\n".to_owned(),
-            "core.ns_per_instruction",
-        ),
-        (
-            "[migration]\ncall_us = 9e17\n".to_owned(),
-            "at most an hour",
-        ),
-        (
-            "[[cache]]\nlevel = 1\nsize = \"3 KiB\"\nways = 7\n".to_owned(),
-            "whole number of sets",
-        ),
+        (link(0, 0).replace("latency_ns = 5", "bandwidth = \"90000 TB/s\""), "at most 1000 TB/s"),
+        ("[core]\nns_per_instruction = 0\n".to_owned(), "core.ns_per_instruction"),
+        ("[migration]\ncall_us = 9e17\n".to_owned(), "at most an hour"),
+        ("[[cache]]\nlevel = 1\nsize = \"3 KiB\"\nways = 7\n".to_owned(), "whole number of sets"),
     ] {
         let error = error(&rest);
         assert!(error.contains(part), "{error}\nlacks {part}");
@@ -152,24 +123,12 @@ fn parts_that_contradict_each_other() {
 fn machines_of_nothing() {
     for (text, problem) in [
         ("", Problem::NoNodes),
-        (
-            "name = \"\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n",
-            Problem::BadName,
-        ),
-        (
-            "name = \"a\\u0007\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n",
-            Problem::BadName,
-        ),
+        ("name = \"\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n", Problem::BadName),
+        ("name = \"a\\u0007\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n", Problem::BadName),
         ("[[node]]\nid = 0\ncapacity = \"1 B\"\n", Problem::NoCpus),
-        (
-            "[[node]]\nid = 0\ncpus = [0]\ncapacity = \"0 B\"\n",
-            Problem::NoMemory,
-        ),
+        ("[[node]]\nid = 0\ncpus = [0]\ncapacity = \"0 B\"\n", Problem::NoMemory),
     ] {
-        let want = MachineError::Inconsistent {
-            name: "m".to_owned(),
-            problem,
-        };
+        let want = MachineError::Inconsistent { name: "m".to_owned(), problem };
         assert_eq!(Machine::from_toml(text, "m"), Err(want), "{text}");
     }
 }
@@ -179,8 +138,20 @@ fn deep_nesting_and_large_files_are_refused() {
     let deep = format!("notes = {}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(Machine::from_toml(&deep, "m").is_err());
     let large = "# x\n".repeat(5 << 20);
-    let error = Machine::from_toml(&large, "m")
-        .expect_err("large")
-        .to_string();
+    let error = Machine::from_toml(&large, "m").expect_err("large").to_string();
     assert!(error.contains("is it the right file?"), "{error}");
+}
+
+#[test]
+fn the_examples_of_the_manual_are_read() {
+    let manual = include_str!("../../../docs/machine-file.md");
+    let examples: Vec<&str> = manual.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let [nodes, rest] = examples.as_slice() else { panic!("two examples") };
+    let machine = read(nodes);
+    assert_eq!((machine.name.as_str(), machine.nodes.len(), machine.links.len()), ("two-tiers", 2, 2));
+    // Top-level keys of the second must come before the tables of the first.
+    let whole = read(&format!("{rest}{}", nodes.split_once('\n').expect("name first").1));
+    assert_eq!(whole.notes, ["Measured at night."]);
+    assert_eq!(whole.caches.len(), 1);
+    assert_eq!((whole.core, whole.migration), (machine.core, machine.migration));
 }

@@ -11,9 +11,7 @@ fn read(text: &str) -> Survey {
 }
 
 fn error(text: &str) -> String {
-    let error = from_hwloc_xml(text, "x.xml")
-        .expect_err("refused")
-        .to_string();
+    let error = from_hwloc_xml(text, "x.xml").expect_err("refused").to_string();
     assert!(!error.contains('\n') && error.contains("x.xml"), "{error}");
     error
 }
@@ -30,26 +28,15 @@ fn around(inner: &str) -> String {
 fn nodes_are_told_apart_though_hwloc_gives_all_of_them_cpus() {
     let machine = read(FIXTURE).machine;
     assert_eq!(machine.name, "hbm-and-cxl");
-    let cpus = |id| {
-        machine
-            .node(NodeId(id))
-            .map(|n| n.cpus.clone())
-            .unwrap_or_default()
-    };
+    let cpus = |id| machine.node(NodeId(id)).map(|n| n.cpus.clone()).unwrap_or_default();
     assert_eq!(cpus(0), [CpuId(0), CpuId(1)]);
     assert_eq!(cpus(1), [CpuId(2), CpuId(3)]);
     assert!(cpus(2).is_empty() && cpus(3).is_empty() && cpus(4).is_empty());
     let kinds: Vec<Kind> = machine.nodes.iter().map(|n| n.kind).collect();
-    assert_eq!(
-        kinds,
-        [Kind::Dram, Kind::Dram, Kind::Hbm, Kind::Hbm, Kind::Cxl]
-    );
+    assert_eq!(kinds, [Kind::Dram, Kind::Dram, Kind::Hbm, Kind::Hbm, Kind::Cxl]);
     let packages: Vec<Option<u32>> = machine.nodes.iter().map(|n| n.package).collect();
     assert_eq!(packages, [Some(0), Some(1), Some(0), Some(1), Some(1)]);
-    assert!(machine
-        .notes
-        .iter()
-        .any(|n| n.contains("CPUs near several of nodes 0-4")));
+    assert!(machine.notes.iter().any(|n| n.contains("CPUs near several of nodes 0-4")));
 }
 
 #[test]
@@ -57,14 +44,8 @@ fn the_closest_initiator_speaks_and_devices_do_not() {
     let machine = read(FIXTURE).machine;
     let rates = |from, to| {
         let link = machine.link(NodeId(from), NodeId(to)).expect("link");
-        let mib = |f: Option<terrace_machine::Figure<terrace_types::BytesPerSec>>| {
-            f.map(|f| f.value.get() / MIB)
-        };
-        (
-            mib(link.read_bandwidth),
-            mib(link.write_bandwidth),
-            link.distance,
-        )
+        let mib = |f: Option<terrace_machine::Figure<terrace_types::BytesPerSec>>| f.map(|f| f.value.get() / MIB);
+        (mib(link.read_bandwidth), mib(link.write_bandwidth), link.distance)
     };
     // Of the values for 0xf, 0x3, 0x1 and the GPU, that for 0x3 is the smallest that holds both CPUs.
     assert_eq!(rates(0, 2), (Some(900_000), Some(900_000), Some(13)));
@@ -75,15 +56,9 @@ fn the_closest_initiator_speaks_and_devices_do_not() {
     // The more exact attribute wins over the general one.
     assert_eq!(rates(1, 4), (Some(60_000), Some(30_000), Some(14)));
     let cxl = machine.link(NodeId(1), NodeId(4)).expect("link");
-    assert_eq!(
-        cxl.read_latency.map(|f| (f.value.get(), f.evidence)),
-        Some((240, Evidence::Hmat))
-    );
+    assert_eq!(cxl.read_latency.map(|f| (f.value.get(), f.evidence)), Some((240, Evidence::Hmat)));
     assert_eq!(cxl.write_latency, None, "a latency of 0 is none");
-    assert!(machine
-        .notes
-        .iter()
-        .any(|n| n.contains("1 memory attributes were 0")));
+    assert!(machine.notes.iter().any(|n| n.contains("1 memory attributes were 0")));
     // From node 0 the remote nodes are known by distance alone.
     assert_eq!(rates(0, 1), (None, None, Some(21)));
 }
@@ -93,26 +68,15 @@ fn ranks_and_caches() {
     let machine = read(FIXTURE).machine;
     let order = |by, from| -> Vec<Vec<u16>> {
         let ranking = rank(&machine, by, Some(NodeId(from))).expect("ranking");
-        ranking
-            .tiers
-            .iter()
-            .map(|t| t.nodes.iter().map(|n| n.0).collect())
-            .collect()
+        ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect()
     };
     assert_eq!(order(By::Bandwidth, 0), [[2], [0], [1], [3], [4]]);
     assert_eq!(order(By::Latency, 1), [[1], [3], [4], [2], [0]]);
-    let caches: Vec<(u8, Bytes, u32, bool)> = machine
-        .caches
-        .iter()
-        .map(|c| (c.level, c.size, c.ways, c.shared))
-        .collect();
+    let caches: Vec<(u8, Bytes, u32, bool)> =
+        machine.caches.iter().map(|c| (c.level, c.size, c.ways, c.shared)).collect();
     assert_eq!(
         caches,
-        [
-            (1, Bytes(49_152), 12, true),
-            (2, Bytes::mib(2), 16, true),
-            (3, Bytes(118_489_088), 16, true),
-        ]
+        [(1, Bytes(49_152), 12, true), (2, Bytes::mib(2), 16, true), (3, Bytes(118_489_088), 16, true),]
     );
 }
 
@@ -123,83 +87,33 @@ fn hostile_input_gets_one_line() {
         ("hello".to_owned(), "not <topology>"),
         ("<svg/>".to_owned(), "its root is <svg>"),
         ("<topology/>".to_owned(), "format version 1 is not read"),
-        (
-            "<topology version=\"4.0\"/>".to_owned(),
-            "format version 4.0",
-        ),
+        ("<topology version=\"4.0\"/>".to_owned(), "format version 4.0"),
         ("<topology version=\"3.0\"/>".to_owned(), "it has no nodes"),
         ("<topology version=\"3.0\">".to_owned(), "never closed"),
-        (
-            "<topology version=\"3.0\"></object>".to_owned(),
-            "not well-formed",
-        ),
-        (
-            "<topology version=\"3.0\"/><topology version=\"3.0\"/>".to_owned(),
-            "second root",
-        ),
-        (
-            "<!DOCTYPE topology [<!ENTITY a \"b\">]><topology version=\"3.0\"/>".to_owned(),
-            "entities",
-        ),
+        ("<topology version=\"3.0\"></object>".to_owned(), "not well-formed"),
+        ("<topology version=\"3.0\"/><topology version=\"3.0\"/>".to_owned(), "second root"),
+        ("<!DOCTYPE topology [<!ENTITY a \"b\">]><topology version=\"3.0\"/>".to_owned(), "entities"),
         (around("&lol;"), "entities"),
+        (around("<info name=\"a\" value=\"&lol;\"/>"), "not well-formed"),
+        (around("<object type=\"NUMANode\" gp_index=\"3\"/>"), "lacks os_index"),
+        (around("<object type=\"NUMANode\" os_index=\"0\"/>"), "node 0 is described twice"),
+        (around("<object type=\"NUMANode\" os_index=\"255\"/>"), "above 254"),
+        (around("<object type=\"NUMANode\" os_index=\"99999999999999999999\"/>"), "a whole number"),
+        (around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"-4\"/>"), "local_memory=\"-4\""),
+        (around("<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0xf...f\"/>"), "a mask such as"),
         (
-            around("<info name=\"a\" value=\"&lol;\"/>"),
-            "not well-formed",
-        ),
-        (
-            around("<object type=\"NUMANode\" gp_index=\"3\"/>"),
-            "lacks os_index",
-        ),
-        (
-            around("<object type=\"NUMANode\" os_index=\"0\"/>"),
-            "node 0 is described twice",
-        ),
-        (
-            around("<object type=\"NUMANode\" os_index=\"255\"/>"),
-            "above 254",
-        ),
-        (
-            around("<object type=\"NUMANode\" os_index=\"99999999999999999999\"/>"),
-            "a whole number",
-        ),
-        (
-            around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"-4\"/>"),
-            "local_memory=\"-4\"",
-        ),
-        (
-            around("<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0xf...f\"/>"),
-            "a mask such as",
-        ),
-        (
-            around(
-                "<object type=\"NUMANode\" os_index=\"1\" local_memory=\"18446744073709551615\"/>",
-            ),
+            around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"18446744073709551615\"/>"),
             "capacity of node 1",
         ),
-        (
-            around("<object type=\"Package\" type=\"Package\"/>"),
-            "given twice",
-        ),
-        (
-            around("<distances2 type=\"NUMANode\" kind=\"5\"><indexes>x</indexes></distances2>"),
-            "whole numbers",
-        ),
-        (
-            around("<memattr_value target_obj_gp_index=\"2\"/>"),
-            "lacks value",
-        ),
+        (around("<object type=\"Package\" type=\"Package\"/>"), "given twice"),
+        (around("<distances2 type=\"NUMANode\" kind=\"5\"><indexes>x</indexes></distances2>"), "whole numbers"),
+        (around("<memattr_value target_obj_gp_index=\"2\"/>"), "lacks value"),
         (around(&"<x>".repeat(1000)), "nested deeper than 256"),
         (
-            around(&format!(
-                "<x {}/>",
-                (0..100).map(|i| format!("a{i}=\"1\" ")).collect::<String>()
-            )),
+            around(&format!("<x {}/>", (0..100).map(|i| format!("a{i}=\"1\" ")).collect::<String>())),
             "more than 64 attributes",
         ),
-        (
-            around(&"<x/>".repeat(2_000_001)),
-            "more than 2000000 elements",
-        ),
+        (around(&"<x/>".repeat(2_000_001)), "more than 2000000 elements"),
     ] {
         let error = error(&text);
         assert!(error.contains(part), "{error}\nlacks {part}");
@@ -215,9 +129,5 @@ fn lines_are_counted() {
 #[test]
 fn a_table_of_distances_that_is_no_square_is_ignored() {
     let text = FIXTURE.replace("10 21 13 23 24 ", "10 21 13 23 ");
-    assert!(read(&text)
-        .machine
-        .links
-        .iter()
-        .all(|l| l.distance.is_none()));
+    assert!(read(&text).machine.links.iter().all(|l| l.distance.is_none()));
 }

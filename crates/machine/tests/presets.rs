@@ -39,13 +39,8 @@ fn every_preset_is_read_and_bears_its_own_name() {
         }
     }
     assert_eq!(preset("lab-nothing"), None);
-    let error = preset_or_error("lab-nothing")
-        .expect_err("no such preset")
-        .to_string();
-    assert!(
-        error.contains("lab-nothing") && error.contains("lab-cxl"),
-        "{error}"
-    );
+    let error = preset_or_error("lab-nothing").expect_err("no such preset").to_string();
+    assert!(error.contains("lab-nothing") && error.contains("lab-cxl"), "{error}");
 }
 
 #[test]
@@ -67,17 +62,10 @@ fn lab_machines_share_core_caches_and_costs() {
         assert_eq!(machine.migration.call, Nanos::micros(100));
         assert_eq!(machine.migration.page, Nanos::micros(11));
         assert_eq!(machine.page_size, Bytes(4096));
-        let caches: Vec<_> = machine
-            .caches
-            .iter()
-            .map(|c| (c.size, c.ways, c.line, c.shared, c.hit))
-            .collect();
+        let caches: Vec<_> = machine.caches.iter().map(|c| (c.size, c.ways, c.line, c.shared, c.hit)).collect();
         assert_eq!(
             caches,
-            [
-                (Bytes(32 << 10), 8, Bytes(64), false, Nanos(0)),
-                (Bytes::mib(4), 16, Bytes(64), true, Nanos(15)),
-            ]
+            [(Bytes(32 << 10), 8, Bytes(64), false, Nanos(0)), (Bytes::mib(4), 16, Bytes(64), true, Nanos(15)),]
         );
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
         assert_eq!(cpus, if name == "lab-snc4" { 4 } else { 2 }, "{name}");
@@ -120,14 +108,8 @@ fn lab_figures_are_those_of_the_design() {
 fn hyplacers_machine_is_asymmetric() {
     let machine = get("dram-dcpmm");
     let slow = machine.link(NodeId(0), NodeId(1)).expect("link");
-    assert_eq!(
-        slow.read_bandwidth.map(|f| f.value),
-        Some(BytesPerSec::mb(13_200))
-    );
-    assert_eq!(
-        slow.write_bandwidth.map(|f| f.value),
-        Some(BytesPerSec::mb(4_600))
-    );
+    assert_eq!(slow.read_bandwidth.map(|f| f.value), Some(BytesPerSec::mb(13_200)));
+    assert_eq!(slow.write_bandwidth.map(|f| f.value), Some(BytesPerSec::mb(4_600)));
     assert_eq!(machine.nodes[0].capacity, Bytes::gib(32));
     assert_eq!(machine.nodes[1].capacity, Bytes::gib(256));
 }

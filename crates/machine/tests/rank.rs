@@ -19,11 +19,7 @@ fn link(from: u16, to: u16, rest: &str) -> String {
 /// Nodes by rank.
 fn order(machine: &Machine, by: By, from: Option<u16>) -> Vec<Vec<u16>> {
     let ranking = rank(machine, by, from.map(NodeId)).unwrap_or_else(|error| panic!("{error}"));
-    ranking
-        .tiers
-        .iter()
-        .map(|t| t.nodes.iter().map(|n| n.0).collect())
-        .collect()
+    ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect()
 }
 
 fn preset(name: &str) -> Machine {
@@ -68,20 +64,10 @@ fn cpus_without_memory_and_memory_without_cpus() {
     let machine = machine(&[(0, "0-3", 0), (1, "", 100), (2, "", 200)], &links);
     assert_eq!(order(&machine, By::Bandwidth, None), [[1], [2]]);
     assert_eq!(order(&machine, By::Capacity, None), [[2], [1]]);
-    let error = rank(&machine, By::Bandwidth, Some(NodeId(1)))
-        .expect_err("no CPUs")
-        .to_string();
-    assert_eq!(
-        error,
-        "machine hand: node 1 has no CPUs to see from; nodes with CPUs are: 0"
-    );
-    let error = rank(&machine, By::Bandwidth, Some(NodeId(9)))
-        .expect_err("no node")
-        .to_string();
-    assert!(
-        error.contains("there is no node 9; nodes with CPUs are: 0"),
-        "{error}"
-    );
+    let error = rank(&machine, By::Bandwidth, Some(NodeId(1))).expect_err("no CPUs").to_string();
+    assert_eq!(error, "machine hand: node 1 has no CPUs to see from; nodes with CPUs are: 0");
+    let error = rank(&machine, By::Bandwidth, Some(NodeId(9))).expect_err("no node").to_string();
+    assert!(error.contains("there is no node 9; nodes with CPUs are: 0"), "{error}");
 }
 
 #[test]
@@ -92,15 +78,10 @@ fn what_is_missing_ranks_after_what_is_known_and_is_said() {
         + &link(0, 3, "distance = 20")
         + &link(0, 4, "distance = 15")
         + &link(0, 5, "distance = 20");
-    let nodes: Vec<(u16, &str, u32)> = (0..7)
-        .map(|id| (id, if id == 0 { "0" } else { "" }, 64))
-        .collect();
+    let nodes: Vec<(u16, &str, u32)> = (0..7).map(|id| (id, if id == 0 { "0" } else { "" }, 64)).collect();
     let machine = machine(&nodes, &links);
     let seen = order(&machine, By::Bandwidth, None);
-    assert_eq!(
-        seen,
-        [vec![0], vec![2], vec![1], vec![4], vec![3, 5], vec![6]]
-    );
+    assert_eq!(seen, [vec![0], vec![2], vec![1], vec![4], vec![3, 5], vec![6]]);
     let ranking = rank(&machine, By::Bandwidth, None).expect("ranking");
     assert_eq!(
         ranking.notes,
@@ -115,28 +96,15 @@ fn what_is_missing_ranks_after_what_is_known_and_is_said() {
     assert_eq!(tiers[0]["evidence"]["read_bandwidth_bytes_per_s"], "config");
     assert_eq!(tiers[0]["evidence"]["read_latency_ns"], "unknown");
     assert!(tiers[1]["read_bandwidth_bytes_per_s"].is_null());
-    assert_eq!(
-        tiers[3]["evidence"]["read_bandwidth_bytes_per_s"],
-        "distance"
-    );
+    assert_eq!(tiers[3]["evidence"]["read_bandwidth_bytes_per_s"], "distance");
     assert_eq!(tiers[5]["evidence"]["write_latency_ns"], "unknown");
 }
 
 #[test]
 fn reads_rank_and_writes_break_ties() {
-    let links = link(
-        0,
-        0,
-        "read_bandwidth = \"10 GB/s\"\nwrite_bandwidth = \"2 GB/s\"",
-    ) + &link(
-        0,
-        1,
-        "read_bandwidth = \"10 GB/s\"\nwrite_bandwidth = \"4 GB/s\"",
-    ) + &link(
-        0,
-        2,
-        "read_bandwidth = \"9 GB/s\"\nwrite_bandwidth = \"9 GB/s\"",
-    );
+    let links = link(0, 0, "read_bandwidth = \"10 GB/s\"\nwrite_bandwidth = \"2 GB/s\"")
+        + &link(0, 1, "read_bandwidth = \"10 GB/s\"\nwrite_bandwidth = \"4 GB/s\"")
+        + &link(0, 2, "read_bandwidth = \"9 GB/s\"\nwrite_bandwidth = \"9 GB/s\"");
     let machine = machine(&[(0, "0", 1), (1, "", 1), (2, "", 1)], &links);
     assert_eq!(order(&machine, By::Bandwidth, None), [[1], [0], [2]]);
 }
@@ -147,17 +115,10 @@ fn four_tiers_and_more() {
     let mut nodes = Vec::new();
     for id in 0..6u16 {
         nodes.push((id, if id == 0 { "0" } else { "" }, 64));
-        links += &link(
-            0,
-            id,
-            &format!("bandwidth = \"{} GB/s\"", 60 - u32::from(id) / 2 * 10),
-        );
+        links += &link(0, id, &format!("bandwidth = \"{} GB/s\"", 60 - u32::from(id) / 2 * 10));
     }
     let machine = machine(&nodes, &links);
-    assert_eq!(
-        order(&machine, By::Bandwidth, None),
-        [[0, 1], [2, 3], [4, 5]]
-    );
+    assert_eq!(order(&machine, By::Bandwidth, None), [[0, 1], [2, 3], [4, 5]]);
     let ranking = rank(&machine, By::Bandwidth, None).expect("ranking");
     assert_eq!(ranking.tiers[0].capacity, Bytes::mib(128));
     assert_eq!(ranking.rank_of(NodeId(5)), Some(2));
@@ -165,10 +126,8 @@ fn four_tiers_and_more() {
 
 #[test]
 fn measured_figures_that_differ_by_noise_make_one_tier() {
-    let measured =
-        |ns| format!("latency_ns = {{ value = {ns}, evidence = \"measured\", spread = 1.5 }}");
-    let links =
-        link(0, 0, &measured(100)) + &link(0, 1, &measured(104)) + &link(0, 2, &measured(120));
+    let measured = |ns| format!("latency_ns = {{ value = {ns}, evidence = \"measured\", spread = 1.5 }}");
+    let links = link(0, 0, &measured(100)) + &link(0, 1, &measured(104)) + &link(0, 2, &measured(120));
     let machine = machine(&[(0, "0", 1), (1, "", 1), (2, "", 1)], &links);
     assert_eq!(order(&machine, By::Latency, None), [vec![0, 1], vec![2]]);
     let stated = links.replace("measured", "config");
@@ -210,21 +169,14 @@ fn the_json_has_the_keys_of_the_contract_and_no_others() {
     let ranking = rank(&machine, By::Bandwidth, None).expect("ranking");
     let report = serde_json::to_value(TiersReport::new(&machine, &ranking, "preset:lab-cxl"));
     let report = report.expect("JSON");
-    let keys = |value: &serde_json::Value| -> Vec<String> {
-        value.as_object().expect("object").keys().cloned().collect()
-    };
+    let keys =
+        |value: &serde_json::Value| -> Vec<String> { value.as_object().expect("object").keys().cloned().collect() };
     let sorted = |mut keys: Vec<String>| {
         keys.sort();
         keys
     };
-    assert_eq!(
-        sorted(keys(&report)),
-        ["initiator", "machine", "nodes", "source", "tiers"]
-    );
-    assert_eq!(
-        sorted(keys(&report["nodes"][0])),
-        ["capacity_bytes", "cpus", "id"]
-    );
+    assert_eq!(sorted(keys(&report)), ["initiator", "machine", "nodes", "source", "tiers"]);
+    assert_eq!(sorted(keys(&report["nodes"][0])), ["capacity_bytes", "cpus", "id"]);
     assert_eq!(
         sorted(keys(&report["tiers"][0])),
         [
@@ -242,8 +194,5 @@ fn the_json_has_the_keys_of_the_contract_and_no_others() {
     assert_eq!(report["nodes"][0]["cpus"], serde_json::json!([0, 1]));
     assert_eq!(report["tiers"][0]["rank"], 0);
     assert_eq!(report["tiers"][0]["evidence"]["read_latency_ns"], "preset");
-    assert_eq!(
-        report["tiers"][1]["read_bandwidth_bytes_per_s"],
-        20_000_000_000u64
-    );
+    assert_eq!(report["tiers"][1]["read_bandwidth_bytes_per_s"], 20_000_000_000u64);
 }

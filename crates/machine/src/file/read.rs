@@ -7,23 +7,8 @@ use crate::model::{CacheLevel, CoreModel, Evidence, Kind, Link, Machine, Migrati
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 use toml::de::DeTable;
 
-const TOP: [&str; 9] = [
-    "name",
-    "page_size",
-    "evidence",
-    "notes",
-    "core",
-    "migration",
-    "cache",
-    "node",
-    "link",
-];
-const CORE: [&str; 4] = [
-    "ns_per_instruction",
-    "outstanding_misses",
-    "tlb_flush_us",
-    "tlb_flush_ns",
-];
+const TOP: [&str; 9] = ["name", "page_size", "evidence", "notes", "core", "migration", "cache", "node", "link"];
+const CORE: [&str; 4] = ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
 const MIGRATION: [&str; 4] = ["call_us", "call_ns", "page_us", "page_ns"];
 const CACHE: [&str; 6] = ["level", "size", "line", "ways", "shared", "hit_ns"];
 const NODE: [&str; 6] = ["id", "kind", "cpus", "capacity", "block", "package"];
@@ -53,25 +38,11 @@ impl Machine {
         }
         let source = Source::new(name, text);
         let document = DeTable::parse(text).map_err(|error| MachineError::Syntax {
-            place: error.span().map_or_else(
-                || Place {
-                    file: name.to_owned(),
-                    line: 0,
-                },
-                |s| source.place(s.start),
-            ),
+            place: error.span().map_or_else(|| Place { file: name.to_owned(), line: 0 }, |s| source.place(s.start)),
             why: error.message().lines().collect::<Vec<_>>().join("; "),
         })?;
-        let machine = machine(
-            &Section::new(&source, document.get_ref(), "", 0, &TOP)?,
-            name,
-        )?;
-        machine
-            .check()
-            .map_err(|problem| MachineError::Inconsistent {
-                name: name.to_owned(),
-                problem,
-            })?;
+        let machine = machine(&Section::new(&source, document.get_ref(), "", 0, &TOP)?, name)?;
+        machine.check().map_err(|problem| MachineError::Inconsistent { name: name.to_owned(), problem })?;
         Ok(machine)
     }
 }
@@ -86,21 +57,10 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
     };
     let core = core(top, &mut note)?;
     let migration = migration(top, &mut note)?;
-    let mut caches = top
-        .sections("cache", &CACHE)?
-        .iter()
-        .map(cache)
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut nodes = top
-        .sections("node", &NODE)?
-        .iter()
-        .map(node)
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut caches = top.sections("cache", &CACHE)?.iter().map(cache).collect::<Result<Vec<_>, _>>()?;
+    let mut nodes = top.sections("node", &NODE)?.iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let links = top.sections("link", &LINK)?;
-    let mut links = links
-        .iter()
-        .map(|section| link(section, evidence))
-        .collect::<Result<Vec<_>, _>>()?;
+    let mut links = links.iter().map(|section| link(section, evidence)).collect::<Result<Vec<_>, _>>()?;
     caches.sort_by_key(|c| c.level);
     nodes.sort_by_key(|n| n.id);
     links.sort_by_key(|l| (l.initiator, l.target));
@@ -132,10 +92,7 @@ fn core(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<CoreModel,
     Ok(core)
 }
 
-fn migration(
-    top: &Section<'_, '_>,
-    note: &mut impl FnMut(&str),
-) -> Result<MigrationCost, MachineError> {
+fn migration(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<MigrationCost, MachineError> {
     let Some(section) = top.section("migration", &MIGRATION)? else {
         note("No [migration] given: the default cost of moving pages is used.");
         return Ok(MigrationCost::default());
@@ -150,25 +107,17 @@ fn migration(
 fn cache(section: &Section<'_, '_>) -> Result<CacheLevel, MachineError> {
     let need = |key, example| section.missing(key, example);
     Ok(CacheLevel {
-        level: section
-            .integer("level", 1..=8)?
-            .ok_or_else(|| need("level", "`level = 1`"))? as u8,
-        size: section
-            .bytes("size")?
-            .ok_or_else(|| need("size", "`size = \"32 KiB\"`"))?,
+        level: section.integer("level", 1..=8)?.ok_or_else(|| need("level", "`level = 1`"))? as u8,
+        size: section.bytes("size")?.ok_or_else(|| need("size", "`size = \"32 KiB\"`"))?,
         line: section.bytes("line")?.unwrap_or(Bytes(64)),
-        ways: section
-            .integer("ways", 1..=65_536)?
-            .ok_or_else(|| need("ways", "`ways = 8`"))? as u32,
+        ways: section.integer("ways", 1..=65_536)?.ok_or_else(|| need("ways", "`ways = 8`"))? as u32,
         shared: section.boolean("shared")?.unwrap_or(false),
         hit: section.span("hit")?.unwrap_or(Nanos::ZERO),
     })
 }
 
 fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
-    let id = section
-        .integer("id", 0..=254)?
-        .ok_or_else(|| section.missing("id", "`id = 0`"))?;
+    let id = section.integer("id", 0..=254)?.ok_or_else(|| section.missing("id", "`id = 0`"))?;
     let kind = match section.string("kind")? {
         None => Kind::Unknown,
         Some(text) => Kind::from_name(text).ok_or_else(|| {
@@ -176,20 +125,13 @@ fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
             section.bad_string("kind", text, known)
         })?,
     };
-    let mut cpus: Vec<CpuId> = section
-        .cpus("cpus")?
-        .unwrap_or_default()
-        .into_iter()
-        .map(CpuId)
-        .collect();
+    let mut cpus: Vec<CpuId> = section.cpus("cpus")?.unwrap_or_default().into_iter().map(CpuId).collect();
     cpus.sort_unstable();
     Ok(Node {
         id: NodeId(id as u16),
         kind,
         cpus,
-        capacity: section
-            .bytes("capacity")?
-            .ok_or_else(|| section.missing("capacity", "`capacity = \"16 GiB\"`"))?,
+        capacity: section.bytes("capacity")?.ok_or_else(|| section.missing("capacity", "`capacity = \"16 GiB\"`"))?,
         block: section.bytes("block")?.unwrap_or(Bytes(64)),
         package: section.integer("package", 0..=65_535)?.map(|p| p as u32),
     })
@@ -197,9 +139,7 @@ fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
 
 fn link(section: &Section<'_, '_>, evidence: Evidence) -> Result<Link, MachineError> {
     let end = |key, example| -> Result<NodeId, MachineError> {
-        let id = section
-            .integer(key, 0..=254)?
-            .ok_or_else(|| section.missing(key, example))?;
+        let id = section.integer(key, 0..=254)?.ok_or_else(|| section.missing(key, example))?;
         Ok(NodeId(id as u16))
     };
     let evidence = section.evidence("evidence")?.unwrap_or(evidence);
@@ -214,8 +154,6 @@ fn link(section: &Section<'_, '_>, evidence: Evidence) -> Result<Link, MachineEr
         write_latency: section.latency("write_latency_ns", evidence)?.or(latency),
         read_bandwidth: section.rate("read_bandwidth", evidence)?.or(bandwidth),
         write_bandwidth: section.rate("write_bandwidth", evidence)?.or(bandwidth),
-        distance: section
-            .integer("distance", 1..=1_000_000)?
-            .map(|d| d as u32),
+        distance: section.integer("distance", 1..=1_000_000)?.map(|d| d as u32),
     })
 }

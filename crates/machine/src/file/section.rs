@@ -16,23 +16,13 @@ pub(super) struct Source<'s> {
 
 impl<'s> Source<'s> {
     pub(super) fn new(name: &'s str, text: &str) -> Self {
-        let newlines = text
-            .bytes()
-            .enumerate()
-            .filter(|(_, b)| *b == b'\n')
-            .map(|(at, _)| at + 1);
-        Self {
-            name,
-            line_starts: std::iter::once(0).chain(newlines).collect(),
-        }
+        let newlines = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1);
+        Self { name, line_starts: std::iter::once(0).chain(newlines).collect() }
     }
 
     pub(super) fn place(&self, offset: usize) -> Place {
         let line = self.line_starts.partition_point(|start| *start <= offset);
-        Place {
-            file: self.name.to_owned(),
-            line,
-        }
+        Place { file: self.name.to_owned(), line }
     }
 }
 
@@ -63,12 +53,7 @@ impl<'a, 'i> Section<'a, 'i> {
                 });
             }
         }
-        Ok(Self {
-            source,
-            table,
-            path: path.to_owned(),
-            start,
-        })
+        Ok(Self { source, table, path: path.to_owned(), start })
     }
 
     fn get(&self, key: &str) -> Option<&'a Spanned<DeValue<'i>>> {
@@ -77,19 +62,10 @@ impl<'a, 'i> Section<'a, 'i> {
 
     pub(super) fn missing(&self, key: &str, example: &'static str) -> MachineError {
         let place = self.source.place(self.start);
-        MachineError::MissingKey {
-            place,
-            key: format!("{}{key}", self.path),
-            example,
-        }
+        MachineError::MissingKey { place, key: format!("{}{key}", self.path), example }
     }
 
-    pub(super) fn bad(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'i>>,
-        expected: impl Into<String>,
-    ) -> MachineError {
+    pub(super) fn bad(&self, key: &str, value: &Spanned<DeValue<'i>>, expected: impl Into<String>) -> MachineError {
         MachineError::BadValue {
             place: self.source.place(value.span().start),
             key: format!("{}{key}", self.path),
@@ -110,33 +86,18 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A sub-table.
-    pub(super) fn section(
-        &self,
-        key: &str,
-        known: &[&str],
-    ) -> Result<Option<Section<'a, 'i>>, MachineError> {
+    pub(super) fn section(&self, key: &str, known: &[&str]) -> Result<Option<Section<'a, 'i>>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
         let DeValue::Table(table) = value.get_ref() else {
             return Err(self.bad(key, value, format!("a table, [{key}]")));
         };
-        Section::new(
-            self.source,
-            table,
-            &format!("{key}."),
-            value.span().start,
-            known,
-        )
-        .map(Some)
+        Section::new(self.source, table, &format!("{key}."), value.span().start, known).map(Some)
     }
 
     /// An array of tables.
-    pub(super) fn sections(
-        &self,
-        key: &str,
-        known: &[&str],
-    ) -> Result<Vec<Section<'a, 'i>>, MachineError> {
+    pub(super) fn sections(&self, key: &str, known: &[&str]) -> Result<Vec<Section<'a, 'i>>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
         };
@@ -192,11 +153,7 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    pub(super) fn integer(
-        &self,
-        key: &str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, MachineError> {
+    pub(super) fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -227,13 +184,7 @@ impl<'a, 'i> Section<'a, 'i> {
             DeValue::String(text) => parse_bytes(text),
             _ => None,
         };
-        parsed.map(Some).ok_or_else(|| {
-            self.bad(
-                key,
-                value,
-                "a size with its unit in quotes, such as \"192 MiB\"",
-            )
-        })
+        parsed.map(Some).ok_or_else(|| self.bad(key, value, "a size with its unit in quotes, such as \"192 MiB\""))
     }
 
     /// A span of time, from `NAME_ns` or `NAME_us`.
@@ -248,9 +199,7 @@ impl<'a, 'i> Section<'a, 'i> {
             }
         };
         // Exact up to 2^53 ns, 104 days; more is refused when the machine is checked.
-        Ok(self
-            .number(&key)?
-            .map(|n| Nanos((n * scale).round() as u64)))
+        Ok(self.number(&key)?.map(|n| Nanos((n * scale).round() as u64)))
     }
 
     pub(super) fn cpus(&self, key: &str) -> Result<Option<Vec<u32>>, MachineError> {
@@ -259,16 +208,10 @@ impl<'a, 'i> Section<'a, 'i> {
         };
         let bad = |at| self.bad(key, at, "CPU numbers up to 8191: [0, 1, 2] or \"0-2\"");
         match value.get_ref() {
-            DeValue::String(text) => crate::lists::parse_list(text, 8191)
-                .map(Some)
-                .map_err(|_| bad(value)),
+            DeValue::String(text) => crate::lists::parse_list(text, 8191).map(Some).map_err(|_| bad(value)),
             DeValue::Array(items) => items
                 .iter()
-                .map(|item| {
-                    whole(item.get_ref())
-                        .and_then(|n| u32::try_from(n).ok())
-                        .ok_or_else(|| bad(item))
-                })
+                .map(|item| whole(item.get_ref()).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| bad(item)))
                 .collect::<Result<_, _>>()
                 .map(Some),
             _ => Err(bad(value)),
@@ -282,28 +225,16 @@ impl<'a, 'i> Section<'a, 'i> {
         let DeValue::String(text) = value.get_ref() else {
             return Err(self.bad(key, value, EVIDENCE));
         };
-        Evidence::from_name(text)
-            .map(Some)
-            .ok_or_else(|| self.bad(key, value, EVIDENCE))
+        Evidence::from_name(text).map(Some).ok_or_else(|| self.bad(key, value, EVIDENCE))
     }
 
     /// A latency: a number of ns, or `{ value = 80, evidence = "measured", spread = 2 }`.
-    pub(super) fn latency(
-        &self,
-        key: &str,
-        evidence: Evidence,
-    ) -> Result<Option<Figure<Nanos>>, MachineError> {
-        self.figure(key, evidence, |section, key| {
-            Ok(section.number(key)?.map(|ns| Nanos(ns.round() as u64)))
-        })
+    pub(super) fn latency(&self, key: &str, evidence: Evidence) -> Result<Option<Figure<Nanos>>, MachineError> {
+        self.figure(key, evidence, |section, key| Ok(section.number(key)?.map(|ns| Nanos(ns.round() as u64))))
     }
 
     /// A throughput: `"20 GB/s"`, or a table of value, evidence and spread.
-    pub(super) fn rate(
-        &self,
-        key: &str,
-        evidence: Evidence,
-    ) -> Result<Option<Figure<BytesPerSec>>, MachineError> {
+    pub(super) fn rate(&self, key: &str, evidence: Evidence) -> Result<Option<Figure<BytesPerSec>>, MachineError> {
         self.figure(key, evidence, |section, key| {
             let Some(value) = section.get(key) else {
                 return Ok(None);
@@ -312,13 +243,9 @@ impl<'a, 'i> Section<'a, 'i> {
                 DeValue::String(text) => parse_rate(text),
                 _ => None,
             };
-            parsed.map(Some).ok_or_else(|| {
-                section.bad(
-                    key,
-                    value,
-                    "a rate with its unit in quotes, such as \"20 GB/s\"",
-                )
-            })
+            parsed
+                .map(Some)
+                .ok_or_else(|| section.bad(key, value, "a rate with its unit in quotes, such as \"20 GB/s\""))
         })
     }
 
@@ -338,10 +265,7 @@ impl<'a, 'i> Section<'a, 'i> {
         let Some(inner) = self.section(key, &known)? else {
             return Ok(None);
         };
-        if inner
-            .get("spread")
-            .is_some_and(|s| matches!(s.get_ref(), DeValue::String(_)))
-        {
+        if inner.get("spread").is_some_and(|s| matches!(s.get_ref(), DeValue::String(_))) {
             inner.string("spread")?;
         } else {
             inner.number("spread")?;

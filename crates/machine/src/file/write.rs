@@ -17,16 +17,8 @@ impl Machine {
             line(&mut out, "notes", format!("[{}]", notes.join(", ")));
         }
         out.push_str("\n[core]\n");
-        line(
-            &mut out,
-            "ns_per_instruction",
-            format!("{:?}", self.core.ns_per_instruction),
-        );
-        line(
-            &mut out,
-            "outstanding_misses",
-            self.core.outstanding_misses.to_string(),
-        );
+        line(&mut out, "ns_per_instruction", format!("{:?}", self.core.ns_per_instruction));
+        line(&mut out, "outstanding_misses", self.core.outstanding_misses.to_string());
         span(&mut out, "tlb_flush", self.core.tlb_flush);
         out.push_str("\n[migration]\n");
         span(&mut out, "call", self.migration.call);
@@ -71,18 +63,10 @@ fn link(out: &mut String, link: &Link) {
     out.push_str("\n[[link]]\n");
     line(out, "initiator", link.initiator.to_string());
     line(out, "target", link.target.to_string());
-    figure(out, "read_latency_ns", link.read_latency, |v| {
-        v.get().to_string()
-    });
-    figure(out, "write_latency_ns", link.write_latency, |v| {
-        v.get().to_string()
-    });
-    figure(out, "read_bandwidth", link.read_bandwidth, |v| {
-        quote(&format_rate(v))
-    });
-    figure(out, "write_bandwidth", link.write_bandwidth, |v| {
-        quote(&format_rate(v))
-    });
+    figure(out, "read_latency_ns", link.read_latency, |v| v.get().to_string());
+    figure(out, "write_latency_ns", link.write_latency, |v| v.get().to_string());
+    figure(out, "read_bandwidth", link.read_bandwidth, |v| quote(&format_rate(v)));
+    figure(out, "write_bandwidth", link.write_bandwidth, |v| quote(&format_rate(v)));
     if let Some(distance) = link.distance {
         line(out, "distance", distance.to_string());
     }
@@ -96,14 +80,7 @@ fn figure<T>(out: &mut String, key: &str, figure: Option<Figure<T>>, show: impl 
     if evidence == Evidence::Config {
         line(out, key, value);
     } else {
-        line(
-            out,
-            key,
-            format!(
-                "{{ value = {value}, evidence = {} }}",
-                quote(evidence.name())
-            ),
-        );
+        line(out, key, format!("{{ value = {value}, evidence = {} }}", quote(evidence.name())));
     }
 }
 

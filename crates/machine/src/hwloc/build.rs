@@ -1,9 +1,7 @@
 //! Records of an XML to a machine.
 
 use super::parse::{Indexing, Initiator, Object, Topology, Value};
-use crate::model::{
-    CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node,
-};
+use crate::model::{CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node};
 use crate::survey::{CxlDevice, DaxDevice, Surroundings, Survey};
 use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,16 +19,8 @@ pub(super) fn build(topology: Topology, name: &str) -> Survey {
             .filter(|d| d.system_ram != Some(true))
             .map(|d| format!("{d} is not in use as memory, and in no tier.")),
     );
-    notes.extend(
-        surroundings
-            .cxl
-            .iter()
-            .map(|d| format!("{d} is listed; whether a node is made of it is not told.")),
-    );
-    notes.push(
-        "Core model, cache times and cost of moving pages are typical values: hwloc has none."
-            .to_owned(),
-    );
+    notes.extend(surroundings.cxl.iter().map(|d| format!("{d} is listed; whether a node is made of it is not told.")));
+    notes.push("Core model, cache times and cost of moving pages are typical values: hwloc has none.".to_owned());
     let machine = Machine {
         name: machine_name(&topology, name),
         page_size: Bytes(4096),
@@ -41,20 +31,12 @@ pub(super) fn build(topology: Topology, name: &str) -> Survey {
         migration: MigrationCost::default(),
         notes,
     };
-    Survey {
-        machine,
-        surroundings,
-    }
+    Survey { machine, surroundings }
 }
 
 fn machine_name(topology: &Topology, name: &str) -> String {
     let usable = |n: &String| !n.is_empty() && n.len() <= 64 && !n.chars().any(char::is_control);
-    topology
-        .infos
-        .get("HostName")
-        .filter(|n| usable(n))
-        .cloned()
-        .unwrap_or_else(|| name.to_owned())
+    topology.infos.get("HostName").filter(|n| usable(n)).cloned().unwrap_or_else(|| name.to_owned())
 }
 
 fn numa(topology: &Topology) -> impl Iterator<Item = &Object> {
@@ -63,25 +45,14 @@ fn numa(topology: &Topology) -> impl Iterator<Item = &Object> {
 
 /// Node number, saturating: what is too large is refused when the machine is checked.
 fn id(object: &Object) -> NodeId {
-    NodeId(
-        object
-            .os_index
-            .and_then(|i| u16::try_from(i).ok())
-            .unwrap_or(u16::MAX),
-    )
+    NodeId(object.os_index.and_then(|i| u16::try_from(i).ok()).unwrap_or(u16::MAX))
 }
 
 /// Nodes by id. hwloc gives every node the CPUs near it, also to memory-only nodes, so that one CPU is on several; the
 /// node it belongs to is taken to be the nearest (fewest CPUs), ordinary memory before special, lowest number first.
 fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     let mut order: Vec<&Object> = numa(topology).collect();
-    order.sort_by_key(|o| {
-        (
-            o.cpuset.len(),
-            kind(o) != Kind::Unknown && kind(o) != Kind::Dram,
-            id(o),
-        )
-    });
+    order.sort_by_key(|o| (o.cpuset.len(), kind(o) != Kind::Unknown && kind(o) != Kind::Dram, id(o)));
     let mut owner: BTreeMap<u32, NodeId> = BTreeMap::new();
     let mut shared: BTreeSet<NodeId> = BTreeSet::new();
     for object in order {
@@ -108,11 +79,7 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     let mut nodes: Vec<Node> = numa(topology)
         .map(|object| {
             let id = id(object);
-            let cpus: Vec<CpuId> = owner
-                .iter()
-                .filter(|(_, n)| **n == id)
-                .map(|(cpu, _)| CpuId(*cpu))
-                .collect();
+            let cpus: Vec<CpuId> = owner.iter().filter(|(_, n)| **n == id).map(|(cpu, _)| CpuId(*cpu)).collect();
             let has_cpus = !cpus.is_empty();
             Node {
                 id,
@@ -148,14 +115,12 @@ fn kind(object: &Object) -> Kind {
 
 /// The one package that holds all CPUs near the node.
 fn package(topology: &Topology, node: &Object) -> Option<u32> {
-    let mut holding = topology.objects.iter().filter(|o| {
-        o.kind == "Package" && !node.cpuset.is_empty() && within(&node.cpuset, &o.cpuset)
-    });
+    let mut holding = topology
+        .objects
+        .iter()
+        .filter(|o| o.kind == "Package" && !node.cpuset.is_empty() && within(&node.cpuset, &o.cpuset));
     let first = holding.next()?;
-    first
-        .os_index
-        .and_then(|i| u32::try_from(i).ok())
-        .filter(|_| holding.next().is_none())
+    first.os_index.and_then(|i| u32::try_from(i).ok()).filter(|_| holding.next().is_none())
 }
 
 /// Whether sorted `inner` is all in sorted `outer`.
@@ -164,36 +129,17 @@ fn within(inner: &[u32], outer: &[u32]) -> bool {
 }
 
 /// Attributes in the order in which later ones are more exact.
-const ATTRIBUTES: [&str; 6] = [
-    "Bandwidth",
-    "Latency",
-    "ReadBandwidth",
-    "WriteBandwidth",
-    "ReadLatency",
-    "WriteLatency",
-];
+const ATTRIBUTES: [&str; 6] =
+    ["Bandwidth", "Latency", "ReadBandwidth", "WriteBandwidth", "ReadLatency", "WriteLatency"];
 
 fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Link> {
     let mut links: BTreeMap<(NodeId, NodeId), Link> = BTreeMap::new();
     add_distances(topology, nodes, &mut links);
     // Only Linux' own backend takes these from firmware; otherwise somebody wrote them.
-    let from_linux = topology
-        .infos
-        .get("Backend")
-        .is_some_and(|b| b.contains("Linux"));
-    let evidence = if from_linux {
-        Evidence::Hmat
-    } else {
-        Evidence::Config
-    };
-    let targets: BTreeMap<u64, NodeId> = numa(topology)
-        .filter_map(|o| Some((o.gp_index?, id(o))))
-        .collect();
-    let by_object: BTreeMap<u64, &Object> = topology
-        .objects
-        .iter()
-        .filter_map(|o| Some((o.gp_index?, o)))
-        .collect();
+    let from_linux = topology.infos.get("Backend").is_some_and(|b| b.contains("Linux"));
+    let evidence = if from_linux { Evidence::Hmat } else { Evidence::Config };
+    let targets: BTreeMap<u64, NodeId> = numa(topology).filter_map(|o| Some((o.gp_index?, id(o)))).collect();
+    let by_object: BTreeMap<u64, &Object> = topology.objects.iter().filter_map(|o| Some((o.gp_index?, o))).collect();
     let mut dropped = 0usize;
     for attribute in ATTRIBUTES {
         for node in nodes.iter().filter(|n| !n.cpus.is_empty()) {
@@ -202,10 +148,7 @@ fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Li
                 let Some(target) = targets.get(&target) else {
                     continue;
                 };
-                if !nodes
-                    .iter()
-                    .any(|n| n.id == *target && n.capacity > Bytes::ZERO)
-                {
+                if !nodes.iter().any(|n| n.id == *target && n.capacity > Bytes::ZERO) {
                     continue;
                 }
                 let link = entry(&mut links, node.id, *target);
@@ -214,18 +157,12 @@ fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Li
         }
     }
     if dropped > 0 {
-        notes.push(format!(
-            "{dropped} memory attributes were 0 or beyond reason, and are taken as not known."
-        ));
+        notes.push(format!("{dropped} memory attributes were 0 or beyond reason, and are taken as not known."));
     }
     links.into_values().collect()
 }
 
-fn entry(
-    links: &mut BTreeMap<(NodeId, NodeId), Link>,
-    initiator: NodeId,
-    target: NodeId,
-) -> &mut Link {
+fn entry(links: &mut BTreeMap<(NodeId, NodeId), Link>, initiator: NodeId, target: NodeId) -> &mut Link {
     links.entry((initiator, target)).or_insert(Link {
         initiator,
         target,
@@ -239,20 +176,10 @@ fn entry(
 
 /// Values of one attribute as these CPUs see them, by target. A value counts where its initiator holds all the CPUs, as
 /// in hwloc's own look-up; of several, the one with the fewest CPUs is the most exact.
-fn best(
-    topology: &Topology,
-    attribute: &str,
-    cpus: &[u32],
-    by_object: &BTreeMap<u64, &Object>,
-) -> BTreeMap<u64, u64> {
+fn best(topology: &Topology, attribute: &str, cpus: &[u32], by_object: &BTreeMap<u64, &Object>) -> BTreeMap<u64, u64> {
     let mut found: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
     for value in topology.values.iter().filter(|v| v.attribute == attribute) {
-        let Value {
-            target,
-            value,
-            initiator,
-            ..
-        } = value;
+        let Value { target, value, initiator, .. } = value;
         let from: &[u32] = match initiator {
             Initiator::None => continue,
             Initiator::Cpus(cpus) => cpus,
@@ -270,10 +197,7 @@ fn best(
             found.insert(*target, (from.len(), *value));
         }
     }
-    found
-        .into_iter()
-        .map(|(target, (_, value))| (target, value))
-        .collect()
+    found.into_iter().map(|(target, (_, value))| (target, value)).collect()
 }
 
 /// Sets a figure; false where the value cannot be one.
@@ -283,10 +207,7 @@ fn set(link: &mut Link, attribute: &str, value: u64, evidence: Evidence) -> bool
         if time == Nanos::ZERO || time > MAX_LATENCY {
             return false;
         }
-        let figure = Some(Figure {
-            value: time,
-            evidence,
-        });
+        let figure = Some(Figure { value: time, evidence });
         if attribute != "WriteLatency" {
             link.read_latency = figure;
         }
@@ -298,10 +219,7 @@ fn set(link: &mut Link, attribute: &str, value: u64, evidence: Evidence) -> bool
         if rate == BytesPerSec::ZERO || rate > MAX_BANDWIDTH {
             return false;
         }
-        let figure = Some(Figure {
-            value: rate,
-            evidence,
-        });
+        let figure = Some(Figure { value: rate, evidence });
         if attribute != "WriteBandwidth" {
             link.read_bandwidth = figure;
         }
@@ -312,11 +230,7 @@ fn set(link: &mut Link, attribute: &str, value: u64, evidence: Evidence) -> bool
     true
 }
 
-fn add_distances(
-    topology: &Topology,
-    nodes: &[Node],
-    links: &mut BTreeMap<(NodeId, NodeId), Link>,
-) {
+fn add_distances(topology: &Topology, nodes: &[Node], links: &mut BTreeMap<(NodeId, NodeId), Link>) {
     let Some((indexing, indexes, values)) = &topology.distances else {
         return;
     };
@@ -339,8 +253,8 @@ fn add_distances(
             let (Some(from), Some(to)) = (*from, *to) else {
                 continue;
             };
-            let seen = node(from).is_some_and(|n| !n.cpus.is_empty())
-                && node(to).is_some_and(|n| n.capacity > Bytes::ZERO);
+            let seen =
+                node(from).is_some_and(|n| !n.cpus.is_empty()) && node(to).is_some_and(|n| n.capacity > Bytes::ZERO);
             if seen && (1..=1_000_000).contains(value) {
                 entry(links, from, to).distance = Some(*value as u32);
             }
@@ -349,12 +263,7 @@ fn add_distances(
 }
 
 fn caches(topology: &Topology) -> Vec<CacheLevel> {
-    let packages = topology
-        .objects
-        .iter()
-        .filter(|o| o.kind == "Package")
-        .count()
-        .max(1);
+    let packages = topology.objects.iter().filter(|o| o.kind == "Package").count().max(1);
     let data = |o: &&Object| o.kind.ends_with("Cache") && !o.kind.ends_with("iCache");
     let mut levels: BTreeMap<u64, (usize, &Object)> = BTreeMap::new();
     for object in topology.objects.iter().filter(data) {
@@ -374,42 +283,22 @@ impl CacheLevel {
     /// A cache level as an operating system describes it: without times, and with 0 ways where full or not told.
     /// `None` where the parts make no cache.
     #[must_use]
-    pub fn from_parts(
-        level: u8,
-        size: Bytes,
-        line: Bytes,
-        ways: u64,
-        shared: bool,
-    ) -> Option<Self> {
-        let ways = if ways == 0 {
-            16
-        } else {
-            u32::try_from(ways).ok()?
-        };
+    pub fn from_parts(level: u8, size: Bytes, line: Bytes, ways: u64, shared: bool) -> Option<Self> {
+        let ways = if ways == 0 { 16 } else { u32::try_from(ways).ok()? };
         // Typical: a first level costs nothing more, each further one about four times the one before.
         let hit = match level {
             0 | 1 => Nanos(0),
             2 => Nanos(4),
             _ => Nanos(15),
         };
-        let cache = Self {
-            level,
-            size,
-            line,
-            ways,
-            shared,
-            hit,
-        };
+        let cache = Self { level, size, line, ways, shared, hit };
         check_cache(&cache).is_ok().then_some(cache)
     }
 }
 
 fn surroundings(topology: &Topology) -> Surroundings {
     let mut out = Surroundings::default();
-    let in_use: BTreeSet<&str> = numa(topology)
-        .filter_map(|o| o.infos.get("DAXDevice"))
-        .map(String::as_str)
-        .collect();
+    let in_use: BTreeSet<&str> = numa(topology).filter_map(|o| o.infos.get("DAXDevice")).map(String::as_str).collect();
     for device in topology.objects.iter().filter(|o| o.kind == "OSDev") {
         let size = |key: &str| device.infos.get(key).and_then(|t| kibibytes(t));
         if let Some(nature) = device.infos.get("DAXType") {

@@ -24,27 +24,14 @@ pub fn from_hwloc_xml(text: &str, name: &str) -> Result<Survey, MachineError> {
         });
     }
     let topology = parse::parse(text).map_err(|(offset, problem)| MachineError::Xml {
-        place: Place {
-            file: name.to_owned(),
-            line: line_of(text, offset),
-        },
+        place: Place { file: name.to_owned(), line: line_of(text, offset) },
         problem,
     })?;
     let survey = build::build(topology, name);
-    survey
-        .machine
-        .check()
-        .map_err(|problem| MachineError::Inconsistent {
-            name: name.to_owned(),
-            problem,
-        })?;
+    survey.machine.check().map_err(|problem| MachineError::Inconsistent { name: name.to_owned(), problem })?;
     Ok(survey)
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
-    text.as_bytes()[..offset.min(text.len())]
-        .iter()
-        .filter(|b| **b == b'\n')
-        .count()
-        + 1
+    text.as_bytes()[..offset.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1
 }

@@ -83,19 +83,12 @@ struct Parser {
 /// Reads the text.
 pub(super) fn parse(text: &str) -> Result<Topology, ParseError> {
     let mut reader = Reader::from_str(text);
-    let mut parser = Parser {
-        topology: Topology::default(),
-        open: Vec::new(),
-        elements: 0,
-        attribute: String::new(),
-        table: None,
-    };
+    let mut parser =
+        Parser { topology: Topology::default(), open: Vec::new(), elements: 0, attribute: String::new(), table: None };
     let mut seen_root = false;
     loop {
         let offset = reader.buffer_position() as usize;
-        let event = reader
-            .read_event()
-            .map_err(|e| (offset, XmlProblem::Malformed(shorten(&e.to_string()))))?;
+        let event = reader.read_event().map_err(|e| (offset, XmlProblem::Malformed(shorten(&e.to_string()))))?;
         let result = match event {
             Event::Start(start) => parser.start(&start, &mut seen_root),
             Event::Empty(start) => parser.start(&start, &mut seen_root).map(|()| parser.end()),
@@ -136,10 +129,7 @@ impl Parser {
         let name = text_of(start.name().as_ref())?;
         self.elements += 1;
         if self.elements > MAX_ELEMENTS {
-            return Err(XmlProblem::TooMany {
-                what: "elements",
-                limit: MAX_ELEMENTS,
-            });
+            return Err(XmlProblem::TooMany { what: "elements", limit: MAX_ELEMENTS });
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(XmlProblem::TooDeep(MAX_DEPTH));
@@ -181,33 +171,24 @@ impl Parser {
         };
         if name == "distances2" {
             if let Some((true, indexing, nodes, values)) = self.table.take() {
-                self.topology
-                    .distances
-                    .get_or_insert((indexing, nodes, values));
+                self.topology.distances.get_or_insert((indexing, nodes, values));
             }
         }
     }
 
     fn object(&mut self, attributes: &Attributes) -> Result<Option<usize>, XmlProblem> {
         let kind = attributes.text("type").unwrap_or_default();
-        let kept = matches!(kind, "Machine" | "Package" | "Group" | "NUMANode" | "OSDev")
-            || kind.ends_with("Cache");
+        let kept = matches!(kind, "Machine" | "Package" | "Group" | "NUMANode" | "OSDev") || kind.ends_with("Cache");
         if !kept {
             return Ok(None);
         }
         let objects = &self.topology.objects;
         if kind == "NUMANode" && objects.iter().filter(|o| o.kind == kind).count() >= MAX_NODES {
-            return Err(XmlProblem::TooMany {
-                what: "NUMA nodes",
-                limit: MAX_NODES,
-            });
+            return Err(XmlProblem::TooMany { what: "NUMA nodes", limit: MAX_NODES });
         }
         if kind == "NUMANode" && attributes.text("os_index").is_none() {
             let element = "object NUMANode".to_owned();
-            return Err(XmlProblem::MissingAttribute {
-                element,
-                attribute: "os_index",
-            });
+            return Err(XmlProblem::MissingAttribute { element, attribute: "os_index" });
         }
         let number = |key| attributes.number(key).map(Option::unwrap_or_default);
         // Associativity is -1 where a cache is fully associative.
@@ -226,12 +207,7 @@ impl Parser {
             name: attributes.text("name").unwrap_or_default().to_owned(),
             // PCI bridges have a depth as well, but are not kept.
             cache: if is_cache {
-                [
-                    number("depth")?,
-                    number("cache_size")?,
-                    number("cache_linesize")?,
-                    ways,
-                ]
+                [number("depth")?, number("cache_size")?, number("cache_linesize")?, ways]
             } else {
                 [0; 4]
             },
@@ -257,27 +233,17 @@ impl Parser {
             _ => return,
         };
         if infos.len() < 1024 {
-            infos
-                .entry(name.to_owned())
-                .or_insert_with(|| value.to_owned());
+            infos.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
     }
 
     fn value(&mut self, attributes: &Attributes) -> Result<(), XmlProblem> {
-        if attributes
-            .text("target_obj_type")
-            .is_some_and(|t| t != "NUMANode")
-        {
+        if attributes.text("target_obj_type").is_some_and(|t| t != "NUMANode") {
             return Ok(());
         }
         let element = || "memattr_value".to_owned();
         let need = |key: &'static str| {
-            attributes
-                .number(key)?
-                .ok_or_else(|| XmlProblem::MissingAttribute {
-                    element: element(),
-                    attribute: key,
-                })
+            attributes.number(key)?.ok_or_else(|| XmlProblem::MissingAttribute { element: element(), attribute: key })
         };
         let initiator = match attributes.cpus("initiator_cpuset")? {
             Some(cpus) => Initiator::Cpus(cpus),
@@ -287,10 +253,7 @@ impl Parser {
             },
         };
         if self.topology.values.len() >= MAX_VALUES {
-            return Err(XmlProblem::TooMany {
-                what: "memory attribute values",
-                limit: MAX_VALUES,
-            });
+            return Err(XmlProblem::TooMany { what: "memory attribute values", limit: MAX_VALUES });
         }
         self.topology.values.push(Value {
             attribute: self.attribute.clone(),
@@ -303,18 +266,11 @@ impl Parser {
 
     fn table(&mut self, attributes: &Attributes) {
         // Bits of `hwloc_distances_kind_e`: 1 from the OS, 4 means latency.
-        let from_os = attributes
-            .text("kind")
-            .and_then(|k| k.parse().ok())
-            .is_some_and(|k: u64| k & 5 == 5);
+        let from_os = attributes.text("kind").and_then(|k| k.parse().ok()).is_some_and(|k: u64| k & 5 == 5);
         let wanted = from_os
             && attributes.text("type") == Some("NUMANode")
             && attributes.text("name").is_none_or(|n| n == "NUMALatency");
-        let indexing = if attributes.text("indexing") == Some("gp") {
-            Indexing::Gp
-        } else {
-            Indexing::Os
-        };
+        let indexing = if attributes.text("indexing") == Some("gp") { Indexing::Gp } else { Indexing::Os };
         self.table = Some((wanted, indexing, Vec::new(), Vec::new()));
     }
 
@@ -329,10 +285,7 @@ impl Parser {
         };
         for word in text.split_ascii_whitespace() {
             if into.len() >= MAX_VALUES {
-                return Err(XmlProblem::TooMany {
-                    what: "distances",
-                    limit: MAX_VALUES,
-                });
+                return Err(XmlProblem::TooMany { what: "distances", limit: MAX_VALUES });
             }
             into.push(word.parse().map_err(|_| XmlProblem::BadAttribute {
                 element: "distances2".to_owned(),
@@ -367,29 +320,19 @@ impl Attributes {
         let mut values = BTreeMap::new();
         // quick-xml's own check for doubles takes quadratic time, so it is off and done below.
         for attribute in start.attributes().with_checks(false) {
-            let malformed =
-                |e: &dyn std::fmt::Display| XmlProblem::Malformed(shorten(&e.to_string()));
+            let malformed = |e: &dyn std::fmt::Display| XmlProblem::Malformed(shorten(&e.to_string()));
             let attribute = attribute.map_err(|e| malformed(&e))?;
             if values.len() >= MAX_ATTRIBUTES {
-                return Err(XmlProblem::TooMany {
-                    what: "attributes",
-                    limit: MAX_ATTRIBUTES,
-                });
+                return Err(XmlProblem::TooMany { what: "attributes", limit: MAX_ATTRIBUTES });
             }
             let key = text_of(attribute.key.as_ref())?;
             // Only the five entities of XML itself and character references are known here.
-            let value = attribute
-                .unescape_value()
-                .map_err(|e| malformed(&e))?
-                .into_owned();
+            let value = attribute.unescape_value().map_err(|e| malformed(&e))?.into_owned();
             if values.insert(key.clone(), value).is_some() {
                 return Err(malformed(&format!("attribute {key} given twice")));
             }
         }
-        Ok(Self {
-            element: element.to_owned(),
-            values,
-        })
+        Ok(Self { element: element.to_owned(), values })
     }
 
     fn text(&self, key: &str) -> Option<&str> {
@@ -400,10 +343,7 @@ impl Attributes {
         let Some(text) = self.text(key) else {
             return Ok(None);
         };
-        text.trim()
-            .parse()
-            .map(Some)
-            .map_err(|_| self.bad(key, text, "a whole number"))
+        text.trim().parse().map(Some).map_err(|_| self.bad(key, text, "a whole number"))
     }
 
     fn cpus(&self, key: &str) -> Result<Option<Vec<u32>>, XmlProblem> {
@@ -411,9 +351,7 @@ impl Attributes {
             return Ok(None);
         };
         let expected = "a mask such as 0x0000000f, of CPUs up to 8191";
-        parse_mask(text, MAX_CPU.0)
-            .map(Some)
-            .map_err(|_| self.bad(key, text, expected))
+        parse_mask(text, MAX_CPU.0).map(Some).map_err(|_| self.bad(key, text, expected))
     }
 
     fn bad(&self, key: &str, found: &str, expected: &'static str) -> XmlProblem {
@@ -429,7 +367,5 @@ impl Attributes {
 
 fn text_of(bytes: &[u8]) -> Result<String, XmlProblem> {
     // The input was text already, so this cannot fail.
-    std::str::from_utf8(bytes)
-        .map(str::to_owned)
-        .map_err(|_| XmlProblem::Malformed("not UTF-8".to_owned()))
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| XmlProblem::Malformed("not UTF-8".to_owned()))
 }
