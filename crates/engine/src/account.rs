@@ -41,9 +41,7 @@ impl Account {
         s.demoted_pages += entry.demoted_pages;
         s.sideways_pages += entry.sideways_pages;
         let pages = entry.promoted_pages + entry.demoted_pages + entry.sideways_pages;
-        s.migrated_bytes = s
-            .migrated_bytes
-            .saturating_add(pages.saturating_mul(page_size.get()));
+        s.migrated_bytes = s.migrated_bytes.saturating_add(pages.saturating_mul(page_size.get()));
         s.moving_ns = s.moving_ns.saturating_add(entry.cost_ns);
         for failure in &entry.failed {
             *self.failed.entry(failure.reason).or_default() += failure.pages;
@@ -53,16 +51,8 @@ impl Account {
     /// The account so far.
     pub fn summary(&self, at: Nanos) -> Summary {
         let share = (self.share_time > 0.0).then(|| self.share_sum / self.share_time);
-        let failed = self.failed.iter().map(|(r, n)| FailureCount {
-            reason: *r,
-            pages: *n,
-        });
-        Summary {
-            at_ns: at.get(),
-            failed: failed.collect(),
-            fast_access_share: share,
-            ..self.summary.clone()
-        }
+        let failed = self.failed.iter().map(|(r, n)| FailureCount { reason: *r, pages: *n });
+        Summary { at_ns: at.get(), failed: failed.collect(), fast_access_share: share, ..self.summary.clone() }
     }
 }
 
@@ -82,14 +72,7 @@ pub(crate) fn outcome_entry(
         longest_call_ns: outcome.longest_call.get(),
         calls: outcome.calls,
         exchange,
-        failed: outcome
-            .failed
-            .iter()
-            .map(|(reason, pages)| FailureCount {
-                reason: *reason,
-                pages: *pages,
-            })
-            .collect(),
+        failed: outcome.failed.iter().map(|(reason, pages)| FailureCount { reason: *reason, pages: *pages }).collect(),
         ..OutcomeEntry::default()
     };
     for m in &outcome.done {

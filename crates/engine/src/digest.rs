@@ -2,9 +2,7 @@
 
 use crate::journal::{HeatRow, SnapshotEntry, TierHeader, TierSummary, MAX_HEAT_ROWS};
 use terrace_machine::{Kind, Link, Machine};
-use terrace_types::{
-    Area, BytesPerSec, Heat, Nanos, NodeId, PageFlags, PageStat, Snapshot, TierState, Vpn,
-};
+use terrace_types::{Area, BytesPerSec, Heat, Nanos, NodeId, PageFlags, PageStat, Snapshot, TierState, Vpn};
 
 /// Rank of each node's tier; 255 where none.
 struct Ranks([u8; 256]);
@@ -92,21 +90,13 @@ fn hot_from(snap: &Snapshot, ranks: &Ranks) -> u64 {
     const SHIFT: u32 = 5;
     let mut counts = vec![0u64; 1 << (16 - SHIFT)];
     let (mut sum, mut n) = (0u64, 0u64);
-    for page in snap
-        .areas
-        .iter()
-        .flat_map(|a| &a.pages)
-        .filter(|p| ranks.of(p).is_some())
-    {
+    for page in snap.areas.iter().flat_map(|a| &a.pages).filter(|p| ranks.of(p).is_some()) {
         let rate = page.rate();
         counts[usize::from(Heat::from_rate(rate).0 >> SHIFT)] += 1;
         sum = sum.saturating_add(rate);
         n += 1;
     }
-    let fits = snap
-        .tiers
-        .first()
-        .map_or(0, |t| t.capacity.pages(snap.page_size));
+    let fits = snap.tiers.first().map_or(0, |t| t.capacity.pages(snap.page_size));
     let (mut above, mut cut) = (0, 0);
     for (bucket, count) in counts.iter().enumerate().rev() {
         above += count;
@@ -128,11 +118,7 @@ fn heat_rows(snap: &Snapshot, ranks: &Ranks) -> Vec<HeatRow> {
     largest.sort_unstable();
     let total: usize = largest.iter().map(|i| snap.areas[*i].pages.len()).sum();
     let mut rows = Vec::new();
-    for area in largest
-        .iter()
-        .map(|i| &snap.areas[*i])
-        .filter(|a| !a.pages.is_empty())
-    {
+    for area in largest.iter().map(|i| &snap.areas[*i]).filter(|a| !a.pages.is_empty()) {
         let share = (area.pages.len() * half / total.max(1)).max(1);
         let size = area.pages.len().div_ceil(share);
         for (i, pages) in area.pages.chunks(size).enumerate() {
@@ -169,30 +155,16 @@ pub(crate) fn tier_header(machine: &Machine, rank: usize, tier: &TierState) -> T
         kind: kind.map_or("memory".to_owned(), |k| format!("{k:?}").to_lowercase()),
         nodes: tier.nodes.clone(),
         capacity_bytes: tier.capacity.get(),
-        read_latency_ns: least(machine, &tier.nodes, |l| {
-            l.read_latency.map(|f| f.value.get())
-        }),
-        read_bandwidth_bytes_per_s: most(machine, &tier.nodes, |l| {
-            l.read_bandwidth.map(|f| f.value.get())
-        }),
-        write_bandwidth_bytes_per_s: most(machine, &tier.nodes, |l| {
-            l.write_bandwidth.map(|f| f.value.get())
-        }),
+        read_latency_ns: least(machine, &tier.nodes, |l| l.read_latency.map(|f| f.value.get())),
+        read_bandwidth_bytes_per_s: most(machine, &tier.nodes, |l| l.read_bandwidth.map(|f| f.value.get())),
+        write_bandwidth_bytes_per_s: most(machine, &tier.nodes, |l| l.write_bandwidth.map(|f| f.value.get())),
     }
 }
 
 fn least(m: &Machine, nodes: &[NodeId], figure: impl Fn(&Link) -> Option<u64>) -> Option<u64> {
-    m.links
-        .iter()
-        .filter(|l| nodes.contains(&l.target))
-        .filter_map(figure)
-        .min()
+    m.links.iter().filter(|l| nodes.contains(&l.target)).filter_map(figure).min()
 }
 
 fn most(m: &Machine, nodes: &[NodeId], figure: impl Fn(&Link) -> Option<u64>) -> Option<u64> {
-    m.links
-        .iter()
-        .filter(|l| nodes.contains(&l.target))
-        .filter_map(figure)
-        .max()
+    m.links.iter().filter(|l| nodes.contains(&l.target)).filter_map(figure).max()
 }

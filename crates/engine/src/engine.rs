@@ -7,8 +7,7 @@
 use crate::account::{outcome_entry, Account};
 use crate::digest::{digest, fast_access_share, tier_header};
 use crate::journal::{
-    encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary,
-    TrackerHeader, VERSION,
+    encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary, TrackerHeader, VERSION,
 };
 use crate::watch::{Watch, Watched};
 use crate::{Ask, Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
@@ -17,8 +16,8 @@ use terrace_policy::heat::HeatMap;
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{Bucket, TrackingQuota};
 use terrace_types::{
-    Bytes, Decision, Move, Nanos, PageFlags, Pid, Plan, Request, Seed, Snapshot, ThroughputSource,
-    Tick, TierState, VpnRange,
+    Bytes, Decision, Move, Nanos, PageFlags, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
+    VpnRange,
 };
 
 /// Why the loop cannot go on.
@@ -31,7 +30,9 @@ pub enum Stop {
     #[error(transparent)]
     Refused(TargetError),
     /// What the policy cannot do without is not there (any more). Exit status 3.
-    #[error("policy {policy} needs {what}, and no tracker here tells it; try --policy first-touch or see terrace doctor")]
+    #[error(
+        "policy {policy} needs {what}, and no tracker here tells it; try --policy first-touch or see terrace doctor"
+    )]
     Missing {
         /// Policy.
         policy: &'static str,
@@ -96,10 +97,7 @@ impl Engine {
     #[must_use]
     pub fn new(parts: Parts, config: Config) -> Self {
         let started = parts.clock.now();
-        let rate = config
-            .limits
-            .rate
-            .map(|r| Bucket::new(r.get() as f64, Nanos::secs(1)));
+        let rate = config.limits.rate.map(|r| Bucket::new(r.get() as f64, Nanos::secs(1)));
         Self {
             clock: parts.clock,
             watch: Watch::new(parts.trackers),
@@ -114,11 +112,7 @@ impl Engine {
             rate,
             account: Account::default(),
             started,
-            next: Next {
-                window: config.first_window,
-                fine: Vec::new(),
-                relaxed: false,
-            },
+            next: Next { window: config.first_window, fine: Vec::new(), relaxed: false },
             located: None,
             must_locate: true,
             free_then: Vec::new(),
@@ -137,10 +131,7 @@ impl Engine {
     /// [`Stop::Missing`].
     pub fn check(&self) -> Result<(), Stop> {
         match self.placement.needs().missing(&self.watch.sees()) {
-            Some(what) => Err(Stop::Missing {
-                policy: self.placement.name(),
-                what,
-            }),
+            Some(what) => Err(Stop::Missing { policy: self.placement.name(), what }),
             None => Ok(()),
         }
     }
@@ -194,10 +185,7 @@ impl Engine {
         }
         report.at = self.at();
         for note in &report.notes {
-            let note = NoteEntry {
-                at_ns: report.at.get(),
-                text: note.clone(),
-            };
+            let note = NoteEntry { at_ns: report.at.get(), text: note.clone() };
             let mut unsaid = Vec::new();
             self.write(&Entry::Note(note), &mut unsaid);
         }
@@ -226,8 +214,7 @@ impl Engine {
             report.outcome = Some(outcome);
         }
         let memory = self.heat.memory() + watched.memory;
-        self.account
-            .window(watched.cpu, deciding, memory, watched.lost);
+        self.account.window(watched.cpu, deciding, memory, watched.lost);
         self.quota.book(watched.cpu + deciding, self.clock.now());
         self.hand_on(&plan, &mut report.notes);
         report.decisions = plan.decisions;
@@ -241,11 +228,7 @@ impl Engine {
         for (pids, what) in [(&change.born, "joined"), (&change.died, "ended")] {
             if let (Some(first), true) = (pids.first(), self.steps > 0) {
                 let more = pids.len() - 1;
-                let rest = if more > 0 {
-                    format!(" and {more} more")
-                } else {
-                    String::new()
-                };
+                let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
                 report.notes.push(format!("process {first}{rest} {what}"));
             }
         }
@@ -256,13 +239,7 @@ impl Engine {
             MappingKind::Shared => shared,
             MappingKind::HugeTlb | MappingKind::Pinned => false,
         };
-        let mappings: Vec<Mapping> = self
-            .target
-            .mappings()
-            .iter()
-            .filter(managed)
-            .copied()
-            .collect();
+        let mappings: Vec<Mapping> = self.target.mappings().iter().filter(managed).copied().collect();
         let ranges: Vec<(Pid, VpnRange)> = mappings.iter().map(|m| (m.pid, m.range)).collect();
         self.heat.remap(&ranges);
         if self.heat.left_out() > 0 && !self.left_out_said {
@@ -329,40 +306,23 @@ impl Engine {
             sees,
             ..Snapshot::default()
         };
-        for tier in snapshot
-            .tiers
-            .iter_mut()
-            .filter(|t| t.write_throughput.is_none())
-        {
+        for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
             if sees.writes {
                 tier.write_throughput = Some(self.heat.write_throughput(&tier.nodes));
                 tier.throughput_source = ThroughputSource::Estimated;
             }
         }
         snapshot.areas = self.heat.lend();
-        let seed = Seed(
-            self.config
-                .seed
-                .0
-                .wrapping_add(self.steps.wrapping_mul(0x9e37_79b9)),
-        );
+        let seed = Seed(self.config.seed.0.wrapping_add(self.steps.wrapping_mul(0x9e37_79b9)));
         let plan = self.placement.step(&snapshot, now, seed);
         (snapshot, plan)
     }
 
     fn account_for(&mut self, snapshot: &Snapshot, watched: &Watched, window: Nanos) {
-        let present = snapshot
-            .areas
-            .iter()
-            .flat_map(|a| &a.pages)
-            .filter(|p| p.flags.has(PageFlags::PRESENT))
-            .count() as u64;
+        let present =
+            snapshot.areas.iter().flat_map(|a| &a.pages).filter(|p| p.flags.has(PageFlags::PRESENT)).count() as u64;
         let managed = Bytes(present.saturating_mul(snapshot.page_size.get()));
-        let share = if watched.seen.is_empty() {
-            None
-        } else {
-            fast_access_share(snapshot)
-        };
+        let share = if watched.seen.is_empty() { None } else { fast_access_share(snapshot) };
         self.account.share(share, window, managed);
     }
 
@@ -390,11 +350,7 @@ impl Engine {
             let entry = digest(snapshot, at, watched.cpu);
             self.write(&Entry::Snapshot(entry), &mut report.notes);
         }
-        let state = if plan.moves.is_empty() {
-            Default::default()
-        } else {
-            self.placement.memo()
-        };
+        let state = if plan.moves.is_empty() { Default::default() } else { self.placement.memo() };
         for (i, d) in plan.decisions.iter().enumerate() {
             let entry = DecisionEntry {
                 at_ns: at.get(),
@@ -402,11 +358,7 @@ impl Engine {
                 why: d.why.clone(),
                 gain_ns_per_s: d.gain_ns_per_s,
                 cost_ns: d.cost_ns,
-                state: if i == 0 {
-                    state.clone()
-                } else {
-                    Default::default()
-                },
+                state: if i == 0 { state.clone() } else { Default::default() },
             };
             self.write(&Entry::Decision(entry), &mut report.notes);
         }
@@ -421,28 +373,18 @@ impl Engine {
             params: self.placement.params(),
             machine: self.machine.name.clone(),
             page_size_bytes: snapshot.page_size.get(),
-            tiers: tiers
-                .map(|(rank, t)| tier_header(&self.machine, rank, t))
-                .collect(),
+            tiers: tiers.map(|(rank, t)| tier_header(&self.machine, rank, t)).collect(),
             trackers: self
                 .watch
                 .trackers()
                 .iter()
                 .map(|t| t.info())
-                .map(|i| TrackerHeader {
-                    name: i.name.to_owned(),
-                    blind_to: i.blind_to.to_owned(),
-                })
+                .map(|i| TrackerHeader { name: i.name.to_owned(), blind_to: i.blind_to.to_owned() })
                 .collect(),
         }
     }
 
-    fn apply(
-        &mut self,
-        plan: &Plan,
-        snapshot: &Snapshot,
-        now: Tick,
-    ) -> Option<(OutcomeEntry, Vec<Move>)> {
+    fn apply(&mut self, plan: &Plan, snapshot: &Snapshot, now: Tick) -> Option<(OutcomeEntry, Vec<Move>)> {
         let moves = self.within_rate(&plan.moves, snapshot.page_size, now);
         if moves.is_empty() {
             return None;
@@ -480,11 +422,7 @@ impl Engine {
 
     /// Passes a plan's requests on, and sets the next window by them.
     fn hand_on(&mut self, plan: &Plan, notes: &mut Vec<String>) {
-        self.next = Next {
-            window: self.config.first_window,
-            fine: Vec::new(),
-            relaxed: false,
-        };
+        self.next = Next { window: self.config.first_window, fine: Vec::new(), relaxed: false };
         for request in &plan.requests {
             match request {
                 Request::Clear { nodes } => self.heat.clear_bits(Some(nodes)),

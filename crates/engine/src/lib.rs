@@ -14,7 +14,6 @@ pub use config::{Config, Parts};
 pub use engine::{Engine, StepReport, Stop};
 
 pub use ports::{
-    Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,
-    Mover, Observation, Sighting, Target, TargetChange, TargetError, TrackError, Tracker,
-    TrackerInfo,
+    Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
+    Sighting, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };

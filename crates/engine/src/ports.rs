@@ -1,8 +1,6 @@
 //! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
 
-use terrace_types::{
-    Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange,
-};
+use terrace_types::{Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange};
 
 /// Gives time. Real, simulated or scripted.
 pub trait Clock {
@@ -205,9 +203,7 @@ pub struct MoveLimits {
 }
 
 /// Why pages did not move.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveFailure {
     /// Not backed any more.

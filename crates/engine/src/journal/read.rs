@@ -31,9 +31,7 @@ pub enum Problem {
     #[error("line 1: not a terrace journal ({0}); give the file that --journal wrote")]
     NotAJournal(String),
     /// A version that this program does not know.
-    #[error(
-        "line 1: journal version {0}, this program reads version {VERSION}; use a matching terrace"
-    )]
+    #[error("line 1: journal version {0}, this program reads version {VERSION}; use a matching terrace")]
     Version(u64),
     /// The last line has no end: the run was killed or the disk was full.
     #[error("line {line}: cut off after {bytes} bytes; everything before it was read")]
@@ -58,18 +56,10 @@ pub enum Problem {
 /// # Errors
 /// Only when there is no usable header; any later damage is [`Reading::problem`].
 pub fn read(bytes: &[u8]) -> Result<Reading, Problem> {
-    let mut lines = Lines {
-        rest: bytes,
-        number: 0,
-    };
+    let mut lines = Lines { rest: bytes, number: 0 };
     let first = lines.next().ok_or(Problem::Empty)?;
     let header = header(&first)?;
-    let mut reading = Reading {
-        header,
-        entries: Vec::new(),
-        skipped: 0,
-        problem: None,
-    };
+    let mut reading = Reading { header, entries: Vec::new(), skipped: 0, problem: None };
     for line in lines {
         if line.bytes.iter().all(u8::is_ascii_whitespace) {
             continue;
@@ -96,12 +86,9 @@ fn header(line: &Line<'_>) -> Result<Header, Problem> {
         terrace_journal: u64,
     }
     if line.bytes.len() > MAX_LINE_BYTES {
-        return Err(Problem::NotAJournal(format!(
-            "first line over {MAX_LINE_BYTES} bytes"
-        )));
+        return Err(Problem::NotAJournal(format!("first line over {MAX_LINE_BYTES} bytes")));
     }
-    let probe: Probe =
-        serde_json::from_slice(line.bytes).map_err(|e| Problem::NotAJournal(brief(&e)))?;
+    let probe: Probe = serde_json::from_slice(line.bytes).map_err(|e| Problem::NotAJournal(brief(&e)))?;
     if probe.terrace_journal != u64::from(VERSION) {
         return Err(Problem::Version(probe.terrace_journal));
     }
@@ -114,22 +101,14 @@ fn entry(line: &Line<'_>) -> Result<Entry, Problem> {
     }
     match serde_json::from_slice(line.bytes) {
         Ok(entry) => Ok(entry),
-        Err(_) if !line.ended => Err(Problem::CutOff {
-            line: line.number,
-            bytes: line.bytes.len(),
-        }),
+        Err(_) if !line.ended => Err(Problem::CutOff { line: line.number, bytes: line.bytes.len() }),
         Err(e) => Err(line.damaged(&brief(&e))),
     }
 }
 
 /// The parser's message without control characters, cut to a line's length.
 fn brief(error: &impl fmt::Display) -> String {
-    error
-        .to_string()
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(160)
-        .collect()
+    error.to_string().chars().filter(|c| !c.is_control()).take(160).collect()
 }
 
 struct Line<'a> {
@@ -140,10 +119,7 @@ struct Line<'a> {
 
 impl Line<'_> {
     fn damaged(&self, why: &str) -> Problem {
-        Problem::Damaged {
-            line: self.number,
-            why: why.to_owned(),
-        }
+        Problem::Damaged { line: self.number, why: why.to_owned() }
     }
 }
 
@@ -165,11 +141,7 @@ impl<'a> Iterator for Lines<'a> {
             None => (self.rest, &[][..], false),
         };
         self.rest = rest;
-        Some(Line {
-            bytes,
-            number: self.number,
-            ended,
-        })
+        Some(Line { bytes, number: self.number, ended })
     }
 }
 
@@ -189,16 +161,8 @@ mod tests {
             tiers: vec![],
             trackers: vec![],
         };
-        let note = Entry::Note(NoteEntry {
-            at_ns: 5,
-            text: "two\nlines".into(),
-        });
-        format!(
-            "{}\n{}\n{}\n",
-            encode_header(&header),
-            encode(&note),
-            encode(&note)
-        )
+        let note = Entry::Note(NoteEntry { at_ns: 5, text: "two\nlines".into() });
+        format!("{}\n{}\n{}\n", encode_header(&header), encode(&note), encode(&note))
     }
 
     #[test]
@@ -248,9 +212,6 @@ mod tests {
     #[test]
     fn deep_nesting_does_not_overflow() {
         let text = sample() + &"[".repeat(500_000) + "\n";
-        assert!(matches!(
-            read(text.as_bytes()).unwrap().problem,
-            Some(Problem::Damaged { .. })
-        ));
+        assert!(matches!(read(text.as_bytes()).unwrap().problem, Some(Problem::Damaged { .. })));
     }
 }

@@ -5,7 +5,9 @@
 //!
 //! The approximation, by name *dirty attribution*: a tenth of the region's accesses is spread
 //! evenly, the rest in proportion to the share of looks that found each page dirty, at most
-//! [`CAP`] times the average. Where no page is dirty, or all are, it changes nothing.
+//! [`CAP`] times the average. Shares that differ no more than chance makes them differ are first
+//! drawn together: few looks at evenly written pages change nothing, nor does a region where no
+//! page is dirty, or all are.
 
 /// A page gets at most this many times its region's average.
 pub const CAP: f32 = 16.0;
@@ -14,26 +16,35 @@ const EVEN: f32 = 0.1;
 /// Regions with a smaller share of dirty looks are left alone.
 const LEAST: f32 = 0.005;
 
+/// Chance is counted this many times, for the spread it was estimated with is itself by chance.
+const CAUTION: f32 = 1.5;
+
 /// How a region's accesses are shared among its pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     mean: f32,
     even: f32,
+    trusted: f32,
 }
 
 impl Share {
-    /// From the mean share of dirty looks over the region's pages.
-    pub fn new(mean_dirty: f32) -> Self {
-        if mean_dirty < LEAST {
-            Self {
-                mean: 1.0,
-                even: 1.0,
-            }
+    /// From each page's share of dirty looks and the number of looks behind it.
+    pub fn over(pages: impl Iterator<Item = (f32, f32)>) -> Self {
+        let (mut n, mut sum, mut squares, mut looks) = (0.0f32, 0.0f32, 0.0f32, 0.0f32);
+        for (dirty, times) in pages {
+            n += 1.0;
+            sum += dirty;
+            squares += dirty * dirty;
+            looks += times;
+        }
+        let mean = sum / n.max(1.0);
+        let spread = (squares / n.max(1.0) - mean * mean).max(0.0);
+        let chance = mean * (1.0 - mean) / (looks / n.max(1.0)).max(1.0);
+        let trusted = if spread > 0.0 { 1.0 - CAUTION * chance / spread } else { 0.0 };
+        if mean < LEAST || trusted <= 0.0 {
+            Self { mean: 1.0, even: 1.0, trusted: 0.0 }
         } else {
-            Self {
-                mean: mean_dirty,
-                even: EVEN,
-            }
+            Self { mean, even: EVEN, trusted }
         }
     }
 
@@ -42,7 +53,8 @@ impl Share {
         if self.even >= 1.0 {
             return 1.0;
         }
-        self.even + (1.0 - self.even) * (dirty / self.mean).min(CAP)
+        let drawn = self.mean + self.trusted * (dirty - self.mean);
+        self.even + (1.0 - self.even) * (drawn / self.mean).min(CAP)
     }
 }
 
@@ -52,14 +64,19 @@ mod tests {
 
     #[test]
     fn accesses_go_to_the_dirty_pages_and_add_up() {
-        let share = Share::new(0.25);
-        assert!((share.of(1.0) - 3.7).abs() < 1e-4 && (share.of(0.0) - 0.1).abs() < 1e-6);
-        assert!((0.25 * share.of(1.0) + 0.75 * share.of(0.0) - 1.0).abs() < 1e-6);
+        let pages = |looks: f32| (0..100).map(move |i| (if i % 4 == 0 { 1.0 } else { 0.0 }, looks));
+        let share = Share::over(pages(20.0));
+        assert!(share.of(1.0) > 3.3 && share.of(0.0) < 0.3, "{share:?}");
+        assert!((0.25 * share.of(1.0) + 0.75 * share.of(0.0) - 1.0).abs() < 1e-4);
+        let one_look = Share::over(pages(1.0));
+        assert!((one_look.of(1.0) - 1.0).abs() < 1e-4, "{one_look:?}");
     }
 
     #[test]
     fn all_dirty_or_none_changes_nothing() {
-        assert!((Share::new(1.0).of(1.0) - 1.0).abs() < 1e-6);
-        assert!((Share::new(0.0).of(0.0) - 1.0).abs() < 1e-6);
+        for dirty in [0.0, 1.0] {
+            let share = Share::over((0..10).map(|_| (dirty, 20.0)));
+            assert!((share.of(dirty) - 1.0).abs() < 1e-4, "{share:?}");
+        }
     }
 }

@@ -43,13 +43,7 @@ impl Looks {
         let looks = f32::from(looks);
         let hits = f32::from(hits).min(looks);
         let direct = -(1.0 - hits.min(looks - 0.5) / looks).ln() / window_s;
-        Some(Self {
-            hits,
-            looks,
-            window: window_s,
-            weight,
-            direct,
-        })
+        Some(Self { hits, looks, window: window_s, weight, direct })
     }
 
     /// Time looked at in all, seconds of evidence.
@@ -70,11 +64,7 @@ impl Looks {
         let missed = (-rate * self.window).exp();
         let off = self.hits - self.looks * (1.0 - missed);
         let chance = self.looks * missed * (1.0 - missed) + 0.5;
-        let behind = if off * off > SURPRISE * chance {
-            behind * AFTER_SURPRISE
-        } else {
-            behind
-        };
+        let behind = if off * off > SURPRISE * chance { behind * AFTER_SURPRISE } else { behind };
         let events = rate * behind;
         let start = (events + self.direct * time) / (behind + time);
         (self.expected(start, events, behind), behind + time)
@@ -86,11 +76,7 @@ impl Looks {
             return events / (behind + self.time());
         }
         let in_a_look = rate * self.window;
-        let given_hit = if in_a_look < 1e-4 {
-            1.0
-        } else {
-            in_a_look / (1.0 - (-in_a_look).exp())
-        };
+        let given_hit = if in_a_look < 1e-4 { 1.0 } else { in_a_look / (1.0 - (-in_a_look).exp()) };
         (events + self.hits * self.weight * given_hit) / (behind + self.time())
     }
 
@@ -107,9 +93,7 @@ mod tests {
 
     /// A small generator, so that the test needs no crate and prints what it did.
     fn random(state: &mut u64) -> f32 {
-        *state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         ((*state >> 40) as f32) / (1u64 << 24) as f32
     }
 
@@ -127,21 +111,11 @@ mod tests {
     #[test]
     fn rates_come_back_within_a_fifth() {
         let mut state = 7;
-        for (rate, window, looks) in [
-            (10.0, 0.005, 20),
-            (160.0, 0.005, 20),
-            (300.0, 0.005, 20),
-            (20.0, 0.05, 1),
-            (5.0, 0.05, 4),
-        ] {
-            let mean: f32 = (0..40)
-                .map(|_| watch(rate, window, looks, 60, &mut state))
-                .sum::<f32>()
-                / 40.0;
-            assert!(
-                (mean / rate - 1.0).abs() < 0.2,
-                "rate {rate}, read {mean}, seed 7"
-            );
+        for (rate, window, looks) in
+            [(10.0, 0.005, 20), (160.0, 0.005, 20), (300.0, 0.005, 20), (20.0, 0.05, 1), (5.0, 0.05, 4)]
+        {
+            let mean: f32 = (0..40).map(|_| watch(rate, window, looks, 60, &mut state)).sum::<f32>() / 40.0;
+            assert!((mean / rate - 1.0).abs() < 0.2, "rate {rate}, read {mean}, seed 7");
         }
     }
 

@@ -20,6 +20,20 @@ impl Exact {
         }
     }
 
+    /// The ranges, joined and sorted, for [`covers`].
+    pub fn joined(&self) -> Vec<(Pid, VpnRange)> {
+        let mut all: Vec<_> = self.ranges.iter().map(|(p, r, _)| (*p, *r)).collect();
+        all.sort_unstable();
+        all.dedup_by(|next, kept| {
+            let joins = next.0 == kept.0 && next.1.start <= kept.1.end;
+            if joins {
+                kept.1.end = kept.1.end.max(next.1.end);
+            }
+            joins
+        });
+        all
+    }
+
     /// These pages were looked at now.
     pub fn note(&mut self, pid: Pid, range: VpnRange, now: Tick) {
         if let Some((last, joined, at)) = self.ranges.last_mut() {
@@ -35,12 +49,8 @@ impl Exact {
 
     /// Calls `each` with the parts of `range` that are in none of the ranges.
     pub fn outside(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(VpnRange)) {
-        let mut inside: Vec<VpnRange> = self
-            .ranges
-            .iter()
-            .filter(|(p, _, _)| *p == pid)
-            .filter_map(|(_, r, _)| r.intersect(range))
-            .collect();
+        let mut inside: Vec<VpnRange> =
+            self.ranges.iter().filter(|(p, _, _)| *p == pid).filter_map(|(_, r, _)| r.intersect(range)).collect();
         inside.sort_unstable();
         let mut at: Vpn = range.start;
         for part in inside {
@@ -53,6 +63,12 @@ impl Exact {
             each(VpnRange::new(at, range.end));
         }
     }
+}
+
+/// Whether one of the joined ranges holds all of `range`.
+pub fn covers(joined: &[(Pid, VpnRange)], pid: Pid, range: VpnRange) -> bool {
+    let after = joined.partition_point(|(p, r)| (*p, r.start) <= (pid, range.start));
+    after.checked_sub(1).is_some_and(|i| joined[i].0 == pid && joined[i].1.end >= range.end)
 }
 
 #[cfg(test)]
@@ -74,6 +90,9 @@ mod tests {
         let mut parts = Vec::new();
         exact.outside(Pid(1), range(0, 35), |r| parts.push((r.start.0, r.end.0)));
         assert_eq!(parts, [(0, 10), (20, 30)]);
+        let joined = exact.joined();
+        assert!(covers(&joined, Pid(1), range(12, 20)) && !covers(&joined, Pid(1), range(12, 21)));
+        assert!(!covers(&joined, Pid(2), range(12, 13)) && !covers(&[], Pid(1), range(1, 2)));
         exact.forget(Nanos(10), Tick(16));
         assert!(exact.ranges.is_empty());
     }

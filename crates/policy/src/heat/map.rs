@@ -2,12 +2,11 @@
 
 use super::attribute::Share;
 use super::estimate::Looks;
-use super::exact::Exact;
+use super::exact::{covers, Exact};
 use super::span::Span;
 use super::Seen;
 use terrace_types::{
-    Area, Bytes, BytesPerSec, Heat, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn,
-    VpnRange,
+    Area, Bytes, BytesPerSec, Heat, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
 };
 
 /// What the map may assume. The defaults need no tuning.
@@ -69,6 +68,7 @@ pub struct HeatMap {
     last: Option<Tick>,
     fade_left: f32,
     write_window: f32,
+    look_window: f32,
     needs_access: bool,
     rounds: u32,
     left_out: u64,
@@ -86,6 +86,7 @@ impl HeatMap {
             last: None,
             fade_left: 0.0,
             write_window: 0.05,
+            look_window: 0.005,
             needs_access: false,
             rounds: 0,
             left_out: 0,
@@ -110,9 +111,7 @@ impl HeatMap {
         let mut old_behind = std::mem::take(&mut self.behind);
         for (pid, range) in wanted {
             let len = range.len() as usize;
-            let reuse = old_areas
-                .iter()
-                .position(|a| a.pid == pid && a.start == range.start);
+            let reuse = old_areas.iter().position(|a| a.pid == pid && a.start == range.start);
             let (pages, behind) = match reuse {
                 Some(i) if old_areas[i].pages.len() <= len => {
                     let mut pages = std::mem::take(&mut old_areas[i].pages);
@@ -121,37 +120,17 @@ impl HeatMap {
                     pages.resize(len, PageStat::default());
                     behind.resize(len, Behind::default());
                     let rest = VpnRange::new(kept.end, range.end);
-                    keep(
-                        &old_areas,
-                        &old_behind,
-                        pid,
-                        range.start,
-                        rest,
-                        &mut pages,
-                        &mut behind,
-                    );
+                    keep(&old_areas, &old_behind, pid, range.start, rest, &mut pages, &mut behind);
                     (pages, behind)
                 }
                 _ => {
                     let mut pages = vec![PageStat::default(); len];
                     let mut behind = vec![Behind::default(); len];
-                    keep(
-                        &old_areas,
-                        &old_behind,
-                        pid,
-                        range.start,
-                        range,
-                        &mut pages,
-                        &mut behind,
-                    );
+                    keep(&old_areas, &old_behind, pid, range.start, range, &mut pages, &mut behind);
                     (pages, behind)
                 }
             };
-            self.areas.push(Area {
-                pid,
-                start: range.start,
-                pages,
-            });
+            self.areas.push(Area { pid, start: range.start, pages });
             self.behind.push(behind);
         }
     }
@@ -159,18 +138,12 @@ impl HeatMap {
     fn same(&self, mappings: &[(Pid, VpnRange)]) -> bool {
         let wanted = mappings.iter().filter(|(_, r)| !r.is_empty());
         wanted.clone().count() == self.areas.len()
-            && wanted
-                .zip(&self.areas)
-                .all(|((pid, range), a)| a.pid == *pid && a.range() == *range)
+            && wanted.zip(&self.areas).all(|((pid, range), a)| a.pid == *pid && a.range() == *range)
     }
 
     /// The mappings in order, less overlaps, less the largest until the rest fits the bound.
     fn fitting(&mut self, mappings: &[(Pid, VpnRange)]) -> Vec<(Pid, VpnRange)> {
-        let mut all: Vec<_> = mappings
-            .iter()
-            .copied()
-            .filter(|(_, r)| !r.is_empty())
-            .collect();
+        let mut all: Vec<_> = mappings.iter().copied().filter(|(_, r)| !r.is_empty()).collect();
         all.sort_unstable();
         let mut end: Option<(Pid, Vpn)> = None;
         all.retain_mut(|(pid, range)| {
@@ -208,11 +181,13 @@ impl HeatMap {
         let mut absorbed = Absorbed::default();
         let sampled = |one: &&Seen| !one.writes_only && !one.exact();
         self.exact.forget(self.params.exact_for, now);
+        let before = self.exact.joined();
         for one in seen.iter().filter(|one| !sampled(one)) {
             if !one.writes_only && one.windows > 0 {
                 self.exact.note(one.pid, one.range, now);
             }
-            let pages = self.absorb_one(one);
+            let first = !one.writes_only && !covers(&before, one.pid, one.range);
+            let pages = self.absorb_one(one, first);
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
@@ -220,7 +195,7 @@ impl HeatMap {
         for one in seen.iter().filter(sampled) {
             let mut pages = 0;
             exact.outside(one.pid, one.range, |range| {
-                pages += self.absorb_one(&Seen { range, ..*one });
+                pages += self.absorb_one(&Seen { range, ..*one }, false);
             });
             absorbed.pages += pages;
         }
@@ -229,9 +204,7 @@ impl HeatMap {
     }
 
     fn fade(&mut self, now: Tick) {
-        let elapsed = self
-            .last
-            .map_or(0.0, |last| now.since(last).as_secs_f64() as f32);
+        let elapsed = self.last.map_or(0.0, |last| now.since(last).as_secs_f64() as f32);
         self.last = Some(now);
         let memory = (self.params.memory.as_secs_f64() as f32).max(1e-3);
         // Rare looks are worth keeping longer: a round takes away no more than half a memory.
@@ -252,42 +225,30 @@ impl HeatMap {
         }
     }
 
-    fn absorb_one(&mut self, seen: &Seen) -> u64 {
+    fn absorb_one(&mut self, seen: &Seen, first_exact: bool) -> u64 {
         let exact = seen.exact() && !seen.range.is_empty();
-        let weight = if exact {
-            1.0
-        } else {
-            self.params.region_weight
-        };
+        let weight = if exact { 1.0 } else { self.params.region_weight };
         let window = seen.window.as_secs_f64() as f32;
         let Some(looks) = Looks::new(seen.hits, seen.windows, window, weight) else {
             return 0;
         };
         if seen.writes_only {
             self.write_window = window;
+        } else {
+            self.look_window = window;
         }
-        let first = self
-            .areas
-            .partition_point(|a| (a.pid, a.range().end) <= (seen.pid, seen.range.start));
+        let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (seen.pid, seen.range.start));
         let round = Round {
             looks,
             write_window: self.write_window,
-            enough: weight
-                * window
-                * if exact {
-                    self.params.known_looks
-                } else {
-                    self.params.known_samples
-                },
+            enough: weight * window * if exact { self.params.known_looks } else { self.params.known_samples },
             needs_access: self.needs_access,
+            prior: if first_exact { FIRST_EXACT } else { 1.0 },
             salt: u64::from(self.rounds) << 32 | u64::from(seen.writes_only),
         };
         let mut updated = 0;
         for (area, behind) in self.areas.iter_mut().zip(&mut self.behind).skip(first) {
-            let Some(part) = (area.pid == seen.pid)
-                .then(|| area.range().intersect(seen.range))
-                .flatten()
-            else {
+            let Some(part) = (area.pid == seen.pid).then(|| area.range().intersect(seen.range)).flatten() else {
                 break;
             };
             let from = (part.start.0 - area.start.0) as usize;
@@ -328,20 +289,13 @@ impl HeatMap {
     }
 
     fn each_in(&mut self, pid: Pid, range: VpnRange, mut f: impl FnMut(&mut PageStat)) {
-        let first = self
-            .areas
-            .partition_point(|a| (a.pid, a.range().end) <= (pid, range.start));
+        let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (pid, range.start));
         for area in &mut self.areas[first..] {
-            let Some(part) = (area.pid == pid)
-                .then(|| area.range().intersect(range))
-                .flatten()
-            else {
+            let Some(part) = (area.pid == pid).then(|| area.range().intersect(range)).flatten() else {
                 break;
             };
             let from = (part.start.0 - area.start.0) as usize;
-            area.pages[from..from + part.len() as usize]
-                .iter_mut()
-                .for_each(&mut f);
+            area.pages[from..from + part.len() as usize].iter_mut().for_each(&mut f);
         }
     }
 
@@ -364,23 +318,20 @@ impl HeatMap {
 
     /// Takes lent areas back.
     pub fn give_back(&mut self, areas: Vec<Area>) {
-        let sound = areas.len() == self.behind.len()
-            && areas
-                .iter()
-                .zip(&self.behind)
-                .all(|(a, b)| a.pages.len() == b.len());
+        let sound =
+            areas.len() == self.behind.len() && areas.iter().zip(&self.behind).all(|(a, b)| a.pages.len() == b.len());
         self.areas = areas;
         if !sound {
-            self.behind = self
-                .areas
-                .iter()
-                .map(|a| vec![Behind::default(); a.pages.len()])
-                .collect();
+            self.behind = self.areas.iter().map(|a| vec![Behind::default(); a.pages.len()]).collect();
         }
     }
 
     /// Time looked at behind a typical known page: the harmonic mean over a sample. Policies take
     /// chance for what it is by it: `n` accesses expected in that time come as `n +- sqrt(n)`.
+    ///
+    /// Looks that nearly always hit tell less than counting would: an estimate from looks with `x`
+    /// accesses each has `(e^x - 1) / x` times the variance, so their time counts for that much
+    /// less (`x` to 3 at most, beyond which the rate is a bound and no estimate).
     #[must_use]
     pub fn evidence(&self) -> Nanos {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
@@ -389,18 +340,12 @@ impl HeatMap {
         let mut at = 0;
         for (area, behind) in self.areas.iter().zip(&self.behind) {
             while at < area.pages.len() {
-                let span = if self.needs_access {
-                    behind[at].access
-                } else {
-                    behind[at].write
-                };
-                let span = if span == Span::NONE {
-                    behind[at].access
-                } else {
-                    span
-                };
+                let span = if self.needs_access { behind[at].access } else { behind[at].write };
+                let span = if span == Span::NONE { behind[at].access } else { span };
                 if area.pages[at].flags.has(PageFlags::KNOWN) && span != Span::NONE {
-                    sum += 1.0 / f64::from(span.seconds());
+                    let x = f64::from(area.pages[at].rate() as f32 * self.look_window).clamp(1e-3, 3.0);
+                    let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
+                    sum += 1.0 / (f64::from(span.seconds()) * worth);
                     n += 1;
                 }
                 at += stride;
@@ -461,13 +406,19 @@ struct Round {
     write_window: f32,
     enough: f32,
     needs_access: bool,
+    prior: f32,
     salt: u64,
 }
+
+/// What evidence from samples of a region is worth for one page of it, once that page is looked
+/// at itself.
+const FIRST_EXACT: f32 = 0.05;
 
 impl Round {
     fn accesses(&self, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            let (rate, time) = self.looks.join(page.rate() as f32, b.access.seconds());
+            let had = b.access.seconds() * self.prior;
+            let (rate, time) = self.looks.join(page.rate() as f32, had);
             b.access = Span::from_seconds(time, self.dither(start, i));
             publish(page, rate, page.writes.rate() as f32, self.write_window);
             if self.looks.hits > 0.0 {
@@ -478,10 +429,9 @@ impl Round {
     }
 
     fn sampled(&self, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
-        let dirty =
-            |page: &PageStat| 1.0 - (-(page.writes.rate() as f32) * self.write_window).exp();
-        let mean = pages.iter().map(dirty).sum::<f32>() / pages.len().max(1) as f32;
-        let share = Share::new(mean);
+        let dirty = |page: &PageStat| 1.0 - (-(page.writes.rate() as f32) * self.write_window).exp();
+        let share =
+            Share::over(pages.iter().zip(&*behind).map(|(p, b)| (dirty(p), b.write.seconds() / self.write_window)));
         let time = self.looks.time();
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
             let (old, mut had) = (page.rate() as f32, b.access.seconds());
@@ -498,16 +448,11 @@ impl Round {
 
     fn writes(&self, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn, exact: bool) {
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            let (rate, time) = self
-                .looks
-                .join(page.writes.rate() as f32, b.write.seconds());
+            let (rate, time) = self.looks.join(page.writes.rate() as f32, b.write.seconds());
             b.write = Span::from_seconds(time, self.dither(start, i));
             publish(page, page.rate() as f32, rate, self.write_window);
             if exact && self.looks.hits > 0.0 {
-                page.flags = page
-                    .flags
-                    .with(PageFlags::DIRTY)
-                    .with(PageFlags::REFERENCED);
+                page.flags = page.flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED);
             }
             if !self.needs_access {
                 self.know(page, time >= self.enough);
@@ -535,11 +480,7 @@ impl Round {
 /// from above. Between the bounds, half of the accesses are taken as writes.
 fn publish(page: &mut PageStat, accesses: f32, writes: f32, write_window: f32) {
     let saturated = writes * write_window >= 2.0;
-    let writes = if saturated {
-        writes.min(4.0 / write_window).max(accesses / 2.0)
-    } else {
-        writes
-    };
+    let writes = if saturated { writes.min(4.0 / write_window).max(accesses / 2.0) } else { writes };
     page.writes = heat(writes);
     page.reads = heat(accesses - writes);
 }

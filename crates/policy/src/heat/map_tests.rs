@@ -12,23 +12,11 @@ fn map(mappings: &[(Pid, VpnRange)]) -> HeatMap {
 }
 
 fn seen(start: u64, end: u64, hits: u16, writes_only: bool, every_page: bool) -> Seen {
-    Seen {
-        pid: Pid(1),
-        range: range(start, end),
-        hits,
-        windows: 20,
-        window: Nanos::millis(5),
-        writes_only,
-        every_page,
-    }
+    Seen { pid: Pid(1), range: range(start, end), hits, windows: 20, window: Nanos::millis(5), writes_only, every_page }
 }
 
 fn at(map: &HeatMap, vpn: u64) -> PageStat {
-    let area = map
-        .areas()
-        .iter()
-        .find(|a| a.range().contains(Vpn(vpn)))
-        .unwrap();
+    let area = map.areas().iter().find(|a| a.range().contains(Vpn(vpn))).unwrap();
     area.pages[(vpn - area.start.0) as usize]
 }
 
@@ -41,24 +29,15 @@ fn eight_bytes_a_page() {
 fn hot_pages_stand_out_and_are_known_after_one_round() {
     let mut map = map(&[(Pid(1), range(0, 100))]);
     let absorbed = map.absorb(
-        &[
-            seen(0, 50, 20, false, true),
-            seen(50, 100, 11, false, true),
-            seen(500, 501, 1, false, true),
-        ],
+        &[seen(0, 50, 20, false, true), seen(50, 100, 11, false, true), seen(500, 501, 1, false, true)],
         Tick(0),
     );
-    assert_eq!(
-        absorbed,
-        Absorbed {
-            pages: 100,
-            stray: 1
-        }
-    );
+    assert_eq!(absorbed, Absorbed { pages: 100, stray: 1 });
     assert!(at(&map, 10).rate() > 500 && at(&map, 60).rate() < 200);
     assert!(at(&map, 10).flags.has(PageFlags::KNOWN));
     let evidence = map.evidence().as_secs_f64();
-    assert!((evidence - 0.1).abs() < 0.02, "{evidence}");
+    // 100 ms, of which looks that always hit count for less.
+    assert!(evidence > 0.015 && evidence < 0.1, "{evidence}");
 }
 
 #[test]
@@ -78,38 +57,23 @@ fn writes_are_told_from_reads_and_saturated_writes_are_bounded_by_accesses() {
         tick = tick.after(Nanos::millis(100));
     }
     let (always, seldom, never) = (at(&map, 0), at(&map, 1), at(&map, 2));
-    assert!(
-        always.writes.rate() * 2 >= always.rate() - 2 && always.rate() > 500,
-        "{always:?}"
-    );
-    assert!(
-        seldom.writes.rate() > 5 && seldom.writes.rate() < 60,
-        "{seldom:?}"
-    );
+    assert!(always.writes.rate() * 2 >= always.rate() - 2 && always.rate() > 500, "{always:?}");
+    assert!(seldom.writes.rate() > 5 && seldom.writes.rate() < 60, "{seldom:?}");
     assert_eq!(never.writes, Heat::COLD);
     assert!(never.reads.rate() > 500);
-    assert!(
-        map.write_throughput(&[NodeId(0)]).get() == 0,
-        "nothing is present yet"
-    );
+    assert!(map.write_throughput(&[NodeId(0)]).get() == 0, "nothing is present yet");
 }
 
 #[test]
 fn one_dirty_page_in_a_cold_giant_is_found() {
     let mut map = map(&[(Pid(1), range(0, 262_144))]);
     for i in 0..4 {
-        let dirty: Vec<_> = (0..16)
-            .map(|k| seen(k * 16_000, k * 16_000 + 1, 20, true, true))
-            .collect();
+        let dirty: Vec<_> = (0..16).map(|k| seen(k * 16_000, k * 16_000 + 1, 20, true, true)).collect();
         let mut all = vec![seen(0, 262_144, 0, false, false)];
         all.extend(dirty);
         map.absorb(&all, Tick(i * 100_000_000));
     }
-    assert!(
-        at(&map, 16_000).writes.rate() > 100,
-        "{:?}",
-        at(&map, 16_000)
-    );
+    assert!(at(&map, 16_000).writes.rate() > 100, "{:?}", at(&map, 16_000));
     assert_eq!(at(&map, 16_001).rate(), 0);
 }
 
@@ -117,18 +81,11 @@ fn one_dirty_page_in_a_cold_giant_is_found() {
 fn scattered_written_pages_get_their_regions_accesses() {
     let mut map = map(&[(Pid(1), range(0, 1000))]);
     for i in 0..4 {
-        let mut all: Vec<_> = (0..1000)
-            .map(|v| seen(v, v + 1, if v % 4 == 0 { 20 } else { 0 }, true, true))
-            .collect();
+        let mut all: Vec<_> = (0..1000).map(|v| seen(v, v + 1, if v % 4 == 0 { 20 } else { 0 }, true, true)).collect();
         all.push(seen(0, 1000, 13, false, false));
         map.absorb(&all, Tick(i * 100_000_000));
     }
-    assert!(
-        at(&map, 400).rate() > 10 * at(&map, 401).rate(),
-        "{:?} {:?}",
-        at(&map, 400),
-        at(&map, 401)
-    );
+    assert!(at(&map, 400).rate() > 10 * at(&map, 401).rate(), "{:?} {:?}", at(&map, 400), at(&map, 401));
 }
 
 #[test]
@@ -139,24 +96,10 @@ fn heat_survives_growth_shrinking_and_a_hole() {
     map.remap(&[(Pid(1), range(100, 300)), (Pid(2), range(100, 200))]);
     assert_eq!((at(&map, 150).rate(), at(&map, 250).rate()), (hot, 0));
     map.remap(&[(Pid(1), range(50, 120)), (Pid(1), range(140, 160))]);
-    assert_eq!(
-        (
-            at(&map, 60).rate(),
-            at(&map, 110).rate(),
-            at(&map, 150).rate()
-        ),
-        (0, hot, hot)
-    );
+    assert_eq!((at(&map, 60).rate(), at(&map, 110).rate(), at(&map, 150).rate()), (0, hot, hot));
     assert_eq!(map.areas().len(), 2);
     map.remap(&[(Pid(1), range(110, 115)), (Pid(1), range(112, 145))]);
-    assert_eq!(
-        (
-            at(&map, 112).rate(),
-            at(&map, 141).rate(),
-            at(&map, 130).rate()
-        ),
-        (hot, hot, 0)
-    );
+    assert_eq!((at(&map, 112).rate(), at(&map, 141).rate(), at(&map, 130).rate()), (hot, hot, 0));
 }
 
 #[test]
@@ -182,9 +125,7 @@ fn an_address_space_larger_than_memory_is_left_out() {
 #[test]
 fn a_big_map_is_merged_quickly() {
     let mut map = map(&[(Pid(1), range(0, 83_000))]);
-    let round: Vec<_> = (0..83_000)
-        .map(|v| seen(v, v + 1, (v % 21) as u16, false, true))
-        .collect();
+    let round: Vec<_> = (0..83_000).map(|v| seen(v, v + 1, (v % 21) as u16, false, true)).collect();
     map.absorb(&round, Tick(0));
     let start = std::time::Instant::now();
     map.absorb(&round, Tick(100_000_000));

@@ -108,14 +108,8 @@ pub enum Placement {
 
 impl Placement {
     /// All policies there are, best known first.
-    pub const NAMES: [&'static str; 6] = [
-        "terrace",
-        "hyplacer",
-        "access-count",
-        "first-touch",
-        "terrace-write-blind",
-        "hyplacer-write-blind",
-    ];
+    pub const NAMES: [&'static str; 6] =
+        ["terrace", "hyplacer", "access-count", "first-touch", "terrace-write-blind", "hyplacer-write-blind"];
 
     /// The policy of this name, for this machine.
     ///
@@ -123,17 +117,11 @@ impl Placement {
     /// [`PolicyError::UnknownName`].
     pub fn named(name: &str, machine: &Machine) -> Result<Self, PolicyError> {
         let hyplacer = |write_blind| Self::HyPlacer {
-            params: hyplacer::Params {
-                write_blind,
-                ..hyplacer::Params::for_machine(machine)
-            },
+            params: hyplacer::Params { write_blind, ..hyplacer::Params::for_machine(machine) },
             state: hyplacer::State::default(),
         };
         let terrace = |write_blind| Self::Terrace {
-            params: Box::new(terrace::Params {
-                write_blind,
-                ..terrace::Params::for_machine(machine)
-            }),
+            params: Box::new(terrace::Params { write_blind, ..terrace::Params::for_machine(machine) }),
             state: Box::default(),
         };
         match name {
@@ -146,9 +134,7 @@ impl Placement {
             }),
             "terrace" => Ok(terrace(false)),
             "terrace-write-blind" => Ok(terrace(true)),
-            _ => Err(PolicyError::UnknownName {
-                name: name.to_owned(),
-            }),
+            _ => Err(PolicyError::UnknownName { name: name.to_owned() }),
         }
     }
 
@@ -170,21 +156,11 @@ impl Placement {
     pub fn needs(&self) -> Needs {
         match self {
             Self::FirstTouch => Needs::default(),
-            Self::HyPlacer { params, .. } => Needs {
-                heat: true,
-                cells: false,
-                writes: !params.write_blind,
-                bits: true,
-            },
-            Self::AccessCount { .. } => Needs {
-                cells: true,
-                ..Needs::default()
-            },
-            Self::Terrace { params, .. } => Needs {
-                heat: true,
-                writes: !params.write_blind,
-                ..Needs::default()
-            },
+            Self::HyPlacer { params, .. } => {
+                Needs { heat: true, cells: false, writes: !params.write_blind, bits: true }
+            }
+            Self::AccessCount { .. } => Needs { cells: true, ..Needs::default() },
+            Self::Terrace { params, .. } => Needs { heat: true, writes: !params.write_blind, ..Needs::default() },
         }
     }
 
@@ -193,9 +169,7 @@ impl Placement {
         match self {
             Self::FirstTouch => first_touch::step(),
             Self::HyPlacer { params, state } => hyplacer::step(params, state, snapshot, now, seed),
-            Self::AccessCount { params, state } => {
-                access_count::step(params, state, snapshot, now, seed)
-            }
+            Self::AccessCount { params, state } => access_count::step(params, state, snapshot, now, seed),
             Self::Terrace { params, state } => terrace::step(params, state, snapshot, now, seed),
         }
     }
@@ -229,18 +203,11 @@ impl Placement {
             SetError::Unknown => PolicyError::UnknownParameter {
                 policy,
                 name: name.to_owned(),
-                known: if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known
-                },
+                known: if known.is_empty() { "none".to_owned() } else { known },
             },
-            SetError::Bad(expected) => PolicyError::BadValue {
-                policy,
-                name: name.to_owned(),
-                value: value.to_owned(),
-                expected,
-            },
+            SetError::Bad(expected) => {
+                PolicyError::BadValue { policy, name: name.to_owned(), value: value.to_owned(), expected }
+            }
         })
     }
 
@@ -264,12 +231,7 @@ pub(crate) enum SetError {
 }
 
 /// Parses a number within bounds.
-pub(crate) fn number(
-    value: &str,
-    least: f64,
-    most: f64,
-    expected: &'static str,
-) -> Result<f64, SetError> {
+pub(crate) fn number(value: &str, least: f64, most: f64, expected: &'static str) -> Result<f64, SetError> {
     match value.trim().parse::<f64>() {
         Ok(n) if n >= least && n <= most => Ok(n),
         _ => Err(SetError::Bad(expected)),

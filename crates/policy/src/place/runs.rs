@@ -1,8 +1,6 @@
 //! Walking pages, and gathering single pages into runs.
 
-use terrace_types::{
-    Area, Bytes, Move, MoveReason, NodeId, PageFlags, PageStat, Pid, Snapshot, Vpn, VpnRange,
-};
+use terrace_types::{Area, Bytes, Move, MoveReason, NodeId, PageFlags, PageStat, Pid, Snapshot, Vpn, VpnRange};
 
 /// What moves as one: a base page, or a huge page whole.
 #[derive(Debug, Clone, Copy)]
@@ -21,20 +19,12 @@ pub(crate) fn units(area: &Area) -> impl Iterator<Item = Unit> + '_ {
     std::iter::from_fn(move || {
         let stat = *area.pages.get(index)?;
         if !stat.flags.has(PageFlags::HUGE_HEAD) {
-            let unit = Unit {
-                index,
-                pages: 1,
-                stat,
-            };
+            let unit = Unit { index, pages: 1, stat };
             index += 1;
             return Some(unit);
         }
         let rest = &area.pages[index + 1..];
-        let tails = rest
-            .iter()
-            .take(511)
-            .take_while(|p| p.flags.has(PageFlags::HUGE_TAIL))
-            .count();
+        let tails = rest.iter().take(511).take_while(|p| p.flags.has(PageFlags::HUGE_TAIL)).count();
         let unit = whole(&area.pages[index..=index + tails], index);
         index += tails + 1;
         Some(unit)
@@ -44,9 +34,7 @@ pub(crate) fn units(area: &Area) -> impl Iterator<Item = Unit> + '_ {
 /// A huge page: mean heat, pinned if any part is, known if all parts are.
 fn whole(pages: &[PageStat], index: usize) -> Unit {
     let n = pages.len() as u64;
-    let mean = |rate: fn(&PageStat) -> u64| {
-        terrace_types::Heat::from_rate(pages.iter().map(rate).sum::<u64>() / n)
-    };
+    let mean = |rate: fn(&PageStat) -> u64| terrace_types::Heat::from_rate(pages.iter().map(rate).sum::<u64>() / n);
     let mut stat = pages[0];
     stat.reads = mean(|p| p.reads.rate());
     stat.writes = mean(|p| p.writes.rate());
@@ -60,11 +48,7 @@ fn whole(pages: &[PageStat], index: usize) -> Unit {
             stat.flags = stat.flags.without(PageFlags::KNOWN);
         }
     }
-    Unit {
-        index,
-        pages: n as u32,
-        stat,
-    }
+    Unit { index, pages: n as u32, stat }
 }
 
 /// Gathers moves of neighbouring pages into runs.
@@ -81,22 +65,14 @@ impl Runs {
         self.pages += u64::from(unit.pages);
         let from = unit.stat.node();
         if let Some(last) = self.moves.last_mut() {
-            let continues = last.pid == pid
-                && last.range().end == start
-                && (last.from, last.to, last.reason) == (from, to, why);
+            let continues =
+                last.pid == pid && last.range().end == start && (last.from, last.to, last.reason) == (from, to, why);
             if continues && last.pages.checked_add(unit.pages).is_some() {
                 last.pages += unit.pages;
                 return;
             }
         }
-        self.moves.push(Move {
-            pid,
-            start,
-            pages: unit.pages,
-            from,
-            to,
-            reason: why,
-        });
+        self.moves.push(Move { pid, start, pages: unit.pages, from, to, reason: why });
     }
 
     /// Adds all of `other` after its own.
@@ -111,10 +87,7 @@ impl Runs {
         self.truncate(pages);
         let kept = self.moves.len();
         let mut rest = Vec::new();
-        if let (Some(last), Some(was)) = (
-            self.moves.last(),
-            kept.checked_sub(1).and_then(|i| whole.get(i)),
-        ) {
+        if let (Some(last), Some(was)) = (self.moves.last(), kept.checked_sub(1).and_then(|i| whole.get(i))) {
             let range = VpnRange::new(last.range().end, was.range().end);
             if !range.is_empty() {
                 rest.push((was.pid, range));
@@ -173,11 +146,7 @@ struct Pieces {
 impl Pieces {
     fn new(moves: Vec<Move>) -> Self {
         let left = moves.iter().map(|m| u64::from(m.pages)).sum();
-        Self {
-            moves: moves.into_iter(),
-            rest: None,
-            left,
-        }
+        Self { moves: moves.into_iter(), rest: None, left }
     }
 
     fn is_done(&self) -> bool {
@@ -193,11 +162,7 @@ impl Pieces {
             };
             let fits = (pages - taken).min(u64::from(next.pages)) as u32;
             if fits < next.pages {
-                let rest = Move {
-                    start: Vpn(next.start.0 + u64::from(fits)),
-                    pages: next.pages - fits,
-                    ..next
-                };
+                let rest = Move { start: Vpn(next.start.0 + u64::from(fits)), pages: next.pages - fits, ..next };
                 self.rest = Some(rest);
                 next.pages = fits;
             }
@@ -211,10 +176,7 @@ impl Pieces {
 
 /// Base pages that the first tier can still take.
 pub(crate) fn free_pages(snapshot: &Snapshot, rank: usize) -> u64 {
-    snapshot
-        .tiers
-        .get(rank)
-        .map_or(0, |t| t.free.pages(page_size(snapshot)))
+    snapshot.tiers.get(rank).map_or(0, |t| t.free.pages(page_size(snapshot)))
 }
 
 /// Bytes of a base page; 4 KiB where the snapshot says none.
@@ -232,14 +194,7 @@ mod tests {
 
     fn run(start: u64, pages: u32, to: u16) -> Move {
         let (from, to) = (NodeId(1 - to), NodeId(to));
-        Move {
-            pid: Pid(1),
-            start: Vpn(start),
-            pages,
-            from,
-            to,
-            reason: MoveReason::Hot,
-        }
+        Move { pid: Pid(1), start: Vpn(start), pages, from, to, reason: MoveReason::Hot }
     }
 
     #[test]
@@ -247,11 +202,7 @@ mod tests {
         let plan = interleave(vec![run(0, 100, 1)], vec![run(500, 130, 0)], 30, 32);
         let (mut room, mut moved) = (30i64, 0);
         for m in &plan {
-            room += if m.to == NodeId(1) {
-                i64::from(m.pages)
-            } else {
-                -i64::from(m.pages)
-            };
+            room += if m.to == NodeId(1) { i64::from(m.pages) } else { -i64::from(m.pages) };
             moved += m.pages;
             assert!(room >= 0, "{plan:?}");
         }
@@ -266,11 +217,7 @@ mod tests {
         for page in &mut pages[2..513] {
             page.flags = PageFlags::HUGE_TAIL;
         }
-        let area = Area {
-            pid: Pid(1),
-            start: Vpn(0),
-            pages,
-        };
+        let area = Area { pid: Pid(1), start: Vpn(0), pages };
         let sizes: Vec<_> = units(&area).map(|u| u.pages).collect();
         assert_eq!(sizes, [1, 512, 1, 1]);
     }

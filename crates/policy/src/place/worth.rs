@@ -38,10 +38,7 @@ impl Worth {
             - per_byte(machine, fast, true, fast) * block(machine, fast))
         .max(0.0);
         let read_ns = (latency / overlap + read).max(0.0);
-        Self {
-            read_ns,
-            write_ns: read_ns + write,
-        }
+        Self { read_ns, write_ns: read_ns + write }
     }
 
     /// The larger of the two: nanoseconds that one access, more or less, makes.
@@ -53,10 +50,7 @@ impl Worth {
     /// Reads and writes taken alike: a store is worth what a load is.
     #[must_use]
     pub fn write_blind(self) -> Self {
-        Self {
-            read_ns: self.read_ns,
-            write_ns: self.read_ns,
-        }
+        Self { read_ns: self.read_ns, write_ns: self.read_ns }
     }
 }
 
@@ -64,11 +58,7 @@ impl Worth {
 fn per_byte(machine: &Machine, nodes: &[NodeId], write: bool, than: &[NodeId]) -> f64 {
     let of = |nodes: &[NodeId]| {
         best(machine, nodes, |link| {
-            let figure = if write {
-                link.write_bandwidth.or(link.read_bandwidth)
-            } else {
-                link.read_bandwidth
-            };
+            let figure = if write { link.write_bandwidth.or(link.read_bandwidth) } else { link.read_bandwidth };
             figure.map(|f: Figure<BytesPerSec>| 1e9 / f.value.get().max(1) as f64)
         })
     };
@@ -80,54 +70,32 @@ fn per_byte(machine: &Machine, nodes: &[NodeId], write: bool, than: &[NodeId]) -
 }
 
 fn block(machine: &Machine, nodes: &[NodeId]) -> f64 {
-    let blocks = nodes
-        .iter()
-        .filter_map(|n| machine.node(*n))
-        .map(|n| n.block.get());
+    let blocks = nodes.iter().filter_map(|n| machine.node(*n)).map(|n| n.block.get());
     (blocks.max().unwrap_or(0) as f64).max(LINE)
 }
 
 fn latency(machine: &Machine, nodes: &[NodeId]) -> Option<f64> {
-    best(machine, nodes, |link| {
-        link.read_latency
-            .map(|f: Figure<Nanos>| f.value.get() as f64)
-    })
+    best(machine, nodes, |link| link.read_latency.map(|f: Figure<Nanos>| f.value.get() as f64))
 }
 
 /// The least figure over all links from nodes with CPUs to `nodes`.
-fn best(
-    machine: &Machine,
-    nodes: &[NodeId],
-    figure: impl Fn(&terrace_machine::Link) -> Option<f64>,
-) -> Option<f64> {
+fn best(machine: &Machine, nodes: &[NodeId], figure: impl Fn(&terrace_machine::Link) -> Option<f64>) -> Option<f64> {
     let from_cpus = |link: &&terrace_machine::Link| {
-        nodes.contains(&link.target)
-            && machine
-                .node(link.initiator)
-                .is_some_and(|n| !n.cpus.is_empty())
+        nodes.contains(&link.target) && machine.node(link.initiator).is_some_and(|n| !n.cpus.is_empty())
     };
-    machine
-        .links
-        .iter()
-        .filter(from_cpus)
-        .filter_map(figure)
-        .min_by(f64::total_cmp)
+    machine.links.iter().filter(from_cpus).filter_map(figure).min_by(f64::total_cmp)
 }
 
 /// The node of `tier` nearest to `page_node`: least latency, then distance, then the tier's order.
 #[must_use]
 pub fn nearest(machine: &Machine, page_node: NodeId, tier: &[NodeId]) -> Option<NodeId> {
     let rank = |to: &NodeId| {
-        let link = machine
-            .link(page_node, *to)
-            .or_else(|| machine.link(*to, page_node));
+        let link = machine.link(page_node, *to).or_else(|| machine.link(*to, page_node));
         let distance = link.and_then(|l| l.distance);
         let latency = link.and_then(|l| l.read_latency).map(|f| f.value.get());
         (distance.unwrap_or(u32::MAX), latency.unwrap_or(u64::MAX))
     };
     let package = |n: NodeId| machine.node(n).and_then(|n| n.package);
     let home = package(page_node);
-    tier.iter()
-        .copied()
-        .min_by_key(|to| (home.is_some() && package(*to) != home, rank(to)))
+    tier.iter().copied().min_by_key(|to| (home.is_some() && package(*to) != home, rank(to)))
 }

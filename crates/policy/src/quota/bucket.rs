@@ -16,18 +16,9 @@ impl Bucket {
     /// A full bucket that holds what `over` brings.
     #[must_use]
     pub fn new(per_second: f64, over: Nanos) -> Self {
-        let per_second = if per_second.is_finite() {
-            per_second.max(0.0)
-        } else {
-            0.0
-        };
+        let per_second = if per_second.is_finite() { per_second.max(0.0) } else { 0.0 };
         let limit = per_second * over.as_secs_f64();
-        Self {
-            per_second,
-            limit,
-            level: limit,
-            last: None,
-        }
+        Self { per_second, limit, level: limit, last: None }
     }
 
     /// Lets time pass.
@@ -58,11 +49,7 @@ impl Bucket {
         if missing <= 0.0 {
             return Nanos::ZERO;
         }
-        let seconds = if self.per_second > 0.0 {
-            missing / self.per_second
-        } else {
-            DAY
-        };
+        let seconds = if self.per_second > 0.0 { missing / self.per_second } else { DAY };
         Nanos((seconds.min(DAY) * 1e9) as u64)
     }
 }

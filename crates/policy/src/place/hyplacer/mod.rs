@@ -38,8 +38,7 @@ use crate::place::runs::{free_pages, interleave, page_size, Runs};
 use select::{demote, promote};
 use serde::{Deserialize, Serialize};
 use terrace_types::{
-    BitSource, BytesPerSec, Decision, NodeId, Pid, Plan, Request, Seed, Snapshot, ThroughputSource,
-    Tick, Vpn,
+    BitSource, BytesPerSec, Decision, NodeId, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, Vpn,
 };
 
 /// What control asks selection for (the paper's table II).
@@ -93,17 +92,8 @@ pub struct State {
 impl State {
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
         let hand = |h: &Hand| h.map_or("start".into(), |(p, v)| format!("{p}:{:x}", v.0));
-        let all = |f: fn(&Instance) -> &Hand| {
-            self.instances
-                .iter()
-                .map(|i| hand(f(i)))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        vec![
-            ("fast_hand", all(|i| &i.fast_hand)),
-            ("slow_hand", all(|i| &i.slow_hand)),
-        ]
+        let all = |f: fn(&Instance) -> &Hand| self.instances.iter().map(|i| hand(f(i))).collect::<Vec<_>>().join(" ");
+        vec![("fast_hand", all(|i| &i.fast_hand)), ("slow_hand", all(|i| &i.slow_hand))]
     }
 }
 
@@ -130,10 +120,7 @@ impl View {
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed) -> Plan {
     let views = views(p, snap);
     s.instances.resize_with(views.len(), Instance::default);
-    let mut plan = Plan {
-        exchange: true,
-        ..Plan::default()
-    };
+    let mut plan = Plan { exchange: true, ..Plan::default() };
     let mut moving = false;
     for (view, instance) in views.iter().zip(&mut s.instances) {
         let part = one(p, instance, view, snap);
@@ -181,15 +168,9 @@ fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
     }
     if pending.is_none() {
         s.pending = Some(mode);
-        let why = format!(
-            "{why}; slow tier's bits are cleared, {} follows in {}",
-            mode.name(),
-            p.delay
-        );
+        let why = format!("{why}; slow tier's bits are cleared, {} follows in {}", mode.name(), p.delay);
         return Plan {
-            requests: vec![Request::Clear {
-                nodes: view.slow.clone(),
-            }],
+            requests: vec![Request::Clear { nodes: view.slow.clone() }],
             decisions: vec![decision("CLEAR", why)],
             ..Plan::default()
         };
@@ -202,11 +183,7 @@ fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
 }
 
 fn act_demote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &str) -> Plan {
-    let number = view
-        .used
-        .saturating_sub(view.limit)
-        .min(p.round_pages)
-        .min(view.slow_free);
+    let number = view.used.saturating_sub(view.limit).min(p.round_pages).min(view.slow_free);
     if number == 0 {
         return hold(format!("{why}; nothing is over the limit"));
     }
@@ -221,37 +198,17 @@ fn act_demote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &
     }
 }
 
-fn act_promote(
-    p: &Params,
-    s: &mut Instance,
-    view: &View,
-    snap: &Snapshot,
-    mode: Mode,
-    why: &str,
-) -> Plan {
+fn act_promote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, mode: Mode, why: &str) -> Plan {
     let number = view.room().min(p.round_pages);
-    let found = promote(
-        p,
-        view,
-        snap,
-        &mut s.slow_hand,
-        number,
-        mode == Mode::Promote,
-    );
+    let found = promote(p, view, snap, &mut s.slow_hand, number, mode == Mode::Promote);
     let (w, r, c) = (found.writes.pages, found.reads.pages, found.cold.pages);
     let mut moves = Runs::default();
     for part in [found.writes, found.reads, found.cold] {
         moves.append(part);
     }
     moves.truncate(number);
-    let why = format!(
-        "{why}; room for {number} pages, found {w} write-intensive, {r} read-intensive, {c} cold"
-    );
-    Plan {
-        moves: moves.moves,
-        decisions: vec![decision(mode.name(), why)],
-        ..Plan::default()
-    }
+    let why = format!("{why}; room for {number} pages, found {w} write-intensive, {r} read-intensive, {c} cold");
+    Plan { moves: moves.moves, decisions: vec![decision(mode.name(), why)], ..Plan::default() }
 }
 
 /// Equal numbers both ways: write-intensive pages against cold, then read-intensive ones; then
@@ -294,10 +251,7 @@ fn clears(snap: &Snapshot, passed: Vec<(Pid, terrace_types::VpnRange)>) -> Vec<R
     if snap.sees.bits != BitSource::Exact {
         return Vec::new();
     }
-    passed
-        .into_iter()
-        .map(|(pid, range)| Request::ClearPages { pid, range })
-        .collect()
+    passed.into_iter().map(|(pid, range)| Request::ClearPages { pid, range }).collect()
 }
 
 fn reason(p: &Params, view: &View, bits: BitSource) -> String {
@@ -307,11 +261,7 @@ fn reason(p: &Params, view: &View, bits: BitSource) -> String {
         (None, _) => "unknown, taken as below (no-throughput)".to_owned(),
     };
     let what = if p.write_blind { "accesses" } else { "writes" };
-    let adapted = if bits == BitSource::Exact {
-        ""
-    } else {
-        " [rate-bits, no-clear]"
-    };
+    let adapted = if bits == BitSource::Exact { "" } else { " [rate-bits, no-clear]" };
     format!(
         "slow tier's {what} {rate} against {}, fast tier {} of limit {} pages{adapted}",
         p.slow_write_threshold, view.used, view.limit
@@ -319,19 +269,11 @@ fn reason(p: &Params, view: &View, bits: BitSource) -> String {
 }
 
 fn decision(name: &str, why: String) -> Decision {
-    Decision {
-        name: name.to_owned(),
-        why,
-        gain_ns_per_s: 0,
-        cost_ns: 0,
-    }
+    Decision { name: name.to_owned(), why, gain_ns_per_s: 0, cost_ns: 0 }
 }
 
 fn hold(why: String) -> Plan {
-    Plan {
-        decisions: vec![decision("hold", why)],
-        ..Plan::default()
-    }
+    Plan { decisions: vec![decision("hold", why)], ..Plan::default() }
 }
 
 /// One view a socket. Free memory is known by tier only: with several sockets each has its share
@@ -343,11 +285,7 @@ fn views(p: &Params, snap: &Snapshot) -> Vec<View> {
     let mut views = Vec::new();
     for socket in &p.sockets {
         let of = |tier: &terrace_types::TierState| -> Vec<NodeId> {
-            tier.nodes
-                .iter()
-                .copied()
-                .filter(|n| socket.has(*n))
-                .collect()
+            tier.nodes.iter().copied().filter(|n| socket.has(*n)).collect()
         };
         let (mine_fast, mine_slow) = (of(fast), of(slow));
         if mine_fast.is_empty() || mine_slow.is_empty() {
@@ -363,9 +301,7 @@ fn views(p: &Params, snap: &Snapshot) -> Vec<View> {
                 own as f64 / all as f64
             }
         };
-        let part = |bytes: terrace_types::Bytes, share: f64| {
-            (bytes.pages(page_size(snap)) as f64 * share) as u64
-        };
+        let part = |bytes: terrace_types::Bytes, share: f64| (bytes.pages(page_size(snap)) as f64 * share) as u64;
         let (fast_share, slow_share) = (share(fast, &mine_fast), share(slow, &mine_slow));
         let capacity = part(fast.capacity, fast_share);
         let free = part(fast.free, fast_share);

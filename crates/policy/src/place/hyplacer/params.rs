@@ -59,10 +59,7 @@ impl Params {
     }
 
     pub(crate) fn capacity_of(&self, node: NodeId) -> u64 {
-        self.capacities
-            .iter()
-            .find(|(n, _)| *n == node)
-            .map_or(0, |(_, c)| c.get())
+        self.capacities.iter().find(|(n, _)| *n == node).map_or(0, |(_, c)| c.get())
     }
 
     /// Rate from which a page counts as touched within one delay.
@@ -77,10 +74,7 @@ impl Params {
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         vec![
             ("fast_limit", self.fast_limit.to_string()),
-            (
-                "slow_write_threshold_mb_per_s",
-                (self.slow_write_threshold.get() / 1_000_000).to_string(),
-            ),
+            ("slow_write_threshold_mb_per_s", (self.slow_write_threshold.get() / 1_000_000).to_string()),
             ("round_pages", self.round_pages.to_string()),
             ("delay_ms", (self.delay.get() as f64 / 1e6).to_string()),
             ("intensive_per_s", self.intensive_per_s.to_string()),
@@ -110,25 +104,15 @@ impl Params {
 
 /// One socket a package; nodes of no package (CXL, PMEM) belong to the socket nearest to them.
 fn sockets(machine: &Machine) -> Vec<Socket> {
-    let mut packages: Vec<u32> = machine
-        .nodes
-        .iter()
-        .filter(|n| !n.cpus.is_empty())
-        .filter_map(|n| n.package)
-        .collect();
+    let mut packages: Vec<u32> =
+        machine.nodes.iter().filter(|n| !n.cpus.is_empty()).filter_map(|n| n.package).collect();
     packages.sort_unstable();
     packages.dedup();
     if packages.len() < 2 {
-        return vec![Socket {
-            nodes: machine.nodes.iter().map(|n| n.id).collect(),
-        }];
+        return vec![Socket { nodes: machine.nodes.iter().map(|n| n.id).collect() }];
     }
-    let with_cpus: Vec<NodeId> = machine
-        .nodes
-        .iter()
-        .filter(|n| !n.cpus.is_empty() && n.package.is_some())
-        .map(|n| n.id)
-        .collect();
+    let with_cpus: Vec<NodeId> =
+        machine.nodes.iter().filter(|n| !n.cpus.is_empty() && n.package.is_some()).map(|n| n.id).collect();
     let package_of = |node: &terrace_machine::Node| {
         node.package.filter(|p| packages.contains(p)).or_else(|| {
             let near = nearest(machine, node.id, &with_cpus)?;
@@ -136,13 +120,8 @@ fn sockets(machine: &Machine) -> Vec<Socket> {
         })
     };
     let socket = |package: u32| {
-        let nodes = machine
-            .nodes
-            .iter()
-            .filter(|n| package_of(n) == Some(package));
-        Socket {
-            nodes: nodes.map(|n| n.id).collect(),
-        }
+        let nodes = machine.nodes.iter().filter(|n| package_of(n) == Some(package));
+        Socket { nodes: nodes.map(|n| n.id).collect() }
     };
     packages.iter().map(|p| socket(*p)).collect()
 }

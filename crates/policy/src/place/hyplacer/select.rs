@@ -4,8 +4,8 @@ use super::{Hand, Params, View};
 use crate::place::runs::{units, Runs, Unit};
 use std::ops::ControlFlow;
 use terrace_types::{
-    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, Pid, Sees, Snapshot,
-    ThroughputSource, TierState, Vpn, VpnRange,
+    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, Pid, Sees, Snapshot, ThroughputSource, TierState, Vpn,
+    VpnRange,
 };
 
 /// What a page's bits say.
@@ -26,10 +26,7 @@ fn class(p: &Params, sees: &Sees, unit: &Unit) -> Class {
         return Class::Unknown;
     } else {
         let least = p.touched_per_s();
-        (
-            unit.stat.rate() as f64 >= least,
-            unit.stat.writes.rate() as f64 >= least,
-        )
+        (unit.stat.rate() as f64 >= least, unit.stat.writes.rate() as f64 >= least)
     };
     match (touched, written && !p.write_blind) {
         (_, true) => Class::Write,
@@ -56,14 +53,7 @@ pub(super) struct Victims {
 
 /// Up to `number` pages of the slow tier, by class. The walk ends when write-intensive pages alone
 /// are enough, or after one lap. Unknown pages count as cold. Changes no bits.
-pub(super) fn promote(
-    p: &Params,
-    view: &View,
-    snap: &Snapshot,
-    hand: &mut Hand,
-    number: u64,
-    cold_too: bool,
-) -> Found {
+pub(super) fn promote(p: &Params, view: &View, snap: &Snapshot, hand: &mut Hand, number: u64, cold_too: bool) -> Found {
     let mut found = Found::default();
     let Some(to) = view.fast.first().copied() else {
         return found;
@@ -88,13 +78,7 @@ pub(super) fn promote(
 }
 
 /// Up to `number` cold pages of the fast tier by CLOCK; read-intensive ones apart, for SWITCH.
-pub(super) fn demote(
-    p: &Params,
-    view: &View,
-    snap: &Snapshot,
-    hand: &mut Hand,
-    number: u64,
-) -> Victims {
+pub(super) fn demote(p: &Params, view: &View, snap: &Snapshot, hand: &mut Hand, number: u64) -> Victims {
     let mut victims = Victims::default();
     let Some(to) = view.slow.first().copied() else {
         return victims;
@@ -136,12 +120,7 @@ fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &Unit) {
 
 /// One lap over the movable units on `nodes`, from `hand`, across all processes, until `visit`
 /// breaks. Gives the hand for the next lap: just after the last unit visited.
-fn lap(
-    snap: &Snapshot,
-    nodes: &[NodeId],
-    hand: Hand,
-    mut visit: impl FnMut(&Area, &Unit) -> ControlFlow<()>,
-) -> Hand {
+fn lap(snap: &Snapshot, nodes: &[NodeId], hand: Hand, mut visit: impl FnMut(&Area, &Unit) -> ControlFlow<()>) -> Hand {
     let start = hand.unwrap_or((Pid(i32::MIN), Vpn(0)));
     let mut next = hand;
     for second in [false, true] {
@@ -152,10 +131,7 @@ fn lap(
             }
             for unit in units(area) {
                 let at = (area.pid, Vpn(area.start.0 + unit.index as u64));
-                if (at >= start) == second
-                    || !unit.stat.movable()
-                    || !nodes.contains(&unit.stat.node())
-                {
+                if (at >= start) == second || !unit.stat.movable() || !nodes.contains(&unit.stat.node()) {
                     continue;
                 }
                 next = Some((area.pid, Vpn(at.1 .0 + u64::from(unit.pages))));
@@ -170,11 +146,7 @@ fn lap(
 
 /// Whether no page of ours that can move is on `nodes`.
 pub(super) fn none_on(snap: &Snapshot, nodes: &[NodeId]) -> bool {
-    !snap
-        .areas
-        .iter()
-        .flat_map(|a| &a.pages)
-        .any(|p| p.movable() && nodes.contains(&p.node()))
+    !snap.areas.iter().flat_map(|a| &a.pages).any(|p| p.movable() && nodes.contains(&p.node()))
 }
 
 /// The figure that the control rule compares with its threshold.
@@ -188,11 +160,7 @@ pub(super) fn throughput(
     if alone && !p.write_blind && tier.write_throughput.is_some() {
         return (tier.write_throughput, tier.throughput_source);
     }
-    let seen = if p.write_blind {
-        snap.sees.reads || snap.sees.writes
-    } else {
-        snap.sees.writes
-    };
+    let seen = if p.write_blind { snap.sees.reads || snap.sees.writes } else { snap.sees.writes };
     if !seen {
         return (None, ThroughputSource::Unknown);
     }
@@ -201,15 +169,6 @@ pub(super) fn throughput(
         .iter()
         .flat_map(|a| &a.pages)
         .filter(|page| page.flags.has(PageFlags::PRESENT) && mine.contains(&page.node()));
-    let rate = on.fold(0u64, |n, page| {
-        n.saturating_add(if p.write_blind {
-            page.rate()
-        } else {
-            page.writes.rate()
-        })
-    });
-    (
-        Some(BytesPerSec(rate.saturating_mul(64))),
-        ThroughputSource::Estimated,
-    )
+    let rate = on.fold(0u64, |n, page| n.saturating_add(if p.write_blind { page.rate() } else { page.writes.rate() }));
+    (Some(BytesPerSec(rate.saturating_mul(64))), ThroughputSource::Estimated)
 }

@@ -2,6 +2,7 @@
 
 use super::params::Params;
 use super::recent::Recent;
+use super::shrink::Shrink;
 use crate::place::runs::{units, Unit};
 use crate::place::worth::Worth;
 use terrace_types::{Area, Heat, PageFlags, PageStat, Snapshot, Tick, Vpn};
@@ -24,6 +25,11 @@ fn floor_of(bucket: usize) -> f64 {
     Heat((bucket << BUCKET_SHIFT) as u16).rate() as f64
 }
 
+/// The value in the middle of a bucket.
+fn middle_of(bucket: usize) -> f64 {
+    (floor_of(bucket) + floor_of(bucket + 1)) / 2.0
+}
+
 /// Which side of the boundary a unit is on, and how it is rated.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rated {
@@ -32,26 +38,21 @@ pub(super) struct Rated {
     pub bucket: usize,
 }
 
-/// How units are rated: worth of an access, and damping of those that moved lately.
+/// How units are rated: worth of an access, chance taken out, and damping of those that moved
+/// lately.
 pub(super) struct Rater<'a> {
     pub params: &'a Params,
-    pub recent: &'a Recent,
     pub worth: Worth,
-    pub now: Tick,
+    recent: &'a Recent,
+    now: Tick,
     fast: [bool; 256],
     slow: [bool; 256],
+    shrink: Shrink,
 }
 
 impl<'a> Rater<'a> {
     /// For the boundary between tier `rank` and the next.
-    pub fn new(
-        params: &'a Params,
-        recent: &'a Recent,
-        worth: Worth,
-        snap: &Snapshot,
-        rank: usize,
-        now: Tick,
-    ) -> Self {
+    pub fn new(params: &'a Params, recent: &'a Recent, worth: Worth, snap: &Snapshot, rank: usize, now: Tick) -> Self {
         let mask = |rank: usize| {
             let mut mask = [false; 256];
             for node in snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes) {
@@ -59,39 +60,42 @@ impl<'a> Rater<'a> {
             }
             mask
         };
-        Self {
-            params,
-            recent,
-            worth,
-            now,
-            fast: mask(rank),
-            slow: mask(rank + 1),
+        let (fast, slow) = (mask(rank), mask(rank + 1));
+        let evidence = snap.window.as_secs_f64();
+        let none = Shrink::new(std::iter::empty(), worth.unit(), evidence, params.doubt);
+        let mut rater = Self { params, worth, recent, now, fast, slow, shrink: none };
+        let mut counts = vec![0u64; BUCKETS];
+        for area in &snap.areas {
+            for unit in units(area).filter(|u| rater.side(u).is_some()) {
+                counts[bucket(value_of(&unit.stat, &worth))] += u64::from(unit.pages);
+            }
         }
+        let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
+        let seen = seen.map(|(b, n)| (middle_of(b), *n));
+        rater.shrink = Shrink::new(seen, worth.unit(), evidence, params.doubt);
+        rater
     }
 
-    /// `None`: it must not move, or nothing is known of it.
-    pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
-        let stat = &unit.stat;
-        let node = usize::from(stat.node);
+    /// Whether it is on the worse side; `None`: it must not move, or nothing is known of it.
+    fn side(&self, unit: &Unit) -> Option<bool> {
+        let node = usize::from(unit.stat.node);
         let slow = self.slow[node];
-        let may = stat.movable() && stat.flags.has(PageFlags::KNOWN) && (slow || self.fast[node]);
-        if !may {
-            return None;
-        }
-        let value = value_of(stat, &self.worth);
+        let may = unit.stat.movable() && unit.stat.flags.has(PageFlags::KNOWN);
+        (may && (slow || self.fast[node])).then_some(slow)
+    }
+
+    /// Its side and its expected value.
+    pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
+        let slow = self.side(unit)?;
+        let value = self.shrink.value(value_of(&unit.stat, &self.worth));
         let vpn = Vpn(area.start.0 + unit.index as u64);
-        let lately = self
-            .recent
-            .moved_within(area.pid, vpn, self.params.damp, self.now);
+        let lately = self.recent.moved_within(area.pid, vpn, self.params.damp, self.now);
         let value = match (lately, slow) {
             (false, _) => value,
             (true, true) => value / self.params.again,
             (true, false) => value * self.params.again,
         };
-        Some(Rated {
-            slow,
-            bucket: bucket(value),
-        })
+        Some(Rated { slow, bucket: bucket(value) })
     }
 }
 
@@ -103,8 +107,6 @@ pub(super) struct Census {
     pub slow_value: f64,
     /// Units rated.
     pub known: u64,
-    /// Runs of units with equal heat: what was told apart, pages or whole regions.
-    pub distinct: u64,
 }
 
 /// Which pages change sides: those at or above `promote_from` go up (of that bucket itself only
@@ -137,32 +139,20 @@ pub(super) struct Terms {
     pub room: u64,
     /// Seconds that a gain is counted on for.
     pub horizon: f64,
-    /// Time behind a typical page's heat, seconds.
-    pub evidence: f64,
     /// Base pages to promote at most.
     pub most: u64,
 }
 
 impl Census {
     pub fn take(rater: &Rater<'_>, snap: &Snapshot) -> Self {
-        let mut census = Self {
-            fast: vec![0; BUCKETS],
-            slow: vec![0; BUCKETS],
-            slow_value: 0.0,
-            known: 0,
-            distinct: 0,
-        };
+        let mut census = Self { fast: vec![0; BUCKETS], slow: vec![0; BUCKETS], slow_value: 0.0, known: 0 };
         for area in &snap.areas {
             for unit in units(area) {
                 let Some(rated) = rater.rate(area, &unit) else {
                     continue;
                 };
                 census.known += 1;
-                let side = if rated.slow {
-                    &mut census.slow
-                } else {
-                    &mut census.fast
-                };
+                let side = if rated.slow { &mut census.slow } else { &mut census.fast };
                 side[rated.bucket] = side[rated.bucket].saturating_add(unit.pages);
                 if rated.slow {
                     let value = value_of(&unit.stat, &rater.worth);
@@ -179,7 +169,6 @@ impl Census {
         let mut cut = Cut::default();
         let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
         let page = rater.params.page_cost_ns();
-        let doubt = rater.params.doubt * extremes(self.distinct);
         let mut room = terms.room;
         while let Some(hot) = up.peek() {
             if cut.promote >= terms.most {
@@ -194,7 +183,8 @@ impl Census {
             };
             let (hot_value, cost) = (floor_of(hot), if room > 0 { page } else { 2.0 * page });
             let gain = hot_value - cold;
-            if !surely_hotter(rater, terms, doubt, hot_value, cold) || gain * terms.horizon < cost {
+            let beats = hot_value > cold * rater.params.margin && hot_value > 0.0;
+            if !beats || gain * terms.horizon < cost {
                 break;
             }
             let n = if room > 0 {
@@ -220,24 +210,6 @@ impl Census {
     }
 }
 
-/// Whether a difference in value is beyond chance and beyond the margin. Values stand on counts
-/// `value / unit x evidence`, which scatter by their square root.
-fn surely_hotter(rater: &Rater<'_>, terms: &Terms, doubt: f64, hot: f64, cold: f64) -> bool {
-    let unit = rater.worth.unit();
-    if unit <= 0.0 || terms.evidence <= 0.0 {
-        return false;
-    }
-    let chance = (unit * (hot + cold) / terms.evidence).sqrt();
-    hot - cold > doubt * chance && hot > cold * rater.params.margin
-}
-
-/// By how many standard deviations the difference of the highest and the lowest of `n` alike
-/// things exceeds zero by chance: each lies about `sqrt(2 ln n)` deviations out, and the deviation
-/// of a difference is `sqrt 2` times that of one.
-fn extremes(n: u64) -> f64 {
-    2.0 * (n.max(2) as f64).ln().sqrt()
-}
-
 /// Walks a histogram from its most valuable bucket down.
 struct Falling<'a> {
     counts: &'a [u32],
@@ -247,11 +219,7 @@ struct Falling<'a> {
 
 impl<'a> Falling<'a> {
     fn new(counts: &'a [u32]) -> Self {
-        Self {
-            counts,
-            at: counts.len() - 1,
-            taken_here: 0,
-        }
+        Self { counts, at: counts.len() - 1, taken_here: 0 }
     }
 
     fn peek(&mut self) -> Option<usize> {
@@ -282,11 +250,7 @@ struct Rising<'a> {
 
 impl<'a> Rising<'a> {
     fn new(counts: &'a [u32]) -> Self {
-        Self {
-            counts,
-            at: 0,
-            taken_here: 0,
-        }
+        Self { counts, at: 0, taken_here: 0 }
     }
 
     fn peek(&mut self) -> Option<usize> {

@@ -7,10 +7,10 @@
 //!    threshold such that the hot set fits ([`census`]): the most valuable pages of the worse side
 //!    take first what room there is, then the places of the least valuable pages of the better
 //!    side. Nothing is demoted but to make that room.
-//! 3. **Only what pays.** A pair changes places only if its gain, counted on for as long as heat
-//!    has been seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds
-//!    the cost of both moves; and only if the difference cannot be chance given the time looked at,
-//!    and exceeds a margin. Even heat (`stream`) and all-fast (`fits`) therefore move nothing.
+//! 3. **Only what pays.** Chance is taken out first: of many alike pages some look hotter
+//!    ([`shrink`]). A pair changes places only if its gain, counted on for as long as heat has been
+//!    seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds the cost of
+//!    both moves, and by a margin. Even heat (`stream`) and all-fast (`fits`) therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
 //! 5. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
 //!    down where all has settled; look often again when heat shifts.
@@ -21,6 +21,7 @@ mod census;
 mod params;
 mod probe;
 mod recent;
+mod shrink;
 mod trust;
 
 pub use params::Params;
@@ -37,6 +38,9 @@ use terrace_types::{Decision, MoveReason, Nanos, NodeId, Plan, Request, Seed, Sn
 /// Pages between a demotion and the promotion it makes room for.
 const CHUNK: u64 = 2048;
 
+/// A plan that saves less over its horizon is not worth a step: chance alone brings such.
+const LEAST_PROFIT_NS: f64 = 2e6;
+
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
@@ -52,10 +56,7 @@ pub struct State {
 
 impl State {
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
-        let lifetime = self
-            .trust
-            .lifetime
-            .map_or("unknown".to_owned(), |l| l.to_string());
+        let lifetime = self.trust.lifetime.map_or("unknown".to_owned(), |l| l.to_string());
         vec![
             ("trust", format!("{:.2}", self.trust.share)),
             ("lifetime", lifetime),
@@ -68,8 +69,7 @@ impl State {
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -> Plan {
     let mut plan = Plan::default();
     if snap.tiers.len() < 2 {
-        plan.decisions
-            .push(plain("hold", "there is one tier only".to_owned()));
+        plan.decisions.push(plain("hold", "there is one tier only".to_owned()));
         plan.requests = vec![Request::Relax, Request::Wait(p.longest_window)];
         return plan;
     }
@@ -90,23 +90,14 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         s.probe.shifted();
     } else {
         s.settled = s.settled.saturating_add(1);
-        plan.decisions
-            .push(plain("hold", slow.why(snap.window, p.least_evidence)));
+        plan.decisions.push(plain("hold", slow.why(snap.window, p.least_evidence)));
     }
     let enough = snap.window >= p.least_evidence;
     let flags = (moved, enough && slow.value >= 1e7);
     let evidence = snap.window.as_secs_f64();
-    let look = s.probe.advance(
-        snap,
-        &worths[slow.rank],
-        evidence,
-        flags,
-        slow.rank,
-        (now, seed),
-    );
+    let look = s.probe.advance(snap, &worths[slow.rank], evidence, flags, slow.rank, (now, seed));
     if let Some(what) = look {
-        plan.decisions
-            .push(plain(what, probe_why(what, slow.value)));
+        plan.decisions.push(plain(what, probe_why(what, slow.value)));
     }
     plan.requests.extend(s.probe.requests(snap));
     pace(p, s, enough, &mut plan);
@@ -137,10 +128,7 @@ impl SlowSide {
 
     fn why(&self, evidence: Nanos, least: Nanos) -> String {
         if self.known == 0 || evidence < least {
-            return format!(
-                "{} pages known after {evidence} looked at; too early",
-                self.known
-            );
+            return format!("{} pages known after {evidence} looked at; too early", self.known);
         }
         format!(
             "no pair of pages pays: the worse tier's traffic costs {:.1} ms a second, spread evenly or too dear to move",
@@ -162,28 +150,16 @@ fn boundary(
     let horizon = lifetime.as_secs_f64().clamp(0.2, 60.0) * s.trust.share;
     let rater = Rater::new(p, &s.recent, worth, snap, rank, now);
     let census = Census::take(&rater, snap);
-    let seen = Boundary {
-        slow_value: census.slow_value,
-        known: census.known,
-    };
+    let seen = Boundary { slow_value: census.slow_value, known: census.known };
     if snap.window < p.least_evidence {
         return seen;
     }
-    let size = |rank: usize| {
-        snap.tiers[rank]
-            .capacity
-            .pages(super::runs::page_size(snap))
-    };
+    let size = |rank: usize| snap.tiers[rank].capacity.pages(super::runs::page_size(snap));
     let reserve = (size(rank) as f64 * p.reserve) as u64;
     let free = free_pages(snap, rank);
-    let terms = Terms {
-        room: free.saturating_sub(reserve),
-        horizon,
-        evidence: snap.window.as_secs_f64(),
-        most: snap.page_count(),
-    };
+    let terms = Terms { room: free.saturating_sub(reserve), horizon, most: snap.page_count() };
     let cut = census.cut(&rater, &terms);
-    if cut.promote == 0 {
+    if cut.promote == 0 || cut.gain * horizon - cut.cost < LEAST_PROFIT_NS {
         return seen;
     }
     let (up, down) = emit(&rater, snap, &cut, rank, free_pages(snap, rank + 1));
@@ -303,26 +279,18 @@ fn worths(p: &Params, snap: &Snapshot) -> Vec<Worth> {
 /// often, never less than eight times in the time that heat was seen to stay.
 fn pace(p: &Params, s: &State, enough: bool, plan: &mut Plan) {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    let longest = Nanos(lifetime.get() / 8)
-        .max(p.window)
-        .min(p.longest_window);
+    let longest = Nanos(lifetime.get() / 8).max(p.window).min(p.longest_window);
     if !enough || s.probe.busy() || s.settled < 3 {
         plan.requests.push(Request::Wait(p.window));
         return;
     }
     let doubled = p.window.get() << (s.settled - 2).min(10);
     plan.requests.push(Request::Relax);
-    plan.requests
-        .push(Request::Wait(Nanos(doubled).min(longest)));
+    plan.requests.push(Request::Wait(Nanos(doubled).min(longest)));
 }
 
 fn plain(name: &str, why: String) -> Decision {
-    Decision {
-        name: name.to_owned(),
-        why,
-        gain_ns_per_s: 0,
-        cost_ns: 0,
-    }
+    Decision { name: name.to_owned(), why, gain_ns_per_s: 0, cost_ns: 0 }
 }
 
 fn probe_why(what: &str, slow_value: f64) -> String {

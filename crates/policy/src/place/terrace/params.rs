@@ -17,10 +17,9 @@ pub struct Params {
     pub window: Nanos,
     /// `longest_window_ms`: a window when it has (2,000 ms).
     pub longest_window: Nanos,
-    /// `least_evidence_ms`: nothing is moved on less time looked at (50 ms).
+    /// `least_evidence_ms`: nothing is moved on less time looked at (20 ms).
     pub least_evidence: Nanos,
-    /// `doubt`: how far beyond the widest difference that chance alone makes between so many pages
-    /// a page must be hotter than the one it replaces (1.1 times).
+    /// `doubt`: how much more than Poisson chance is reckoned with (1.2 times).
     pub doubt: f64,
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
@@ -47,8 +46,8 @@ impl Params {
             write_blind: false,
             window: Nanos::millis(100),
             longest_window: Nanos::secs(2),
-            least_evidence: Nanos::millis(50),
-            doubt: 1.1,
+            least_evidence: Nanos::millis(20),
+            doubt: 1.2,
             margin: 1.15,
             again: 1.5,
             damp: Nanos::secs(4),
@@ -83,8 +82,7 @@ impl Params {
 
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), SetError> {
         let ms = |least| {
-            number(value, least, 3_600_000.0, "milliseconds, at most an hour")
-                .map(|ms| Nanos((ms * 1e6) as u64))
+            number(value, least, 3_600_000.0, "milliseconds, at most an hour").map(|ms| Nanos((ms * 1e6) as u64))
         };
         match name {
             "window_ms" => self.window = ms(1.0)?,

@@ -67,10 +67,7 @@ impl Probe {
                 if ranges.is_empty() {
                     return None;
                 }
-                self.look = Look::Probe {
-                    ranges,
-                    windows: WINDOWS,
-                };
+                self.look = Look::Probe { ranges, windows: WINDOWS };
                 Some("probe")
             }
             Look::Probe { windows, .. } if *windows > 1 => {
@@ -79,11 +76,7 @@ impl Probe {
             }
             Look::Probe { ranges, .. } => {
                 let mixed = differ(snap, worth, evidence, ranges);
-                self.look = if mixed {
-                    Look::All { idle: 0 }
-                } else {
-                    Look::Wide
-                };
+                self.look = if mixed { Look::All { idle: 0 } } else { Look::Wide };
                 if mixed {
                     return Some("look closer");
                 }
@@ -120,21 +113,14 @@ impl Probe {
     pub fn requests(&self, snap: &Snapshot) -> Vec<Request> {
         match &self.look {
             Look::Wide => Vec::new(),
-            Look::Probe { ranges, .. } => ranges
-                .iter()
-                .map(|(pid, range)| Request::LookCloser {
-                    pid: *pid,
-                    range: *range,
-                })
-                .collect(),
+            Look::Probe { ranges, .. } => {
+                ranges.iter().map(|(pid, range)| Request::LookCloser { pid: *pid, range: *range }).collect()
+            }
             Look::All { .. } => snap
                 .areas
                 .iter()
                 .filter(|a| a.pages.iter().any(|p| p.movable() && p.rate() > 0))
-                .map(|a| Request::LookCloser {
-                    pid: a.pid,
-                    range: a.range(),
-                })
+                .map(|a| Request::LookCloser { pid: a.pid, range: a.range() })
                 .collect(),
         }
     }
@@ -146,12 +132,7 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
         return Vec::new();
     };
     let here = |p: &terrace_types::PageStat| p.movable() && tier.nodes.contains(&p.node());
-    let total = snap
-        .areas
-        .iter()
-        .flat_map(|a| &a.pages)
-        .filter(|p| here(p))
-        .count() as u64;
+    let total = snap.areas.iter().flat_map(|a| &a.pages).filter(|p| here(p)).count() as u64;
     if total == 0 {
         return Vec::new();
     }
@@ -165,9 +146,7 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
             }
             if at >= next {
                 let start = Vpn(area.start.0 + i as u64);
-                let overlaps = ranges
-                    .last()
-                    .is_some_and(|(pid, r)| *pid == area.pid && r.end > start);
+                let overlaps = ranges.last().is_some_and(|(pid, r)| *pid == area.pid && r.end > start);
                 if !overlaps {
                     let end = Vpn((start.0 + PAGES).min(area.range().end.0));
                     ranges.push((area.pid, VpnRange::new(start, end)));
@@ -190,9 +169,7 @@ fn differ(snap: &Snapshot, worth: &Worth, evidence: f64, ranges: &[(Pid, VpnRang
             };
             let from = (part.start.0 - area.start.0) as usize;
             let pages = &area.pages[from..from + part.len() as usize];
-            let known = pages
-                .iter()
-                .filter(|p| p.flags.has(PageFlags::KNOWN) && p.movable());
+            let known = pages.iter().filter(|p| p.flags.has(PageFlags::KNOWN) && p.movable());
             values.extend(known.map(|p| value_of(p, worth)));
         }
     }

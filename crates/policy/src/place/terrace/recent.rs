@@ -59,9 +59,7 @@ mod tests {
         assert!(!recent.moved_within(Pid(1), Vpn(7), Nanos::secs(1), Tick(0)));
         recent.fit(1_000);
         recent.note(Pid(1), Vpn(7), Tick(5_000_000_000));
-        let at = |s: u64, span| {
-            recent.moved_within(Pid(1), Vpn(7), Nanos::secs(span), Tick(s * 1_000_000_000))
-        };
+        let at = |s: u64, span| recent.moved_within(Pid(1), Vpn(7), Nanos::secs(span), Tick(s * 1_000_000_000));
         assert!(at(6, 4) && !at(10, 4));
         assert!(!recent.moved_within(Pid(1), Vpn(8), Nanos::secs(4), Tick(6_000_000_000)));
     }

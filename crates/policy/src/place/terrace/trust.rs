@@ -36,11 +36,7 @@ pub struct Trust {
 
 impl Default for Trust {
     fn default() -> Self {
-        Self {
-            batches: Vec::new(),
-            share: 1.0,
-            lifetime: None,
-        }
+        Self { batches: Vec::new(), share: 1.0, lifetime: None }
     }
 }
 
@@ -61,12 +57,7 @@ impl Trust {
         if self.batches.len() == BATCHES {
             self.batches.remove(0);
         }
-        self.batches.push(Batch {
-            at: now,
-            value,
-            samples,
-            judged: false,
-        });
+        self.batches.push(Batch { at: now, value, samples, judged: false });
     }
 
     /// Looks at all batches again.
@@ -82,11 +73,7 @@ impl Trust {
             let alive = batch.value_now(snap, worth) >= 0.5 * batch.value;
             if !batch.judged {
                 batch.judged = true;
-                share = if alive {
-                    (share * 2.0).min(1.0)
-                } else {
-                    (share * 0.5).max(1.0 / 16.0)
-                };
+                share = if alive { (share * 2.0).min(1.0) } else { (share * 0.5).max(1.0 / 16.0) };
             }
             if alive {
                 longest_alive = longest_alive.max(age);
@@ -109,13 +96,9 @@ impl Batch {
     fn value_now(&self, snap: &Snapshot, worth: &Worth) -> f64 {
         let mut sum = 0.0;
         for (pid, vpn) in &self.samples {
-            let after = snap
-                .areas
-                .partition_point(|a| (a.pid, a.start) <= (*pid, *vpn));
+            let after = snap.areas.partition_point(|a| (a.pid, a.start) <= (*pid, *vpn));
             let area = after.checked_sub(1).and_then(|i| snap.areas.get(i));
-            let page = area
-                .filter(|a| a.pid == *pid)
-                .and_then(|a| a.pages.get((vpn.0 - a.start.0) as usize));
+            let page = area.filter(|a| a.pid == *pid).and_then(|a| a.pages.get((vpn.0 - a.start.0) as usize));
             sum += page.map_or(0.0, |p| value_of(p, worth));
         }
         sum / self.samples.len().max(1) as f64
