@@ -38,7 +38,10 @@ pub fn preset(name: &str) -> Option<Machine> {
 pub fn preset_or_error(name: &str) -> Result<Machine, MachineError> {
     match preset_text(name) {
         Some(text) => Machine::from_toml(text, name),
-        None => Err(MachineError::NoSuchPreset { name: crate::error::shorten(name), known: preset_names().join(", ") }),
+        None => Err(MachineError::NoSuchPreset {
+            name: crate::error::shorten(name),
+            known: preset_names().collect::<Vec<_>>().join(", "),
+        }),
     }
 }
 
@@ -50,6 +53,6 @@ pub fn preset_text(name: &str) -> Option<&'static str> {
 
 /// All presets, those of the lab first.
 #[must_use]
-pub fn preset_names() -> Vec<&'static str> {
-    PRESETS.iter().map(|(name, _)| *name).collect()
+pub fn preset_names() -> impl ExactSizeIterator<Item = &'static str> + Clone {
+    PRESETS.iter().map(|(name, _)| *name)
 }

@@ -54,7 +54,7 @@ fn presets_survive_being_written_and_read() {
 
 #[test]
 fn lab_machines_share_core_caches_and_costs() {
-    for name in preset_names().into_iter().filter(|n| n.starts_with("lab-")) {
+    for name in preset_names().filter(|n| n.starts_with("lab-")) {
         let machine = get(name);
         assert!((machine.core.ns_per_instruction - 0.25).abs() < 1e-12);
         assert_eq!(machine.core.outstanding_misses, 10);

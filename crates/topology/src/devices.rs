@@ -32,9 +32,7 @@ pub(crate) fn dax(view: &View<'_>) -> Result<Vec<DaxDevice>, TopologyError> {
 
 /// Gathered trees may lack the device's `driver` link, but have the driver's link to the device.
 fn bound(view: &View<'_>, name: &str) -> Result<bool, TopologyError> {
-    Ok(view
-        .bare(&format!("sys/bus/dax/drivers/kmem/{name}"))?
-        .is_some())
+    Ok(view.bare(&format!("sys/bus/dax/drivers/kmem/{name}"))?.is_some())
 }
 
 /// What a DAX device is, from where in the device tree it sits: under an NVDIMM bus (`ndbusN`, `drivers/nvdimm`), a CXL
@@ -42,8 +40,7 @@ fn bound(view: &View<'_>, name: &str) -> Result<bool, TopologyError> {
 fn nature(path: &str) -> Option<&'static str> {
     let has = |prefix: &str| {
         path.split('/').any(|part| {
-            part.strip_prefix(prefix)
-                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+            part.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
         })
     };
     if has("ndbus") {
@@ -65,10 +62,7 @@ pub(crate) fn name_kinds(nodes: &mut [Node], devices: &[DaxDevice]) {
             Some("CXL") => Kind::Cxl,
             _ => Kind::Dax,
         };
-        for node in nodes
-            .iter_mut()
-            .filter(|n| Some(n.id) == device.target_node)
-        {
+        for node in nodes.iter_mut().filter(|n| Some(n.id) == device.target_node) {
             // A node may join ordinary memory and a device; its CPUs then say what it mostly is.
             if node.cpus.is_empty() {
                 node.kind = kind;
@@ -87,18 +81,12 @@ pub(crate) fn cxl(view: &View<'_>) -> Result<Vec<CxlDevice>, TopologyError> {
     for number in view.numbered(CXL, "mem", 65_535)? {
         let name = format!("mem{number}");
         let size = |part: &str| -> Result<Bytes, TopologyError> {
-            let text = view
-                .text(&format!("{CXL}/{name}/{part}/size"))?
-                .unwrap_or_default();
+            let text = view.text(&format!("{CXL}/{name}/{part}/size"))?.unwrap_or_default();
             let digits = text.trim().trim_start_matches("0x");
             // An unreadable size is none: nothing is ranked by it.
             Ok(Bytes(u64::from_str_radix(digits, 16).unwrap_or(0)))
         };
-        devices.push(CxlDevice {
-            ram: size("ram")?,
-            pmem: size("pmem")?,
-            name,
-        });
+        devices.push(CxlDevice { ram: size("ram")?, pmem: size("pmem")?, name });
     }
     Ok(devices)
 }

@@ -92,11 +92,7 @@ pub enum TopologyError {
 
 impl TopologyError {
     pub(crate) fn io(call: &'static str, path: &str, error: &std::io::Error) -> Self {
-        Self::Io {
-            call,
-            path: path.to_owned(),
-            why: error.to_string(),
-        }
+        Self::Io { call, path: path.to_owned(), why: error.to_string() }
     }
 }
 
@@ -104,11 +100,7 @@ impl TopologyError {
 pub(crate) fn shorten(text: &str) -> String {
     const LIMIT: usize = 40;
     let text = text.trim_end();
-    let mut out: String = text
-        .chars()
-        .take(LIMIT)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut out: String = text.chars().take(LIMIT).flat_map(char::escape_debug).collect();
     if text.chars().nth(LIMIT).is_some() {
         out.push_str("...");
     }

@@ -29,27 +29,14 @@ enum Item {
 }
 
 /// Writes the archive of `tree` to `out`. `page_size` is noted in it, for sysfs does not say.
-pub fn gather(
-    tree: &dyn Tree,
-    page_size: Bytes,
-    out: &mut dyn Write,
-) -> Result<Gathered, TopologyError> {
+pub fn gather(tree: &dyn Tree, page_size: Bytes, out: &mut dyn Write) -> Result<Gathered, TopologyError> {
     let view = View::new(tree, "/")?;
-    let mut gatherer = Gatherer {
-        view: &view,
-        items: BTreeMap::new(),
-        skipped: Vec::new(),
-    };
+    let mut gatherer = Gatherer { view: &view, items: BTreeMap::new(), skipped: Vec::new() };
     gatherer.all()?;
-    let Gatherer {
-        mut items, skipped, ..
-    } = gatherer;
+    let Gatherer { mut items, skipped, .. } = gatherer;
     let stamp = format!("version 1\npage_size_bytes {}\n", page_size.get());
     items.insert(STAMP.to_owned(), Item::File(stamp.into_bytes()));
-    let mut gathered = Gathered {
-        skipped,
-        ..Gathered::default()
-    };
+    let mut gathered = Gathered { skipped, ..Gathered::default() };
     let mut archive = Archive::new(out);
     for (path, item) in &items {
         let result = match item {
@@ -64,9 +51,7 @@ pub fn gather(
         };
         result.map_err(|error| TopologyError::io("write", path, &error))?;
     }
-    archive
-        .finish()
-        .map_err(|error| TopologyError::io("write", "the archive", &error))?;
+    archive.finish().map_err(|error| TopologyError::io("write", "the archive", &error))?;
     Ok(gathered)
 }
 
@@ -79,10 +64,7 @@ struct Gatherer<'v, 't> {
 impl Gatherer<'_, '_> {
     fn all(&mut self) -> Result<(), TopologyError> {
         self.files("proc", &["meminfo", "cpuinfo", "version"])?;
-        self.files(
-            "proc/sys/kernel",
-            &["hostname", "osrelease", "numa_balancing"],
-        )?;
+        self.files("proc/sys/kernel", &["hostname", "osrelease", "numa_balancing"])?;
         self.files("proc/sys/vm", &["zone_reclaim_mode"])?;
         self.files("sys/kernel/mm/numa", &["demotion_enabled"])?;
         self.files("sys/kernel/mm/transparent_hugepage", &["enabled"])?;
@@ -102,40 +84,18 @@ impl Gatherer<'_, '_> {
         for number in self.view.numbered(TIERS, "memory_tier", 65_535)? {
             self.files(&format!("{TIERS}/memory_tier{number}"), &["nodelist"])?;
         }
-        self.bus(
-            DAX,
-            &["target_node", "numa_node", "size", "align", "driver"],
-        )?;
+        self.bus(DAX, &["target_node", "numa_node", "size", "align", "driver"])?;
         self.folder("sys/bus/dax/drivers/kmem")?;
-        let cxl = [
-            "numa_node",
-            "size",
-            "mode",
-            "ram/size",
-            "pmem/size",
-            "target_type",
-        ];
+        let cxl = ["numa_node", "size", "mode", "ram/size", "pmem/size", "target_type"];
         self.bus(CXL, &cxl)
     }
 
     fn cpu(&mut self, id: u32) -> Result<(), TopologyError> {
         let cpu = format!("{CPUS}/cpu{id}");
-        let topology = [
-            "physical_package_id",
-            "core_id",
-            "thread_siblings_list",
-            "package_cpus_list",
-        ];
+        let topology = ["physical_package_id", "core_id", "thread_siblings_list", "package_cpus_list"];
         self.files(&format!("{cpu}/topology"), &topology)?;
         for index in self.view.numbered(&format!("{cpu}/cache"), "index", 63)? {
-            let cache = [
-                "level",
-                "type",
-                "size",
-                "coherency_line_size",
-                "ways_of_associativity",
-                "shared_cpu_list",
-            ];
+            let cache = ["level", "type", "size", "coherency_line_size", "ways_of_associativity", "shared_cpu_list"];
             self.files(&format!("{cpu}/cache/index{index}"), &cache)?;
         }
         Ok(())
@@ -164,10 +124,7 @@ impl Gatherer<'_, '_> {
     fn folder(&mut self, folder: &str) -> Result<(), TopologyError> {
         for name in self.view.list(folder)? {
             // `uevent` and the like are written, not read, or say nothing of memory.
-            if !matches!(
-                name.as_str(),
-                "uevent" | "probe" | "release" | "bind" | "unbind" | "new_id" | "remove_id"
-            ) {
+            if !matches!(name.as_str(), "uevent" | "probe" | "release" | "bind" | "unbind" | "new_id" | "remove_id") {
                 self.one(&format!("{folder}/{name}"))?;
             }
         }
@@ -183,11 +140,7 @@ impl Gatherer<'_, '_> {
         }
         if self.items.len() >= MAX_ENTRIES {
             let (limit, unit) = (MAX_ENTRIES, "files to gather");
-            return Err(TopologyError::TooLarge {
-                path: path.to_owned(),
-                limit,
-                unit,
-            });
+            return Err(TopologyError::TooLarge { path: path.to_owned(), limit, unit });
         }
         match entry {
             Entry::Link(target) => {
@@ -199,8 +152,7 @@ impl Gatherer<'_, '_> {
                 }
                 Ok(None) => self.skipped.push(format!("{real}: not readable")),
                 Err(TopologyError::TooLarge { .. }) => {
-                    self.skipped
-                        .push(format!("{real}: larger than {MAX_FILE} bytes"));
+                    self.skipped.push(format!("{real}: larger than {MAX_FILE} bytes"));
                 }
                 Err(error) => return Err(error),
             },

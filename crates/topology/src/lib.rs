@@ -16,6 +16,4 @@ pub use error::TopologyError;
 pub use gather::{gather, Gathered};
 pub use source::{load, load_machine, Source};
 pub use sysfs::survey;
-pub use tree::{
-    read_archive, Archive, DiskTree, Entry, MemoryTree, Tree, View, MAX_FILE, MAX_NAMES,
-};
+pub use tree::{read_archive, Archive, DiskTree, Entry, MemoryTree, Tree, View, MAX_FILE, MAX_NAMES};

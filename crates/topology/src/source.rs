@@ -6,9 +6,7 @@ use crate::tree::{read_archive, DiskTree};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use terrace_machine::{
-    from_hwloc_xml, preset_names, preset_or_error, Machine, Surroundings, Survey,
-};
+use terrace_machine::{from_hwloc_xml, preset_names, preset_or_error, Machine, Surroundings, Survey};
 
 /// Largest file that is read: an archive of a very large machine has some 20 MiB.
 const MAX_INPUT: usize = 256 << 20;
@@ -38,7 +36,7 @@ impl Source {
     /// As `--machine` takes it: also a preset's bare name, unless a file of that name is there.
     #[must_use]
     pub fn parse_machine(text: &str) -> Self {
-        if preset_names().contains(&text) && !Path::new(text).exists() {
+        if preset_names().any(|name| name == text) && !Path::new(text).exists() {
             return Self::Preset(text.to_owned());
         }
         Self::parse(text)
@@ -74,18 +72,13 @@ pub fn load(source: &Source) -> Result<Survey, TopologyError> {
 }
 
 fn plain(machine: Machine) -> Survey {
-    Survey {
-        machine,
-        surroundings: Surroundings::default(),
-    }
+    Survey { machine, surroundings: Surroundings::default() }
 }
 
 fn load_path(path: &Path) -> Result<Survey, TopologyError> {
     let shown = path.to_string_lossy().into_owned();
     let data = fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => TopologyError::Absent {
-            path: shown.clone(),
-        },
+        std::io::ErrorKind::NotFound => TopologyError::Absent { path: shown.clone() },
         _ => TopologyError::io("open", &shown, &error),
     })?;
     let stem = stem(path);
@@ -94,17 +87,12 @@ fn load_path(path: &Path) -> Result<Survey, TopologyError> {
     }
     let bytes = read(path, &shown)?;
     if let Some(format) = compressed(&bytes) {
-        return Err(TopologyError::Compressed {
-            path: shown,
-            format,
-        });
+        return Err(TopologyError::Compressed { path: shown, format });
     }
     if bytes.get(257..262) == Some(b"ustar") {
         return survey(&read_archive(&bytes, &shown)?, &stem);
     }
-    let unknown = || TopologyError::UnknownFormat {
-        path: shown.clone(),
-    };
+    let unknown = || TopologyError::UnknownFormat { path: shown.clone() };
     let text = String::from_utf8(bytes).map_err(|_| unknown())?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     if text.trim_start().starts_with('<') {
@@ -135,25 +123,16 @@ fn read(path: &Path, shown: &str) -> Result<Vec<u8>, TopologyError> {
     let fail = |error: std::io::Error| TopologyError::io("read", shown, &error);
     let file = fs::File::open(path).map_err(fail)?;
     let mut bytes = Vec::new();
-    file.take(MAX_INPUT as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(fail)?;
+    file.take(MAX_INPUT as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() > MAX_INPUT {
-        return Err(TopologyError::TooLarge {
-            path: shown.to_owned(),
-            limit: MAX_INPUT,
-            unit: "bytes",
-        });
+        return Err(TopologyError::TooLarge { path: shown.to_owned(), limit: MAX_INPUT, unit: "bytes" });
     }
     Ok(bytes)
 }
 
 /// File name without its last ending, shortened to what can name a machine.
 fn stem(path: &Path) -> String {
-    let stem = path
-        .file_stem()
-        .map(|s| s.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     let stem: String = stem.chars().filter(|c| !c.is_control()).take(60).collect();
     if stem.is_empty() || stem.len() > 64 {
         "machine".to_owned()
@@ -163,14 +142,7 @@ fn stem(path: &Path) -> String {
 }
 
 fn compressed(bytes: &[u8]) -> Option<&'static str> {
-    const MAGIC: [(&[u8], &str); 4] = [
-        (b"\x1f\x8b", "gzip"),
-        (b"BZh", "bzip2"),
-        (b"\xfd7zXZ", "xz"),
-        (b"\x28\xb5\x2f\xfd", "zstd"),
-    ];
-    MAGIC
-        .iter()
-        .find(|(magic, _)| bytes.starts_with(magic))
-        .map(|(_, name)| *name)
+    const MAGIC: [(&[u8], &str); 4] =
+        [(b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
+    MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, name)| *name)
 }

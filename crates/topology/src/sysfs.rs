@@ -9,9 +9,8 @@ use crate::error::TopologyError;
 use crate::tree::{malformed, Tree, View};
 use std::collections::BTreeMap;
 use terrace_machine::{
-    parse_list, parse_mask, CacheLevel, CoreModel, Evidence, Figure, KernelTier, Kind, Link,
-    Machine, MigrationCost, Node, Surroundings, Survey, MAX_BANDWIDTH, MAX_CPU, MAX_LATENCY,
-    MAX_NODE,
+    parse_list, parse_mask, CacheLevel, CoreModel, Evidence, Figure, KernelTier, Kind, Link, Machine, MigrationCost,
+    Node, Surroundings, Survey, MAX_BANDWIDTH, MAX_CPU, MAX_LATENCY, MAX_NODE,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -33,10 +32,7 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
     let cpus: Vec<CpuId> = nodes.iter().flat_map(|n| n.cpus.clone()).collect();
     let unused = dax.iter().filter(|d| d.system_ram == Some(false));
     notes.extend(unused.map(|d| format!("{d} is not in use as memory, and in no tier.")));
-    notes.push(
-        "Core model, cache times and cost of moving pages are typical values: sysfs has none."
-            .to_owned(),
-    );
+    notes.push("Core model, cache times and cost of moving pages are typical values: sysfs has none.".to_owned());
     let machine = Machine {
         name: machine_name(&view, name)?,
         page_size: page_size(&view)?,
@@ -47,21 +43,9 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
         migration: MigrationCost::default(),
         notes,
     };
-    machine
-        .check()
-        .map_err(|problem| TopologyError::Inconsistent {
-            path: name.to_owned(),
-            problem,
-        })?;
-    let surroundings = Surroundings {
-        kernel_tiers,
-        dax,
-        cxl: devices::cxl(&view)?,
-    };
-    Ok(Survey {
-        machine,
-        surroundings,
-    })
+    machine.check().map_err(|problem| TopologyError::Inconsistent { path: name.to_owned(), problem })?;
+    let surroundings = Surroundings { kernel_tiers, dax, cxl: devices::cxl(&view)? };
+    Ok(Survey { machine, surroundings })
 }
 
 fn machine_name(view: &View<'_>, name: &str) -> Result<String, TopologyError> {
@@ -77,9 +61,7 @@ fn page_size(view: &View<'_>) -> Result<Bytes, TopologyError> {
     let Some(stamp) = view.text(STAMP)? else {
         return Ok(Bytes(4096));
     };
-    let size = stamp
-        .lines()
-        .find_map(|l| l.strip_prefix("page_size_bytes "));
+    let size = stamp.lines().find_map(|l| l.strip_prefix("page_size_bytes "));
     match size.map(str::parse) {
         None => Ok(Bytes(4096)),
         Some(Ok(bytes)) => Ok(Bytes(bytes)),
@@ -100,28 +82,16 @@ fn nodes(view: &View<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Topology
         let meminfo = format!("{folder}/meminfo");
         let capacity = match view.text(&meminfo)? {
             None => {
-                notes.push(format!(
-                    "Node {id} has no meminfo: taken as without memory."
-                ));
+                notes.push(format!("Node {id} has no meminfo: taken as without memory."));
                 Bytes::ZERO
             }
-            Some(text) => mem_total(&text)
-                .ok_or_else(|| malformed(&meminfo, &text, "a line `Node N MemTotal: NUMBER kB`"))?,
+            Some(text) => {
+                mem_total(&text).ok_or_else(|| malformed(&meminfo, &text, "a line `Node N MemTotal: NUMBER kB`"))?
+            }
         };
-        let kind = if cpus.is_empty() || capacity == Bytes::ZERO {
-            Kind::Unknown
-        } else {
-            Kind::Dram
-        };
+        let kind = if cpus.is_empty() || capacity == Bytes::ZERO { Kind::Unknown } else { Kind::Dram };
         let package = package(view, &cpus)?;
-        nodes.push(Node {
-            id: NodeId(id as u16),
-            kind,
-            cpus,
-            capacity,
-            block: Bytes(64),
-            package,
-        });
+        nodes.push(Node { id: NodeId(id as u16), kind, cpus, capacity, block: Bytes(64), package });
     }
     Ok(nodes)
 }
@@ -130,28 +100,18 @@ fn nodes(view: &View<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Topology
 fn whole(view: &View<'_>) -> Result<Node, TopologyError> {
     let online = format!("{CPUS}/online");
     let text = view.text(&online)?.unwrap_or_default();
-    let cpus = parse_list(&text, MAX_CPU.0)
-        .map_err(|_| malformed(&online, &text, "a list of CPUs such as 0-3"))?;
+    let cpus = parse_list(&text, MAX_CPU.0).map_err(|_| malformed(&online, &text, "a list of CPUs such as 0-3"))?;
     let cpus: Vec<CpuId> = cpus.into_iter().map(CpuId).collect();
     let text = view.text("proc/meminfo")?.unwrap_or_default();
-    let capacity = mem_total(&text)
-        .ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
+    let capacity = mem_total(&text).ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
     let package = package(view, &cpus)?;
-    Ok(Node {
-        id: NodeId(0),
-        kind: Kind::Dram,
-        cpus,
-        capacity,
-        block: Bytes(64),
-        package,
-    })
+    Ok(Node { id: NodeId(0), kind: Kind::Dram, cpus, capacity, block: Bytes(64), package })
 }
 
 fn cpus(view: &View<'_>, folder: &str) -> Result<Vec<CpuId>, TopologyError> {
     let path = format!("{folder}/cpulist");
     if let Some(text) = view.text(&path)? {
-        let cpus = parse_list(&text, MAX_CPU.0)
-            .map_err(|_| malformed(&path, &text, "a list of CPUs such as 0-3"))?;
+        let cpus = parse_list(&text, MAX_CPU.0).map_err(|_| malformed(&path, &text, "a list of CPUs such as 0-3"))?;
         return Ok(cpus.into_iter().map(CpuId).collect());
     }
     // Older gathered trees have the mask alone.
@@ -159,20 +119,14 @@ fn cpus(view: &View<'_>, folder: &str) -> Result<Vec<CpuId>, TopologyError> {
     let Some(text) = view.text(&path)? else {
         return Ok(Vec::new());
     };
-    let cpus = parse_mask(&text, MAX_CPU.0)
-        .map_err(|_| malformed(&path, &text, "a mask of CPUs such as 0000000f"))?;
+    let cpus = parse_mask(&text, MAX_CPU.0).map_err(|_| malformed(&path, &text, "a mask of CPUs such as 0000000f"))?;
     Ok(cpus.into_iter().map(CpuId).collect())
 }
 
 /// `MemTotal` of a node's or the machine's meminfo, in units of 1024 bytes whatever `kB` suggests.
 fn mem_total(text: &str) -> Option<Bytes> {
     let line = text.lines().find(|l| l.contains("MemTotal:"))?;
-    let number = line
-        .split("MemTotal:")
-        .nth(1)?
-        .trim()
-        .strip_suffix("kB")?
-        .trim();
+    let number = line.split("MemTotal:").nth(1)?.trim().strip_suffix("kB")?.trim();
     number.parse::<u64>().ok()?.checked_mul(1024).map(Bytes)
 }
 
@@ -207,19 +161,11 @@ fn entry(links: &mut Links, initiator: NodeId, target: NodeId) -> &mut Link {
     })
 }
 
-fn links(
-    view: &View<'_>,
-    nodes: &mut [Node],
-    notes: &mut Vec<String>,
-) -> Result<Vec<Link>, TopologyError> {
+fn links(view: &View<'_>, nodes: &mut [Node], notes: &mut Vec<String>) -> Result<Vec<Link>, TopologyError> {
     let mut links = Links::new();
     distances(view, nodes, &mut links)?;
     let mut odd = 0;
-    let targets: Vec<NodeId> = nodes
-        .iter()
-        .filter(|n| n.capacity > Bytes::ZERO)
-        .map(|n| n.id)
-        .collect();
+    let targets: Vec<NodeId> = nodes.iter().filter(|n| n.capacity > Bytes::ZERO).map(|n| n.id).collect();
     for target in targets {
         // Class 0 is the best initiators of all, devices included; class 1 the best among CPUs. So CPUs are looked for in
         // class 1 first, and class 0 speaks for a node only if class 1 has not. A node listed in neither has no figures:
@@ -240,12 +186,7 @@ fn links(
                     && link.write_bandwidth.is_none();
                 if empty {
                     let distance = link.distance;
-                    *link = Link {
-                        initiator: *initiator,
-                        target,
-                        distance,
-                        ..figures
-                    };
+                    *link = Link { initiator: *initiator, target, distance, ..figures };
                 }
             }
             adopt_package(nodes, target, &listed);
@@ -260,27 +201,20 @@ fn links(
             || l.write_bandwidth.is_some()
     });
     if odd > 0 {
-        notes.push(format!(
-            "{odd} figures of the HMAT were 0 or beyond reason, and are taken as not known."
-        ));
+        notes.push(format!("{odd} figures of the HMAT were 0 or beyond reason, and are taken as not known."));
     }
     Ok(links.into_values().collect())
 }
 
 /// Memory-only nodes are on the package of the CPUs that are nearest, where that is one.
 fn adopt_package(nodes: &mut [Node], target: NodeId, initiators: &[NodeId]) {
-    let near = nodes
-        .iter()
-        .filter(|n| initiators.contains(&n.id) && !n.cpus.is_empty());
+    let near = nodes.iter().filter(|n| initiators.contains(&n.id) && !n.cpus.is_empty());
     let packages: Vec<Option<u32>> = near.map(|n| n.package).collect();
     let Some(first) = packages.first().copied() else {
         return;
     };
     if packages.iter().all(|p| *p == first) {
-        if let Some(node) = nodes
-            .iter_mut()
-            .find(|n| n.id == target && n.package.is_none())
-        {
+        if let Some(node) = nodes.iter_mut().find(|n| n.id == target && n.package.is_none()) {
             node.package = first;
         }
     }
@@ -293,9 +227,7 @@ fn figures(view: &View<'_>, folder: &str, odd: &mut usize) -> Result<Link, Topol
         let Some(number) = view.number(&format!("{folder}/{name}"))? else {
             return Ok(None);
         };
-        let value = u64::try_from(number)
-            .ok()
-            .and_then(|n| n.checked_mul(scale));
+        let value = u64::try_from(number).ok().and_then(|n| n.checked_mul(scale));
         let value = value.filter(|v| (1..=most).contains(v));
         *odd += usize::from(value.is_none());
         Ok(value)
@@ -303,18 +235,12 @@ fn figures(view: &View<'_>, folder: &str, odd: &mut usize) -> Result<Link, Topol
     let evidence = Evidence::Hmat;
     let mut time = |name: &str| -> Result<Option<Figure<Nanos>>, TopologyError> {
         let value = read(name, 1, MAX_LATENCY.get())?;
-        Ok(value.map(|ns| Figure {
-            value: Nanos(ns),
-            evidence,
-        }))
+        Ok(value.map(|ns| Figure { value: Nanos(ns), evidence }))
     };
     let (read_latency, write_latency) = (time("read_latency")?, time("write_latency")?);
     let mut rate = |name: &str| -> Result<Option<Figure<BytesPerSec>>, TopologyError> {
         let value = read(name, 1 << 20, MAX_BANDWIDTH.get())?;
-        Ok(value.map(|bytes| Figure {
-            value: BytesPerSec(bytes),
-            evidence,
-        }))
+        Ok(value.map(|bytes| Figure { value: BytesPerSec(bytes), evidence }))
     };
     Ok(Link {
         initiator: NodeId(0),
@@ -337,11 +263,7 @@ fn distances(view: &View<'_>, nodes: &[Node], links: &mut Links) -> Result<(), T
         let expected = "one number from 1 to 1000000 for each node";
         let row = text
             .split_whitespace()
-            .map(|word| {
-                word.parse::<u32>()
-                    .ok()
-                    .filter(|d| (1..=1_000_000).contains(d))
-            })
+            .map(|word| word.parse::<u32>().ok().filter(|d| (1..=1_000_000).contains(d)))
             .collect::<Option<Vec<u32>>>()
             .filter(|row| row.len() == nodes.len())
             .ok_or_else(|| malformed(&path, &text, expected))?;
@@ -360,9 +282,7 @@ fn caches(view: &View<'_>, cpu: Option<CpuId>) -> Result<Vec<CacheLevel>, Topolo
     };
     let folder = format!("{CPUS}/cpu{cpu}");
     let siblings = format!("{folder}/topology/package_cpus_list");
-    let package = view
-        .text(&siblings)?
-        .map(|t| parse_list(&t, MAX_CPU.0).unwrap_or_default());
+    let package = view.text(&siblings)?.map(|t| parse_list(&t, MAX_CPU.0).unwrap_or_default());
     let mut caches = BTreeMap::new();
     for index in view.numbered(&format!("{folder}/cache"), "index", 63)? {
         let folder = format!("{folder}/cache/index{index}");
@@ -376,12 +296,8 @@ fn caches(view: &View<'_>, cpu: Option<CpuId>) -> Result<Vec<CacheLevel>, Topolo
         let (Some(level), Some(size)) = (level, size) else {
             continue;
         };
-        let line = number("coherency_line_size")?
-            .and_then(|l| u64::try_from(l).ok())
-            .unwrap_or(64);
-        let ways = number("ways_of_associativity")?
-            .and_then(|w| u64::try_from(w).ok())
-            .unwrap_or(0);
+        let line = number("coherency_line_size")?.and_then(|l| u64::try_from(l).ok()).unwrap_or(64);
+        let ways = number("ways_of_associativity")?.and_then(|w| u64::try_from(w).ok()).unwrap_or(0);
         let users = text("shared_cpu_list")?.and_then(|t| parse_list(&t, MAX_CPU.0).ok());
         let shared = match (&users, &package) {
             (Some(users), Some(package)) => users.len() > 1 && users.len() >= package.len(),

@@ -17,8 +17,8 @@ fn read(path: &Path) -> Survey {
 fn json(survey: &Survey, source: &str, initiators: &[Option<u16>]) -> String {
     let mut out = String::new();
     for initiator in initiators {
-        let ranking = rank(&survey.machine, By::Bandwidth, initiator.map(NodeId))
-            .unwrap_or_else(|error| panic!("{error}"));
+        let ranking =
+            rank(&survey.machine, By::Bandwidth, initiator.map(NodeId)).unwrap_or_else(|error| panic!("{error}"));
         let report = TiersReport::new(&survey.machine, &ranking, source);
         out += &serde_json::to_string_pretty(&report).expect("JSON");
         out.push('\n');
@@ -36,10 +36,7 @@ fn text(survey: &Survey, source: &str) -> String {
     }
     for finding in explain_with(&survey.machine, &survey.surroundings) {
         let command = finding.command.unwrap_or_else(|| "-".to_owned());
-        out += &format!(
-            "{:?} {:?}: {}\n    {command}\n",
-            finding.severity, finding.topic, finding.text
-        );
+        out += &format!("{:?} {:?}: {}\n    {command}\n", finding.severity, finding.topic, finding.text);
     }
     out
 }
@@ -77,12 +74,7 @@ fn machine_files() {
 #[test]
 fn hwloc_xml_of_our_own() {
     let survey = read(&fixture("machines/hbm-and-cxl.xml"));
-    check(
-        "hwloc-hbm-and-cxl",
-        &survey,
-        "hbm-and-cxl.xml",
-        &[None, Some(1)],
-    );
+    check("hwloc-hbm-and-cxl", &survey, "hbm-and-cxl.xml", &[None, Some(1)]);
 }
 
 #[test]
@@ -111,10 +103,7 @@ fn hwloc_memory_attributes() {
 
 #[test]
 fn hwloc_cxl_and_dax_in_both_versions() {
-    let (v2, v3) = (
-        outside("hwloc/cxlmem+dax.v2.xml"),
-        outside("hwloc/cxlmem+dax.v3.xml"),
-    );
+    let (v2, v3) = (outside("hwloc/cxlmem+dax.v2.xml"), outside("hwloc/cxlmem+dax.v3.xml"));
     let (Some(v2), Some(v3)) = (v2, v3) else {
         return;
     };
@@ -131,12 +120,7 @@ fn hwloc_tree_with_separate_initiators() {
         return;
     };
     let scratch = Scratch::new("fakememinitiators");
-    let unpacked = Command::new("tar")
-        .arg("xjf")
-        .arg(&path)
-        .arg("-C")
-        .arg(&scratch.0)
-        .status();
+    let unpacked = Command::new("tar").arg("xjf").arg(&path).arg("-C").arg(&scratch.0).status();
     if !unpacked.is_ok_and(|status| status.success()) {
         println!("skipped: tar or bzip2 is missing");
         return;
@@ -146,16 +130,9 @@ fn hwloc_tree_with_separate_initiators() {
     // memory; node 4 has neither (a generic initiator); memory on 5-10. Class 0 of nodes 5-7 is node 4's, so the CPUs'
     // figures are those of class 1: node 0 sees 5 (26 ns, 131072 MiB/s) and 7 (77 ns, 78644 MiB/s), node 3 sees 9 and
     // 10 the same; all others are known by distance. 7 and 10 are persistent memory (under ndbus0, driver kmem).
-    check(
-        "hwloc-fakememinitiators",
-        &survey,
-        "fakememinitiators",
-        &[None, Some(3)],
-    );
+    check("hwloc-fakememinitiators", &survey, "fakememinitiators", &[None, Some(3)]);
     let link = |from, to| survey.machine.link(NodeId(from), NodeId(to)).copied();
-    let device = link(4, 5)
-        .and_then(|l| l.read_latency)
-        .map(|f| f.value.get());
+    let device = link(4, 5).and_then(|l| l.read_latency).map(|f| f.value.get());
     assert_eq!(device, Some(8), "the device keeps what class 0 says of it");
     assert_eq!(link(0, 6).and_then(|l| l.read_bandwidth), None);
 }
@@ -165,11 +142,6 @@ fn a_compressed_archive_says_how_to_unpack_it() {
     let Some(path) = outside("hwloc/fakememinitiators-1np2c+1npp+gi.tar.bz2") else {
         return;
     };
-    let error = load(&Source::Path(path))
-        .expect_err("compressed")
-        .to_string();
-    assert!(
-        error.contains("bzip2") && error.contains("tar xf"),
-        "{error}"
-    );
+    let error = load(&Source::Path(path)).expect_err("compressed").to_string();
+    assert!(error.contains("bzip2") && error.contains("tar xf"), "{error}");
 }

@@ -5,9 +5,7 @@ mod common;
 use common::{fixture, Scratch};
 use std::fs;
 use std::os::unix::fs::symlink;
-use terrace_topology::{
-    gather, load, read_archive, survey, DiskTree, Entry, MemoryTree, Source, Tree, View,
-};
+use terrace_topology::{gather, load, read_archive, survey, DiskTree, Entry, MemoryTree, Source, Tree, View};
 use terrace_types::Bytes;
 
 const NODE: &str = "sys/devices/system/node/node0";
@@ -18,10 +16,7 @@ fn sound() -> MemoryTree {
     tree.file(&format!("{NODE}/cpulist"), "0-1\n")
         .file(&format!("{NODE}/meminfo"), "Node 0 MemTotal:  1024 kB\n")
         .file(&format!("{NODE}/distance"), "10\n")
-        .link(
-            &format!("{NODE}/access0/initiators/node0"),
-            "../../../node0",
-        )
+        .link(&format!("{NODE}/access0/initiators/node0"), "../../../node0")
         .file(&format!("{NODE}/access0/initiators/read_latency"), "80\n");
     tree
 }
@@ -45,24 +40,12 @@ fn files_that_hold_something_else() {
         ("cpulist", "all of them", "a list of CPUs"),
         ("cpulist", "0-99999", "a list of CPUs"),
         ("meminfo", "", "MemTotal: NUMBER kB"),
-        (
-            "meminfo",
-            "Node 0 MemTotal: 99999999999999999999 kB",
-            "MemTotal: NUMBER kB",
-        ),
-        (
-            "meminfo",
-            "Node 0 MemTotal: 9999999999999999 kB",
-            "capacity of node 0",
-        ),
+        ("meminfo", "Node 0 MemTotal: 99999999999999999999 kB", "MemTotal: NUMBER kB"),
+        ("meminfo", "Node 0 MemTotal: 9999999999999999 kB", "capacity of node 0"),
         ("distance", "10 20", "one number from 1"),
         ("distance", "ten", "one number from 1"),
         ("distance", "0", "one number from 1"),
-        (
-            "access0/initiators/read_latency",
-            "fast\u{1b}[31m",
-            "holds \"fast\\u{1b}[31m\"",
-        ),
+        ("access0/initiators/read_latency", "fast\u{1b}[31m", "holds \"fast\\u{1b}[31m\""),
         ("access0/initiators/node99999", "", "at most 255 nodes"),
     ] {
         let mut tree = sound();
@@ -84,18 +67,11 @@ fn files_that_hold_something_else() {
 #[test]
 fn figures_beyond_reason_are_none_and_counted() {
     let mut tree = sound();
-    tree.file(
-        &format!("{NODE}/access0/initiators/read_latency"),
-        "99999999999\n",
-    )
-    .file(&format!("{NODE}/access0/initiators/read_bandwidth"), "0\n");
+    tree.file(&format!("{NODE}/access0/initiators/read_latency"), "99999999999\n")
+        .file(&format!("{NODE}/access0/initiators/read_bandwidth"), "0\n");
     let found = survey(&tree, "t").unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(found.machine.links[0].read_latency, None);
-    assert!(found
-        .machine
-        .notes
-        .iter()
-        .any(|n| n.starts_with("2 figures of the HMAT")));
+    assert!(found.machine.notes.iter().any(|n| n.starts_with("2 figures of the HMAT")));
 }
 
 #[test]
@@ -104,17 +80,9 @@ fn links_in_a_circle_and_out_of_the_tree() {
     tree.link(&format!("{NODE}/cpulist"), "cpulist");
     assert!(error(&tree).contains("more than 40 symbolic links"));
     let mut tree = sound();
-    tree.link(
-        &format!("{NODE}/cpulist"),
-        "../../../../../../../../../../../etc/hostname",
-    )
-    .file("etc/hostname", "0\n");
+    tree.link(&format!("{NODE}/cpulist"), "../../../../../../../../../../../etc/hostname").file("etc/hostname", "0\n");
     let found = survey(&tree, "t").unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(
-        found.machine.nodes[0].cpus.len(),
-        1,
-        "the tree's own etc/hostname was read"
-    );
+    assert_eq!(found.machine.nodes[0].cpus.len(), 1, "the tree's own etc/hostname was read");
 
     let scratch = Scratch::new("links");
     let outside = scratch.0.join("secret");
@@ -127,10 +95,7 @@ fn links_in_a_circle_and_out_of_the_tree() {
     symlink("../../../../../../../secret", node.join("cpumap")).expect("symlink");
     let disk = DiskTree::at(&root);
     let view = View::new(&disk, "t").unwrap_or_else(|error| panic!("{error}"));
-    assert!(matches!(
-        disk.entry(&format!("{NODE}/cpulist")),
-        Entry::Link(_)
-    ));
+    assert!(matches!(disk.entry(&format!("{NODE}/cpulist")), Entry::Link(_)));
     assert_eq!(view.text(&format!("{NODE}/cpulist")).ok(), Some(None));
     assert_eq!(view.text(&format!("{NODE}/cpumap")).ok(), Some(None));
 }
@@ -141,17 +106,13 @@ fn a_pipe_is_never_opened() {
     let node = scratch.0.join(NODE);
     fs::create_dir_all(&node).expect("mkdir");
     fs::write(node.join("meminfo"), "Node 0 MemTotal:  1024 kB\n").expect("write");
-    let made = std::process::Command::new("mkfifo")
-        .arg(node.join("cpulist"))
-        .status();
+    let made = std::process::Command::new("mkfifo").arg(node.join("cpulist")).status();
     if !made.is_ok_and(|status| status.success()) {
         println!("skipped: no mkfifo");
         return;
     }
     // Without CPUs there is no machine; what matters is that this returns.
-    let error = load(&Source::Path(scratch.0.clone()))
-        .expect_err("no CPUs")
-        .to_string();
+    let error = load(&Source::Path(scratch.0.clone())).expect_err("no CPUs").to_string();
     assert!(error.contains("no node has CPUs"), "{error}");
 }
 
@@ -168,22 +129,13 @@ fn files_that_are_something_else() {
         let path = scratch.0.join(name);
         fs::write(&path, content).expect("write");
         let error = load(&Source::Path(path)).expect_err("refused").to_string();
-        assert!(
-            error.contains(part) && !error.contains('\n'),
-            "{name}: {error}"
-        );
+        assert!(error.contains(part) && !error.contains('\n'), "{name}: {error}");
     }
-    let error = load(&Source::Path(scratch.0.clone()))
-        .expect_err("refused")
-        .to_string();
+    let error = load(&Source::Path(scratch.0.clone())).expect_err("refused").to_string();
     assert!(error.contains("no sys/devices/system in it"), "{error}");
-    let error = load(&Source::Path(scratch.0.join("none")))
-        .expect_err("refused")
-        .to_string();
+    let error = load(&Source::Path(scratch.0.join("none"))).expect_err("refused").to_string();
     assert!(error.contains("no such file or folder"), "{error}");
-    let error = load(&Source::parse("preset:none"))
-        .expect_err("refused")
-        .to_string();
+    let error = load(&Source::parse("preset:none")).expect_err("refused").to_string();
     assert!(error.contains("no preset named `none`"), "{error}");
 }
 
@@ -194,10 +146,7 @@ fn what_is_gathered_reads_the_same() {
         let mut bytes = Vec::new();
         let page = Bytes(65_536);
         let gathered = gather(&tree, page, &mut bytes).unwrap_or_else(|error| panic!("{error}"));
-        assert!(
-            gathered.files > 5 && gathered.skipped.is_empty(),
-            "{gathered:?}"
-        );
+        assert!(gathered.files > 5 && gathered.skipped.is_empty(), "{gathered:?}");
         let archive = read_archive(&bytes, name).unwrap_or_else(|error| panic!("{error}"));
         let again = survey(&archive, name).unwrap_or_else(|error| panic!("{error}"));
         let mut first = survey(&tree, name).unwrap_or_else(|error| panic!("{error}"));
@@ -205,10 +154,7 @@ fn what_is_gathered_reads_the_same() {
         assert_eq!(first, again, "{name}");
         let mut twice = Vec::new();
         gather(&archive, page, &mut twice).unwrap_or_else(|error| panic!("{error}"));
-        assert!(
-            bytes == twice,
-            "{name}: gathering what was gathered changes nothing"
-        );
+        assert!(bytes == twice, "{name}: gathering what was gathered changes nothing");
     }
 }
 
@@ -217,8 +163,8 @@ fn this_machine_is_read_gathered_and_read_again() {
     let live = load(&Source::Live).unwrap_or_else(|error| panic!("{error}"));
     assert!(!live.machine.nodes.is_empty());
     let mut bytes = Vec::new();
-    let gathered = gather(&DiskTree::live(), live.machine.page_size, &mut bytes)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let gathered =
+        gather(&DiskTree::live(), live.machine.page_size, &mut bytes).unwrap_or_else(|error| panic!("{error}"));
     assert!(gathered.files > 0);
     let scratch = Scratch::new("live");
     let path = scratch.0.join("live.tar");
@@ -240,9 +186,7 @@ fn a_full_disk_is_reported() {
             Ok(())
         }
     }
-    let error = gather(&sound(), Bytes(4096), &mut Full)
-        .expect_err("full")
-        .to_string();
+    let error = gather(&sound(), Bytes(4096), &mut Full).expect_err("full").to_string();
     assert!(error.contains("no storage space"), "{error}");
 }
 
@@ -251,12 +195,6 @@ fn sources_by_name() {
     assert_eq!(Source::parse("live"), Source::Live);
     assert_eq!(Source::parse("preset:lab-cxl").label(), "preset:lab-cxl");
     assert_eq!(Source::parse("a.toml"), Source::Path("a.toml".into()));
-    assert_eq!(
-        Source::parse_machine("lab-cxl"),
-        Source::Preset("lab-cxl".to_owned())
-    );
-    assert_eq!(
-        Source::parse_machine("./lab-cxl"),
-        Source::Path("./lab-cxl".into())
-    );
+    assert_eq!(Source::parse_machine("lab-cxl"), Source::Preset("lab-cxl".to_owned()));
+    assert_eq!(Source::parse_machine("./lab-cxl"), Source::Path("./lab-cxl".into()));
 }

@@ -86,9 +86,7 @@ fn use_up(survey: &Survey) {
 
 fn run(name: &str, bytes: &[u8], read: impl Fn(&[u8]) -> Result<Survey, String>) {
     use_up(&read(bytes).unwrap_or_else(|error| panic!("{name} itself: {error}")));
-    let only = std::env::var("TERRACE_SEED")
-        .ok()
-        .and_then(|s| s.parse::<u64>().ok());
+    let only = std::env::var("TERRACE_SEED").ok().and_then(|s| s.parse::<u64>().ok());
     let seeds = only.map_or(0..ROUNDS, |seed| seed..seed + 1);
     let mut read_well = 0;
     for seed in seeds {
@@ -110,17 +108,11 @@ fn run(name: &str, bytes: &[u8], read: impl Fn(&[u8]) -> Result<Survey, String>)
         }
     }
     // Damage that is always noticed, or never, would test little.
-    assert!(
-        only.is_some() || (1..ROUNDS as usize).contains(&read_well),
-        "{name}: {read_well}"
-    );
+    assert!(only.is_some() || (1..ROUNDS as usize).contains(&read_well), "{name}: {read_well}");
 }
 
 fn plain(machine: Machine) -> Survey {
-    Survey {
-        machine,
-        surroundings: terrace_machine::Surroundings::default(),
-    }
+    Survey { machine, surroundings: terrace_machine::Surroundings::default() }
 }
 
 #[test]
@@ -129,9 +121,7 @@ fn machine_files() {
         let bytes = fs::read(fixture(&format!("machines/{name}.toml"))).expect("fixture");
         run(name, &bytes, |bytes| {
             let text = String::from_utf8_lossy(bytes);
-            Machine::from_toml(&text, "x")
-                .map(plain)
-                .map_err(|e| e.to_string())
+            Machine::from_toml(&text, "x").map(plain).map_err(|e| e.to_string())
         });
     }
 }
@@ -139,9 +129,7 @@ fn machine_files() {
 #[test]
 fn hwloc_xml() {
     let bytes = fs::read(fixture("machines/hbm-and-cxl.xml")).expect("fixture");
-    run("hbm-and-cxl", &bytes, |bytes| {
-        from_hwloc_xml(&String::from_utf8_lossy(bytes), "x").map_err(|e| e.to_string())
-    });
+    run("hbm-and-cxl", &bytes, |bytes| from_hwloc_xml(&String::from_utf8_lossy(bytes), "x").map_err(|e| e.to_string()));
 }
 
 #[test]
@@ -162,21 +150,9 @@ fn gathered_trees() {
 /// Puts the right checksum into everything that looks like a header.
 fn mend(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
-    for header in out
-        .chunks_exact_mut(512)
-        .filter(|h| h[257..262] == *b"ustar")
-    {
-        let sum: u32 = header
-            .iter()
-            .enumerate()
-            .map(|(i, b)| {
-                if (148..156).contains(&i) {
-                    32
-                } else {
-                    u32::from(*b)
-                }
-            })
-            .sum();
+    for header in out.chunks_exact_mut(512).filter(|h| h[257..262] == *b"ustar") {
+        let sum: u32 =
+            header.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) }).sum();
         header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
     out

@@ -19,11 +19,7 @@ pub fn read_archive(bytes: &[u8], name: &str) -> Result<MemoryTree, TopologyErro
     let mut at = 0;
     let (mut entries, mut content) = (0, 0);
     let (mut long_name, mut long_link): (Option<String>, Option<String>) = (None, None);
-    let damaged = |offset, why| TopologyError::Archive {
-        path: name.to_owned(),
-        offset,
-        why,
-    };
+    let damaged = |offset, why| TopologyError::Archive { path: name.to_owned(), offset, why };
     while let Some(header) = bytes.get(at..at + BLOCK) {
         if header.iter().all(|b| *b == 0) {
             break;
@@ -34,24 +30,16 @@ pub fn read_archive(bytes: &[u8], name: &str) -> Result<MemoryTree, TopologyErro
         let start = at + BLOCK;
         let kind = header[156];
         // Links and folders have no content, whatever the size field says (POSIX.1-1988).
-        let size = if matches!(kind, b'1' | b'2' | b'3' | b'4' | b'5' | b'6') {
-            0
-        } else {
-            size
-        };
+        let size = if matches!(kind, b'1' | b'2' | b'3' | b'4' | b'5' | b'6') { 0 } else { size };
         let end = start.checked_add(size).filter(|end| *end <= bytes.len());
         let data = &bytes[start..end.ok_or_else(|| damaged(at, "content is cut off"))?];
         match kind {
-            b'x' => {
-                (long_name, long_link) = pax(data).ok_or_else(|| damaged(at, "bad pax header"))?
-            }
+            b'x' => (long_name, long_link) = pax(data).ok_or_else(|| damaged(at, "bad pax header"))?,
             b'L' => long_name = Some(c_string(data)),
             b'K' => long_link = Some(c_string(data)),
             _ => {
                 let path = long_name.take().unwrap_or_else(|| header_name(header));
-                let target = long_link
-                    .take()
-                    .unwrap_or_else(|| c_string(&header[157..257]));
+                let target = long_link.take().unwrap_or_else(|| c_string(&header[157..257]));
                 if path.len() > MAX_NAME || target.len() > MAX_NAME {
                     return Err(damaged(at, "a name longer than 4096 bytes"));
                 }
@@ -77,11 +65,7 @@ pub fn read_archive(bytes: &[u8], name: &str) -> Result<MemoryTree, TopologyErro
         entries += 1;
         if entries > MAX_ENTRIES || content > MAX_CONTENT {
             let (limit, unit) = (MAX_ENTRIES, "entries, or 256 MiB of files");
-            return Err(TopologyError::TooLarge {
-                path: name.to_owned(),
-                limit,
-                unit,
-            });
+            return Err(TopologyError::TooLarge { path: name.to_owned(), limit, unit });
         }
         at = start + size.div_ceil(BLOCK) * BLOCK;
     }
@@ -96,13 +80,7 @@ fn check_sum(header: &[u8]) -> Result<(), &'static str> {
     let sum: u64 = header
         .iter()
         .enumerate()
-        .map(|(at, b)| {
-            if (148..156).contains(&at) {
-                u64::from(b' ')
-            } else {
-                u64::from(*b)
-            }
-        })
+        .map(|(at, b)| if (148..156).contains(&at) { u64::from(b' ') } else { u64::from(*b) })
         .sum();
     if sum == stated {
         Ok(())
@@ -189,14 +167,7 @@ impl<'w> Archive<'w> {
         self.out.write_all(&[0; BLOCK][..rest])
     }
 
-    fn header(
-        &mut self,
-        path: &str,
-        target: &str,
-        size: usize,
-        kind: u8,
-        mode: u32,
-    ) -> io::Result<()> {
+    fn header(&mut self, path: &str, target: &str, size: usize, kind: u8, mode: u32) -> io::Result<()> {
         let split = split_name(path);
         if split.is_none() || target.len() > 100 {
             let mut records = pax_record("path", path);
@@ -234,16 +205,9 @@ fn pax_record(key: &str, value: &str) -> String {
     format!("{length}{rest}")
 }
 
-fn raw_header(
-    (prefix, name): (&str, &str),
-    target: &str,
-    size: usize,
-    kind: u8,
-    mode: u32,
-) -> [u8; BLOCK] {
+fn raw_header((prefix, name): (&str, &str), target: &str, size: usize, kind: u8, mode: u32) -> [u8; BLOCK] {
     let mut block = [0u8; BLOCK];
-    let mut put =
-        |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
+    let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
     put(100, &format!("{mode:07o}"));
     put(108, "0000000");

@@ -35,21 +35,14 @@ impl Tree for DiskTree {
         let full = self.path(path);
         if path.is_empty() {
             // The root itself may be reached through a link: it is the caller's word.
-            return if full.is_dir() {
-                Entry::Folder
-            } else {
-                Entry::Missing
-            };
+            return if full.is_dir() { Entry::Folder } else { Entry::Missing };
         }
         let Ok(data) = fs::symlink_metadata(&full) else {
             return Entry::Missing;
         };
         let kind = data.file_type();
         if kind.is_symlink() {
-            match fs::read_link(&full)
-                .ok()
-                .and_then(|t| t.into_os_string().into_string().ok())
-            {
+            match fs::read_link(&full).ok().and_then(|t| t.into_os_string().into_string().ok()) {
                 Some(target) => Entry::Link(target),
                 None => Entry::Other,
             }
@@ -66,34 +59,20 @@ impl Tree for DiskTree {
         let fail = |error: std::io::Error| TopologyError::io("read", path, &error);
         let file = fs::File::open(self.path(path)).map_err(fail)?;
         let mut bytes = Vec::new();
-        file.take(MAX_FILE as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(fail)?;
+        file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
         if bytes.len() > MAX_FILE {
-            return Err(TopologyError::TooLarge {
-                path: path.to_owned(),
-                limit: MAX_FILE,
-                unit: "bytes",
-            });
+            return Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_FILE, unit: "bytes" });
         }
         Ok(bytes)
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>, TopologyError> {
-        let folder = fs::read_dir(self.path(path))
-            .map_err(|error| TopologyError::io("list", path, &error))?;
+        let folder = fs::read_dir(self.path(path)).map_err(|error| TopologyError::io("list", path, &error))?;
         let mut names = Vec::new();
         // Names that are not text are none of the kernel's.
-        for name in folder
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-        {
+        for name in folder.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
             if names.len() >= MAX_NAMES {
-                return Err(TopologyError::TooLarge {
-                    path: path.to_owned(),
-                    limit: MAX_NAMES,
-                    unit: "names",
-                });
+                return Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_NAMES, unit: "names" });
             }
             names.push(name);
         }

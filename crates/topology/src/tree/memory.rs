@@ -28,10 +28,7 @@ impl MemoryTree {
     /// Adds a file, and the folders on the way. Content above [`MAX_FILE`] is not kept, and refused when read.
     pub fn file(&mut self, path: &str, content: impl Into<Vec<u8>>) -> &mut Self {
         let content = content.into();
-        self.add(
-            path,
-            Item::File((content.len() <= MAX_FILE).then_some(content)),
-        )
+        self.add(path, Item::File((content.len() <= MAX_FILE).then_some(content)))
     }
 
     /// Adds a symbolic link, and the folders on the way.
@@ -48,9 +45,7 @@ impl MemoryTree {
         // `..` in the name of an entry is no business of an honest archive: dropped.
         let parts: Vec<String> = components(path).filter(|p| p != "..").collect();
         for end in 1..parts.len() {
-            self.items
-                .entry(parts[..end].join("/"))
-                .or_insert(Item::Folder);
+            self.items.entry(parts[..end].join("/")).or_insert(Item::Folder);
         }
         if !parts.is_empty() {
             self.items.insert(parts.join("/"), item);
@@ -73,23 +68,15 @@ impl Tree for MemoryTree {
     fn read(&self, path: &str) -> Result<Vec<u8>, TopologyError> {
         match self.items.get(path) {
             Some(Item::File(Some(content))) => Ok(content.clone()),
-            Some(Item::File(None)) => Err(TopologyError::TooLarge {
-                path: path.to_owned(),
-                limit: MAX_FILE,
-                unit: "bytes",
-            }),
-            _ => Err(TopologyError::Absent {
-                path: path.to_owned(),
-            }),
+            Some(Item::File(None)) => {
+                Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_FILE, unit: "bytes" })
+            }
+            _ => Err(TopologyError::Absent { path: path.to_owned() }),
         }
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>, TopologyError> {
-        let prefix = if path.is_empty() {
-            String::new()
-        } else {
-            format!("{path}/")
-        };
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let below = self.items.range(prefix.clone()..).map(|(name, _)| name);
         let names: Vec<String> = below
             .take_while(|name| name.starts_with(&prefix))
@@ -99,11 +86,7 @@ impl Tree for MemoryTree {
             .take(MAX_NAMES + 1)
             .collect();
         if names.len() > MAX_NAMES {
-            return Err(TopologyError::TooLarge {
-                path: path.to_owned(),
-                limit: MAX_NAMES,
-                unit: "names",
-            });
+            return Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_NAMES, unit: "names" });
         }
         Ok(names)
     }

@@ -55,30 +55,18 @@ pub struct View<'t> {
 impl<'t> View<'t> {
     /// The view from the folder that holds `sys/devices/system`: the root, or the only folder in it.
     pub fn new(tree: &'t dyn Tree, name: &str) -> Result<Self, TopologyError> {
-        let view = Self {
-            tree,
-            base: String::new(),
-        };
+        let view = Self { tree, base: String::new() };
         if view.resolve("sys/devices/system")?.is_some() {
             return Ok(view);
         }
-        let folders: Vec<String> = tree
-            .list("")?
-            .into_iter()
-            .filter(|n| tree.entry(n) == Entry::Folder)
-            .collect();
+        let folders: Vec<String> = tree.list("")?.into_iter().filter(|n| tree.entry(n) == Entry::Folder).collect();
         if let [only] = folders.as_slice() {
-            let view = Self {
-                tree,
-                base: format!("{only}/"),
-            };
+            let view = Self { tree, base: format!("{only}/") };
             if view.resolve("sys/devices/system")?.is_some() {
                 return Ok(view);
             }
         }
-        Err(TopologyError::NotATree {
-            path: name.to_owned(),
-        })
+        Err(TopologyError::NotATree { path: name.to_owned() })
     }
 
     /// The folder in the tree that stands for `/`; empty for the tree's own root.
@@ -103,9 +91,7 @@ impl<'t> View<'t> {
                 Entry::Link(target) => {
                     links += 1;
                     if links > MAX_LINKS || todo.len() > 4096 {
-                        return Err(TopologyError::LinkLoop {
-                            path: path.to_owned(),
-                        });
+                        return Err(TopologyError::LinkLoop { path: path.to_owned() });
                     }
                     done.pop();
                     if target.starts_with('/') {
@@ -189,11 +175,7 @@ impl<'t> View<'t> {
         let Some(folder) = self.resolve(folder)? else {
             return Ok(None);
         };
-        let real = if folder.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{folder}/{name}")
-        };
+        let real = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
         match self.tree.entry(&self.full(&real)) {
             Entry::Missing => Ok(None),
             entry => Ok(Some((real, entry))),
@@ -210,15 +192,9 @@ impl<'t> View<'t> {
 }
 
 pub(crate) fn malformed(path: &str, found: &str, expected: &'static str) -> TopologyError {
-    TopologyError::Malformed {
-        path: path.to_owned(),
-        found: shorten(found),
-        expected,
-    }
+    TopologyError::Malformed { path: path.to_owned(), found: shorten(found), expected }
 }
 
 fn components(path: &str) -> impl DoubleEndedIterator<Item = String> + '_ {
-    path.split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
-        .map(str::to_owned)
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned)
 }
