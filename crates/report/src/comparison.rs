@@ -4,6 +4,7 @@ use crate::chart::{ticks, WIDTH};
 use crate::markup::{brief, bytes, count, escape, or_unknown, page, percent, put, seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// More runs than this are not drawn.
 const MAX_RUNS: usize = 200;
@@ -23,9 +24,15 @@ pub struct Comparison {
     pub wall_seconds: Option<f64>,
     /// One entry a policy, in the order asked.
     pub runs: Vec<PolicyRun>,
-    /// Facts of the setting that a reader needs (host, kernel, calibration), by name.
-    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    pub setting: std::collections::BTreeMap<String, String>,
+    /// Virtual CPUs, in the lab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u32>,
+    /// Proof that the machine is what its file says: what was measured against what was meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calibration: Vec<BTreeMap<String, Value>>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
 }
 
 /// One policy's run; what is not known is null.
@@ -54,15 +61,21 @@ pub struct PolicyRun {
     /// Energy, where modelled.
     #[serde(default)]
     pub energy_joules: Option<f64>,
-    /// Each repetition's seconds, where there were several; `seconds` is their median.
+    /// Largest less smallest of repeated runs.
+    #[serde(default)]
+    pub seconds_spread: Option<f64>,
+    /// How the policy was set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// What did not go as asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub each_seconds: Vec<f64>,
-    /// How the policy was set, where that is worth saying.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settings: Option<String>,
+    pub warnings: Vec<String>,
     /// Why there is no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
 }
 
 impl PolicyRun {
@@ -82,10 +95,10 @@ impl PolicyRun {
         }
     }
 
+    /// The ends of the whisker; `seconds` is the median, so it lies somewhere between.
     fn spread(&self) -> Option<(f64, f64)> {
-        let sound = || self.each_seconds.iter().copied().filter(|s| s.is_finite() && *s >= 0.0);
-        let (low, high) = (sound().reduce(f64::min)?, sound().reduce(f64::max)?);
-        (self.each_seconds.len() > 1).then_some((low, high))
+        let (time, spread) = (self.time()?, self.seconds_spread.filter(|s| s.is_finite() && *s > 0.0)?);
+        Some(((time - spread / 2.0).max(0.0), time + spread / 2.0))
     }
 }
 
@@ -151,8 +164,8 @@ impl Comparison {
                 moved,
                 run.overhead_seconds.map_or_else(|| "-".to_owned(), seconds),
             );
-            if let Some(error) = &run.error {
-                put!(&mut out, "    {}\n", clean(error));
+            for more in run.warnings.iter().take(8).chain(&run.error) {
+                put!(&mut out, "    {}\n", clean(more));
             }
         }
         out
@@ -180,14 +193,39 @@ impl Comparison {
              <span><i class=\"key bound\"></i>bound: knows more than a policy can</span></div>\n</section>\n",
         );
         body.push_str(&self.table());
-        if !self.setting.is_empty() {
-            body.push_str("<section><h2>Setting</h2>\n<table class=\"plain\">\n");
-            for (name, value) in self.setting.iter().take(60) {
-                put!(&mut body, "<tr><th>{}</th><td>{}</td></tr>\n", brief(name, 60), brief(value, 400));
+        self.setting(&mut body);
+        page(&format!("{} on {}", self.input, self.machine), &body)
+    }
+
+    /// How policies were set, and the calibration.
+    fn setting(&self, body: &mut String) {
+        let set = || self.runs.iter().filter(|run| !run.settings.is_empty());
+        if set().next().is_some() {
+            body.push_str("<section><h2>Settings</h2>\n<table class=\"plain\">\n");
+            for run in set() {
+                let pairs: Vec<String> =
+                    run.settings.iter().take(40).map(|(k, v)| format!("{} = {}", brief(k, 80), brief(v, 80))).collect();
+                put!(body, "<tr><th>{}</th><td>{}</td></tr>\n", brief(&run.policy, 60), pairs.join("<br>"));
             }
             body.push_str("</table></section>\n");
         }
-        page(&format!("{} on {}", self.input, self.machine), &body)
+        let Some(first) = self.calibration.first() else { return };
+        body.push_str(
+            "<section><h2>Calibration</h2>\n<p class=\"small\">Measured inside the machine before the comparison, \
+             against what its file says.</p>\n<div class=\"wide\"><table class=\"figures\">\n<tr>",
+        );
+        for key in first.keys().take(12) {
+            put!(body, "<th>{}</th>", brief(&key.replace('_', " "), 40));
+        }
+        body.push_str("</tr>\n");
+        for reading in self.calibration.iter().take(64) {
+            body.push_str("<tr>");
+            for key in first.keys().take(12) {
+                put!(body, "<td>{}</td>", figure(reading.get(key)));
+            }
+            body.push_str("</tr>\n");
+        }
+        body.push_str("</table></div></section>\n");
     }
 
     /// The main finding in one sentence.
@@ -328,7 +366,7 @@ impl Comparison {
                 cell(run.migrated_bytes.map(bytes)),
                 cell(run.overhead_seconds.map(seconds)),
             );
-            for more in [&run.settings, &run.error].into_iter().flatten() {
+            for more in run.warnings.iter().take(8).chain(&run.error) {
                 put!(&mut html, "<tr class=\"under\"><td colspan=\"9\">{}</td></tr>\n", brief(more, 400));
             }
         }
@@ -340,6 +378,20 @@ impl Comparison {
             or_unknown(self.wall_seconds.map(seconds))
         );
         html
+    }
+}
+
+/// A value of a calibration's reading, in a cell.
+fn figure(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "–".to_owned(),
+        Some(Value::String(text)) => brief(text, 60),
+        Some(Value::Number(number)) => match number.as_f64() {
+            Some(n) if number.is_f64() && n.abs() < 1e6 => format!("{n:.3}"),
+            Some(n) if (0.0..1e18).contains(&n) => count(n as u64),
+            _ => escape(&number.to_string()),
+        },
+        Some(other) => brief(&other.to_string(), 60),
     }
 }
 

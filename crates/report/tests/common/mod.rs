@@ -173,7 +173,7 @@ pub fn comparison(input: &str) -> String {
             "policy": policy, "seconds": seconds, "fast_access_share": share,
             "promoted_pages": pages, "demoted_pages": pages, "migrated_bytes": pages * 8192,
             "overhead_seconds": pages as f64 * 1.1e-5, "energy_joules": null,
-            "each_seconds": seconds.map(|s| vec![s * 0.99, s, s * 1.02]).unwrap_or_default(),
+            "seconds_spread": seconds.map(|s| s * 0.02), "settings": {"scan_size_mb": "256"}, "warnings": [],
         })
     };
     let mut failed = run("kernel:damos", None, 0.0, 0);
@@ -182,7 +182,8 @@ pub fn comparison(input: &str) -> String {
     }
     failed["error"] = "the guest's kernel has no DAMON; boot another".into();
     serde_json::json!({
-        "machine": "lab-cxl", "input": input, "accesses": 32_000_000u64, "wall_seconds": 71.5,
+        "machine": "lab-cxl", "input": input, "accesses": 32_000_000u64, "wall_seconds": 71.5, "vcpus": 2, "later": 1,
+        "calibration": [{"node": 0, "latency_ns": 80.4, "latency_meant_ns": 80}, {"node": 1, "latency_ns": 301.0, "latency_meant_ns": 300}],
         "runs": [
             run("first-touch", Some(5.11), 0.20, 0),
             run("kernel:numa-balancing", Some(4.2), 0.55, 7_400),
