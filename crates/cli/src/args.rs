@@ -112,6 +112,12 @@ pub struct ManageArgs {
     /// Bytes a second that may be moved, such as 200M; default: as the policy finds worth it.
     #[arg(long)]
     pub rate: Option<String>,
+    /// auto, page-table, damon, damon-page or soft-dirty.
+    #[arg(long, default_value = "auto")]
+    pub trackers: String,
+    /// Parameter of the policy; may be given again.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
     /// Seed of the policy's random choices.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -188,9 +194,12 @@ pub struct LabRunArgs {
     /// Preset name or machine file.
     #[arg(long, default_value = "lab-cxl")]
     pub machine: String,
-    /// Print what was measured as JSON on standard error's place: after the output.
+    /// Print the output and what was measured as one JSON value.
     #[arg(long)]
     pub json: bool,
+    /// Carry this program along too.
+    #[arg(long, value_name = "PROGRAM")]
+    pub carry: Vec<String>,
     /// Command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
@@ -211,6 +220,9 @@ pub struct LabCompareArgs {
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     pub jobs: usize,
+    /// Argument for `terrace run` in the machine; may be given again.
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    pub terrace_arg: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -1,1 +1,22 @@
-//! Room `terrace` of Terrace; see ARCHITECTURE.md.
+//! The façade of Terrace: what the command line, C and Python bindings depend on. It puts the
+//! rooms together and adds no mechanism of its own.
+#![forbid(unsafe_code)]
+
+pub mod doctor;
+mod journal_file;
+pub mod manage;
+pub mod output;
+
+pub use terrace_lab as lab;
+pub use terrace_machine as machine;
+pub use terrace_policy as policy;
+pub use terrace_report as report;
+pub use terrace_topology as topology;
+pub use terrace_types as types;
+pub use terrace_workload as workload;
+
+/// Bytes of a base page on this machine.
+#[must_use]
+pub fn machine_page_size() -> types::Bytes {
+    terrace_sys::page_size()
+}

@@ -1,0 +1,112 @@
+//! `terrace lab`.
+
+use crate::args::{LabCompareArgs, LabRunArgs, LabSetupArgs};
+use crate::output::{print, print_json, say, watched, Ending, Failure};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use terrace_terrace::lab::wire::Outcome;
+use terrace_terrace::lab::{self, calibrate, Bench, CompareSpec, Input, JobSpec, Lab, Progress};
+use terrace_terrace::report;
+use terrace_terrace::topology::{load_machine, Source};
+
+/// Steps on a terminal; silence in a pipe.
+struct Steps;
+
+impl Progress for Steps {
+    fn step(&self, what: &str) {
+        if watched() {
+            say(what);
+        }
+    }
+}
+
+fn bench(machine: &str) -> Result<Bench, Failure> {
+    let machine = load_machine(&Source::parse_machine(machine)).map_err(Failure::usage)?;
+    let lab = Lab::open(&Lab::default_dir()).map_err(Failure::lacking)?;
+    lab.bench(&machine, None, &Steps).map_err(Failure::failed)
+}
+
+/// `terrace lab setup`.
+pub fn setup(args: &LabSetupArgs) -> Ending {
+    let bench = bench(&args.machine)?;
+    let calibration = calibrate::ensure(&bench, &Steps).map_err(Failure::failed)?;
+    let mut text = format!("{}: saved machine ready\n", bench.shape().name);
+    for r in &calibration.readings {
+        text.push_str(&format!(
+            "  node {} from {}  {:<24} wanted {:>14.1}  got {:>14.1}\n",
+            r.node, r.initiator, r.figure, r.wanted, r.got
+        ));
+    }
+    print(&text)
+}
+
+/// `terrace lab run`.
+pub fn run(args: &LabRunArgs) -> Ending {
+    let bench = bench(&args.machine)?;
+    let path = std::env::var("PATH").ok();
+    let mut spec = JobSpec::of_host_command(&args.command, path.as_deref()).map_err(Failure::usage)?;
+    for program in &args.carry {
+        let found = lab::program::look_up(program, path.as_deref()).map_err(Failure::usage)?;
+        spec.carry(&found).map_err(Failure::usage)?;
+    }
+    let result = bench.run(&spec).map_err(Failure::failed)?;
+    let _ = std::io::stderr().write_all(&result.stderr);
+    let code = match result.reply.outcome {
+        Outcome::Exited { status } => status as u8,
+        _ => 1,
+    };
+    if args.json {
+        print_json(&serde_json::json!({
+            "machine": bench.shape().name,
+            "status": code,
+            "seconds": result.seconds(),
+            "wall_seconds": result.wall_seconds,
+            "stdout": String::from_utf8_lossy(&result.stdout),
+        }))?;
+    } else {
+        std::io::stdout().write_all(&result.stdout).map_err(Failure::failed)?;
+    }
+    Ok(code)
+}
+
+/// `terrace lab compare`.
+pub fn compare(args: &LabCompareArgs) -> Ending {
+    let bench = bench(&args.machine)?;
+    let program = |name: &str| bench.lab().guest_program(name);
+    let input = if args.command.is_empty() {
+        let program = program("terrace-workload")
+            .ok_or_else(|| Failure::lacking("the lab has no terrace-workload; run make demo once"))?;
+        Input::Workload { spec: args.workload.clone(), program }
+    } else {
+        Input::Command { argv: args.command.clone(), files: Vec::new() }
+    };
+    let spec = CompareSpec {
+        policies: args.policy.clone(),
+        input,
+        terrace: program("terrace"),
+        terrace_args: args.terrace_arg.clone(),
+        jobs: args.jobs.max(1),
+        repeat: 1,
+        limit_wall: Duration::from_secs(1800),
+    };
+    let result = lab::compare(&bench, &spec, &Steps).map_err(Failure::failed)?;
+    if let Some(folder) = &args.keep {
+        std::fs::create_dir_all(folder).map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
+        lab::compare::save_journals(&result, folder).map_err(Failure::failed)?;
+    }
+    let json = serde_json::to_vec_pretty(&result).map_err(Failure::failed)?;
+    if let Some(path) = &args.report {
+        write_report(path, &json)?;
+    }
+    if args.json {
+        print(&format!("{}\n", String::from_utf8_lossy(&json)))
+    } else {
+        print(&lab::table(&result))
+    }
+}
+
+fn write_report(path: &PathBuf, json: &[u8]) -> Result<(), Failure> {
+    let document = report::read(json).map_err(Failure::failed)?;
+    std::fs::write(path, document.to_html()).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
+}

@@ -1,0 +1,93 @@
+//! `run` and `attach`.
+
+use crate::args::{AttachArgs, ManageArgs, RunArgs};
+use crate::output::{say, Ending, Failure};
+use std::time::{Duration, Instant};
+use terrace_terrace::machine::parse_rate;
+use terrace_terrace::manage::{self, ManageError, RunError, Spec};
+use terrace_terrace::output::RunSummary;
+use terrace_terrace::types::{Pid, Seed};
+
+fn spec(args: &ManageArgs) -> Result<Spec, String> {
+    let rate = match &args.rate {
+        None => None,
+        Some(text) => {
+            let per_second = if text.contains("/s") { text.clone() } else { format!("{text}B/s") };
+            Some(parse_rate(&per_second).ok_or(format!("--rate {text}: give bytes a second, such as 200M"))?)
+        }
+    };
+    if !(args.cpu > 0.0 && args.cpu <= 100.0) {
+        return Err(format!("--cpu {}: give percent of one core, above 0 and at most 100", args.cpu));
+    }
+    let set = args.set.iter().map(|text| {
+        let pair = text.split_once('=').ok_or(format!("--set {text}: give NAME=VALUE"));
+        pair.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    });
+    Ok(Spec {
+        policy: args.policy.clone(),
+        machine: args.machine.clone(),
+        journal: args.journal.clone(),
+        cpu_share: args.cpu / 100.0,
+        rate,
+        seed: Seed(args.seed),
+        trackers: args.trackers.clone(),
+        set: set.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Writes what the run reports of itself; nothing of this may change how the command ends.
+fn tell(args: &ManageArgs, summary: &RunSummary) {
+    if let Some(path) = &args.summary {
+        let text = serde_json::to_string_pretty(summary).map_err(|e| e.to_string());
+        if let Err(e) = text.and_then(|t| std::fs::write(path, t + "\n").map_err(|e| e.to_string())) {
+            say(&format!("summary {}: {e}", path.display()));
+        }
+    }
+    if !args.quiet {
+        for note in summary.notes.iter().filter(|n| !n.starts_with("process ")) {
+            say(note);
+        }
+        say(&summary.line());
+    }
+}
+
+/// `terrace run`: ends as the command did; 125 to 127 for failures before it starts, as env(1).
+pub fn run(args: &RunArgs) -> u8 {
+    let spec = match spec(&args.manage) {
+        Ok(spec) => spec,
+        Err(why) => {
+            say(&why);
+            return 125;
+        }
+    };
+    match manage::run(&spec, &args.command) {
+        Ok(finished) => {
+            tell(&args.manage, &finished.summary);
+            finished.runner.leave()
+        }
+        Err(RunError::Start(e)) => {
+            say(&e.to_string());
+            e.exit_code() as u8
+        }
+        Err(RunError::Before(e)) => {
+            say(&e.to_string());
+            125
+        }
+    }
+}
+
+/// `terrace attach`.
+pub fn attach(args: &AttachArgs) -> Ending {
+    let spec = spec(&args.manage).map_err(Failure::usage)?;
+    let until = args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s.clamp(0.0, 1e9)));
+    let over = move || until.is_some_and(|at| Instant::now() >= at);
+    match manage::attach(&spec, Pid(args.pid), over) {
+        Ok(summary) => {
+            tell(&args.manage, &summary);
+            Ok(if summary.managed { 0 } else { 1 })
+        }
+        Err(e @ ManageError::Usage(_)) => Err(Failure::usage(e)),
+        Err(e @ ManageError::Lacking(_)) => Err(Failure::lacking(e)),
+        Err(e) => Err(Failure::failed(e)),
+    }
+}

@@ -1,0 +1,67 @@
+//! `tiers`, `doctor`, `gather`, `report`.
+
+use crate::args::{By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
+use crate::output::{print, print_json, say, Ending, Failure};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use terrace_terrace::machine::{self, TiersReport};
+use terrace_terrace::topology::{self, DiskTree, Source};
+use terrace_terrace::types::NodeId;
+use terrace_terrace::{doctor as examination, report as documents};
+
+/// `terrace tiers`.
+pub fn tiers(args: &TiersArgs) -> Ending {
+    let source = Source::parse_machine(&args.from);
+    let found = topology::load_machine(&source).map_err(Failure::failed)?;
+    let by = match args.by {
+        By::Bandwidth => machine::By::Bandwidth,
+        By::Latency => machine::By::Latency,
+        By::Capacity => machine::By::Capacity,
+    };
+    let ranking = machine::rank(&found, by, args.initiator.map(NodeId)).map_err(Failure::usage)?;
+    if args.json {
+        print_json(&TiersReport::new(&found, &ranking, &source.label()))
+    } else {
+        print(&machine::render_text(&found, &ranking, &source.label()))
+    }
+}
+
+/// `terrace doctor`: status 0 where `run` would manage, 3 where it would not.
+pub fn doctor(args: &DoctorArgs) -> Ending {
+    let examined = examination::examine();
+    if args.json {
+        print_json(&examined)?;
+    } else {
+        print(&examined.text())?;
+    }
+    Ok(if examined.manages { 0 } else { 3 })
+}
+
+/// `terrace gather`.
+pub fn gather(args: &GatherArgs) -> Ending {
+    let failed = |e: std::io::Error| Failure::failed(format!("gather {}: {e}", args.output.display()));
+    let mut out = BufWriter::new(File::create(&args.output).map_err(failed)?);
+    let done = topology::gather(&DiskTree::live(), terrace_terrace::machine_page_size(), &mut out)
+        .map_err(Failure::failed)?;
+    out.flush().map_err(failed)?;
+    for skipped in &done.skipped {
+        say(&format!("left out: {skipped}"));
+    }
+    print(&format!("{}: {} files\n", args.output.display(), done.files))
+}
+
+/// `terrace report`.
+pub fn report(args: &ReportArgs) -> Ending {
+    let name = args.file.display();
+    let bytes = std::fs::read(&args.file).map_err(|e| Failure::failed(format!("report {name}: {e}")))?;
+    let document =
+        documents::read(&bytes).map_err(|e| Failure::failed(format!("report {name}: {e}")))?;
+    if args.json {
+        return print_json(&document.to_json());
+    }
+    let out = args.output.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    std::fs::write(&out, document.to_html())
+        .map_err(|e| Failure::failed(format!("report {}: {e}", out.display())))?;
+    print(&document.to_text())?;
+    print(&format!("{}\n", out.display()))
+}

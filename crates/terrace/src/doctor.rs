@@ -1,0 +1,136 @@
+//! `terrace doctor`: what this machine can do, what stands in the way, and what would help.
+
+use serde::Serialize;
+use terrace_machine::{explain_with, rank, By, Severity};
+use terrace_sys::{Capabilities, Root};
+use terrace_topology::{load, Source};
+
+/// One line of the examination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Item {
+    /// What it is about.
+    pub subject: String,
+    /// Whether it works.
+    pub ok: bool,
+    /// What it serves, or why it does not.
+    pub text: String,
+    /// The one command that would help, where one would.
+    pub command: Option<String>,
+}
+
+/// The whole examination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Examination {
+    /// Nodes of each tier, best first.
+    pub tiers: Vec<Vec<u16>>,
+    /// What was looked at.
+    pub items: Vec<Item>,
+    /// Whether `terrace run` would manage a command here.
+    pub manages: bool,
+}
+
+/// Looks at the machine; changes nothing.
+#[must_use]
+pub fn examine() -> Examination {
+    let root = Root::live();
+    let able = Capabilities::probe(&root);
+    let mut items: Vec<Item> = able
+        .all()
+        .into_iter()
+        .map(|c| Item {
+            subject: c.name.to_owned(),
+            ok: c.usable,
+            text: if c.usable { c.purpose.to_owned() } else { c.why_not.clone() },
+            command: (!c.usable && !c.remedy.is_empty()).then(|| c.remedy.clone()),
+        })
+        .collect();
+    let mut tiers = Vec::new();
+    match load(&Source::Live) {
+        Ok(survey) => {
+            if let Ok(ranking) = rank(&survey.machine, By::Bandwidth, None) {
+                tiers = ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect();
+            }
+            items.extend(explain_with(&survey.machine, &survey.surroundings).into_iter().map(|f| Item {
+                subject: "machine".to_owned(),
+                ok: f.severity == Severity::Note,
+                text: f.text,
+                command: f.command,
+            }));
+        }
+        Err(e) => items.push(Item { subject: "machine".into(), ok: false, text: e.to_string(), command: None }),
+    }
+    let tracker = able.page_tables.usable || able.damon.usable || able.soft_dirty.usable;
+    let manages = tiers.len() > 1 && tracker && able.move_pages.usable;
+    Examination { tiers, items, manages }
+}
+
+impl Examination {
+    /// For a terminal, 80 columns.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let tiers: Vec<String> =
+            self.tiers.iter().map(|t| format!("{t:?}").trim_matches(['[', ']']).to_owned()).collect();
+        out.push_str(&match tiers.len() {
+            0 => "No memory tiers were found.\n".to_owned(),
+            1 => format!("One memory tier: node {}. Nothing to place.\n", tiers[0]),
+            n => format!("{n} memory tiers, best first: nodes {}.\n", tiers.join(" | ")),
+        });
+        let verdict = if self.manages { "would manage" } else { "would run, unmanaged," };
+        out.push_str(&format!("terrace run {verdict} a command here.\n\n"));
+        for item in &self.items {
+            let mark = if item.ok { "ok" } else { "--" };
+            wrap(&mut out, &format!("{mark}  {}: ", item.subject), &item.text);
+            if let Some(command) = &item.command {
+                wrap(&mut out, "      try: ", command);
+            }
+        }
+        out
+    }
+}
+
+/// Appends `text` after `lead`, broken at spaces to 80 columns; further lines are indented.
+fn wrap(out: &mut String, lead: &str, text: &str) {
+    let mut column = lead.chars().count();
+    out.push_str(lead.trim_end());
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column + 1 + width > 79 && column > 6 {
+            out.push_str("\n     ");
+            column = 5;
+        }
+        out.push(' ');
+        out.push_str(word);
+        column += 1 + width;
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_fits_eighty_columns_and_names_the_remedy() {
+        let e = Examination {
+            tiers: vec![vec![0], vec![1]],
+            items: vec![Item {
+                subject: "damon".into(),
+                ok: false,
+                text: "word ".repeat(60),
+                command: Some("sudo something".into()),
+            }],
+            manages: false,
+        };
+        let text = e.text();
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        assert!(text.contains("try: sudo something"));
+    }
+
+    #[test]
+    fn this_machine_can_be_examined() {
+        let e = examine();
+        assert!(!e.items.is_empty());
+        assert!(e.items.iter().all(|i| !i.text.is_empty()));
+    }
+}

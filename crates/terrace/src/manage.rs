@@ -1,0 +1,302 @@
+//! `run` and `attach`: the engine over a live machine.
+
+use crate::journal_file::JournalFile;
+use crate::output::RunSummary;
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::rc::Rc;
+use terrace_engine::{Config, Engine, Journal, MoveLimits, Parts, Stop};
+use terrace_machine::{rank, By, Machine};
+use terrace_migrate::MovePages;
+use terrace_policy::place::Placement;
+use terrace_sys::{become_subreaper, own_cpu, task, Capabilities, Root, Runner, StartError};
+use terrace_topology::{load_machine, Source};
+use terrace_track::{Attached, Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree, Waiter};
+use terrace_types::{BytesPerSec, Nanos, Pid, Seed};
+
+/// How to manage.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Policy by name.
+    pub policy: String,
+    /// Machine file, preset or `None` for the live machine.
+    pub machine: Option<String>,
+    /// Where the journal goes.
+    pub journal: Option<PathBuf>,
+    /// Share of one core for tracking and deciding (0.03).
+    pub cpu_share: f64,
+    /// Most bytes a second to move.
+    pub rate: Option<BytesPerSec>,
+    /// Seed of the policy.
+    pub seed: Seed,
+    /// Trackers to use: `auto`, `page-table`, `damon`, `damon-page` or `soft-dirty`.
+    pub trackers: String,
+    /// Parameters of the policy, by name.
+    pub set: Vec<(String, String)>,
+}
+
+/// Why managing did not begin. `lacking` failures are exit status 3 for `attach`; `run` goes on unmanaged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ManageError {
+    /// Asked for wrongly: unknown policy or tracker, damaged machine file.
+    #[error("{0}")]
+    Usage(String),
+    /// The machine lacks what was asked.
+    #[error("{0}")]
+    Lacking(String),
+    /// The process may not be managed.
+    #[error("{0}")]
+    Refused(String),
+    /// A file of ours cannot be written.
+    #[error("journal {path}: {why}; give another --journal file")]
+    Journal {
+        /// The file.
+        path: String,
+        /// The system's words.
+        why: String,
+    },
+}
+
+/// All that can be made before there is a target.
+struct Ready {
+    machine: Machine,
+    placement: Placement,
+    tiers: Vec<Tier>,
+    trackers: LiveTrackers,
+    journal: Option<Box<dyn Journal>>,
+    notes: Vec<String>,
+}
+
+impl Spec {
+    fn prepare(&self) -> Result<Ready, ManageError> {
+        let machine = match &self.machine {
+            Some(text) => load_machine(&Source::parse_machine(text)),
+            None => load_machine(&Source::Live),
+        }
+        .map_err(|e| ManageError::Usage(e.to_string()))?;
+        let mut placement =
+            Placement::named(&self.policy, &machine).map_err(|e| ManageError::Usage(e.to_string()))?;
+        for (name, value) in &self.set {
+            placement.set(name, value).map_err(|e| ManageError::Usage(e.to_string()))?;
+        }
+        let choice = tracker_choice(&self.trackers)?;
+        let journal = match &self.journal {
+            Some(path) => Some(JournalFile::create(path).map_err(|e| ManageError::Journal {
+                path: path.display().to_string(),
+                why: e.to_string(),
+            })?),
+            None => None,
+        };
+        let tiers = tiers(&machine)?;
+        let root = Root::live();
+        let able = Capabilities::probe(&root);
+        if !able.move_pages.usable {
+            let c = &able.move_pages;
+            return Err(ManageError::Lacking(format!("pages cannot be moved: {}; {}", c.why_not, c.remedy)));
+        }
+        let budget = Budget::new(self.cpu_share, Nanos((self.cpu_share * 60e9) as u64));
+        let trackers = LiveTrackers::new(&root, &able, choice, budget)
+            .map_err(|e| ManageError::Lacking(e.to_string()))?;
+        let mut notes = trackers.notes().to_vec();
+        if !able.numa_balancing_quiet.usable {
+            notes.push(format!(
+                "{}; {}",
+                able.numa_balancing_quiet.why_not, able.numa_balancing_quiet.remedy
+            ));
+        }
+        if let Some(missing) = placement.needs().missing(&terrace_engine::Tracker::info(&trackers).sees) {
+            return Err(ManageError::Lacking(format!(
+                "policy {} needs {missing}, and no tracker here tells it; try --policy terrace or see terrace doctor",
+                self.policy
+            )));
+        }
+        Ok(Ready {
+            machine,
+            placement,
+            tiers,
+            trackers,
+            journal: journal.map(|j| Box::new(j) as Box<dyn Journal>),
+            notes,
+        })
+    }
+
+    fn config(&self, command: String) -> Config {
+        let plain = Config::default();
+        Config {
+            command,
+            limits: MoveLimits { rate: self.rate, ..plain.limits },
+            tracking_share: self.cpu_share,
+            seed: self.seed,
+            ..plain
+        }
+    }
+}
+
+fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
+    Ok(match name {
+        "auto" => TrackerChoice::Auto,
+        "page-table" => TrackerChoice::PageTable,
+        "damon" => TrackerChoice::Damon,
+        "damon-page" => TrackerChoice::DamonPage,
+        "soft-dirty" => TrackerChoice::SoftDirty,
+        _ => {
+            return Err(ManageError::Usage(format!(
+                "no tracker is called {name:?}; there are auto, page-table, damon, damon-page, soft-dirty"
+            )))
+        }
+    })
+}
+
+/// The tiers to place pages on: nodes that are online here, ranked by the machine's bandwidth (or
+/// what is known in its place).
+fn tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
+    let online = terrace_sys::zones::nodes_with_memory(&Root::live());
+    let ranking = rank(machine, By::Bandwidth, None).map_err(|e| ManageError::Usage(e.to_string()))?;
+    let tiers: Vec<Tier> = ranking
+        .tiers
+        .iter()
+        .map(|t| Tier { nodes: t.nodes.iter().copied().filter(|n| online.contains(n)).collect() })
+        .filter(|t| !t.nodes.is_empty())
+        .collect();
+    if tiers.len() < 2 {
+        return Err(ManageError::Lacking(format!(
+            "this machine has one memory tier ({} node{}), so there is nothing to place; see terrace doctor",
+            online.len(),
+            if online.len() == 1 { "" } else { "s" }
+        )));
+    }
+    Ok(tiers)
+}
+
+/// A command that was run to its end.
+#[derive(Debug)]
+pub struct Finished {
+    /// The account, ours.
+    pub summary: RunSummary,
+    /// How to end as the command did.
+    pub runner: Runner,
+}
+
+/// Runs a command, managed if it can be. It is always run, unless the arguments are wrong.
+///
+/// # Errors
+/// The tool's own failures before the command starts: a [`ManageError`] that is not
+/// [`ManageError::Lacking`], or a [`StartError`].
+pub fn run(spec: &Spec, argv: &[OsString]) -> Result<Finished, RunError> {
+    let ready = match spec.prepare() {
+        Ok(ready) => Ok(ready),
+        Err(ManageError::Lacking(why)) => Err(why),
+        Err(other) => return Err(RunError::Before(other)),
+    };
+    let ready = ready.and_then(|r| match become_subreaper() {
+        Ok(()) => Ok(r),
+        Err(e) => Err(e.to_string()),
+    });
+    let runner = Runner::start(argv).map_err(RunError::Start)?;
+    let mut runner = match ready {
+        Err(why) => {
+            let mut runner = runner;
+            runner.wait_to_end();
+            return Ok(Finished { summary: RunSummary::unmanaged(&spec.policy, why), runner });
+        }
+        Ok(ready) => {
+            let pid = runner.pid();
+            let shared = Rc::new(RefCell::new(runner));
+            let seen = shared.clone();
+            let command = argv.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ");
+            let tree = Tree::new(Root::live(), pid).adopting(Pid(std::process::id() as i32), []);
+            let summary = manage(spec, ready, tree, shared.clone(), command, move || {
+                seen.borrow().ended().is_some()
+            });
+            match Rc::try_unwrap(shared) {
+                Ok(cell) => (cell.into_inner(), summary),
+                Err(_) => return Err(RunError::Before(ManageError::Lacking("the engine kept the command".into()))),
+            }
+        }
+    };
+    runner.0.wait_to_end();
+    Ok(Finished { summary: runner.1, runner: runner.0 })
+}
+
+/// Why a command did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Our own failure.
+    #[error(transparent)]
+    Before(ManageError),
+    /// The command cannot be started.
+    #[error(transparent)]
+    Start(StartError),
+}
+
+/// Manages a running process, its children included, until it ends or `until` says so.
+///
+/// # Errors
+/// [`ManageError`]; the process is left as it was.
+pub fn attach(spec: &Spec, pid: Pid, until: impl FnMut() -> bool) -> Result<RunSummary, ManageError> {
+    let root = Root::live();
+    task::check_owner(&root, pid).map_err(|e| ManageError::Refused(e.to_string()))?;
+    let waiter = Attached::new(pid).map_err(|e| ManageError::Refused(e.to_string()))?;
+    let ready = spec.prepare()?;
+    let command = format!("process {pid} ({})", task::name(&root, pid));
+    Ok(manage(spec, ready, Tree::new(root, pid), waiter, command, until))
+}
+
+/// The engine from start to end. A failure of ours never reaches the target: it runs on, unmanaged.
+fn manage<W: Waiter + 'static>(
+    spec: &Spec,
+    ready: Ready,
+    tree: Tree,
+    waiter: W,
+    command: String,
+    mut until: impl FnMut() -> bool,
+) -> RunSummary {
+    let names: Vec<String> = ready.trackers.names().iter().map(|n| (*n).to_owned()).collect();
+    let mut notes = ready.notes;
+    let target = match LiveTarget::new(Root::live(), tree, ready.tiers) {
+        Ok(target) => target,
+        Err(e) => return RunSummary::unmanaged(&spec.policy, e.to_string()),
+    };
+    let parts = Parts {
+        clock: Box::new(LiveClock::new(waiter)),
+        trackers: vec![Box::new(ready.trackers)],
+        target: Box::new(target),
+        mover: Box::new(MovePages::live()),
+        journal: ready.journal,
+        placement: ready.placement,
+        machine: ready.machine,
+        own_cpu: Box::new(own_cpu),
+    };
+    let mut said = Vec::new();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let mut engine = Engine::new(parts, spec.config(command));
+        engine.run(|report| {
+            said.extend(report.notes.iter().cloned());
+            until()
+        })
+    }));
+    notes.extend(said);
+    match ran {
+        Ok((account, stop)) => {
+            if let Some(stop @ (Stop::Refused(_) | Stop::Missing { .. })) = stop {
+                notes.push(format!("managing stopped early: {stop}"));
+            }
+            RunSummary {
+                managed: true,
+                unmanaged_because: None,
+                policy: spec.policy.clone(),
+                trackers: names,
+                overhead_seconds: (account.tracking_cpu_ns + account.deciding_cpu_ns) as f64 / 1e9,
+                moving_seconds: account.moving_ns as f64 / 1e9,
+                notes,
+                account,
+            }
+        }
+        Err(_) => RunSummary::unmanaged(
+            &spec.policy,
+            "an internal error ended management early; the command was not touched by it".into(),
+        ),
+    }
+}

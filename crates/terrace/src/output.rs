@@ -1,0 +1,77 @@
+//! What a managed run reports of itself.
+
+use serde::Serialize;
+use terrace_engine::journal::Summary;
+
+/// The account of `run` or `attach`, as `--summary` writes it.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunSummary {
+    /// Whether pages were managed at all.
+    pub managed: bool,
+    /// Why not, when not.
+    pub unmanaged_because: Option<String>,
+    /// The policy asked for.
+    pub policy: String,
+    /// Trackers in use.
+    pub trackers: Vec<String>,
+    /// CPU seconds of tracking and deciding, kernel threads we started included; moving apart.
+    pub overhead_seconds: f64,
+    /// Seconds spent in calls that move pages.
+    pub moving_seconds: f64,
+    /// Things worth knowing, one sentence each.
+    pub notes: Vec<String>,
+    /// The engine's account.
+    #[serde(flatten)]
+    pub account: Summary,
+}
+
+impl RunSummary {
+    /// A run that was not managed.
+    #[must_use]
+    pub fn unmanaged(policy: &str, why: String) -> Self {
+        Self {
+            managed: false,
+            unmanaged_because: Some(why),
+            policy: policy.to_owned(),
+            trackers: Vec::new(),
+            overhead_seconds: 0.0,
+            moving_seconds: 0.0,
+            notes: Vec::new(),
+            account: Summary::default(),
+        }
+    }
+
+    /// One line for standard error.
+    #[must_use]
+    pub fn line(&self) -> String {
+        if let Some(why) = &self.unmanaged_because {
+            return format!("ran unmanaged: {why}");
+        }
+        let a = &self.account;
+        let seconds = a.at_ns as f64 / 1e9;
+        let share = match a.fast_access_share {
+            Some(share) => format!("{:.0}% of accesses fast (estimated)", share * 100.0),
+            None => "share of fast accesses unknown".to_owned(),
+        };
+        let percent = if seconds > 0.0 { self.overhead_seconds / seconds * 100.0 } else { 0.0 };
+        format!(
+            "{}: {} pages promoted, {} demoted, {share}; cost {:.2} s of CPU ({percent:.1}% of a core) and {:.2} s \
+             moving in {seconds:.2} s",
+            self.policy, a.promoted_pages, a.demoted_pages, self.overhead_seconds, self.moving_seconds
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_was_done_or_why_not() {
+        let s = RunSummary::unmanaged("terrace", "one tier only".into());
+        assert_eq!(s.line(), "ran unmanaged: one tier only");
+        let managed = RunSummary { managed: true, unmanaged_because: None, ..s };
+        assert!(managed.line().starts_with("terrace: 0 pages promoted"));
+        assert!(!managed.line().contains('\n'));
+    }
+}
