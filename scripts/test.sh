@@ -49,13 +49,16 @@ tests() {
     status=$?
     # A test that prints "skipped: why" counts as skipped, not as passed.
     awk '
+        /^running [0-9]+ tests?$/ { program++; name = "" }
         /^---- .* stdout ----$/ { name = $2; next }
-        /^(failures|successes):$/ { if ($1 == "failures:") name = "" }
-        /^skipped: / && name != "" { why[name] = substr($0, 10) }
+        /^skipped: / && name != "" { why[program " " name] = substr($0, 10) }
         /^test .* \.\.\. FAILED$/ { print "FAILED " $2 ": see cargo-test.log" }
         /^test result: / { passed += $4; failed += $6; ignored += $8; name = "" }
         END {
-            for (name in why) { print "skipped " name ": " why[name]; passed-- }
+            for (key in why) {
+                print "skipped " substr(key, index(key, " ") + 1) ": " why[key]
+                passed--
+            }
             if (ignored) print "skipped " ignored " tests: marked as ignored"
             print "count " passed + 0 " " failed + 0
         }' "$log" >>"$results"

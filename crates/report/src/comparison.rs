@@ -29,10 +29,27 @@ pub struct Comparison {
     pub vcpus: Option<u32>,
     /// Proof that the machine is what its file says: what was measured against what was meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calibration: Vec<BTreeMap<String, Value>>,
+    pub calibration: Vec<Calibration>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
+}
+
+/// One figure of the calibration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Node whose CPUs measured.
+    pub initiator: u32,
+    /// Node measured.
+    pub node: u32,
+    /// What, with its unit: `latency_ns`, `read_bandwidth_bytes_per_s`.
+    pub figure: String,
+    /// The machine file's value.
+    #[serde(default)]
+    pub wanted: Option<f64>,
+    /// What was measured.
+    #[serde(default)]
+    pub got: Option<f64>,
 }
 
 /// One policy's run; what is not known is null.
@@ -209,21 +226,28 @@ impl Comparison {
             }
             body.push_str("</table></section>\n");
         }
-        let Some(first) = self.calibration.first() else { return };
-        body.push_str(
-            "<section><h2>Calibration</h2>\n<p class=\"small\">Measured inside the machine before the comparison, \
-             against what its file says.</p>\n<div class=\"wide\"><table class=\"figures\">\n<tr>",
-        );
-        for key in first.keys().take(12) {
-            put!(body, "<th>{}</th>", brief(&key.replace('_', " "), 40));
+        if self.calibration.is_empty() {
+            return;
         }
-        body.push_str("</tr>\n");
+        body.push_str(
+            "<section><h2>Calibration</h2>\n<p class=\"small\">Measured inside the machine, against what its file \
+             says.</p>\n<div class=\"wide\"><table class=\"figures\">\n<tr><th>figure</th><th>memory of node</th>\
+             <th>from CPUs of node</th><th>meant</th><th>measured</th><th>off by</th></tr>\n",
+        );
         for reading in self.calibration.iter().take(64) {
-            body.push_str("<tr>");
-            for key in first.keys().take(12) {
-                put!(body, "<td>{}</td>", figure(reading.get(key)));
-            }
-            body.push_str("</tr>\n");
+            let (name, unit) = split_unit(&reading.figure);
+            let off = reading.wanted.zip(reading.got).filter(|(wanted, _)| *wanted > 0.0);
+            let show = |n: Option<f64>| n.map_or_else(|| "–".to_owned(), |n| in_unit(n, unit));
+            put!(
+                body,
+                "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                brief(&name, 40),
+                reading.node,
+                reading.initiator,
+                show(reading.wanted),
+                show(reading.got),
+                off.map_or_else(|| "–".to_owned(), |(wanted, got)| percent((got - wanted) / wanted)),
+            );
         }
         body.push_str("</table></div></section>\n");
     }
@@ -381,17 +405,22 @@ impl Comparison {
     }
 }
 
-/// A value of a calibration's reading, in a cell.
-fn figure(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => "–".to_owned(),
-        Some(Value::String(text)) => brief(text, 60),
-        Some(Value::Number(number)) => match number.as_f64() {
-            Some(n) if number.is_f64() && n.abs() < 1e6 => format!("{n:.3}"),
-            Some(n) if (0.0..1e18).contains(&n) => count(n as u64),
-            _ => escape(&number.to_string()),
-        },
-        Some(other) => brief(&other.to_string(), 60),
+/// `read_bandwidth_bytes_per_s` as `read bandwidth` and its unit.
+fn split_unit(figure: &str) -> (String, &'static str) {
+    for unit in ["_bytes_per_s", "_ns"] {
+        if let Some(name) = figure.strip_suffix(unit) {
+            return (name.replace('_', " "), unit);
+        }
+    }
+    (figure.replace('_', " "), "")
+}
+
+fn in_unit(value: f64, unit: &str) -> String {
+    match unit {
+        _ if !value.is_finite() => "unknown".to_owned(),
+        "_ns" => format!("{value:.1} ns"),
+        "_bytes_per_s" => format!("{:.2} GB/s", value / 1e9),
+        _ => format!("{value}"),
     }
 }
 

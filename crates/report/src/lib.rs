@@ -14,6 +14,6 @@ mod run;
 mod steps;
 mod timeline;
 
-pub use comparison::{Comparison, PolicyRun};
+pub use comparison::{Calibration, Comparison, PolicyRun};
 pub use document::{read, Document, ReportError};
 pub use run::Figures;

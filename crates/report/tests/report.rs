@@ -42,6 +42,8 @@ fn a_comparison_is_told_in_full() {
         "first touch</text>",
         "ideal move</text>",
         "class=\"spread\"",
+        "<th>read bandwidth</th><td>1</td><td>0</td><td>20.00 GB/s</td><td>19.10 GB/s</td><td>-4.5%</td>",
+        "scan_size_mb = 256",
         "2.310",
     ] {
         assert!(html.contains(expected), "missing: {expected}");
@@ -50,6 +52,7 @@ fn a_comparison_is_told_in_full() {
     assert!(text.contains("terrace") && text.contains("0.45 x") && text.contains("1.05 x"), "{text}");
     let json = document.to_json();
     let run = &json["runs"][3];
+    assert_eq!(json["later"], 1, "what a later version adds is kept");
     assert_eq!((run["policy"].as_str(), run["seconds"].as_f64()), (Some("terrace"), Some(2.31)));
     for key in
         ["fast_access_share", "promoted_pages", "demoted_pages", "migrated_bytes", "overhead_seconds", "energy_joules"]

@@ -183,7 +183,10 @@ pub fn comparison(input: &str) -> String {
     failed["error"] = "the guest's kernel has no DAMON; boot another".into();
     serde_json::json!({
         "machine": "lab-cxl", "input": input, "accesses": 32_000_000u64, "wall_seconds": 71.5, "vcpus": 2, "later": 1,
-        "calibration": [{"node": 0, "latency_ns": 80.4, "latency_meant_ns": 80}, {"node": 1, "latency_ns": 301.0, "latency_meant_ns": 300}],
+    "calibration": [
+            {"initiator": 0, "node": 0, "figure": "latency_ns", "wanted": 80.0, "got": 80.4},
+            {"initiator": 0, "node": 1, "figure": "read_bandwidth_bytes_per_s", "wanted": 2e10, "got": 1.91e10},
+        ],
         "runs": [
             run("first-touch", Some(5.11), 0.20, 0),
             run("kernel:numa-balancing", Some(4.2), 0.55, 7_400),
