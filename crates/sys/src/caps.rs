@@ -1,8 +1,8 @@
 //! What this machine lets this user do, tried at run time and never guessed from a version.
 
 use crate::{
-    query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry, PageMap, PageTables,
-    PerfRing, Root, SysError, Tracepoint,
+    query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry, PageMap, PageTables, PerfRing, Root,
+    SysError, Tracepoint,
 };
 use terrace_types::{NodeId, Pid, Vpn, VpnRange};
 
@@ -24,13 +24,7 @@ pub struct Capability {
 impl Capability {
     fn of(name: &'static str, purpose: &'static str, tried: Result<(), (String, String)>) -> Self {
         let (why_not, remedy) = tried.err().unwrap_or_default();
-        Self {
-            name,
-            purpose,
-            usable: why_not.is_empty(),
-            why_not,
-            remedy,
-        }
+        Self { name, purpose, usable: why_not.is_empty(), why_not, remedy }
     }
 }
 
@@ -73,20 +67,12 @@ impl Capabilities {
         let numa_balancing = root.number("/proc/sys/kernel/numa_balancing").ok();
         let tracepoints = tracepoints(root);
         Self {
-            damon: Capability::of(
-                "damon",
-                "reads and writes by region",
-                damon(root, &tracepoints),
-            ),
+            damon: Capability::of("damon", "reads and writes by region", damon(root, &tracepoints)),
             tracepoints: Capability::of("tracepoints", "reading DAMON's reports", tracepoints),
             soft_dirty: Capability::of("soft-dirty", "writes page by page", soft_dirty(root)),
             pagemap_scan: Capability::of("pagemap-scan", "fast page queries", pagemap_scan(root)),
             frames: Capability::of("frames", "where pages are, cheaply", frames(root)),
-            page_tables: Capability::of(
-                "page-tables",
-                "reads and writes page by page",
-                page_tables(root),
-            ),
+            page_tables: Capability::of("page-tables", "reads and writes page by page", page_tables(root)),
             move_pages: Capability::of("move-pages", "moving pages", move_others(root)),
             tiers: Capability::of("tiers", "somewhere to move to", tiers(&nodes)),
             numa_balancing_quiet: Capability::of(
@@ -154,13 +140,10 @@ fn damon(root: &Root, tracepoints: &Tried) -> Tried {
         ));
     }
     let path = root.path("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
-    std::fs::OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .map_err(|e| {
-            let error = SysError::from_io("open", path.to_string_lossy(), &e, "run as root");
-            said(&error, "sudo terrace ...")
-        })?;
+    std::fs::OpenOptions::new().write(true).open(&path).map_err(|e| {
+        let error = SysError::from_io("open", path.to_string_lossy(), &e, "run as root");
+        said(&error, "sudo terrace ...")
+    })?;
     tracepoints.clone()
 }
 
@@ -184,10 +167,7 @@ fn soft_dirty(root: &Root) -> Tried {
     });
     match tried {
         Ok(true) => Ok(()),
-        Ok(false) => Err((
-            "this kernel keeps no soft-dirty bits".to_owned(),
-            none.to_owned(),
-        )),
+        Ok(false) => Err(("this kernel keeps no soft-dirty bits".to_owned(), none.to_owned())),
         Err(e) => Err(said(&e, none)),
     }
 }
@@ -195,9 +175,7 @@ fn soft_dirty(root: &Root) -> Tried {
 fn pagemap_scan(root: &Root) -> Tried {
     with_pages(|range, _| {
         let mut pages = 0;
-        PageMap::open(root, me())?.scan(range, Category::PRESENT, Category::PRESENT, |r, _| {
-            pages += r.len()
-        })?;
+        PageMap::open(root, me())?.scan(range, Category::PRESENT, Category::PRESENT, |r, _| pages += r.len())?;
         Ok(pages)
     })
     .map(|_: u64| ())
@@ -213,10 +191,7 @@ fn frames(root: &Root) -> Tried {
     })
     .map_err(|e: SysError| said(&e, grant))?;
     if !shown {
-        return Err((
-            "frame numbers are hidden from this user".to_owned(),
-            grant.to_owned(),
-        ));
+        return Err(("frame numbers are hidden from this user".to_owned(), grant.to_owned()));
     }
     let zones = zones::zones(root).map_err(|e| said(&e, grant))?;
     if zones::FrameMap::new(&zones).usable() {
@@ -232,8 +207,7 @@ fn page_tables(root: &Root) -> Tried {
     let mut tables = PageTables::open(root).map_err(|e| said(&e, grant))?;
     with_pages(|range, _| {
         let map = PageMap::open(root, me())?;
-        Ok(tables.resolve(me(), &map, &[range])? == range.len()
-            && tables.verify(me(), &map, range)?)
+        Ok(tables.resolve(me(), &map, &[range])? == range.len() && tables.verify(me(), &map, range)?)
     })
     .map_err(|e: SysError| said(&e, grant))
     .and_then(|found| {
@@ -262,10 +236,7 @@ fn tiers(nodes: &[NodeId]) -> Tried {
     if nodes.len() > 1 {
         return Ok(());
     }
-    Err((
-        "only one memory node".to_owned(),
-        "terrace lab run".to_owned(),
-    ))
+    Err(("only one memory node".to_owned(), "terrace lab run".to_owned()))
 }
 
 fn balancing(value: Option<u64>) -> Tried {
@@ -287,10 +258,7 @@ mod tests {
         let found = Capabilities::probe(&Root::live());
         for capability in found.all() {
             assert_eq!(capability.usable, capability.why_not.is_empty());
-            println!(
-                "{}: {} {}",
-                capability.name, capability.usable, capability.why_not
-            );
+            println!("{}: {} {}", capability.name, capability.usable, capability.why_not);
         }
         assert!(!found.nodes.is_empty());
     }

@@ -124,25 +124,12 @@ pub struct DamonRun {
 /// [`SysError::Absent`] without DAMON in sysfs.
 pub(crate) fn taken(root: &Root) -> Result<bool, SysError> {
     let remedy = "boot a kernel with CONFIG_DAMON_SYSFS";
-    let count = root
-        .number(&format!("{ADMIN}/nr_kdamonds"))
-        .map_err(|e| match e {
-            SysError::Absent {
-                call,
-                target,
-                errno,
-                ..
-            } => SysError::Absent {
-                call,
-                target,
-                errno,
-                remedy,
-            },
-            other => other,
-        })?;
+    let count = root.number(&format!("{ADMIN}/nr_kdamonds")).map_err(|e| match e {
+        SysError::Absent { call, target, errno, .. } => SysError::Absent { call, target, errno, remedy },
+        other => other,
+    })?;
     let module = |name: &str| {
-        root.text(&format!("/sys/module/{name}/parameters/enabled"))
-            .is_ok_and(|t| t.trim().eq_ignore_ascii_case("y"))
+        root.text(&format!("/sys/module/{name}/parameters/enabled")).is_ok_and(|t| t.trim().eq_ignore_ascii_case("y"))
     };
     Ok(count != 0 || module("damon_reclaim") || module("damon_lru_sort") || module("damon_stat"))
 }
@@ -162,37 +149,22 @@ impl DamonRun {
                 remedy: "DAMON is in use by somebody else: stop that first, or do without",
             });
         }
-        let (event, target) = if plan.accessed_only {
-            ("damos_before_apply", "target_idx")
-        } else {
-            ("damon_aggregated", "target_id")
-        };
+        let (event, target) =
+            if plan.accessed_only { ("damos_before_apply", "target_idx") } else { ("damon_aggregated", "target_id") };
         let point = Tracepoint::find(root, "damon", event)?;
         let fields = Fields::of(&point, target).ok_or(SysError::Malformed {
             target: event.to_owned(),
             what: "a field is missing",
             line: 0,
         })?;
-        let file = |name: &str| {
-            root.path(&format!("{ADMIN}/{name}"))
-                .to_string_lossy()
-                .into_owned()
-        };
-        let guardian = Guardian::watch(&[
-            (file("0/state"), "off".to_owned()),
-            (file("nr_kdamonds"), "0".to_owned()),
-        ])?;
+        let file = |name: &str| root.path(&format!("{ADMIN}/{name}")).to_string_lossy().into_owned();
+        let guardian = Guardian::watch(&[(file("0/state"), "off".to_owned()), (file("nr_kdamonds"), "0".to_owned())])?;
         let started = Self::set_up(root, plan)
             .and_then(|kdamond| Ok((kdamond, PerfRing::open(&point, kdamond, plan.ring_pages)?)));
         match started {
-            Ok((kdamond, ring)) => Ok(Self {
-                root: root.clone(),
-                ring,
-                fields,
-                kdamond,
-                guardian: Some(guardian),
-                last_cpu: Nanos::ZERO,
-            }),
+            Ok((kdamond, ring)) => {
+                Ok(Self { root: root.clone(), ring, fields, kdamond, guardian: Some(guardian), last_cpu: Nanos::ZERO })
+            }
             Err(e) => {
                 turn_off(root);
                 guardian.dismiss();
@@ -208,44 +180,20 @@ impl DamonRun {
         put("0/contexts/nr_contexts", "1")?;
         put("0/contexts/0/operations", plan.ops.word())?;
         let attrs = "0/contexts/0/monitoring_attrs";
-        put(
-            &format!("{attrs}/intervals/sample_us"),
-            &micros(plan.sample),
-        )?;
-        put(
-            &format!("{attrs}/intervals/aggr_us"),
-            &micros(plan.aggregate),
-        )?;
-        put(
-            &format!("{attrs}/intervals/update_us"),
-            &micros(plan.update),
-        )?;
+        put(&format!("{attrs}/intervals/sample_us"), &micros(plan.sample))?;
+        put(&format!("{attrs}/intervals/aggr_us"), &micros(plan.aggregate))?;
+        put(&format!("{attrs}/intervals/update_us"), &micros(plan.update))?;
         // The kernel refuses min above max at every step, so widen first.
-        put(
-            &format!("{attrs}/nr_regions/max"),
-            &plan.max_regions.to_string(),
-        )?;
-        put(
-            &format!("{attrs}/nr_regions/min"),
-            &plan.min_regions.to_string(),
-        )?;
+        put(&format!("{attrs}/nr_regions/max"), &plan.max_regions.to_string())?;
+        put(&format!("{attrs}/nr_regions/min"), &plan.min_regions.to_string())?;
         let targets = "0/contexts/0/targets";
-        put(
-            &format!("{targets}/nr_targets"),
-            &plan.targets.len().to_string(),
-        )?;
+        put(&format!("{targets}/nr_targets"), &plan.targets.len().to_string())?;
         for (at, target) in plan.targets.iter().enumerate() {
             if plan.ops != DamonOps::Paddr {
-                put(
-                    &format!("{targets}/{at}/pid_target"),
-                    &target.pid.to_string(),
-                )?;
+                put(&format!("{targets}/{at}/pid_target"), &target.pid.to_string())?;
             }
             let regions = format!("{targets}/{at}/regions");
-            put(
-                &format!("{regions}/nr_regions"),
-                &target.regions.len().to_string(),
-            )?;
+            put(&format!("{regions}/nr_regions"), &target.regions.len().to_string())?;
             for (number, (start, end)) in target.regions.iter().enumerate() {
                 put(&format!("{regions}/{number}/start"), &start.to_string())?;
                 put(&format!("{regions}/{number}/end"), &end.to_string())?;
@@ -256,11 +204,7 @@ impl DamonRun {
             put("0/contexts/0/schemes/nr_schemes", "1")?;
             put(&format!("{scheme}/action"), "stat")?;
             for (name, least) in [("sz", 0), ("nr_accesses", 1), ("age", 0)] {
-                let most = if name == "sz" {
-                    u64::MAX
-                } else {
-                    u64::from(u32::MAX)
-                };
+                let most = if name == "sz" { u64::MAX } else { u64::from(u32::MAX) };
                 let pattern = format!("{scheme}/access_pattern/{name}");
                 put(&format!("{pattern}/max"), &most.to_string())?;
                 put(&format!("{pattern}/min"), &least.to_string())?;
@@ -309,9 +253,7 @@ impl DamonRun {
     /// Whether the kernel thread still runs (it ends by itself when its target ends).
     #[must_use]
     pub fn running(&self) -> bool {
-        self.root
-            .text(&format!("{ADMIN}/0/state"))
-            .is_ok_and(|t| t.trim() == "on")
+        self.root.text(&format!("{ADMIN}/0/state")).is_ok_and(|t| t.trim() == "on")
     }
 }
 
@@ -338,10 +280,7 @@ mod tests {
     fn plan() -> DamonPlan {
         DamonPlan {
             ops: DamonOps::Vaddr,
-            targets: vec![DamonTarget {
-                pid: Pid(1),
-                regions: vec![],
-            }],
+            targets: vec![DamonTarget { pid: Pid(1), regions: vec![] }],
             sample: Nanos::millis(5),
             aggregate: Nanos::millis(100),
             update: Nanos::secs(1),
@@ -360,10 +299,7 @@ mod tests {
         std::fs::write(admin.join("nr_kdamonds"), "1\n").unwrap();
         let refused = DamonRun::start(&Root::at(&dir), &plan()).unwrap_err();
         assert!(matches!(refused, SysError::NotPermitted { .. }));
-        assert_eq!(
-            std::fs::read_to_string(admin.join("nr_kdamonds")).unwrap(),
-            "1\n"
-        );
+        assert_eq!(std::fs::read_to_string(admin.join("nr_kdamonds")).unwrap(), "1\n");
         std::fs::remove_dir_all(&dir).unwrap();
         let absent = DamonRun::start(&Root::at(&dir), &plan()).unwrap_err();
         assert!(matches!(absent, SysError::Absent { .. }));

@@ -70,35 +70,15 @@ pub enum SysError {
 impl SysError {
     /// The situation that `errno` of `call` on `target` means.
     #[must_use]
-    pub fn from_errno(
-        call: &'static str,
-        target: impl Into<String>,
-        errno: i32,
-        remedy: &'static str,
-    ) -> Self {
+    pub fn from_errno(call: &'static str, target: impl Into<String>, errno: i32, remedy: &'static str) -> Self {
         let target = target.into();
         match errno {
             libc::ESRCH => Self::Gone { call, target },
-            libc::EPERM | libc::EACCES => Self::NotPermitted {
-                call,
-                target,
-                errno,
-                remedy,
-            },
+            libc::EPERM | libc::EACCES => Self::NotPermitted { call, target, errno, remedy },
             libc::ENOENT | libc::ENOSYS | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOTTY => {
-                Self::Absent {
-                    call,
-                    target,
-                    errno,
-                    remedy,
-                }
+                Self::Absent { call, target, errno, remedy }
             }
-            _ => Self::Failed {
-                call,
-                target,
-                errno,
-                remedy,
-            },
+            _ => Self::Failed { call, target, errno, remedy },
         }
     }
 
@@ -124,9 +104,7 @@ impl SysError {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::NotPermitted { errno, .. }
-            | Self::Absent { errno, .. }
-            | Self::Failed { errno, .. } => *errno,
+            Self::NotPermitted { errno, .. } | Self::Absent { errno, .. } | Self::Failed { errno, .. } => *errno,
             Self::Gone { .. } => libc::ESRCH,
             Self::TooLarge { .. } | Self::Malformed { .. } => 0,
         }

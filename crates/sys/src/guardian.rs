@@ -28,33 +28,19 @@ impl Guardian {
     /// What the kernel said; [`SysError::Malformed`] for a path with a zero byte.
     pub fn watch(writes: &[(String, String)]) -> Result<Self, SysError> {
         let text = |s: &String| {
-            CString::new(s.as_str()).map_err(|_| SysError::Malformed {
-                target: s.clone(),
-                what: "zero byte",
-                line: 0,
-            })
+            CString::new(s.as_str()).map_err(|_| SysError::Malformed { target: s.clone(), what: "zero byte", line: 0 })
         };
         let writes = writes
             .iter()
-            .map(|(path, what)| {
-                Ok(Write {
-                    path: text(path)?,
-                    text: text(what)?,
-                })
-            })
+            .map(|(path, what)| Ok(Write { path: text(path)?, text: text(what)? }))
             .collect::<Result<Vec<_>, SysError>>()?;
         let mut ends = [0_i32; 2];
         // SAFETY: `ends` has room for the two descriptors.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-            return Err(SysError::last(
-                "pipe2",
-                "this process",
-                "free some descriptors",
-            ));
+            return Err(SysError::last("pipe2", "this process", "free some descriptors"));
         }
         // SAFETY: the kernel just gave us both; nobody else owns them.
-        let (read, write) =
-            unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         // SAFETY: the child makes async-signal-safe calls only, allocates nothing and never
         // returns from `keep_watch`, so a lock held by another thread at the fork cannot matter.
         let pid = unsafe { libc::fork() };
@@ -63,15 +49,8 @@ impl Guardian {
                 let _leaked_on_purpose = write.into_raw_fd();
                 keep_watch(read.as_raw_fd(), &writes)
             }
-            p if p < 0 => Err(SysError::last(
-                "fork",
-                "the guardian",
-                "raise the process limit",
-            )),
-            p => Ok(Self {
-                pipe: write,
-                pid: Pid(p),
-            }),
+            p if p < 0 => Err(SysError::last("fork", "the guardian", "raise the process limit")),
+            p => Ok(Self { pipe: write, pid: Pid(p) }),
         }
     }
 
@@ -100,13 +79,7 @@ fn keep_watch(pipe: i32, writes: &[Write]) -> ! {
     // the paths and texts were prepared before the fork and live for ever in this process.
     unsafe {
         libc::setsid();
-        for signal in [
-            libc::SIGHUP,
-            libc::SIGINT,
-            libc::SIGQUIT,
-            libc::SIGTERM,
-            libc::SIGTSTP,
-        ] {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP] {
             libc::signal(signal, libc::SIG_IGN);
         }
         libc::prctl(libc::PR_SET_NAME, c"terrace-guard".as_ptr(), 0, 0, 0);
@@ -140,8 +113,7 @@ mod tests {
     use terrace_types::Nanos;
 
     fn file(name: &str) -> String {
-        let path =
-            std::env::temp_dir().join(format!("terrace-guard-{name}-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("terrace-guard-{name}-{}", std::process::id()));
         std::fs::write(&path, "on").unwrap();
         path.to_string_lossy().into_owned()
     }

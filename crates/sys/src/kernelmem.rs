@@ -68,41 +68,27 @@ impl KernelMemory {
         let kcore = open("/proc/kcore")?;
         let flags = open("/proc/kpageflags")?;
         let mut head = vec![0_u8; 1 << 16];
-        let got = kcore
-            .read_at(&mut head, 0)
-            .map_err(|e| SysError::from_io("pread", "/proc/kcore", &e, REMEDY))?;
+        let got = kcore.read_at(&mut head, 0).map_err(|e| SysError::from_io("pread", "/proc/kcore", &e, REMEDY))?;
         let segments = parse_segments(&head[..got]).ok_or(SysError::Malformed {
             target: "/proc/kcore".to_owned(),
             what: "no program headers with physical addresses",
             line: 0,
         })?;
-        Ok(Self {
-            kcore,
-            flags,
-            segments,
-        })
+        Ok(Self { kcore, flags, segments })
     }
 
     /// Reads one page of physical memory as 64-bit words. False when the frame is not ordinary
     /// memory.
     pub fn read_frame(&self, pfn: u64, words: &mut [u64; 512]) -> bool {
         let physical = pfn << 12;
-        let Some(s) = self
-            .segments
-            .iter()
-            .find(|s| physical >= s.physical && physical - s.physical + 4096 <= s.bytes)
+        let Some(s) = self.segments.iter().find(|s| physical >= s.physical && physical - s.physical + 4096 <= s.bytes)
         else {
             return false;
         };
         // SAFETY: 512 words are 4096 initialised bytes, valid for any bit pattern, borrowed
         // mutably here alone.
-        let bytes =
-            unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 4096) };
-        matches!(
-            self.kcore
-                .read_at(bytes, s.offset + (physical - s.physical)),
-            Ok(4096)
-        )
+        let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 4096) };
+        matches!(self.kcore.read_at(bytes, s.offset + (physical - s.physical)), Ok(4096))
     }
 
     /// Flags of the frames from `first`; shorter at the end of memory.
@@ -116,24 +102,16 @@ impl KernelMemory {
             .read_at(&mut bytes, first.saturating_mul(8))
             .map_err(|e| SysError::from_io("pread", "/proc/kpageflags", &e, REMEDY))?;
         let whole = bytes[..got].chunks_exact(8);
-        Ok(whole
-            .map(|c| Frame(u64::from_ne_bytes(c.try_into().unwrap_or_default())))
-            .collect())
+        Ok(whole.map(|c| Frame(u64::from_ne_bytes(c.try_into().unwrap_or_default()))).collect())
     }
 }
 
 /// Reads ELF64 program headers: the segments that have a physical address.
 fn parse_segments(head: &[u8]) -> Option<Vec<Segment>> {
-    let word = |at: usize| -> Option<u64> {
-        Some(u64::from_ne_bytes(
-            head.get(at..at.checked_add(8)?)?.try_into().ok()?,
-        ))
-    };
-    let half = |at: usize| -> Option<u16> {
-        Some(u16::from_ne_bytes(
-            head.get(at..at.checked_add(2)?)?.try_into().ok()?,
-        ))
-    };
+    let word =
+        |at: usize| -> Option<u64> { Some(u64::from_ne_bytes(head.get(at..at.checked_add(8)?)?.try_into().ok()?)) };
+    let half =
+        |at: usize| -> Option<u16> { Some(u16::from_ne_bytes(head.get(at..at.checked_add(2)?)?.try_into().ok()?)) };
     if head.get(..5)? != b"\x7fELF\x02" {
         return None;
     }
@@ -148,20 +126,13 @@ fn parse_segments(head: &[u8]) -> Option<Vec<Segment>> {
         let Some(kind) = head.get(base..base.checked_add(4)?) else {
             break;
         };
-        let (Some(offset), Some(virt), Some(physical), Some(bytes)) = (
-            word(base + 8),
-            word(base + 16),
-            word(base + 24),
-            word(base + 32),
-        ) else {
+        let (Some(offset), Some(virt), Some(physical), Some(bytes)) =
+            (word(base + 8), word(base + 16), word(base + 24), word(base + 32))
+        else {
             break;
         };
         if kind == 1_u32.to_ne_bytes() && physical != u64::MAX && virt < TEXT_BASE {
-            segments.push(Segment {
-                physical,
-                bytes,
-                offset,
-            });
+            segments.push(Segment { physical, bytes, offset });
         }
     }
     (!segments.is_empty()).then_some(segments)
@@ -188,14 +159,7 @@ mod tests {
     #[test]
     fn physical_segments_are_found() {
         let found = parse_segments(&header(1, 0xffff_8880_0000_0000, 4096)).unwrap();
-        assert_eq!(
-            found,
-            [Segment {
-                physical: 4096,
-                bytes: 8192,
-                offset: 9
-            }]
-        );
+        assert_eq!(found, [Segment { physical: 4096, bytes: 8192, offset: 9 }]);
         assert_eq!(parse_segments(&header(1, TEXT_BASE, 4096)), None);
         assert_eq!(parse_segments(&header(4, 0, 4096)), None);
         assert_eq!(parse_segments(&header(1, 0, u64::MAX)), None);

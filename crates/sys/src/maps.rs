@@ -40,11 +40,7 @@ pub struct VmFlags {
 }
 
 fn malformed(what: &'static str, line: usize) -> SysError {
-    SysError::Malformed {
-        target: "maps".to_owned(),
-        what,
-        line,
-    }
+    SysError::Malformed { target: "maps".to_owned(), what, line }
 }
 
 fn hex(text: &str) -> Option<u64> {
@@ -111,9 +107,7 @@ pub fn parse_smaps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
     let mut maps: Vec<MapLine> = Vec::new();
     for (at, line) in text.lines().enumerate() {
         if let Some(words) = line.strip_prefix("VmFlags:") {
-            let map = maps
-                .last_mut()
-                .ok_or_else(|| malformed("flags of no mapping", at + 1))?;
+            let map = maps.last_mut().ok_or_else(|| malformed("flags of no mapping", at + 1))?;
             for word in words.split_ascii_whitespace() {
                 match word {
                     "lo" => map.flags.locked = true,
@@ -158,14 +152,9 @@ mod tests {
     fn own_mappings_are_read() {
         let own = maps(&Root::live(), Pid(std::process::id() as i32)).unwrap();
         let here = own_mappings_are_read as *const () as u64;
-        let code = own
-            .iter()
-            .find(|m| m.start <= here && here < m.end)
-            .unwrap();
+        let code = own.iter().find(|m| m.start <= here && here < m.end).unwrap();
         assert!(code.exec && !code.write && code.inode != 0);
-        assert!(own
-            .iter()
-            .any(|m| m.name == "[stack]" && m.write && m.inode == 0));
+        assert!(own.iter().any(|m| m.name == "[stack]" && m.write && m.inode == 0));
         let flagged = smaps(&Root::live(), Pid(std::process::id() as i32)).unwrap();
         assert!(flagged.len() >= own.len() / 2);
     }
@@ -182,10 +171,7 @@ mod tests {
     #[test]
     fn damage_is_an_error_with_its_line() {
         let twice = b"1000-3000 rw-p 0 0:0 0\n2000-4000 rw-p 0 0:0 0\n";
-        assert!(matches!(
-            parse_maps(twice),
-            Err(SysError::Malformed { line: 2, .. })
-        ));
+        assert!(matches!(parse_maps(twice), Err(SysError::Malformed { line: 2, .. })));
         assert!(parse_maps(b"nonsense\n").is_err());
         assert!(parse_smaps(b"VmFlags: lo\n").is_err());
     }

@@ -128,18 +128,8 @@ impl PageMap {
     /// [`SysError::Gone`] for no such process, [`SysError::NotPermitted`] without ptrace access.
     pub fn open(root: &Root, pid: Pid) -> Result<Self, SysError> {
         let path = format!("/proc/{pid}/pagemap");
-        let file = open_of(
-            root,
-            pid,
-            &path,
-            false,
-            "run as root (needs CAP_SYS_PTRACE)",
-        )?;
-        Ok(Self {
-            file,
-            pid,
-            page_shift: crate::page_size().get().trailing_zeros(),
-        })
+        let file = open_of(root, pid, &path, false, "run as root (needs CAP_SYS_PTRACE)")?;
+        Ok(Self { file, pid, page_shift: crate::page_size().get().trailing_zeros() })
     }
 
     /// Reads the entries of `range` into `entries`, which is resized to fit; what lies beyond
@@ -156,14 +146,9 @@ impl PageMap {
             let part = &mut entries[at..len.min(at + (1 << 16))];
             // SAFETY: PageEntry is a transparent u64, so the slice is `8 * part.len()` bytes of
             // initialised memory, valid for any bit pattern and borrowed mutably here alone.
-            let bytes = unsafe {
-                std::slice::from_raw_parts_mut(part.as_mut_ptr().cast::<u8>(), part.len() * 8)
-            };
+            let bytes = unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr().cast::<u8>(), part.len() * 8) };
             let offset = (range.start.0 + at as u64).saturating_mul(8);
-            let got = self
-                .file
-                .read_at(bytes, offset)
-                .map_err(|e| self.fail("pread", &e))?;
+            let got = self.file.read_at(bytes, offset).map_err(|e| self.fail("pread", &e))?;
             if got < 8 {
                 break;
             }
@@ -199,13 +184,7 @@ impl PageMap {
             };
             // SAFETY: the descriptor is open; `arg` has the size it states and lives across the
             // call; `vec` points to REGIONS writable regions of the kernel's layout.
-            let found = unsafe {
-                libc::ioctl(
-                    self.file.as_raw_fd(),
-                    PAGEMAP_SCAN as _,
-                    std::ptr::from_mut(&mut arg),
-                )
-            };
+            let found = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, std::ptr::from_mut(&mut arg)) };
             if found < 0 {
                 let error = std::io::Error::last_os_error();
                 if error.raw_os_error() == Some(libc::EINTR) {
@@ -214,10 +193,7 @@ impl PageMap {
                 return Err(self.fail("ioctl PAGEMAP_SCAN", &error));
             }
             for r in &regions[..(found as usize).min(REGIONS)] {
-                let pages = VpnRange::new(
-                    Vpn(r.start >> self.page_shift),
-                    Vpn(r.end >> self.page_shift),
-                );
+                let pages = VpnRange::new(Vpn(r.start >> self.page_shift), Vpn(r.end >> self.page_shift));
                 each(pages, Category(r.categories));
             }
             // A kernel that makes no headway would hold us here for ever.
@@ -231,12 +207,7 @@ impl PageMap {
 
     fn fail(&self, call: &'static str, error: &std::io::Error) -> SysError {
         let target = format!("pagemap of process {}", self.pid);
-        SysError::from_io(
-            call,
-            target,
-            error,
-            "the kernel needs CONFIG_PROC_PAGE_MONITOR",
-        )
+        SysError::from_io(call, target, error, "the kernel needs CONFIG_PROC_PAGE_MONITOR")
     }
 }
 
@@ -263,10 +234,7 @@ impl ClearRefs {
     /// [`SysError::Gone`] for no such process, [`SysError::NotPermitted`] for another user's.
     pub fn open(root: &Root, pid: Pid) -> Result<Self, SysError> {
         let path = format!("/proc/{pid}/clear_refs");
-        Ok(Self {
-            file: open_of(root, pid, &path, true, "run as the owner or as root")?,
-            pid,
-        })
+        Ok(Self { file: open_of(root, pid, &path, true, "run as the owner or as root")?, pid })
     }
 
     /// Clears. The kernel holds the target's mmap lock for writing during the whole walk.
@@ -280,34 +248,17 @@ impl ClearRefs {
         };
         self.file.write_at(text, 0).map(|_| ()).map_err(|e| {
             let target = format!("clear_refs of process {}", self.pid);
-            SysError::from_io(
-                "write",
-                target,
-                &e,
-                "the kernel needs CONFIG_PROC_PAGE_MONITOR",
-            )
+            SysError::from_io("write", target, &e, "the kernel needs CONFIG_PROC_PAGE_MONITOR")
         })
     }
 }
 
-fn open_of(
-    root: &Root,
-    pid: Pid,
-    path: &str,
-    write: bool,
-    remedy: &'static str,
-) -> Result<File, SysError> {
-    let opened = std::fs::OpenOptions::new()
-        .read(!write)
-        .write(write)
-        .custom_flags(libc::O_CLOEXEC)
-        .open(root.path(path));
+fn open_of(root: &Root, pid: Pid, path: &str, write: bool, remedy: &'static str) -> Result<File, SysError> {
+    let opened =
+        std::fs::OpenOptions::new().read(!write).write(write).custom_flags(libc::O_CLOEXEC).open(root.path(path));
     opened.map_err(|e| {
         if e.raw_os_error() == Some(libc::ENOENT) && !root.exists(&format!("/proc/{pid}/stat")) {
-            return SysError::Gone {
-                call: "open",
-                target: format!("process {pid}"),
-            };
+            return SysError::Gone { call: "open", target: format!("process {pid}") };
         }
         SysError::from_io("open", path, &e, remedy)
     })
@@ -329,15 +280,10 @@ mod tests {
         map.read(range, &mut entries).unwrap();
         assert!(entries.iter().all(|e| e.present() && !e.file()));
         let mut seen = 0;
-        match map.scan(
-            range,
-            Category::PRESENT,
-            Category::PRESENT.with(Category::HUGE),
-            |r, c| {
-                assert!(c.has(Category::PRESENT));
-                seen += r.len();
-            },
-        ) {
+        match map.scan(range, Category::PRESENT, Category::PRESENT.with(Category::HUGE), |r, c| {
+            assert!(c.has(Category::PRESENT));
+            seen += r.len();
+        }) {
             Ok(()) => assert_eq!(seen, 32),
             Err(e) => println!("skipped: {e}"),
         }
@@ -348,9 +294,7 @@ mod tests {
     fn a_missing_process_is_gone() {
         let nobody = Pid(i32::MAX);
         assert!(PageMap::open(&Root::live(), nobody).unwrap_err().is_gone());
-        assert!(ClearRefs::open(&Root::live(), nobody)
-            .unwrap_err()
-            .is_gone());
+        assert!(ClearRefs::open(&Root::live(), nobody).unwrap_err().is_gone());
     }
 
     #[test]

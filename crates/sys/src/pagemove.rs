@@ -23,9 +23,7 @@ fn status_of(raw: i32) -> PageStatus {
     match raw {
         UNTOUCHED => PageStatus::Untouched,
         n if n < 0 => PageStatus::Error(-n),
-        n => u16::try_from(n).map_or(PageStatus::Error(libc::ERANGE), |n| {
-            PageStatus::On(NodeId(n))
-        }),
+        n => u16::try_from(n).map_or(PageStatus::Error(libc::ERANGE), |n| PageStatus::On(NodeId(n))),
     }
 }
 
@@ -42,10 +40,8 @@ pub struct MoveCall {
 
 fn call(pid: Pid, pages: &[Vpn], nodes: Option<&[i32]>) -> MoveCall {
     let shift = crate::page_size().get().trailing_zeros();
-    let mut addresses: Vec<*mut libc::c_void> = pages
-        .iter()
-        .map(|p| (p.0 << shift) as usize as *mut libc::c_void)
-        .collect();
+    let mut addresses: Vec<*mut libc::c_void> =
+        pages.iter().map(|p| (p.0 << shift) as usize as *mut libc::c_void).collect();
     let mut status = vec![UNTOUCHED; pages.len()];
     let nodes_ptr = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
     // SAFETY: `addresses`, `nodes` (when given; its length is checked by the callers below) and
@@ -62,13 +58,7 @@ fn call(pid: Pid, pages: &[Vpn], nodes: Option<&[i32]>) -> MoveCall {
             MPOL_MF_MOVE,
         )
     };
-    let errno = if result < 0 {
-        std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO)
-    } else {
-        0
-    };
+    let errno = if result < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { 0 };
     MoveCall {
         pages: status.into_iter().map(status_of).collect(),
         not_migrated: u64::try_from(result).unwrap_or(0),
@@ -93,12 +83,7 @@ pub fn query_pages(pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>
     if done.errno == 0 {
         return Ok(done.pages);
     }
-    Err(SysError::from_errno(
-        "move_pages",
-        format!("process {pid}"),
-        done.errno,
-        "run as root (needs CAP_SYS_NICE)",
-    ))
+    Err(SysError::from_errno("move_pages", format!("process {pid}"), done.errno, "run as root (needs CAP_SYS_NICE)"))
 }
 
 #[cfg(test)]
@@ -115,14 +100,9 @@ mod tests {
             Ok(on) => on,
             Err(e) => return println!("skipped: {e}"),
         };
-        let PageStatus::On(node) = on[0] else {
-            panic!("own page is {:?}", on[0])
-        };
+        let PageStatus::On(node) = on[0] else { panic!("own page is {:?}", on[0]) };
         let moved = move_pages(me, &[vpn], node);
-        assert_eq!(
-            (moved.errno, &moved.pages[..]),
-            (0, &[PageStatus::On(node)][..])
-        );
+        assert_eq!((moved.errno, &moved.pages[..]), (0, &[PageStatus::On(node)][..]));
         drop(touched);
     }
 
@@ -131,10 +111,7 @@ mod tests {
         let me = Pid(std::process::id() as i32);
         assert!(query_pages(Pid(i32::MAX), &[Vpn(1)]).unwrap_err().is_gone());
         if let Ok(on) = query_pages(me, &[Vpn(1)]) {
-            assert!(matches!(
-                on[0],
-                PageStatus::Error(libc::EFAULT | libc::ENOENT)
-            ));
+            assert!(matches!(on[0], PageStatus::Error(libc::EFAULT | libc::ENOENT)));
         }
     }
 }

@@ -92,12 +92,7 @@ impl PageTables {
     pub fn open(root: &Root) -> Result<Self, SysError> {
         if !cfg!(target_arch = "x86_64") {
             let remedy = "page tables are read on x86-64 only";
-            return Err(SysError::from_errno(
-                "open",
-                "/proc/kcore",
-                libc::ENOSYS,
-                remedy,
-            ));
+            return Err(SysError::from_errno("open", "/proc/kcore", libc::ENOSYS, remedy));
         }
         let frames = crate::zones::FrameMap::new(&crate::zones::zones(root)?);
         Ok(Self {
@@ -122,12 +117,7 @@ impl PageTables {
     ///
     /// # Errors
     /// When the kernel's files cannot be read any more.
-    pub fn resolve(
-        &mut self,
-        pid: Pid,
-        pagemap: &PageMap,
-        ranges: &[VpnRange],
-    ) -> Result<u64, SysError> {
+    pub fn resolve(&mut self, pid: Pid, pagemap: &PageMap, ranges: &[VpnRange]) -> Result<u64, SysError> {
         let now = crate::now();
         if self.known(pid, ranges) < ranges.iter().map(|r| r.len()).sum() && now >= self.next_scan {
             let probes = self.probes(pid, pagemap, ranges)?;
@@ -158,12 +148,7 @@ impl PageTables {
     }
 
     /// Frames by which the tables of unknown slots can be told.
-    fn probes(
-        &self,
-        pid: Pid,
-        pagemap: &PageMap,
-        ranges: &[VpnRange],
-    ) -> Result<HashMap<u64, Probe>, SysError> {
+    fn probes(&self, pid: Pid, pagemap: &PageMap, ranges: &[VpnRange]) -> Result<HashMap<u64, Probe>, SysError> {
         let mut probes = HashMap::new();
         let mut parts_of_slot: HashMap<u64, usize> = HashMap::new();
         let mut entries = Vec::new();
@@ -183,12 +168,7 @@ impl PageTables {
                     .filter(|(_, e)| e.present() && e.exclusive() && !e.file() && e.pfn() != 0);
                 let before = probes.len();
                 for (at, entry) in own.take(4) {
-                    probes.insert(
-                        entry.pfn(),
-                        Probe {
-                            vpn: part.start.0 + at as u64,
-                        },
-                    );
+                    probes.insert(entry.pfn(), Probe { vpn: part.start.0 + at as u64 });
                 }
                 *taken += usize::from(probes.len() > before);
             }
@@ -217,16 +197,12 @@ impl PageTables {
                 }
                 tables.push(pfn);
                 for (index, entry) in words.iter().map(|w| TableEntry(*w)).enumerate() {
-                    let Some(probe) = entry.present().then(|| probes.get(&entry.pfn())).flatten()
-                    else {
+                    let Some(probe) = entry.present().then(|| probes.get(&entry.pfn())).flatten() else {
                         continue;
                     };
                     if probe.vpn % ENTRIES == index as u64 {
                         leaves.insert(pfn, probe.leaf());
-                    } else if entry.huge()
-                        && probe.vpn % ENTRIES == 0
-                        && probe.leaf() % ENTRIES == index as u64
-                    {
+                    } else if entry.huge() && probe.vpn % ENTRIES == 0 && probe.leaf() % ENTRIES == index as u64 {
                         *votes.entry((probe.slot(), pfn)).or_default() += 1;
                     }
                 }
@@ -296,12 +272,7 @@ impl PageTables {
     ///
     /// # Errors
     /// When pagemap cannot be read.
-    pub fn verify(
-        &mut self,
-        pid: Pid,
-        pagemap: &PageMap,
-        range: VpnRange,
-    ) -> Result<bool, SysError> {
+    pub fn verify(&mut self, pid: Pid, pagemap: &PageMap, range: VpnRange) -> Result<bool, SysError> {
         let (mut same, mut different) = (0_u32, 0_u32);
         let mut entries = Vec::new();
         let step = (range.len() / 8).max(1);
@@ -349,9 +320,7 @@ mod tests {
     #[test]
     fn parts_cover_a_range_once() {
         let mut parts = Vec::new();
-        each_part(VpnRange::new(Vpn(510), Vpn(1030)), 512, |n, r| {
-            parts.push((n, r.len()))
-        });
+        each_part(VpnRange::new(Vpn(510), Vpn(1030)), 512, |n, r| parts.push((n, r.len())));
         assert_eq!(parts, [(0, 2), (1, 512), (2, 6)]);
     }
 

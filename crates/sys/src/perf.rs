@@ -47,9 +47,7 @@ impl Tracepoint {
             } else if let Some(rest) = line.strip_prefix("field:") {
                 let mut parts = rest.split(';');
                 let name = parts.next()?.rsplit([' ', '*']).next()?.to_owned();
-                let number = |part: Option<&str>| -> Option<usize> {
-                    part?.rsplit(':').next()?.trim().parse().ok()
-                };
+                let number = |part: Option<&str>| -> Option<usize> { part?.rsplit(':').next()?.trim().parse().ok() };
                 let (offset, size) = (number(parts.next())?, number(parts.next())?);
                 point.fields.push((name, offset, size));
             }
@@ -171,13 +169,7 @@ impl PerfRing {
             let remedy = "raise kernel.perf_event_mlock_kb or run as root";
             return Err(SysError::last("mmap", target(), remedy));
         }
-        Ok(Self {
-            _fd: fd,
-            base: base.cast(),
-            page,
-            data,
-            lost: 0,
-        })
+        Ok(Self { _fd: fd, base: base.cast(), page, data, lost: 0 })
     }
 
     /// Records lost so far because the ring was full.
@@ -196,12 +188,8 @@ impl PerfRing {
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) {
         // SAFETY: both words lie in the mapped control page, are 8-byte aligned, and are shared
         // with the kernel, which is why they are atomics; the mapping lives as long as `self`.
-        let (head_at, tail_at) = unsafe {
-            (
-                &*self.base.add(DATA_HEAD).cast::<AtomicU64>(),
-                &*self.base.add(DATA_TAIL).cast::<AtomicU64>(),
-            )
-        };
+        let (head_at, tail_at) =
+            unsafe { (&*self.base.add(DATA_HEAD).cast::<AtomicU64>(), &*self.base.add(DATA_TAIL).cast::<AtomicU64>()) };
         let head = head_at.load(Ordering::Acquire);
         let mut tail = tail_at.load(Ordering::Relaxed);
         let mut record = Vec::new();

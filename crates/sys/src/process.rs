@@ -34,11 +34,7 @@ pub fn open_pidfd(pid: Pid) -> Result<PidFd, SysError> {
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid.0), 0_i64) };
     if fd < 0 {
         let target = format!("process {pid}");
-        return Err(SysError::last(
-            "pidfd_open",
-            target,
-            "needs Linux 5.3 or later",
-        ));
+        return Err(SysError::last("pidfd_open", target, "needs Linux 5.3 or later"));
     }
     // SAFETY: the kernel just gave us this descriptor (close-on-exec); nobody else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
@@ -64,21 +60,13 @@ pub fn signal_process(handle: &PidFd, signal: i32) -> Result<(), SysError> {
         return Ok(());
     }
     let target = format!("process {}", handle.pid);
-    Err(SysError::last(
-        "pidfd_send_signal",
-        target,
-        "run as the owner or as root",
-    ))
+    Err(SysError::last("pidfd_send_signal", target, "run as the owner or as root"))
 }
 
 /// Waits up to `span` for the process to end; true once it has.
 #[must_use]
 pub fn wait_for_end(handle: &PidFd, span: Nanos) -> bool {
-    let mut fds = [libc::pollfd {
-        fd: handle.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    }];
+    let mut fds = [libc::pollfd { fd: handle.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
     poll(&mut fds, span);
     fds[0].revents != 0
 }
@@ -91,14 +79,7 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], span: Nanos) {
     };
     // SAFETY: `fds` is a writable slice of its stated length, `limit` outlives the call, and a
     // null mask leaves the signal mask alone.
-    let ready = unsafe {
-        libc::ppoll(
-            fds.as_mut_ptr(),
-            fds.len() as libc::nfds_t,
-            &limit,
-            std::ptr::null(),
-        )
-    };
+    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, &limit, std::ptr::null()) };
     if ready < 0 {
         for fd in fds {
             fd.revents = 0;
@@ -116,11 +97,7 @@ pub fn become_subreaper() -> Result<(), SysError> {
     if r == 0 {
         Ok(())
     } else {
-        Err(SysError::last(
-            "prctl PR_SET_CHILD_SUBREAPER",
-            "this process",
-            "needs Linux 3.4",
-        ))
+        Err(SysError::last("prctl PR_SET_CHILD_SUBREAPER", "this process", "needs Linux 3.4"))
     }
 }
 
@@ -130,10 +107,7 @@ mod tests {
 
     #[test]
     fn a_child_is_signalled_and_its_end_noticed() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("20")
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
         let handle = open_pidfd(Pid(child.id() as i32)).unwrap();
         assert!(!wait_for_end(&handle, Nanos::millis(1)));
         signal_process(&handle, libc::SIGTERM).unwrap();

@@ -24,17 +24,13 @@ impl Root {
     /// The running system.
     #[must_use]
     pub fn live() -> Self {
-        Self {
-            prefix: PathBuf::from("/"),
-        }
+        Self { prefix: PathBuf::from("/") }
     }
 
     /// A tree below `prefix`, laid out as the live one.
     #[must_use]
     pub fn at(prefix: impl Into<PathBuf>) -> Self {
-        Self {
-            prefix: prefix.into(),
-        }
+        Self { prefix: prefix.into() }
     }
 
     /// Where `path` (absolute, as on a live system) lies.
@@ -71,11 +67,7 @@ impl Root {
     /// As [`Root::read`]; [`SysError::Malformed`] when it is no number.
     pub fn number(&self, path: &str) -> Result<u64, SysError> {
         let text = String::from_utf8_lossy(&self.read(path, 4096)?).into_owned();
-        text.trim().parse().map_err(|_| SysError::Malformed {
-            target: path.to_owned(),
-            what: "not a number",
-            line: 1,
-        })
+        text.trim().parse().map_err(|_| SysError::Malformed { target: path.to_owned(), what: "not a number", line: 1 })
     }
 
     /// Writes `text` to `path`, which must exist, in one call.
@@ -85,21 +77,13 @@ impl Root {
     pub fn write(&self, path: &str, text: &str) -> Result<(), SysError> {
         let full = self.path(path);
         let fail = |e: &std::io::Error| SysError::from_io("write", path, e, "run as root");
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .custom_flags(libc::O_CLOEXEC)
-            .open(&full)
-            .map_err(|e| fail(&e))?;
+        let mut file =
+            std::fs::OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(&full).map_err(|e| fail(&e))?;
         let written = file.write(text.as_bytes()).map_err(|e| fail(&e))?;
         if written == text.len() {
             Ok(())
         } else {
-            Err(SysError::from_errno(
-                "write",
-                path,
-                libc::EIO,
-                "the kernel took part of it only",
-            ))
+            Err(SysError::from_errno("write", path, libc::EIO, "the kernel took part of it only"))
         }
     }
 
@@ -108,12 +92,9 @@ impl Root {
     /// # Errors
     /// What the kernel said.
     pub fn list(&self, path: &str) -> Result<Vec<String>, SysError> {
-        let dir = std::fs::read_dir(self.path(path))
-            .map_err(|e| SysError::from_io("readdir", path, &e, "check the path"))?;
-        let mut names: Vec<String> = dir
-            .flatten()
-            .filter_map(|e| e.file_name().into_string().ok())
-            .collect();
+        let dir =
+            std::fs::read_dir(self.path(path)).map_err(|e| SysError::from_io("readdir", path, &e, "check the path"))?;
+        let mut names: Vec<String> = dir.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
         names.sort();
         Ok(names)
     }
@@ -121,8 +102,7 @@ impl Root {
 
 fn read_bounded(path: &Path, limit: usize) -> Result<Vec<u8>, SysError> {
     let target = || path.to_string_lossy().into_owned();
-    let fail =
-        |e: &std::io::Error| SysError::from_io("read", target(), e, "run as the owner or as root");
+    let fail = |e: &std::io::Error| SysError::from_io("read", target(), e, "run as the owner or as root");
     // O_NONBLOCK: a gathered tree may hold a pipe where a file is expected.
     let file = std::fs::OpenOptions::new()
         .read(true)
@@ -130,14 +110,9 @@ fn read_bounded(path: &Path, limit: usize) -> Result<Vec<u8>, SysError> {
         .open(path)
         .map_err(|e| fail(&e))?;
     let mut bytes = Vec::new();
-    file.take(limit as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| fail(&e))?;
+    file.take(limit as u64 + 1).read_to_end(&mut bytes).map_err(|e| fail(&e))?;
     if bytes.len() > limit {
-        return Err(SysError::TooLarge {
-            target: target(),
-            limit,
-        });
+        return Err(SysError::TooLarge { target: target(), limit });
     }
     Ok(bytes)
 }
@@ -153,16 +128,10 @@ mod tests {
         std::fs::write(dir.join("proc/x"), "12\n").unwrap();
         let root = Root::at(&dir);
         assert_eq!(root.number("/proc/x"), Ok(12));
-        assert!(matches!(
-            root.read("/proc/x", 2),
-            Err(SysError::TooLarge { .. })
-        ));
+        assert!(matches!(root.read("/proc/x", 2), Err(SysError::TooLarge { .. })));
         assert!(matches!(root.text("/proc/y"), Err(SysError::Absent { .. })));
         root.write("/proc/x", "not").unwrap();
-        assert!(matches!(
-            root.number("/proc/x"),
-            Err(SysError::Malformed { .. })
-        ));
+        assert!(matches!(root.number("/proc/x"), Err(SysError::Malformed { .. })));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -132,25 +132,14 @@ impl Runner {
             let name = program.to_string_lossy().into_owned();
             match e.raw_os_error() {
                 Some(libc::ENOENT) => StartError::NotFound(name),
-                Some(libc::EAGAIN | libc::ENOMEM) => StartError::Own(SysError::from_io(
-                    "fork",
-                    name,
-                    &e,
-                    "free memory or raise the process limit",
-                )),
-                errno => StartError::NotExecutable {
-                    program: name,
-                    errno: errno.unwrap_or(0),
-                },
+                Some(libc::EAGAIN | libc::ENOMEM) => {
+                    StartError::Own(SysError::from_io("fork", name, &e, "free memory or raise the process limit"))
+                }
+                errno => StartError::NotExecutable { program: name, errno: errno.unwrap_or(0) },
             }
         })?;
         let handle = open_pidfd(Pid(child.id() as i32))?;
-        Ok(Self {
-            handle,
-            signals,
-            ended: None,
-            before,
-        })
+        Ok(Self { handle, signals, ended: None, before })
     }
 
     /// The command's process.
@@ -176,19 +165,9 @@ impl Runner {
             if self.ended.is_some() || left == Nanos::ZERO {
                 return self.ended;
             }
-            let watch = |fd| libc::pollfd {
-                fd,
-                events: libc::POLLIN,
-                revents: 0,
-            };
+            let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
             // The handle too: another thread that does not block SIGCHLD may swallow it.
-            poll(
-                &mut [
-                    watch(self.signals.as_raw_fd()),
-                    watch(self.handle.as_raw_fd()),
-                ],
-                left,
-            );
+            poll(&mut [watch(self.signals.as_raw_fd()), watch(self.handle.as_raw_fd())], left);
         }
     }
 
@@ -206,8 +185,7 @@ impl Runner {
             let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::uninit();
             let size = std::mem::size_of::<libc::signalfd_siginfo>();
             // SAFETY: `info` is `size` writable bytes; the descriptor is our signalfd.
-            let got =
-                unsafe { libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+            let got = unsafe { libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), size) };
             if got != size as isize {
                 return;
             }
@@ -264,10 +242,7 @@ impl Ended {
     /// reproduced, without a second core file.
     pub fn leave(self) -> ! {
         if let Self::Signal(signal) = self {
-            let none = libc::rlimit {
-                rlim_cur: 0,
-                rlim_max: 0,
-            };
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             // SAFETY: `none` outlives setrlimit; the default action is a valid disposition; the
             // set is initialised before use; raise takes a number.
             unsafe {

@@ -4,19 +4,11 @@ use crate::{Root, SysError, TEXT_LIMIT};
 use terrace_types::{Nanos, NodeId, Pid, Tid};
 
 /// Reads `/proc/PID/file`; a missing process is [`SysError::Gone`], not a missing file.
-pub(crate) fn read_of(
-    root: &Root,
-    pid: Pid,
-    file: &str,
-    limit: usize,
-) -> Result<Vec<u8>, SysError> {
+pub(crate) fn read_of(root: &Root, pid: Pid, file: &str, limit: usize) -> Result<Vec<u8>, SysError> {
     let path = format!("/proc/{pid}/{file}");
     match root.read(&path, limit) {
         Err(SysError::Absent { call, .. }) if !root.exists(&format!("/proc/{pid}/stat")) => {
-            Err(SysError::Gone {
-                call,
-                target: format!("process {pid}"),
-            })
+            Err(SysError::Gone { call, target: format!("process {pid}") })
         }
         other => other,
     }
@@ -50,16 +42,9 @@ impl Stat {
 /// # Errors
 /// [`SysError::Malformed`].
 pub fn parse_stat(text: &str) -> Result<Stat, SysError> {
-    let bad = |what| SysError::Malformed {
-        target: "stat".to_owned(),
-        what,
-        line: 1,
-    };
+    let bad = |what| SysError::Malformed { target: "stat".to_owned(), what, line: 1 };
     let open = text.find('(').ok_or_else(|| bad("no name"))?;
-    let close = text
-        .rfind(')')
-        .filter(|&c| c > open)
-        .ok_or_else(|| bad("no end of name"))?;
+    let close = text.rfind(')').filter(|&c| c > open).ok_or_else(|| bad("no end of name"))?;
     let pid = text[..open].trim().parse().map_err(|_| bad("no pid"))?;
     let rest: Vec<&str> = text[close + 1..].split_ascii_whitespace().collect();
     let field = |at: usize| rest.get(at).copied().ok_or_else(|| bad("too few fields"));
@@ -141,11 +126,7 @@ pub fn parse_status(text: &str) -> Status {
             "CapEff" => status.cap_eff = u64::from_str_radix(word(0), 16).unwrap_or(0),
             "Mems_allowed_list" => {
                 let list = parse_list(value, 1 << 16).unwrap_or_default();
-                status.mems_allowed = list
-                    .into_iter()
-                    .filter_map(|n| u16::try_from(n).ok())
-                    .map(NodeId)
-                    .collect();
+                status.mems_allowed = list.into_iter().filter_map(|n| u16::try_from(n).ok()).map(NodeId).collect();
             }
             _ => {}
         }
@@ -158,12 +139,7 @@ pub fn parse_status(text: &str) -> Status {
 /// # Errors
 /// [`SysError::Gone`] once it has been waited for.
 pub fn status(root: &Root, pid: Pid) -> Result<Status, SysError> {
-    Ok(parse_status(&String::from_utf8_lossy(&read_of(
-        root,
-        pid,
-        "status",
-        1 << 16,
-    )?)))
+    Ok(parse_status(&String::from_utf8_lossy(&read_of(root, pid, "status", 1 << 16)?)))
 }
 
 /// Threads of a process.
@@ -171,20 +147,11 @@ pub fn status(root: &Root, pid: Pid) -> Result<Status, SysError> {
 /// # Errors
 /// [`SysError::Gone`] once it has been waited for.
 pub fn threads(root: &Root, pid: Pid) -> Result<Vec<Tid>, SysError> {
-    let names = root
-        .list(&format!("/proc/{pid}/task"))
-        .map_err(|e| match e {
-            SysError::Absent { call, .. } => SysError::Gone {
-                call,
-                target: format!("process {pid}"),
-            },
-            other => other,
-        })?;
-    Ok(names
-        .iter()
-        .filter_map(|n| n.parse().ok())
-        .map(Tid)
-        .collect())
+    let names = root.list(&format!("/proc/{pid}/task")).map_err(|e| match e {
+        SysError::Absent { call, .. } => SysError::Gone { call, target: format!("process {pid}") },
+        other => other,
+    })?;
+    Ok(names.iter().filter_map(|n| n.parse().ok()).map(Tid).collect())
 }
 
 /// Direct children of a process, forked by any of its threads.
@@ -197,10 +164,7 @@ pub fn children(root: &Root, pid: Pid) -> Result<Vec<Pid>, SysError> {
     for tid in threads(root, pid)? {
         match root.read(&format!("/proc/{pid}/task/{tid}/children"), 1 << 20) {
             Ok(bytes) => all.extend(
-                String::from_utf8_lossy(&bytes)
-                    .split_ascii_whitespace()
-                    .filter_map(|w| w.parse().ok())
-                    .map(Pid),
+                String::from_utf8_lossy(&bytes).split_ascii_whitespace().filter_map(|w| w.parse().ok()).map(Pid),
             ),
             Err(SysError::Gone { .. }) => {}
             // The thread ended meanwhile, or the kernel has no such file at all.
@@ -223,10 +187,7 @@ pub fn children(root: &Root, pid: Pid) -> Result<Vec<Pid>, SysError> {
 pub fn all_parents(root: &Root) -> Result<Vec<(Pid, Pid)>, SysError> {
     let pids = root.list("/proc")?;
     let numbers = pids.iter().filter_map(|n| n.parse().ok()).map(Pid);
-    Ok(numbers
-        .filter_map(|p| stat(root, p).ok())
-        .map(|s| (s.pid, s.parent))
-        .collect())
+    Ok(numbers.filter_map(|p| stat(root, p).ok()).map(|s| (s.pid, s.parent)).collect())
 }
 
 /// Time a task has run on a CPU (`schedstat`, first field); works for kernel threads too.
@@ -236,15 +197,11 @@ pub fn all_parents(root: &Root) -> Result<Vec<(Pid, Pid)>, SysError> {
 pub fn cpu_time(root: &Root, pid: Pid) -> Result<Nanos, SysError> {
     let bytes = read_of(root, pid, "schedstat", 256)?;
     let text = String::from_utf8_lossy(&bytes);
-    text.split_ascii_whitespace()
-        .next()
-        .and_then(|w| w.parse().ok())
-        .map(Nanos)
-        .ok_or_else(|| SysError::Malformed {
-            target: format!("/proc/{pid}/schedstat"),
-            what: "no number",
-            line: 1,
-        })
+    text.split_ascii_whitespace().next().and_then(|w| w.parse().ok()).map(Nanos).ok_or_else(|| SysError::Malformed {
+        target: format!("/proc/{pid}/schedstat"),
+        what: "no number",
+        line: 1,
+    })
 }
 
 /// Refuses processes that are not this user's, unless this is root; and kernel threads.
@@ -277,9 +234,7 @@ pub fn check_owner(root: &Root, pid: Pid) -> Result<(), SysError> {
 /// Text of `/proc/PID/comm` or the start of its command line, for display.
 #[must_use]
 pub fn name(root: &Root, pid: Pid) -> String {
-    read_of(root, pid, "comm", 4096)
-        .map(|b| String::from_utf8_lossy(&b).trim_end().to_owned())
-        .unwrap_or_default()
+    read_of(root, pid, "comm", 4096).map(|b| String::from_utf8_lossy(&b).trim_end().to_owned()).unwrap_or_default()
 }
 
 /// Limit for reading one file of `/proc`, re-exported for callers that read their own.
@@ -309,10 +264,7 @@ mod tests {
     #[test]
     fn a_child_is_found_and_its_end_is_gone() {
         let root = Root::live();
-        let mut child = std::process::Command::new("sleep")
-            .arg("5")
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
         let pid = Pid(child.id() as i32);
         match children(&root, me()) {
             Ok(all) => assert!(all.contains(&pid)),
@@ -329,10 +281,7 @@ mod tests {
     fn hostile_names_do_not_confuse() {
         let text = "7 (a) R 1\n) x) S 3 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 99 0";
         let stat = parse_stat(text).unwrap();
-        assert_eq!(
-            (stat.state, stat.parent, stat.start_ticks),
-            ('S', Pid(3), 99)
-        );
+        assert_eq!((stat.state, stat.parent, stat.start_ticks), ('S', Pid(3), 99));
         assert_eq!(stat.name, "a) R 1\n) x");
     }
 

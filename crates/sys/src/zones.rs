@@ -55,11 +55,7 @@ pub fn parse_zoneinfo(text: &str) -> Vec<Zone> {
             let Ok(node) = node.trim().parse() else {
                 continue;
             };
-            zones.push(Zone {
-                node: NodeId(node),
-                name: name.trim().to_owned(),
-                ..Zone::default()
-            });
+            zones.push(Zone { node: NodeId(node), name: name.trim().to_owned(), ..Zone::default() });
             continue;
         }
         let Some(zone) = zones.last_mut() else {
@@ -114,21 +110,10 @@ pub struct NodeRoom {
 #[must_use]
 pub fn room(zones: &[Zone], node: NodeId, page_size: Bytes) -> NodeRoom {
     let mut room = NodeRoom::default();
-    for zone in zones
-        .iter()
-        .filter(|z| z.node == node && z.name != "Device")
-    {
+    for zone in zones.iter().filter(|z| z.node == node && z.name != "Device") {
         let size = page_size.get();
-        room.capacity += Bytes(
-            zone.managed
-                .saturating_sub(zone.reserve())
-                .saturating_mul(size),
-        );
-        room.free += Bytes(
-            zone.free
-                .saturating_sub(zone.reserve())
-                .saturating_mul(size),
-        );
+        room.capacity += Bytes(zone.managed.saturating_sub(zone.reserve()).saturating_mul(size));
+        room.free += Bytes(zone.free.saturating_sub(zone.reserve()).saturating_mul(size));
     }
     room
 }
@@ -145,14 +130,10 @@ impl FrameMap {
     /// From the zones' spans.
     #[must_use]
     pub fn new(zones: &[Zone]) -> Self {
-        let mut spans: Vec<(u64, u64, NodeId)> = zones
-            .iter()
-            .map(|z| (z.start_pfn, z.start_pfn.saturating_add(z.spanned), z.node))
-            .collect();
+        let mut spans: Vec<(u64, u64, NodeId)> =
+            zones.iter().map(|z| (z.start_pfn, z.start_pfn.saturating_add(z.spanned), z.node)).collect();
         spans.sort_unstable();
-        let overlapping = spans
-            .windows(2)
-            .any(|w| w[0].1 > w[1].0 && w[0].2 != w[1].2);
+        let overlapping = spans.windows(2).any(|w| w[0].1 > w[1].0 && w[0].2 != w[1].2);
         Self { spans, overlapping }
     }
 
@@ -189,12 +170,7 @@ pub fn nodes_with_memory(root: &Root) -> Vec<NodeId> {
     root.text("/sys/devices/system/node/has_memory")
         .ok()
         .and_then(|t| crate::task::parse_list(&t, 1 << 16))
-        .map(|l| {
-            l.into_iter()
-                .filter_map(|n| u16::try_from(n).ok())
-                .map(NodeId)
-                .collect()
-        })
+        .map(|l| l.into_iter().filter_map(|n| u16::try_from(n).ok()).map(NodeId).collect())
         .filter(|l: &Vec<NodeId>| !l.is_empty())
         .unwrap_or_else(|| vec![NodeId(0)])
 }
@@ -210,14 +186,8 @@ mod tests {
     fn room_leaves_the_kernel_its_reserves() {
         let zones = parse_zoneinfo(SAMPLE);
         assert_eq!(zones.len(), 2);
-        assert_eq!(
-            room(&zones, NodeId(0), Bytes(4096)).free,
-            Bytes((1000 - 115) * 4096)
-        );
-        assert_eq!(
-            room(&zones, NodeId(1), Bytes(4096)).capacity,
-            Bytes(880 * 4096)
-        );
+        assert_eq!(room(&zones, NodeId(0), Bytes(4096)).free, Bytes((1000 - 115) * 4096));
+        assert_eq!(room(&zones, NodeId(1), Bytes(4096)).capacity, Bytes(880 * 4096));
     }
 
     #[test]

@@ -24,10 +24,7 @@ fn main() {
     assert_eq!(slow.wait(Nanos::millis(20)), None);
     // A signal sent to the tool reaches the command, and the tool itself lives on.
     let me = std::process::id().to_string();
-    let mut sender = std::process::Command::new("sh")
-        .args(["-c", &format!("kill -TERM {me}")])
-        .spawn()
-        .unwrap();
+    let mut sender = std::process::Command::new("sh").args(["-c", &format!("kill -TERM {me}")]).spawn().unwrap();
     assert_eq!(slow.wait_to_end(), Ended::Signal(15));
     let _already_reaped = sender.wait();
     println!("ok: status and signals pass through");

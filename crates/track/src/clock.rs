@@ -32,10 +32,7 @@ impl Attached {
     /// # Errors
     /// [`SysError::Gone`] for no such process.
     pub fn new(pid: Pid) -> Result<Self, SysError> {
-        Ok(Self {
-            handle: open_pidfd(pid)?,
-            ended: false,
-        })
+        Ok(Self { handle: open_pidfd(pid)?, ended: false })
     }
 }
 
@@ -61,10 +58,7 @@ pub struct LiveClock<W> {
 impl<W: Waiter> LiveClock<W> {
     /// A clock whose waits end early with the target.
     pub const fn new(waiter: W) -> Self {
-        Self {
-            waiter,
-            ended: false,
-        }
+        Self { waiter, ended: false }
     }
 
     /// Whether the target was seen to end.

@@ -1,10 +1,8 @@
 //! Accesses by region, from DAMON; page by page at a price.
 
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_engine::{
-    Ask, Mapping, MappingKind, Observation, Sighting, TrackError, Tracker, TrackerInfo,
-};
-use terrace_sys::{now, own_cpu, DamonOps, DamonPlan, DamonRun, DamonTarget, Root, SysError};
+use terrace_engine::{Ask, Mapping, MappingKind, Observation, Sighting, TrackError, Tracker, TrackerInfo};
+use terrace_sys::{now, CpuMeter, DamonOps, DamonPlan, DamonRun, DamonTarget, Root, SysError};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
 /// How DAMON is used.
@@ -32,6 +30,7 @@ const PAGES_AT_MOST: u64 = 1 << 18;
 pub struct Damon {
     root: Root,
     mode: DamonMode,
+    meter: CpuMeter,
     run: Option<DamonRun>,
     pids: Vec<Pid>,
     relaxed: bool,
@@ -47,10 +46,11 @@ pub struct Damon {
 impl Damon {
     /// A tracker in this mode; the kdamond starts with the first window.
     #[must_use]
-    pub const fn new(root: Root, mode: DamonMode) -> Self {
+    pub fn new(root: Root, mode: DamonMode) -> Self {
         Self {
             root,
             mode,
+            meter: CpuMeter::new(),
             run: None,
             pids: Vec::new(),
             relaxed: false,
@@ -88,11 +88,7 @@ impl Damon {
                         "page-table or soft-dirty serve larger targets",
                     ));
                 }
-                (
-                    all + all / 64 + 16,
-                    all * 2,
-                    (all as usize / 32).clamp(64, 8192),
-                )
+                (all + all / 64 + 16, all * 2, (all as usize / 32).clamp(64, 8192))
             }
             DamonMode::Coarse => {
                 let want = (pages / 512).clamp(20, 400);
@@ -101,14 +97,7 @@ impl Damon {
         };
         let plan = DamonPlan {
             ops: DamonOps::Vaddr,
-            targets: self
-                .pids
-                .iter()
-                .map(|pid| DamonTarget {
-                    pid: *pid,
-                    regions: Vec::new(),
-                })
-                .collect(),
+            targets: self.pids.iter().map(|pid| DamonTarget { pid: *pid, regions: Vec::new() }).collect(),
             sample: self.plan.0,
             aggregate: self.plan.1,
             update: Nanos::millis(500),
@@ -135,10 +124,7 @@ impl Damon {
             by_pid.entry(*pid).or_default().push(*range);
         }
         let spans = by_pid.values().map(|ranges| {
-            let mut gaps: Vec<u64> = ranges
-                .windows(2)
-                .map(|w| w[1].start.0 - w[0].end.0)
-                .collect();
+            let mut gaps: Vec<u64> = ranges.windows(2).map(|w| w[1].start.0 - w[0].end.0).collect();
             gaps.sort_unstable();
             let whole = ranges.last().map_or(0, |l| l.end.0 - ranges[0].start.0);
             whole - gaps.iter().rev().take(2).sum::<u64>()
@@ -175,11 +161,7 @@ impl Damon {
 }
 
 fn stopped(why: String, remedy: &'static str) -> TrackError {
-    TrackError::Stopped {
-        tracker: "damon",
-        why,
-        remedy,
-    }
+    TrackError::Stopped { tracker: "damon", why, remedy }
 }
 
 impl Tracker for Damon {
@@ -189,12 +171,7 @@ impl Tracker for Damon {
                 DamonMode::Coarse => "damon",
                 DamonMode::Page => "damon-page",
             },
-            sees: Sees {
-                reads: true,
-                writes: false,
-                cells: false,
-                bits: BitSource::Approximate,
-            },
+            sees: Sees { reads: true, writes: false, cells: false, bits: BitSource::Approximate },
             blind_to: match self.mode {
                 DamonMode::Coarse => "reads told from writes; hot pages scattered among cold ones",
                 DamonMode::Page => "reads told from writes",
@@ -203,12 +180,8 @@ impl Tracker for Damon {
     }
 
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
-        let cpu = own_cpu();
-        self.mappings = mappings
-            .iter()
-            .filter(|m| m.kind != MappingKind::Pinned)
-            .map(|m| (m.pid, m.range))
-            .collect();
+        let work = self.meter.start();
+        self.mappings = mappings.iter().filter(|m| m.kind != MappingKind::Pinned).map(|m| (m.pid, m.range)).collect();
         let pids: BTreeSet<Pid> = self.mappings.iter().map(|m| m.0).collect();
         let pids: Vec<Pid> = pids.into_iter().collect();
         let stale = self.run.is_none() || pids != self.pids || ask.relaxed != self.relaxed;
@@ -218,12 +191,12 @@ impl Tracker for Damon {
         } else if stale || self.mode == DamonMode::Page {
             self.start(ask)?;
         }
-        self.own_cpu = own_cpu() - cpu;
+        self.own_cpu = work.used(Nanos::ZERO);
         Ok(())
     }
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
-        let cpu = own_cpu();
+        let work = self.meter.start();
         let Some(run) = &mut self.run else {
             return Ok(Observation::default());
         };
@@ -270,7 +243,7 @@ impl Tracker for Damon {
             self.rest();
         }
         seen.sightings.sort_by_key(|s| (s.pid, s.range.start));
-        seen.cpu += own_cpu() - cpu;
+        seen.cpu += work.used(Nanos::ZERO);
         Ok(seen)
     }
 
@@ -290,10 +263,7 @@ mod tests {
         damon.mappings = vec![(Pid(1), VpnRange::new(Vpn(10), Vpn(20)))];
         let hits = BTreeMap::from([((Pid(1), 12), (6, 2)), ((Pid(1), 13), (1, 1))]);
         let seen = damon.by_page(&hits, Nanos::millis(80));
-        let told: Vec<_> = seen
-            .iter()
-            .map(|s| (s.range.start.0, s.range.len(), s.hits))
-            .collect();
+        let told: Vec<_> = seen.iter().map(|s| (s.range.start.0, s.range.len(), s.hits)).collect();
         assert_eq!(told, [(10, 2, 0), (12, 1, 6), (13, 1, 1), (14, 6, 0)]);
         assert_eq!((seen[0].windows, seen[0].window), (8, Nanos::millis(10)));
     }
@@ -302,12 +272,7 @@ mod tests {
     fn spans_leave_out_the_two_largest_gaps() {
         let mut damon = Damon::new(Root::live(), DamonMode::Page);
         let range = |a, b| (Pid(1), VpnRange::new(Vpn(a), Vpn(b)));
-        damon.mappings = vec![
-            range(0, 10),
-            range(12, 20),
-            range(1000, 1010),
-            range(9000, 9001),
-        ];
+        damon.mappings = vec![range(0, 10), range(12, 20), range(1000, 1010), range(9000, 9001)];
         assert_eq!(damon.span_pages(), 20 + 10 + 1);
     }
 }

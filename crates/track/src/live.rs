@@ -66,18 +66,8 @@ impl LiveTrackers {
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when nothing is usable: exit 3.
-    pub fn new(
-        root: &Root,
-        able: &Capabilities,
-        choice: TrackerChoice,
-        budget: Budget,
-    ) -> Result<Self, TrackError> {
-        let mut all = Self {
-            slots: Vec::new(),
-            budget,
-            notes: Vec::new(),
-            relaxed: false,
-        };
+    pub fn new(root: &Root, able: &Capabilities, choice: TrackerChoice, budget: Budget) -> Result<Self, TrackError> {
+        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false };
         let wants = |these: &[TrackerChoice]| these.contains(&choice);
         let mut reads = false;
         if wants(&[TrackerChoice::Auto, TrackerChoice::PageTable]) {
@@ -88,8 +78,7 @@ impl LiveTrackers {
                 }
                 (_, Err(e)) => all.notes.push(format!("page-table left out: {e}")),
                 (false, _) => {
-                    all.notes
-                        .push(format!("page-table left out: {}", able.page_tables.why_not));
+                    all.notes.push(format!("page-table left out: {}", able.page_tables.why_not));
                 }
             }
         }
@@ -101,16 +90,14 @@ impl LiveTrackers {
                 };
                 all.add(Box::new(Damon::new(root.clone(), mode)));
             } else {
-                all.notes
-                    .push(format!("damon left out: {}", able.damon.why_not));
+                all.notes.push(format!("damon left out: {}", able.damon.why_not));
             }
         }
         if choice != TrackerChoice::PageTable {
             if able.soft_dirty.usable {
                 all.add(Box::new(SoftDirty::new(root.clone(), budget)));
             } else {
-                all.notes
-                    .push(format!("soft-dirty left out: {}", able.soft_dirty.why_not));
+                all.notes.push(format!("soft-dirty left out: {}", able.soft_dirty.why_not));
             }
         }
         if all.slots.is_empty() {
@@ -122,12 +109,7 @@ impl LiveTrackers {
     /// Any trackers.
     #[must_use]
     pub fn of(trackers: Vec<Box<dyn LiveTracker>>, budget: Budget) -> Self {
-        let mut all = Self {
-            slots: Vec::new(),
-            budget,
-            notes: Vec::new(),
-            relaxed: false,
-        };
+        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false };
         for tracker in trackers {
             all.add(tracker);
         }
@@ -135,11 +117,7 @@ impl LiveTrackers {
     }
 
     fn add(&mut self, tracker: Box<dyn LiveTracker>) {
-        self.slots.push(Slot {
-            tracker,
-            last_cost: Nanos::ZERO,
-            running: false,
-        });
+        self.slots.push(Slot { tracker, last_cost: Nanos::ZERO, running: false });
     }
 
     /// Names of the trackers in use.
@@ -197,19 +175,12 @@ impl Tracker for LiveTrackers {
             (true, false) => "live (reads and writes alike)",
             (false, _) => "live (writes)",
         };
-        TrackerInfo {
-            name,
-            sees,
-            blind_to,
-        }
+        TrackerInfo { name, sees, blind_to }
     }
 
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
         self.budget.earn(now());
-        let ask = Ask {
-            relaxed: ask.relaxed || self.relaxed,
-            ..ask.clone()
-        };
+        let ask = Ask { relaxed: ask.relaxed || self.relaxed, ..ask.clone() };
         let mut at = 0;
         while at < self.slots.len() {
             let slot = &mut self.slots[at];
@@ -253,8 +224,7 @@ impl Tracker for LiveTrackers {
             }
             at += 1;
         }
-        all.sightings
-            .sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
+        all.sightings.sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
         Ok(all)
     }
 
@@ -287,27 +257,15 @@ mod tests {
 
     impl Tracker for Scripted {
         fn info(&self) -> TrackerInfo {
-            let sees = Sees {
-                reads: self.mortal,
-                writes: true,
-                ..Sees::default()
-            };
-            TrackerInfo {
-                name: "scripted",
-                sees,
-                blind_to: "all else",
-            }
+            let sees = Sees { reads: self.mortal, writes: true, ..Sees::default() };
+            TrackerInfo { name: "scripted", sees, blind_to: "all else" }
         }
 
         fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
             self.windows += 1;
             if self.mortal && self.windows == 3 {
                 let why = "died".to_owned();
-                return Err(TrackError::Stopped {
-                    tracker: "scripted",
-                    why,
-                    remedy: "none",
-                });
+                return Err(TrackError::Stopped { tracker: "scripted", why, remedy: "none" });
             }
             Ok(())
         }
@@ -322,11 +280,7 @@ mod tests {
                 writes_only: false,
                 every_page: true,
             };
-            Ok(Observation {
-                sightings: vec![sighting],
-                cpu: self.cost,
-                ..Observation::default()
-            })
+            Ok(Observation { sightings: vec![sighting], cpu: self.cost, ..Observation::default() })
         }
 
         fn request(&mut self, _: &Request) -> Result<(), TrackError> {
@@ -335,24 +289,13 @@ mod tests {
     }
 
     fn ask() -> Ask {
-        Ask {
-            window: Nanos(1),
-            fine: vec![],
-            reads: true,
-            writes: true,
-            relaxed: false,
-        }
+        Ask { window: Nanos(1), fine: vec![], reads: true, writes: true, relaxed: false }
     }
 
     impl LiveTracker for Scripted {}
 
     fn scripted(cost: Nanos, start: u64, mortal: bool) -> Box<dyn LiveTracker> {
-        Box::new(Scripted {
-            cost,
-            start,
-            windows: 0,
-            mortal,
-        })
+        Box::new(Scripted { cost, start, windows: 0, mortal })
     }
 
     #[test]

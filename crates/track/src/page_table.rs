@@ -3,9 +3,7 @@
 use crate::runs::{join, Looks};
 use std::collections::BTreeMap;
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
-use terrace_sys::{
-    now, own_cpu, sleep, Clear, ClearRefs, PageMap, PageTables, Root, SysError, TableEntry,
-};
+use terrace_sys::{now, sleep, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
 /// Looks in one burst, and in one while relaxed.
@@ -26,6 +24,7 @@ const AIM: (u64, u64) = (80, 350);
 pub struct PageTable {
     root: Root,
     tables: PageTables,
+    meter: CpuMeter,
     window: Nanos,
     ask: Ask,
     watched: BTreeMap<Pid, Watch>,
@@ -58,15 +57,10 @@ impl PageTable {
     /// # Errors
     /// As [`PageTables::open`].
     pub fn new(root: Root) -> Result<Self, SysError> {
-        let ask = Ask {
-            window: Nanos::millis(50),
-            fine: Vec::new(),
-            reads: true,
-            writes: true,
-            relaxed: false,
-        };
+        let ask = Ask { window: Nanos::millis(50), fine: Vec::new(), reads: true, writes: true, relaxed: false };
         Ok(Self {
             tables: PageTables::open(&root)?,
+            meter: CpuMeter::new(),
             root,
             window: FIRST,
             ask,
@@ -106,17 +100,8 @@ impl PageTable {
             self.tables.verify(pid, &pagemap, *largest)?;
         }
         self.unknown += ranges.iter().map(|r| r.len()).sum::<u64>() - known;
-        let counts = ranges
-            .iter()
-            .map(|r| vec![Count::default(); r.len() as usize])
-            .collect();
-        Ok(Watch {
-            ranges,
-            clear,
-            cleared: now(),
-            waited: Nanos::ZERO,
-            counts,
-        })
+        let counts = ranges.iter().map(|r| vec![Count::default(); r.len() as usize]).collect();
+        Ok(Watch { ranges, clear, cleared: now(), waited: Nanos::ZERO, counts })
     }
 
     fn clear_all(&mut self) {
@@ -171,10 +156,7 @@ impl PageTable {
     }
 
     fn report(&mut self, looks: u16) -> Observation {
-        let mut seen = Observation {
-            memory: Bytes(self.memory()),
-            ..Observation::default()
-        };
+        let mut seen = Observation { memory: Bytes(self.memory()), ..Observation::default() };
         for (pid, watch) in &self.watched {
             let looks = Looks {
                 pid: *pid,
@@ -184,9 +166,7 @@ impl PageTable {
             };
             for (range, counts) in watch.ranges.iter().zip(&watch.counts) {
                 // A page that came or went midway was not looked at throughout.
-                let hits = counts
-                    .iter()
-                    .map(|c| (u16::from(c.present) == looks.windows).then_some(u16::from(c.hits)));
+                let hits = counts.iter().map(|c| (u16::from(c.present) == looks.windows).then_some(u16::from(c.hits)));
                 join(looks, range.start, hits, &mut seen.sightings);
             }
         }
@@ -194,12 +174,7 @@ impl PageTable {
     }
 
     fn memory(&self) -> u64 {
-        let pages = self
-            .watched
-            .values()
-            .flat_map(|w| &w.counts)
-            .map(Vec::len)
-            .sum::<usize>();
+        let pages = self.watched.values().flat_map(|w| &w.counts).map(Vec::len).sum::<usize>();
         pages as u64 * 2
     }
 }
@@ -208,19 +183,13 @@ impl Tracker for PageTable {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "page-table",
-            sees: Sees {
-                reads: true,
-                writes: false,
-                cells: false,
-                bits: BitSource::Approximate,
-            },
-            blind_to:
-                "reads told from writes; accesses served by a translation cached before the look",
+            sees: Sees { reads: true, writes: false, cells: false, bits: BitSource::Approximate },
+            blind_to: "reads told from writes; accesses served by a translation cached before the look",
         }
     }
 
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
-        let cpu = own_cpu();
+        let work = self.meter.start();
         self.ask = ask.clone();
         let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
         for m in mappings {
@@ -249,20 +218,22 @@ impl Tracker for PageTable {
         if self.whole {
             self.clear_all();
         }
-        self.cpu = own_cpu() - cpu;
+        self.cpu = work.used(Nanos::ZERO);
         Ok(())
     }
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
-        let cpu = own_cpu();
+        let work = self.meter.start();
         let looks = if self.whole { 1 } else { self.looks() };
-        let (mut present, mut accessed) = (0, 0);
+        let (mut present, mut accessed, mut slept) = (0, 0, Nanos::ZERO);
         if self.whole {
             (present, accessed) = self.read_all();
         } else {
             for _ in 0..looks {
                 self.clear_all();
+                let before = now();
                 sleep(self.window);
+                slept += now().since(before);
                 let (p, a) = self.read_all();
                 present += p;
                 accessed += a;
@@ -270,7 +241,7 @@ impl Tracker for PageTable {
         }
         self.aim(present, accessed);
         let mut seen = self.report(looks);
-        seen.cpu = self.cpu + (own_cpu() - cpu);
+        seen.cpu = self.cpu + work.used(slept);
         self.cpu = Nanos::ZERO;
         Ok(seen)
     }
@@ -295,19 +266,11 @@ mod tests {
         let first = memory.as_ptr() as u64 / 4096 + 1;
         let range = VpnRange::new(Vpn(first), Vpn(first + 250));
         let pid = Pid(std::process::id() as i32);
-        let mapping = Mapping {
-            pid,
-            range,
-            kind: MappingKind::Anonymous,
-            writable: true,
-        };
+        let mapping = Mapping { pid, range, kind: MappingKind::Anonymous, writable: true };
         let ask = tracker.ask.clone();
         tracker.begin(&[mapping], &ask).unwrap();
         let seen = tracker.finish(now()).unwrap();
-        assert_eq!(
-            seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(),
-            250
-        );
+        assert_eq!(seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(), 250);
         drop(memory);
     }
 }

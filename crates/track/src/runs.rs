@@ -29,12 +29,7 @@ impl Looks {
 
 /// Hits of consecutive pages from `start`, neighbours with the same count joined. Pages with
 /// `None` were not looked at.
-pub(crate) fn join(
-    looks: Looks,
-    start: Vpn,
-    hits: impl Iterator<Item = Option<u16>>,
-    into: &mut Vec<Sighting>,
-) {
+pub(crate) fn join(looks: Looks, start: Vpn, hits: impl Iterator<Item = Option<u16>>, into: &mut Vec<Sighting>) {
     let mut open: Option<Sighting> = None;
     for (at, hit) in hits.enumerate() {
         let page = Vpn(start.0 + at as u64);
@@ -51,12 +46,7 @@ pub(crate) fn join(
 
 /// What is seen of a range when `seen` (ordered, within it) was hit in the one window and the
 /// rest was not.
-pub(crate) fn complement(
-    looks: Looks,
-    range: VpnRange,
-    seen: &[VpnRange],
-    into: &mut Vec<Sighting>,
-) {
+pub(crate) fn complement(looks: Looks, range: VpnRange, seen: &[VpnRange], into: &mut Vec<Sighting>) {
     let mut at = range.start;
     for run in seen {
         if run.start > at {
@@ -74,22 +64,14 @@ pub(crate) fn complement(
 mod tests {
     use super::*;
 
-    const LOOKS: Looks = Looks {
-        pid: Pid(1),
-        windows: 4,
-        window: Nanos(9),
-        writes_only: false,
-    };
+    const LOOKS: Looks = Looks { pid: Pid(1), windows: 4, window: Nanos(9), writes_only: false };
 
     #[test]
     fn neighbours_join_and_gaps_part() {
         let mut all = Vec::new();
         let hits = [Some(1), Some(1), None, Some(1), Some(0), Some(0)];
         join(LOOKS, Vpn(10), hits.into_iter(), &mut all);
-        let ranges: Vec<_> = all
-            .iter()
-            .map(|s| (s.range.start.0, s.range.end.0, s.hits))
-            .collect();
+        let ranges: Vec<_> = all.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
         assert_eq!(ranges, [(10, 12, 1), (13, 14, 1), (14, 16, 0)]);
     }
 
@@ -98,10 +80,7 @@ mod tests {
         let mut all = Vec::new();
         let range = |a, b| VpnRange::new(Vpn(a), Vpn(b));
         complement(LOOKS, range(0, 10), &[range(2, 3), range(3, 5)], &mut all);
-        let told: Vec<_> = all
-            .iter()
-            .map(|s| (s.range.start.0, s.range.end.0, s.hits))
-            .collect();
+        let told: Vec<_> = all.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
         assert_eq!(told, [(0, 2, 0), (2, 3, 1), (3, 5, 1), (5, 10, 0)]);
     }
 }

@@ -4,7 +4,7 @@ use crate::runs::{complement, Looks};
 use crate::Budget;
 use std::collections::BTreeMap;
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
-use terrace_sys::{now, own_cpu, Category, Clear, ClearRefs, PageMap, Root, SysError};
+use terrace_sys::{now, Category, Clear, ClearRefs, CpuMeter, PageMap, Root, SysError};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
 /// Shortest window: below it the target mostly takes faults (26-29 ms with 16 k hot pages,
@@ -21,6 +21,7 @@ const FAULT: Nanos = Nanos::micros(2);
 pub struct SoftDirty {
     root: Root,
     budget: Budget,
+    meter: CpuMeter,
     open: Option<Open>,
     last_cost: Nanos,
     scan_works: bool,
@@ -37,14 +38,8 @@ struct Open {
 impl SoftDirty {
     /// A tracker that costs the target and us together no more than `budget`.
     #[must_use]
-    pub const fn new(root: Root, budget: Budget) -> Self {
-        Self {
-            root,
-            budget,
-            open: None,
-            last_cost: Nanos::ZERO,
-            scan_works: true,
-        }
+    pub fn new(root: Root, budget: Budget) -> Self {
+        Self { root, budget, meter: CpuMeter::new(), open: None, last_cost: Nanos::ZERO, scan_works: true }
     }
 
     /// Whether a window is under way.
@@ -54,34 +49,22 @@ impl SoftDirty {
     }
 
     fn start(&mut self, mappings: &[Mapping]) -> Result<(), TrackError> {
-        let cpu = own_cpu();
+        let work = self.meter.start();
         let mut watched: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
-        for m in mappings
-            .iter()
-            .filter(|m| m.kind == MappingKind::Anonymous && m.writable)
-        {
+        for m in mappings.iter().filter(|m| m.kind == MappingKind::Anonymous && m.writable) {
             watched.entry(m.pid).or_default().push(m.range);
         }
         let mut refused = None;
         watched.retain(|pid, _| {
             let cleared = ClearRefs::open(&self.root, *pid).and_then(|c| c.clear(Clear::SoftDirty));
-            refused = cleared
-                .as_ref()
-                .err()
-                .filter(|e| !e.is_gone())
-                .cloned()
-                .or(refused.take());
+            refused = cleared.as_ref().err().filter(|e| !e.is_gone()).cloned().or(refused.take());
             cleared.is_ok()
         });
         if let (true, Some(error)) = (watched.is_empty(), refused) {
             return Err(stopped(&error));
         }
         if !watched.is_empty() {
-            self.open = Some(Open {
-                since: now(),
-                watched,
-                cpu: own_cpu() - cpu,
-            });
+            self.open = Some(Open { since: now(), watched, cpu: work.used(Nanos::ZERO) });
         }
         Ok(())
     }
@@ -92,14 +75,9 @@ impl SoftDirty {
         for range in ranges {
             let mut written: Vec<VpnRange> = Vec::new();
             if self.scan_works {
-                match map.scan(
-                    *range,
-                    Category::SOFT_DIRTY,
-                    Category::SOFT_DIRTY,
-                    |run, _| {
-                        written.push(run);
-                    },
-                ) {
+                match map.scan(*range, Category::SOFT_DIRTY, Category::SOFT_DIRTY, |run, _| {
+                    written.push(run);
+                }) {
                     Err(SysError::Absent { .. }) => self.scan_works = false,
                     other => other?,
                 }
@@ -134,12 +112,7 @@ impl Tracker for SoftDirty {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "soft-dirty",
-            sees: Sees {
-                reads: false,
-                writes: true,
-                cells: false,
-                bits: BitSource::Approximate,
-            },
+            sees: Sees { reads: false, writes: true, cells: false, bits: BitSource::Approximate },
             blind_to: "reads; and how often a page is written within one window",
         }
     }
@@ -157,7 +130,7 @@ impl Tracker for SoftDirty {
         let Some(open) = self.open.take_if(|o| now().since(o.since) >= SHORTEST) else {
             return Ok(seen);
         };
-        let cpu = own_cpu();
+        let work = self.meter.start();
         let mut written_pages = 0;
         for (pid, ranges) in &open.watched {
             let window = now().since(open.since);
@@ -166,18 +139,13 @@ impl Tracker for SoftDirty {
                 Err(e) if e.is_gone() => continue,
                 Err(e) => return Err(stopped(&e)),
             };
-            let looks = Looks {
-                pid: *pid,
-                windows: 1,
-                window,
-                writes_only: true,
-            };
+            let looks = Looks { pid: *pid, windows: 1, window, writes_only: true };
             for (range, written) in ranges.iter().zip(found) {
                 written_pages += written.iter().map(|r| r.len()).sum::<u64>();
                 complement(looks, *range, &written, &mut seen.sightings);
             }
         }
-        seen.cpu = open.cpu + (own_cpu() - cpu);
+        seen.cpu = open.cpu + work.used(Nanos::ZERO);
         seen.memory = Bytes(seen.sightings.len() as u64 * 48);
         self.last_cost = seen.cpu + Nanos(FAULT.0 * written_pages);
         self.budget.spend(self.last_cost);
@@ -205,19 +173,8 @@ mod tests {
         let mut memory = vec![1_u8; 64 * 4096];
         let first = memory.as_ptr() as u64 / 4096 + 1;
         let range = VpnRange::new(Vpn(first), Vpn(first + 60));
-        let mapping = Mapping {
-            pid,
-            range,
-            kind: MappingKind::Anonymous,
-            writable: true,
-        };
-        let ask = Ask {
-            window: SHORTEST,
-            fine: vec![],
-            reads: true,
-            writes: true,
-            relaxed: false,
-        };
+        let mapping = Mapping { pid, range, kind: MappingKind::Anonymous, writable: true };
+        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false };
         let mut tracker = SoftDirty::new(Root::live(), Budget::default());
         tracker.begin(&[mapping], &ask).unwrap();
         for page in [5, 6, 30] {
@@ -225,17 +182,9 @@ mod tests {
         }
         terrace_sys::sleep(SHORTEST);
         let seen = tracker.finish(now()).unwrap();
-        let hit: u64 = seen
-            .sightings
-            .iter()
-            .filter(|s| s.hits > 0)
-            .map(|s| s.range.len())
-            .sum();
+        let hit: u64 = seen.sightings.iter().filter(|s| s.hits > 0).map(|s| s.range.len()).sum();
         assert!((3..10).contains(&hit), "{hit}");
-        assert_eq!(
-            seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(),
-            60
-        );
+        assert_eq!(seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(), 60);
     }
 
     #[test]
@@ -247,13 +196,7 @@ mod tests {
             kind: MappingKind::Anonymous,
             writable: true,
         };
-        let ask = Ask {
-            window: SHORTEST,
-            fine: vec![],
-            reads: true,
-            writes: true,
-            relaxed: false,
-        };
+        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false };
         tracker.begin(&[gone], &ask).unwrap();
         assert_eq!(tracker.finish(now()).unwrap(), Observation::default());
     }

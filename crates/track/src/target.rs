@@ -6,9 +6,7 @@ use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_sys::maps::{maps, smaps, MapLine};
 use terrace_sys::zones::{room, zones, FrameMap};
 use terrace_sys::{query_pages, task, Category, PageEntry, PageMap, PageStatus, Root, SysError};
-use terrace_types::{
-    Area, Bytes, NodeId, PageFlags, Pid, ThroughputSource, TierState, Vpn, VpnRange,
-};
+use terrace_types::{Area, Bytes, NodeId, PageFlags, Pid, ThroughputSource, TierState, Vpn, VpnRange};
 
 /// Nodes of one rank, nearest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,11 +32,7 @@ pub struct LiveTarget {
 
 /// What a page is apart from where.
 const PLACE: PageFlags = PageFlags(
-    PageFlags::PRESENT.0
-        | PageFlags::HUGE_HEAD.0
-        | PageFlags::HUGE_TAIL.0
-        | PageFlags::PINNED.0
-        | PageFlags::SHARED.0,
+    PageFlags::PRESENT.0 | PageFlags::HUGE_HEAD.0 | PageFlags::HUGE_TAIL.0 | PageFlags::PINNED.0 | PageFlags::SHARED.0,
 );
 
 impl LiveTarget {
@@ -78,9 +72,7 @@ impl LiveTarget {
     fn allowed(&self) -> BTreeSet<NodeId> {
         let mut lists = self.allowed.values();
         let first: BTreeSet<NodeId> = lists.next().into_iter().flatten().copied().collect();
-        lists.fold(first, |all, list| {
-            all.into_iter().filter(|n| list.contains(n)).collect()
-        })
+        lists.fold(first, |all, list| all.into_iter().filter(|n| list.contains(n)).collect())
     }
 
     /// Mappings of one process. Flags are read only where they can matter: smaps walks every page.
@@ -89,11 +81,7 @@ impl LiveTarget {
         self.allowed.insert(pid, status.mems_allowed);
         let ksm = self.root.number("/sys/kernel/mm/ksm/run").unwrap_or(0) == 1;
         let flags_matter = status.locked_kib > 0 || status.hugetlb_kib > 0 || ksm;
-        let lines = if flags_matter {
-            smaps(&self.root, pid)?
-        } else {
-            maps(&self.root, pid)?
-        };
+        let lines = if flags_matter { smaps(&self.root, pid)? } else { maps(&self.root, pid)? };
         let shift = self.page_size.get().trailing_zeros();
         let usable = lines.iter().filter(|l| l.read || l.write || l.exec);
         Ok(usable
@@ -119,11 +107,7 @@ impl LiveTarget {
                 continue;
             }
             page.flags = page.flags.with(flags_of(*entry, vpn, &pinned));
-            match self
-                .frames
-                .node(entry.pfn())
-                .filter(|_| entry.pfn() != 0 && self.frames.usable())
-            {
+            match self.frames.node(entry.pfn()).filter(|_| entry.pfn() != 0 && self.frames.usable()) {
                 Some(node) => page.node = node.0 as u8,
                 None => unplaced.push(vpn),
             }
@@ -161,11 +145,7 @@ impl LiveTarget {
             for vpn in run.start.0..run.end.0 {
                 let page = &mut area.pages[(vpn - range.start.0) as usize];
                 let head = vpn % SPAN == 0;
-                let flag = if head {
-                    PageFlags::HUGE_HEAD
-                } else {
-                    PageFlags::HUGE_TAIL
-                };
+                let flag = if head { PageFlags::HUGE_HEAD } else { PageFlags::HUGE_TAIL };
                 page.flags = page.flags.with(flag);
             }
         });
@@ -181,9 +161,7 @@ impl LiveTarget {
     /// Parts of the area in mappings that are left alone.
     fn pinned_ranges(&self, area: &Area) -> Vec<(VpnRange, PageFlags)> {
         let range = area.range();
-        let from = self
-            .mappings
-            .partition_point(|m| (m.pid, m.range.end) <= (area.pid, range.start));
+        let from = self.mappings.partition_point(|m| (m.pid, m.range.end) <= (area.pid, range.start));
         self.mappings[from..]
             .iter()
             .take_while(|m| m.pid == area.pid && m.range.start < range.end)
@@ -214,13 +192,7 @@ fn flags_of(entry: PageEntry, vpn: Vpn, pinned: &[(VpnRange, PageFlags)]) -> Pag
 }
 
 fn kind_of(line: &MapLine) -> MappingKind {
-    let special = [
-        "[vvar]",
-        "[vdso]",
-        "[vsyscall]",
-        "[vvar_vclock]",
-        "[uprobes]",
-    ];
+    let special = ["[vvar]", "[vdso]", "[vsyscall]", "[vvar_vclock]", "[uprobes]"];
     if line.flags.hugetlb || line.name.starts_with("/anon_hugepage") {
         MappingKind::HugeTlb
     } else if line.flags.locked || line.flags.io || special.contains(&line.name.as_str()) {
@@ -235,12 +207,7 @@ fn kind_of(line: &MapLine) -> MappingKind {
 }
 
 fn refused(what: &'static str, pid: Pid, error: &SysError) -> TargetError {
-    TargetError::Refused {
-        what,
-        pid,
-        why: error.to_string(),
-        remedy: "run as its owner or as root",
-    }
+    TargetError::Refused { what, pid, why: error.to_string(), remedy: "run as its owner or as root" }
 }
 
 impl Target for LiveTarget {
@@ -262,11 +229,7 @@ impl Target for LiveTarget {
         }
         let mappings_changed = mappings != self.mappings;
         self.mappings = mappings;
-        Ok(TargetChange {
-            born: change.born,
-            died: change.died,
-            mappings_changed,
-        })
+        Ok(TargetChange { born: change.born, died: change.died, mappings_changed })
     }
 
     fn mappings(&self) -> &[Mapping] {
@@ -293,25 +256,14 @@ impl Target for LiveTarget {
         let zones = zones(&self.root).map_err(|e| refused("read the memory left", pid, &e))?;
         let allowed = self.allowed();
         let state = |tier: &Tier| {
-            let nodes: Vec<NodeId> = tier
-                .nodes
-                .iter()
-                .copied()
-                .filter(|n| allowed.contains(n))
-                .collect();
+            let nodes: Vec<NodeId> = tier.nodes.iter().copied().filter(|n| allowed.contains(n)).collect();
             let rooms = nodes.iter().map(|n| room(&zones, *n, self.page_size));
             let (mut capacity, mut free) = (Bytes::ZERO, Bytes::ZERO);
             for r in rooms {
                 capacity += r.capacity;
                 free += r.free;
             }
-            TierState {
-                nodes,
-                capacity,
-                free,
-                write_throughput: None,
-                throughput_source: ThroughputSource::Unknown,
-            }
+            TierState { nodes, capacity, free, write_throughput: None, throughput_source: ThroughputSource::Unknown }
         };
         Ok(self.tiers.iter().map(state).collect())
     }
@@ -336,17 +288,9 @@ mod tests {
         let memory = vec![1_u8; 40 * 4096];
         let start = Vpn(memory.as_ptr() as u64 / 4096 + 1);
         target.refresh().unwrap();
-        let mut areas = [Area {
-            pid: me,
-            start,
-            pages: vec![PageStat::default(); 32],
-        }];
+        let mut areas = [Area { pid: me, start, pages: vec![PageStat::default(); 32] }];
         target.locate(&mut areas).unwrap();
-        assert!(
-            areas[0].pages.iter().all(|p| p.movable()),
-            "{:?}",
-            areas[0].pages[0]
-        );
+        assert!(areas[0].pages.iter().all(|p| p.movable()), "{:?}", areas[0].pages[0]);
         let tiers = target.tiers().unwrap();
         assert!(tiers[0].nodes.contains(&areas[0].pages[0].node()));
         assert!(tiers[0].free <= tiers[0].capacity);
@@ -361,11 +305,7 @@ mod tests {
         let tree = Tree::new(Root::live(), pid);
         let mut target = LiveTarget::new(Root::live(), tree, vec![]).unwrap();
         assert_eq!(target.refresh(), Err(TargetError::Ended));
-        let mut areas = [Area {
-            pid,
-            start: Vpn(1),
-            pages: vec![PageStat::default()],
-        }];
+        let mut areas = [Area { pid, start: Vpn(1), pages: vec![PageStat::default()] }];
         areas[0].pages[0].flags = PageFlags::PRESENT;
         target.locate(&mut areas).unwrap();
         assert!(!areas[0].pages[0].movable());
@@ -373,24 +313,11 @@ mod tests {
 
     #[test]
     fn kinds_follow_the_mapping() {
-        let line = |text: &str| {
-            terrace_sys::maps::parse_maps(text.as_bytes())
-                .unwrap()
-                .remove(0)
-        };
+        let line = |text: &str| terrace_sys::maps::parse_maps(text.as_bytes()).unwrap().remove(0);
         let kind = |text: &str| kind_of(&line(text));
-        assert_eq!(
-            kind("1000-2000 rw-p 0 0:0 0 [heap]\n"),
-            MappingKind::Anonymous
-        );
+        assert_eq!(kind("1000-2000 rw-p 0 0:0 0 [heap]\n"), MappingKind::Anonymous);
         assert_eq!(kind("1000-2000 r-xp 0 0:0 0 [vdso]\n"), MappingKind::Pinned);
-        assert_eq!(
-            kind("1000-2000 rw-s 0 0:1 9 /dev/shm/x\n"),
-            MappingKind::Shared
-        );
-        assert_eq!(
-            kind("1000-2000 r-xp 0 8:1 9 /bin/x\n"),
-            MappingKind::FilePrivate
-        );
+        assert_eq!(kind("1000-2000 rw-s 0 0:1 9 /dev/shm/x\n"), MappingKind::Shared);
+        assert_eq!(kind("1000-2000 r-xp 0 8:1 9 /bin/x\n"), MappingKind::FilePrivate);
     }
 }

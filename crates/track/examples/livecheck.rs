@@ -1,0 +1,319 @@
+//! Checks the live trackers and the mover against a program with a known hot set.
+//!
+//! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|auto] [hot=MIB] [cold=MIB]
+//!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [window=MS] [seconds=S]
+//!        [share=0.8] [move=0|1]
+//!
+//! A child touches all its pages, then sends `share` of its accesses to the hot ones. The parent
+//! ranks pages by what the tracker saw and says which part of the hot set is among the first as
+//! many (recall equals precision there), over time, with the tracker's own CPU time.
+#![allow(clippy::unwrap_used)] // a check that fails may panic
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use terrace_engine::{Ask, MoveLimits, Mover, Target, Tracker};
+use terrace_migrate::MovePages;
+use terrace_sys::{now, Capabilities, Category, Clear, ClearRefs, PageMap, PageTables, Root, TableEntry};
+use terrace_track::{Budget, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree};
+use terrace_types::{Area, Bytes, Move, MoveReason, Nanos, NodeId, PageStat, Pid, Seed, Vpn, VpnRange};
+
+const PAGE: usize = 4096;
+
+struct Options(HashMap<String, String>);
+
+impl Options {
+    fn text(&self, key: &str, or: &str) -> String {
+        self.0.get(key).cloned().unwrap_or_else(|| or.to_owned())
+    }
+
+    fn number(&self, key: &str, or: f64) -> f64 {
+        self.0.get(key).map_or(or, |v| v.parse().unwrap())
+    }
+
+    fn hot_pages(&self) -> usize {
+        let mib = self.number("hot", 16.0) * 256.0;
+        self.number("hot-pages", mib) as usize
+    }
+
+    fn all_pages(&self) -> usize {
+        self.hot_pages() + (self.number("cold", 48.0) * 256.0) as usize
+    }
+
+    /// Which pages are hot, the same in parent and child.
+    fn hot(&self) -> Vec<u32> {
+        let (hot, all) = (self.hot_pages(), self.all_pages());
+        let mut pages: Vec<u32> = (0..all as u32).collect();
+        if self.text("layout", "scattered") == "contiguous" {
+            return pages[all / 3..all / 3 + hot].to_vec();
+        }
+        let mut seed = Seed(7);
+        for at in 0..hot {
+            let (value, next) = seed.next();
+            seed = next;
+            pages.swap(at, at + (value % (all - at) as u64) as usize);
+        }
+        pages[..hot].to_vec()
+    }
+}
+
+fn main() {
+    let options = Options(
+        std::env::args().skip(1).filter_map(|a| a.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()))).collect(),
+    );
+    if options.text("role", "parent") == "child" {
+        child(&options);
+    }
+    parent(&options);
+}
+
+/// Never returns: killed by the parent, or ends when its output has no reader.
+fn child(options: &Options) -> ! {
+    let hot = options.hot();
+    let all = options.all_pages() as u64;
+    let share = (options.number("share", 0.8) * 65536.0) as u64;
+    let write = options.text("op", "read") == "write";
+    if options.number("thp", 0.0) == 0.0 {
+        // SAFETY: this option of prctl takes numbers only.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    }
+    let mut memory = vec![0_u8; (all as usize + 1) * PAGE];
+    let base = memory.as_ptr() as usize;
+    let first = base.div_ceil(PAGE) * PAGE - base;
+    for page in 0..all as usize {
+        memory[first + page * PAGE] = 1;
+    }
+    println!("{}", (base + first) / PAGE);
+    std::io::stdout().flush().unwrap();
+    let mut seed = Seed(3);
+    let mut sum = 0_u64;
+    let mut count = 0_u64;
+    loop {
+        for _ in 0..100_000 {
+            let (r, next) = seed.next();
+            seed = next;
+            let page = if (r & 0xffff) < share {
+                u64::from(hot[((r >> 16) % hot.len() as u64) as usize])
+            } else {
+                (r >> 16) % all
+            };
+            let at = first + page as usize * PAGE + ((r >> 44) as usize & (PAGE - 1));
+            if write {
+                memory[at] = memory[at].wrapping_add(1);
+            } else {
+                sum = sum.wrapping_add(u64::from(std::hint::black_box(memory[at])));
+            }
+        }
+        count += 100_000;
+        if count % 1_000_000 == 0 {
+            println!("{count}");
+            if std::io::stdout().flush().is_err() {
+                std::process::exit((sum & 1) as i32);
+            }
+        }
+    }
+}
+
+fn choice(name: &str) -> TrackerChoice {
+    match name {
+        "page-table" => TrackerChoice::PageTable,
+        "soft-dirty" => TrackerChoice::SoftDirty,
+        "damon" => TrackerChoice::Damon,
+        "damon-page" => TrackerChoice::DamonPage,
+        _ => TrackerChoice::Auto,
+    }
+}
+
+fn parent(options: &Options) {
+    let root = Root::live();
+    let start = now();
+    let able = Capabilities::probe(&root);
+    println!("  probing took {}", now().since(start));
+    for item in able.all().into_iter().filter(|c| !c.usable) {
+        println!("  cannot {}: {}", item.name, item.why_not);
+    }
+    let mut child = std::process::Command::new("/proc/self/exe")
+        .args(std::env::args().skip(1))
+        .arg("role=child")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let base: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    let pid = Pid(child.id() as i32);
+    let rate = std::thread::spawn(move || {
+        let start = now();
+        let mut last = 0_u64;
+        for line in lines.map_while(Result::ok) {
+            last = line.parse().unwrap_or(last);
+        }
+        last as f64 / now().since(start).as_secs_f64()
+    });
+    let nodes = able.nodes.clone();
+    let tiers = nodes.iter().map(|n| Tier { nodes: vec![*n] }).collect();
+    let mut target = LiveTarget::new(root.clone(), Tree::new(root.clone(), pid), tiers).unwrap();
+    if options.number("costs", 1.0) > 0.0 {
+        costs(&root, pid, VpnRange::new(Vpn(base), Vpn(base + options.all_pages() as u64)));
+    }
+    if let Err(e) = watch(options, &root, &able, &mut target, base) {
+        println!("  tracker: {e}");
+    }
+    if options.number("move", 0.0) > 0.0 {
+        moving(options, &mut target, pid, base, &nodes);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    println!("  child made {:.1} M accesses/s", rate.join().unwrap() / 1e6);
+}
+
+/// What single operations on the child take, by the clock on the wall.
+fn costs(root: &Root, pid: Pid, range: VpnRange) {
+    let timed = |what: &str, run: &mut dyn FnMut() -> String| {
+        let start = now();
+        let said = run();
+        println!("  {what}: {} {said}", now().since(start));
+    };
+    let pagemap = PageMap::open(root, pid).unwrap();
+    let mut entries = Vec::new();
+    timed("pagemap pread", &mut || {
+        pagemap.read(range, &mut entries).unwrap();
+        let own = entries.iter().filter(|e| e.present() && e.exclusive() && !e.file()).count();
+        format!("{own} own pages of {}", range.len())
+    });
+    timed("pagemap scan", &mut || {
+        let mut runs = 0;
+        let soft = Category::SOFT_DIRTY;
+        let scanned = pagemap.scan(range, soft, soft, |_, _| runs += 1);
+        format!("{scanned:?} {runs} runs")
+    });
+    let clear = ClearRefs::open(root, pid).unwrap();
+    timed("clear_refs 1", &mut || format!("{:?}", clear.clear(Clear::Accessed)));
+    timed("clear_refs 4", &mut || format!("{:?}", clear.clear(Clear::SoftDirty)));
+    match PageTables::open(root) {
+        Ok(mut tables) => {
+            timed("find tables", &mut || format!("{:?}", tables.resolve(pid, &pagemap, &[range])));
+            timed("walk tables", &mut || {
+                let (mut present, mut accessed, mut huge) = (0, 0, 0);
+                tables.walk(pid, range, |_, words, span| {
+                    for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
+                        present += span;
+                        accessed += span * u64::from(entry.accessed());
+                        huge += u64::from(span > 1);
+                    }
+                });
+                format!("{present} present, {accessed} accessed, {huge} huge pages")
+            });
+        }
+        Err(e) => println!("  {e}"),
+    }
+    println!("  own CPU so far: {}", terrace_sys::own_cpu());
+}
+
+fn watch(
+    options: &Options,
+    root: &Root,
+    able: &Capabilities,
+    target: &mut LiveTarget,
+    base: u64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let name = options.text("tracker", "auto");
+    let mut trackers = LiveTrackers::new(root, able, choice(&name), Budget::new(4.0, Nanos::secs(60)))?;
+    let hot = options.hot();
+    let all = options.all_pages();
+    println!(
+        "{name}: {} hot of {all} pages, {}, {}; {:?} {:?}",
+        hot.len(),
+        options.text("layout", "scattered"),
+        options.text("op", "read"),
+        trackers.names(),
+        trackers.notes()
+    );
+    let window = Nanos::millis(options.number("window", 50.0) as u64);
+    let ask = Ask { window, fine: vec![], reads: true, writes: true, relaxed: false };
+    let mut weight = vec![(0_f64, 0_f64); all];
+    let start = now();
+    let mut memory = Bytes::ZERO;
+    for round in 1.. {
+        target.refresh()?;
+        trackers.begin(target.mappings(), &ask)?;
+        terrace_sys::sleep(window);
+        let seen = trackers.finish(now())?;
+        memory = memory.max(seen.memory);
+        let mine = VpnRange::new(Vpn(base), Vpn(base + all as u64));
+        for s in &seen.sightings {
+            let Some(part) = s.range.intersect(mine) else {
+                continue;
+            };
+            for page in part.start.0..part.end.0 {
+                let w = &mut weight[(page - base) as usize];
+                w.0 += f64::from(s.hits);
+                w.1 += f64::from(s.windows) * s.window.as_secs_f64();
+            }
+        }
+        let mut order: Vec<u32> = (0..all as u32).collect();
+        let heat = |p: u32| weight[p as usize].0 / weight[p as usize].1.max(1e-9);
+        order.sort_by(|a, b| heat(*b).total_cmp(&heat(*a)).then(a.cmp(b)));
+        let first: std::collections::HashSet<u32> = order[..hot.len()].iter().copied().collect();
+        let found = hot.iter().filter(|p| first.contains(p)).count();
+        let took = now().since(start);
+        let example = seen.sightings.iter().max_by_key(|s| s.range.len());
+        println!(
+            "  {round:3} {:6.0} ms: found {:5.1}%  cpu {:6.1} ms ({:4.1}% of a core) of which this {:5.1} ms, lost {}, {} sightings, look {:?} x {:?}",
+            took.as_secs_f64() * 1e3,
+            100.0 * found as f64 / hot.len() as f64,
+            trackers.spent().as_secs_f64() * 1e3,
+            100.0 * trackers.spent().as_secs_f64() / took.as_secs_f64(),
+            seen.cpu.as_secs_f64() * 1e3,
+            seen.lost,
+            seen.sightings.len(),
+            example.map(|s| s.window.to_string()),
+            example.map(|s| s.windows),
+        );
+        if took > Nanos((options.number("seconds", 1.0) * 1e9) as u64) {
+            break;
+        }
+    }
+    println!("  memory {memory}");
+    Ok(())
+}
+
+/// Locates the hot pages, moves them all to the last node and back, and says what it took.
+fn moving(options: &Options, target: &mut LiveTarget, pid: Pid, base: u64, nodes: &[NodeId]) {
+    target.refresh().unwrap();
+    let mut areas = [Area { pid, start: Vpn(base), pages: vec![PageStat::default(); options.all_pages()] }];
+    let cpu = terrace_sys::own_cpu();
+    target.locate(&mut areas).unwrap();
+    let cpu = terrace_sys::own_cpu() - cpu;
+    println!("  locate {} pages: {cpu} of CPU", areas[0].pages.len());
+    for tier in target.tiers().unwrap() {
+        println!("  tier {:?}: {} free of {}", tier.nodes, tier.free, tier.capacity);
+    }
+    let limits = MoveLimits { longest_call: Nanos::millis(20), rate: None, batch: 512, total: Nanos::secs(20) };
+    let mut hot = options.hot();
+    hot.sort_unstable();
+    let mut mover = MovePages::live();
+    let last = nodes[nodes.len() - 1];
+    for to in [last, nodes[0], last, nodes[0]] {
+        let moves: Vec<Move> = hot
+            .iter()
+            .map(|p| Move {
+                pid,
+                start: Vpn(base + u64::from(*p)),
+                pages: 1,
+                from: areas[0].pages[*p as usize].node(),
+                to,
+                reason: MoveReason::Hot,
+            })
+            .collect();
+        let start = now();
+        let done = mover.apply(&moves, false, &limits);
+        println!(
+            "  to node {to}: moved {:?}, not {:?}, {} calls, longest {}, in calls {}, wall {}",
+            done.moved,
+            done.failed,
+            done.calls,
+            done.longest_call,
+            done.cost,
+            now().since(start)
+        );
+    }
+}
