@@ -137,6 +137,9 @@ fn machines_of_nothing() {
 fn deep_nesting_and_large_files_are_refused() {
     let deep = format!("notes = {}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(Machine::from_toml(&deep, "m").is_err());
+    let nodes = "[[node]]\nid = 0\ncpus = \"0-8191\"\ncapacity = \"1 B\"\n".repeat(256);
+    let error = Machine::from_toml(&nodes, "m").expect_err("many").to_string();
+    assert!(error.contains("line 1021: `node` is a table; expected at most 255 of them"), "{error}");
     let large = "# x\n".repeat(5 << 20);
     let error = Machine::from_toml(&large, "m").expect_err("large").to_string();
     assert!(error.contains("is it the right file?"), "{error}");

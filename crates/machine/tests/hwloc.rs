@@ -107,7 +107,15 @@ fn hostile_input_gets_one_line() {
         ),
         (around("<object type=\"Package\" type=\"Package\"/>"), "given twice"),
         (around("<distances2 type=\"NUMANode\" kind=\"5\"><indexes>x</indexes></distances2>"), "whole numbers"),
-        (around("<memattr_value target_obj_gp_index=\"2\"/>"), "lacks value"),
+        (around("<memattr name=\"Latency\"><memattr_value target_obj_gp_index=\"2\"/></memattr>"), "lacks value"),
+        (around(&"<object type=\"NUMANode\" os_index=\"1\"/>".repeat(255)), "more than 255 NUMA nodes"),
+        (around(&"<object type=\"OSDev\"/>".repeat(131_072)), "more than 131072 objects"),
+        (
+            around(
+                &format!("<object type=\"Group\" cpuset=\"0xffffffff{}\"/>", ",0xffffffff".repeat(255)).repeat(2_049),
+            ),
+            "more than 16777216 CPUs",
+        ),
         (around(&"<x>".repeat(1000)), "nested deeper than 256"),
         (
             around(&format!("<x {}/>", (0..100).map(|i| format!("a{i}=\"1\" ")).collect::<String>())),

@@ -7,6 +7,9 @@ use crate::model::{CacheLevel, CoreModel, Evidence, Kind, Link, Machine, Migrati
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 use toml::de::DeTable;
 
+/// As many as can be managed.
+const MAX_NODES: usize = 255;
+
 const TOP: [&str; 9] = ["name", "page_size", "evidence", "notes", "core", "migration", "cache", "node", "link"];
 const CORE: [&str; 4] = ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
 const MIGRATION: [&str; 4] = ["call_us", "call_ns", "page_us", "page_ns"];
@@ -57,9 +60,9 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
     };
     let core = core(top, &mut note)?;
     let migration = migration(top, &mut note)?;
-    let mut caches = top.sections("cache", &CACHE)?.iter().map(cache).collect::<Result<Vec<_>, _>>()?;
-    let mut nodes = top.sections("node", &NODE)?.iter().map(node).collect::<Result<Vec<_>, _>>()?;
-    let links = top.sections("link", &LINK)?;
+    let mut caches = top.sections("cache", &CACHE, 8)?.iter().map(cache).collect::<Result<Vec<_>, _>>()?;
+    let mut nodes = top.sections("node", &NODE, MAX_NODES)?.iter().map(node).collect::<Result<Vec<_>, _>>()?;
+    let links = top.sections("link", &LINK, MAX_NODES * MAX_NODES)?;
     let mut links = links.iter().map(|section| link(section, evidence)).collect::<Result<Vec<_>, _>>()?;
     caches.sort_by_key(|c| c.level);
     nodes.sort_by_key(|n| n.id);

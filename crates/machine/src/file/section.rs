@@ -96,14 +96,23 @@ impl<'a, 'i> Section<'a, 'i> {
         Section::new(self.source, table, &format!("{key}."), value.span().start, known).map(Some)
     }
 
-    /// An array of tables.
-    pub(super) fn sections(&self, key: &str, known: &[&str]) -> Result<Vec<Section<'a, 'i>>, MachineError> {
+    /// An array of `most` tables at most.
+    pub(super) fn sections(
+        &self,
+        key: &str,
+        known: &[&str],
+        most: usize,
+    ) -> Result<Vec<Section<'a, 'i>>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
         };
         let DeValue::Array(items) = value.get_ref() else {
             return Err(self.bad(key, value, format!("tables headed [[{key}]]")));
         };
+        // Before anything is made of them: a few bytes of a node can name thousands of CPUs.
+        if let Some(item) = items.get(most) {
+            return Err(self.bad(key, item, format!("at most {most} of them")));
+        }
         items
             .iter()
             .map(|item| match item.get_ref() {

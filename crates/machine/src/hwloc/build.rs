@@ -1,6 +1,6 @@
 //! Records of an XML to a machine.
 
-use super::parse::{Indexing, Initiator, Object, Topology, Value};
+use super::parse::{Indexing, Initiator, Object, Topology, Value, ATTRIBUTES, MAX_NODES};
 use crate::model::{CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node};
 use crate::survey::{CxlDevice, DaxDevice, Surroundings, Survey};
 use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY};
@@ -40,7 +40,7 @@ fn machine_name(topology: &Topology, name: &str) -> String {
 }
 
 fn numa(topology: &Topology) -> impl Iterator<Item = &Object> {
-    topology.objects.iter().filter(|o| o.kind == "NUMANode")
+    topology.numas.iter().map(|index| &topology.objects[*index])
 }
 
 /// Node number, saturating: what is too large is refused when the machine is checked.
@@ -128,10 +128,6 @@ fn within(inner: &[u32], outer: &[u32]) -> bool {
     inner.iter().all(|cpu| outer.binary_search(cpu).is_ok())
 }
 
-/// Attributes in the order in which later ones are more exact.
-const ATTRIBUTES: [&str; 6] =
-    ["Bandwidth", "Latency", "ReadBandwidth", "WriteBandwidth", "ReadLatency", "WriteLatency"];
-
 fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Link> {
     let mut links: BTreeMap<(NodeId, NodeId), Link> = BTreeMap::new();
     add_distances(topology, nodes, &mut links);
@@ -178,7 +174,7 @@ fn entry(links: &mut BTreeMap<(NodeId, NodeId), Link>, initiator: NodeId, target
 /// in hwloc's own look-up; of several, the one with the fewest CPUs is the most exact.
 fn best(topology: &Topology, attribute: &str, cpus: &[u32], by_object: &BTreeMap<u64, &Object>) -> BTreeMap<u64, u64> {
     let mut found: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
-    for value in topology.values.iter().filter(|v| v.attribute == attribute) {
+    for value in topology.values.get(attribute).into_iter().flatten() {
         let Value { target, value, initiator, .. } = value;
         let from: &[u32] = match initiator {
             Initiator::None => continue,
@@ -234,6 +230,10 @@ fn add_distances(topology: &Topology, nodes: &[Node], links: &mut BTreeMap<(Node
     let Some((indexing, indexes, values)) = &topology.distances else {
         return;
     };
+    // A table of another shape is damaged, or of more nodes than there can be.
+    if indexes.is_empty() || indexes.len() > MAX_NODES || values.len() != indexes.len() * indexes.len() {
+        return;
+    }
     let ids: Vec<Option<NodeId>> = indexes
         .iter()
         .map(|index| {
@@ -244,9 +244,6 @@ fn add_distances(topology: &Topology, nodes: &[Node], links: &mut BTreeMap<(Node
             numa(topology).find(of).map(id)
         })
         .collect();
-    if ids.is_empty() || values.len() != ids.len() * ids.len() {
-        return;
-    }
     let node = |id: NodeId| nodes.iter().find(|n| n.id == id);
     for (from, row) in ids.iter().zip(values.chunks(ids.len())) {
         for (to, value) in ids.iter().zip(row) {

@@ -13,8 +13,12 @@ const MAX_DEPTH: usize = 256;
 const MAX_ELEMENTS: usize = 2_000_000;
 /// Attributes of one element; hwloc writes at most 20.
 const MAX_ATTRIBUTES: usize = 64;
-/// NUMA nodes that are kept; more are refused when the machine is checked, or here.
-const MAX_NODES: usize = 1024;
+/// NUMA nodes: no more can be managed.
+pub(super) const MAX_NODES: usize = 255;
+/// Objects that are kept: some 25,000 on a machine of 8192 CPUs.
+const MAX_OBJECTS: usize = 131_072;
+/// CPUs in all sets together: a short text can name very many.
+const MAX_SET_CPUS: usize = 16 << 20;
 /// Values of memory attributes, and entries of the distance table.
 const MAX_VALUES: usize = 1 << 20;
 
@@ -25,7 +29,10 @@ pub(super) type ParseError = (usize, XmlProblem);
 #[derive(Debug, Default)]
 pub(super) struct Topology {
     pub objects: Vec<Object>,
-    pub values: Vec<Value>,
+    /// Which of `objects` are NUMA nodes.
+    pub numas: Vec<usize>,
+    /// Values by attribute; only those of [`ATTRIBUTES`].
+    pub values: BTreeMap<&'static str, Vec<Value>>,
     /// `NUMALatency` distances: node numbers, then the square of values.
     pub distances: Option<(Indexing, Vec<u64>, Vec<u64>)>,
     /// Info of the topology (v3) or of the root object (v2).
@@ -53,10 +60,13 @@ pub(super) struct Object {
     pub infos: BTreeMap<String, String>,
 }
 
+/// The memory attributes that are read, those later in the list more exact.
+pub(super) const ATTRIBUTES: [&str; 6] =
+    ["Bandwidth", "Latency", "ReadBandwidth", "WriteBandwidth", "ReadLatency", "WriteLatency"];
+
 /// One value of a memory attribute.
 #[derive(Debug)]
 pub(super) struct Value {
-    pub attribute: String,
     pub target: u64,
     pub value: u64,
     pub initiator: Initiator,
@@ -70,12 +80,16 @@ pub(super) enum Initiator {
     Object(u64),
 }
 
+#[derive(Default)]
 struct Parser {
     topology: Topology,
     /// For each open element: its name, and its object where it is one that matters.
     open: Vec<(String, Option<usize>)>,
     elements: usize,
-    attribute: String,
+    /// The attribute being read, where it is one of [`ATTRIBUTES`].
+    attribute: Option<&'static str>,
+    values: usize,
+    set_cpus: usize,
     /// Distance table being read: wanted or not, indexing, nodes, values.
     table: Option<(bool, Indexing, Vec<u64>, Vec<u64>)>,
 }
@@ -83,8 +97,7 @@ struct Parser {
 /// Reads the text.
 pub(super) fn parse(text: &str) -> Result<Topology, ParseError> {
     let mut reader = Reader::from_str(text);
-    let mut parser =
-        Parser { topology: Topology::default(), open: Vec::new(), elements: 0, attribute: String::new(), table: None };
+    let mut parser = Parser::default();
     let mut seen_root = false;
     loop {
         let offset = reader.buffer_position() as usize;
@@ -148,7 +161,8 @@ impl Parser {
                 None
             }
             "memattr" => {
-                self.attribute = attributes.text("name").unwrap_or_default().to_owned();
+                let name = attributes.text("name");
+                self.attribute = ATTRIBUTES.into_iter().find(|known| Some(*known) == name);
                 None
             }
             "memattr_value" => {
@@ -182,14 +196,21 @@ impl Parser {
         if !kept {
             return Ok(None);
         }
-        let objects = &self.topology.objects;
-        if kind == "NUMANode" && objects.iter().filter(|o| o.kind == kind).count() >= MAX_NODES {
-            return Err(XmlProblem::TooMany { what: "NUMA nodes", limit: MAX_NODES });
+        let index = self.topology.objects.len();
+        if index >= MAX_OBJECTS {
+            return Err(XmlProblem::TooMany { what: "objects", limit: MAX_OBJECTS });
         }
-        if kind == "NUMANode" && attributes.text("os_index").is_none() {
-            let element = "object NUMANode".to_owned();
-            return Err(XmlProblem::MissingAttribute { element, attribute: "os_index" });
+        if kind == "NUMANode" {
+            if self.topology.numas.len() >= MAX_NODES {
+                return Err(XmlProblem::TooMany { what: "NUMA nodes", limit: MAX_NODES });
+            }
+            if attributes.text("os_index").is_none() {
+                let element = "object NUMANode".to_owned();
+                return Err(XmlProblem::MissingAttribute { element, attribute: "os_index" });
+            }
+            self.topology.numas.push(index);
         }
+        let cpuset = self.cpus(attributes, "cpuset")?.unwrap_or_default();
         let number = |key| attributes.number(key).map(Option::unwrap_or_default);
         // Associativity is -1 where a cache is fully associative.
         let ways = match attributes.text("cache_associativity") {
@@ -201,7 +222,7 @@ impl Parser {
             kind: kind.to_owned(),
             gp_index: attributes.number("gp_index")?,
             os_index: attributes.number("os_index")?,
-            cpuset: attributes.cpus("cpuset")?.unwrap_or_default(),
+            cpuset,
             local_memory: number("local_memory")?,
             subtype: attributes.text("subtype").unwrap_or_default().to_owned(),
             name: attributes.text("name").unwrap_or_default().to_owned(),
@@ -213,7 +234,16 @@ impl Parser {
             },
             infos: BTreeMap::new(),
         });
-        Ok(Some(self.topology.objects.len() - 1))
+        Ok(Some(index))
+    }
+
+    fn cpus(&mut self, attributes: &Attributes, key: &str) -> Result<Option<Vec<u32>>, XmlProblem> {
+        let cpus = attributes.cpus(key)?;
+        self.set_cpus += cpus.as_ref().map_or(0, Vec::len);
+        if self.set_cpus > MAX_SET_CPUS {
+            return Err(XmlProblem::TooMany { what: "CPUs in all sets together", limit: MAX_SET_CPUS });
+        }
+        Ok(cpus)
     }
 
     fn info(&mut self, attributes: &Attributes) {
@@ -238,6 +268,10 @@ impl Parser {
     }
 
     fn value(&mut self, attributes: &Attributes) -> Result<(), XmlProblem> {
+        // Attributes of the user's own, and of objects that are no memory, say nothing here.
+        let Some(attribute) = self.attribute else {
+            return Ok(());
+        };
         if attributes.text("target_obj_type").is_some_and(|t| t != "NUMANode") {
             return Ok(());
         }
@@ -245,22 +279,19 @@ impl Parser {
         let need = |key: &'static str| {
             attributes.number(key)?.ok_or_else(|| XmlProblem::MissingAttribute { element: element(), attribute: key })
         };
-        let initiator = match attributes.cpus("initiator_cpuset")? {
+        let initiator = match self.cpus(attributes, "initiator_cpuset")? {
             Some(cpus) => Initiator::Cpus(cpus),
             None => match attributes.number("initiator_obj_gp_index")? {
                 Some(object) => Initiator::Object(object),
                 None => Initiator::None,
             },
         };
-        if self.topology.values.len() >= MAX_VALUES {
+        self.values += 1;
+        if self.values > MAX_VALUES {
             return Err(XmlProblem::TooMany { what: "memory attribute values", limit: MAX_VALUES });
         }
-        self.topology.values.push(Value {
-            attribute: self.attribute.clone(),
-            target: need("target_obj_gp_index")?,
-            value: need("value")?,
-            initiator,
-        });
+        let value = Value { target: need("target_obj_gp_index")?, value: need("value")?, initiator };
+        self.topology.values.entry(attribute).or_default().push(value);
         Ok(())
     }
 
