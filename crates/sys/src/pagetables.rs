@@ -62,8 +62,10 @@ impl TableEntry {
 pub struct PageTables {
     memory: KernelMemory,
     frames_end: u64,
-    /// Upper table of each slot.
+    /// Table of each slot that was recognised.
     slots: HashMap<(Pid, u64), u64>,
+    /// Table above those: 512 slots each. Where known, new slots are found in it without a scan.
+    uppers: HashMap<(Pid, u64), u64>,
     next_scan: Tick,
     backoff: Nanos,
 }
@@ -99,6 +101,7 @@ impl PageTables {
             memory: KernelMemory::open(root)?,
             frames_end: frames.end(),
             slots: HashMap::new(),
+            uppers: HashMap::new(),
             next_scan: Tick::ZERO,
             backoff: Nanos::millis(100),
         })
@@ -107,6 +110,7 @@ impl PageTables {
     /// Forgets a process that ended, executed another program or turned out to be misread.
     pub fn forget(&mut self, pid: Pid) {
         self.slots.retain(|key, _| key.0 != pid);
+        self.uppers.retain(|key, _| key.0 != pid);
         self.next_scan = Tick::ZERO;
         self.backoff = Nanos::millis(100);
     }
@@ -119,6 +123,7 @@ impl PageTables {
     /// When the kernel's files cannot be read any more.
     pub fn resolve(&mut self, pid: Pid, pagemap: &PageMap, ranges: &[VpnRange]) -> Result<u64, SysError> {
         let now = crate::now();
+        self.descend(pid, ranges);
         if self.known(pid, ranges) < ranges.iter().map(|r| r.len()).sum() && now >= self.next_scan {
             let probes = self.probes(pid, pagemap, ranges)?;
             let before = self.slots.len();
@@ -133,6 +138,29 @@ impl PageTables {
             self.next_scan = crate::now().after(self.backoff);
         }
         Ok(self.known(pid, ranges))
+    }
+
+    /// Slots as the tables above them say now.
+    fn descend(&mut self, pid: Pid, ranges: &[VpnRange]) {
+        let mut words = [0_u64; ENTRIES as usize];
+        let mut loaded = None;
+        for range in ranges {
+            let mut numbers = Vec::new();
+            each_part(*range, SLOT, |slot, _| numbers.push(slot));
+            for slot in numbers {
+                let Some(&upper) = self.uppers.get(&(pid, slot / ENTRIES)) else { continue };
+                if loaded != Some(upper) && !self.memory.read_frame(upper, &mut words) {
+                    continue;
+                }
+                loaded = Some(upper);
+                let entry = TableEntry(words[(slot % ENTRIES) as usize]);
+                if entry.present() && !entry.huge() {
+                    self.slots.insert((pid, slot), entry.pfn());
+                } else {
+                    self.slots.remove(&(pid, slot));
+                }
+            }
+        }
     }
 
     fn known(&self, pid: Pid, ranges: &[VpnRange]) -> u64 {
@@ -209,7 +237,7 @@ impl PageTables {
             }
             first += frames.len() as u64;
         }
-        for pfn in tables {
+        for &pfn in &tables {
             if !self.memory.read_frame(pfn, &mut words) {
                 continue;
             }
@@ -221,7 +249,26 @@ impl PageTables {
             }
         }
         self.elect(pid, &votes);
+        self.find_uppers(pid, &tables);
         Ok(())
+    }
+
+    /// The tables in which the recognised ones are entered at their place.
+    fn find_uppers(&mut self, pid: Pid, tables: &[u64]) {
+        let own: HashMap<u64, u64> =
+            self.slots.iter().filter(|(k, _)| k.0 == pid).map(|(k, pfn)| (*pfn, k.1)).collect();
+        let mut words = [0_u64; ENTRIES as usize];
+        for &pfn in tables {
+            if !self.memory.read_frame(pfn, &mut words) {
+                continue;
+            }
+            for (index, entry) in words.iter().map(|w| TableEntry(*w)).enumerate() {
+                let slot = (entry.present() && !entry.huge()).then(|| own.get(&entry.pfn()));
+                if let Some(slot) = slot.flatten().filter(|s| **s % ENTRIES == index as u64) {
+                    self.uppers.insert((pid, slot / ENTRIES), pfn);
+                }
+            }
+        }
     }
 
     fn elect(&mut self, pid: Pid, votes: &HashMap<(u64, u64), u32>) {
@@ -241,9 +288,11 @@ impl PageTables {
         }
     }
 
-    /// Walks the known tables over `range`: `each(first page, entries, pages an entry covers)`.
-    /// Parts without a table are passed over.
-    pub fn walk(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(Vpn, &[u64], u64)) {
+    /// Walks the known tables over `range`: `each(first page, entries, huge)`.
+    /// Parts without a table are passed over. `huge` is `None` for one entry a page; for a
+    /// huge page there is one entry, for so many pages, and its frame is that of the huge page's
+    /// first page, which may lie before the first page told.
+    pub fn walk(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(Vpn, &[u64], Option<u64>)) {
         let mut upper = [0_u64; ENTRIES as usize];
         let mut leaf = [0_u64; ENTRIES as usize];
         each_part(range, SLOT, |slot, part| {
@@ -259,10 +308,10 @@ impl PageTables {
                     return;
                 }
                 if entry.huge() {
-                    each(part.start, &[entry.0], part.len());
+                    each(part.start, &[entry.0], Some(part.len()));
                 } else if self.memory.read_frame(entry.pfn(), &mut leaf) {
                     let from = (part.start.0 % ENTRIES) as usize;
-                    each(part.start, &leaf[from..from + part.len() as usize], 1);
+                    each(part.start, &leaf[from..from + part.len() as usize], None);
                 }
             });
         });
@@ -279,18 +328,18 @@ impl PageTables {
         let mut at = range.start.0;
         while at < range.end.0 {
             let one = VpnRange::new(Vpn(at), Vpn(at + 1));
-            let mut found = None;
-            self.walk(pid, one, |_, words, span| {
-                if span == 1 {
-                    found = words.first().map(|w| TableEntry(*w));
-                }
-            });
-            if let Some(entry) = found.filter(|e| e.present()) {
-                pagemap.read(one, &mut entries)?;
-                if entries.first().is_some_and(|e| e.present()) {
-                    let alike = entries.first().is_some_and(|e| e.pfn() == entry.pfn());
-                    same += u32::from(alike);
-                    different += u32::from(!alike);
+            pagemap.read(one, &mut entries)?;
+            if let Some(told) = entries.first().filter(|e| e.present() && e.pfn() != 0) {
+                let mut found = None;
+                self.walk(pid, one, |page, words, huge| {
+                    let entry = TableEntry(words[0]);
+                    let inside = huge.map_or(0, |_| page.0 % ENTRIES);
+                    found = entry.present().then_some(entry.pfn() + inside);
+                });
+                if found == Some(told.pfn()) {
+                    same += 1;
+                } else {
+                    different += 1;
                 }
             }
             at += step;
@@ -344,8 +393,9 @@ mod tests {
         let pagemap = PageMap::open(&Root::live(), pid).unwrap();
         assert_eq!(tables.resolve(pid, &pagemap, &[range]).unwrap(), 1000);
         let mut present = 0;
-        tables.walk(pid, range, |_, words, span| {
-            present += words.iter().filter(|w| TableEntry(**w).present()).count() as u64 * span;
+        tables.walk(pid, range, |_, words, huge| {
+            let entries = words.iter().filter(|w| TableEntry(**w).present()).count() as u64;
+            present += entries * huge.unwrap_or(1);
         });
         assert!(present >= 990);
         assert!(tables.verify(pid, &pagemap, range).unwrap());

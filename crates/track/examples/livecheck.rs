@@ -194,10 +194,11 @@ fn costs(root: &Root, pid: Pid, range: VpnRange) {
             timed("walk tables", &mut || {
                 let (mut present, mut accessed, mut huge) = (0, 0, 0);
                 tables.walk(pid, range, |_, words, span| {
+                    huge += u64::from(span.is_some());
+                    let span = span.unwrap_or(1);
                     for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
                         present += span;
                         accessed += span * u64::from(entry.accessed());
-                        huge += u64::from(span > 1);
                     }
                 });
                 format!("{present} present, {accessed} accessed, {huge} huge pages")

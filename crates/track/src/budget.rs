@@ -20,6 +20,12 @@ impl Budget {
         Self { share: share.clamp(0.0001, 64.0), burst, level: burst.0 as f64, last: None, spent: Nanos::ZERO }
     }
 
+    /// No bound: for use under the engine, which keeps a share of its own.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self::new(64.0, Nanos::secs(3600))
+    }
+
     /// The share of one core.
     #[must_use]
     pub const fn share(&self) -> f64 {

@@ -119,7 +119,7 @@ impl PageTable {
         for (pid, watch) in &mut self.watched {
             watch.waited += now().since(watch.cleared);
             for (range, counts) in watch.ranges.iter().zip(&mut watch.counts) {
-                tables.walk(*pid, *range, |first, words, span| {
+                tables.walk(*pid, *range, |first, words, huge| {
                     let at = (first.0 - range.start.0) as usize;
                     let mut note = |count: &mut Count, entry: TableEntry| {
                         if entry.present() {
@@ -129,7 +129,7 @@ impl PageTable {
                             accessed += u64::from(entry.accessed());
                         }
                     };
-                    if span > 1 {
+                    if let Some(span) = huge {
                         let entry = TableEntry(words[0]);
                         for count in &mut counts[at..at + span as usize] {
                             note(count, entry);
