@@ -215,7 +215,7 @@ impl Engine {
         }
         let memory = self.heat.memory() + watched.memory;
         self.account.window(watched.cpu, deciding, memory, watched.lost);
-        self.quota.book(watched.cpu + deciding, self.clock.now());
+        self.quota.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
         self.hand_on(&plan, &mut report.notes);
         report.decisions = plan.decisions;
         self.steps += 1;
@@ -268,7 +268,8 @@ impl Engine {
         let begun = self.clock.now();
         self.watch.begin(mappings, &ask, &mut report.notes);
         self.clock.wait(ask.window);
-        let watched = self.watch.finish(self.clock.now(), &mut report.notes);
+        let mut watched = self.watch.finish(self.clock.now(), &mut report.notes);
+        watched.thrifty = ask.relaxed;
         report.window = self.clock.now().since(begun);
         watched
     }

@@ -12,6 +12,8 @@ pub(crate) struct Watched {
     pub cpu: Nanos,
     pub memory: Bytes,
     pub lost: u64,
+    /// The trackers were asked to spend little.
+    pub thrifty: bool,
 }
 
 /// The trackers that still work.

@@ -3,9 +3,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use terrace_engine::{
-    Ask, Journal, JournalError, Mapping, Observation, TrackError, Tracker, TrackerInfo,
-};
+use terrace_engine::{Ask, Journal, JournalError, Mapping, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_types::{Request, Sees, Tick};
 
 /// Keeps lines in memory; clones share them.
@@ -62,11 +60,7 @@ pub struct ScriptedTracker {
 
 impl Tracker for ScriptedTracker {
     fn info(&self) -> TrackerInfo {
-        TrackerInfo {
-            name: "scripted",
-            sees: self.sees,
-            blind_to: "anything not in its script",
-        }
+        TrackerInfo { name: "scripted", sees: self.sees, blind_to: "anything not in its script" }
     }
 
     fn begin(&mut self, _mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {

@@ -23,18 +23,11 @@ pub struct NodeSpec {
 /// A machine of these nodes, numbered in order; moves cost 11 us a page and 100 us a call.
 #[must_use]
 pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
-    let figure = |value| Figure {
-        value,
-        evidence: Evidence::Config,
-    };
+    let figure = |value| Figure { value, evidence: Evidence::Config };
     let nodes = specs.iter().enumerate().map(|(i, s)| Node {
         id: NodeId(i as u16),
         kind: Kind::Dram,
-        cpus: if s.cpus {
-            vec![CpuId(i as u32)]
-        } else {
-            Vec::new()
-        },
+        cpus: if s.cpus { vec![CpuId(i as u32)] } else { Vec::new() },
         capacity: s.capacity,
         block: Bytes(s.block),
         package: s.package,
@@ -43,11 +36,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
     for (from, a) in specs.iter().enumerate().filter(|(_, a)| a.cpus) {
         for (to, b) in specs.iter().enumerate() {
             let far = a.package != b.package && b.package.is_some() || (b.cpus && from != to);
-            let latency = Nanos(if far {
-                b.latency_ns * 3 / 2
-            } else {
-                b.latency_ns
-            });
+            let latency = Nanos(if far { b.latency_ns * 3 / 2 } else { b.latency_ns });
             links.push(Link {
                 initiator: NodeId(from as u16),
                 target: NodeId(to as u16),
@@ -68,27 +57,17 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
     Machine {
         name: name.to_owned(),
         page_size: Bytes(4096),
-        core: CoreModel {
-            ns_per_instruction: 0.25,
-            outstanding_misses: 10,
-            tlb_flush: Nanos(0),
-        },
+        core: CoreModel { ns_per_instruction: 0.25, outstanding_misses: 10, tlb_flush: Nanos(0) },
         caches: Vec::new(),
         nodes: nodes.collect(),
         links,
-        migration: MigrationCost {
-            call: Nanos::micros(100),
-            page: Nanos::micros(11),
-        },
+        migration: MigrationCost { call: Nanos::micros(100), page: Nanos::micros(11) },
         notes: Vec::new(),
     }
 }
 
 fn figure_of<T, U>(figure: Figure<T>, f: impl Fn(T) -> U) -> Figure<U> {
-    Figure {
-        value: f(figure.value),
-        evidence: figure.evidence,
-    }
+    Figure { value: f(figure.value), evidence: figure.evidence }
 }
 
 /// Node 0 fast with the CPUs (80 ns, 100 GB/s), node 1 slow (300 ns, 20 GB/s).
@@ -102,52 +81,23 @@ pub fn cxl(fast: Bytes, slow: Bytes) -> Machine {
         block: 64,
         package: None,
     };
-    machine(
-        "test-cxl",
-        &[node(true, fast, 80, 100), node(false, slow, 300, 20)],
-    )
+    machine("test-cxl", &[node(true, fast, 80, 100), node(false, slow, 300, 20)])
 }
 
 /// Node 0 fast (80 ns, 40 GB/s), node 1 persistent memory (300 ns, 13 and 4.6 GB/s, 256-byte
 /// blocks; 4 GB/s stands for 4.6).
 #[must_use]
 pub fn dcpmm(fast: Bytes, slow: Bytes) -> Machine {
-    let spec = NodeSpec {
-        cpus: true,
-        capacity: fast,
-        latency_ns: 80,
-        gb_per_s: (40, 40),
-        block: 64,
-        package: None,
-    };
-    let slow = NodeSpec {
-        cpus: false,
-        capacity: slow,
-        latency_ns: 300,
-        gb_per_s: (13, 4),
-        block: 256,
-        ..spec
-    };
+    let spec = NodeSpec { cpus: true, capacity: fast, latency_ns: 80, gb_per_s: (40, 40), block: 64, package: None };
+    let slow = NodeSpec { cpus: false, capacity: slow, latency_ns: 300, gb_per_s: (13, 4), block: 256, ..spec };
     machine("test-dcpmm", &[spec, slow])
 }
 
 /// Node 0 DDR with the CPUs (20 GB/s), node 1 HBM without (100 GB/s), equal latency.
 #[must_use]
 pub fn hbm(fast: Bytes, slow: Bytes) -> Machine {
-    let ddr = NodeSpec {
-        cpus: true,
-        capacity: slow,
-        latency_ns: 100,
-        gb_per_s: (20, 20),
-        block: 64,
-        package: None,
-    };
-    let hbm = NodeSpec {
-        cpus: false,
-        capacity: fast,
-        gb_per_s: (100, 100),
-        ..ddr
-    };
+    let ddr = NodeSpec { cpus: true, capacity: slow, latency_ns: 100, gb_per_s: (20, 20), block: 64, package: None };
+    let hbm = NodeSpec { cpus: false, capacity: fast, gb_per_s: (100, 100), ..ddr };
     machine("test-hbm", &[ddr, hbm])
 }
 

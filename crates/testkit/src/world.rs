@@ -8,9 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::MoveFailure;
 use terrace_machine::Machine;
-use terrace_types::{
-    Bytes, BytesPerSec, Nanos, NodeId, Pid, ThroughputSource, Tick, TierState, Vpn, VpnRange,
-};
+use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId, Pid, ThroughputSource, Tick, TierState, Vpn, VpnRange};
 
 /// The only process of a world.
 pub const PID: Pid = Pid(100);
@@ -155,10 +153,7 @@ impl World {
     /// Pages on a node.
     #[must_use]
     pub fn used(&self, node: NodeId) -> u64 {
-        self.nodes[..self.pages()]
-            .iter()
-            .filter(|n| **n == node)
-            .count() as u64
+        self.nodes[..self.pages()].iter().filter(|n| **n == node).count() as u64
     }
 
     /// Moves made in all.
@@ -215,27 +210,16 @@ impl World {
     pub(crate) fn tier_states(&self) -> Vec<TierState> {
         let page = self.spec.machine.page_size.get();
         let tier = |nodes: &Vec<NodeId>| {
-            let capacity: u64 = nodes
-                .iter()
-                .map(|n| self.spec.node_pages[n.0 as usize])
-                .sum();
+            let capacity: u64 = nodes.iter().map(|n| self.spec.node_pages[n.0 as usize]).sum();
             let used: u64 = nodes.iter().map(|n| self.used(*n)).sum();
             let on = (0..self.pages()).filter(|i| nodes.contains(&self.nodes[*i]));
-            let written = || {
-                on.map(|i| (self.spec.access)(i, self.now).writes)
-                    .sum::<f64>()
-                    * 64.0
-            };
+            let written = || on.map(|i| (self.spec.access)(i, self.now).writes).sum::<f64>() * 64.0;
             TierState {
                 nodes: nodes.clone(),
                 capacity: Bytes(capacity * page),
                 free: Bytes(capacity.saturating_sub(used) * page),
                 write_throughput: self.counters.then(|| BytesPerSec(written() as u64)),
-                throughput_source: if self.counters {
-                    ThroughputSource::Hardware
-                } else {
-                    ThroughputSource::Unknown
-                },
+                throughput_source: if self.counters { ThroughputSource::Hardware } else { ThroughputSource::Unknown },
             }
         };
         self.spec.tiers.iter().map(tier).collect()

@@ -5,12 +5,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
-    Sighting, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, Sighting, Target,
+    TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_types::{
-    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState,
-    Vpn, VpnRange,
+    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState, Vpn, VpnRange,
 };
 
 type Shared = Rc<RefCell<World>>;
@@ -40,11 +39,7 @@ impl WorldTarget {
     /// Of this world.
     #[must_use]
     pub fn new(world: Shared) -> Self {
-        Self {
-            world,
-            mappings: Vec::new(),
-            located: Rc::default(),
-        }
+        Self { world, mappings: Vec::new(), located: Rc::default() }
     }
 }
 
@@ -55,18 +50,10 @@ impl Target for WorldTarget {
             return Err(TargetError::Ended);
         }
         let range = world.range();
-        let fresh = vec![Mapping {
-            pid: PID,
-            range,
-            kind: MappingKind::Anonymous,
-            writable: true,
-        }];
+        let fresh = vec![Mapping { pid: PID, range, kind: MappingKind::Anonymous, writable: true }];
         let mappings_changed = fresh != self.mappings;
         self.mappings = fresh;
-        Ok(TargetChange {
-            mappings_changed,
-            ..TargetChange::default()
-        })
+        Ok(TargetChange { mappings_changed, ..TargetChange::default() })
     }
 
     fn mappings(&self) -> &[Mapping] {
@@ -144,11 +131,7 @@ impl Mover for WorldMover {
 fn join(done: &mut Vec<Move>, m: &Move, vpn: u64) {
     match done.last_mut() {
         Some(last) if last.to == m.to && last.range().end.0 == vpn => last.pages += 1,
-        _ => done.push(Move {
-            start: Vpn(vpn),
-            pages: 1,
-            ..*m
-        }),
+        _ => done.push(Move { start: Vpn(vpn), pages: 1, ..*m }),
     }
 }
 
@@ -173,30 +156,17 @@ impl PageTracker {
     /// Looks at all pages.
     #[must_use]
     pub fn new(world: Shared) -> Self {
-        Self {
-            world,
-            only_asked: false,
-            ask: None,
-            begun: Tick(0),
-        }
+        Self { world, only_asked: false, ask: None, begun: Tick(0) }
     }
 
     /// Looks only where it is asked to.
     #[must_use]
     pub fn where_asked(world: Shared) -> Self {
-        Self {
-            only_asked: true,
-            ..Self::new(world)
-        }
+        Self { only_asked: true, ..Self::new(world) }
     }
 }
 
-const READS: Sees = Sees {
-    reads: true,
-    writes: false,
-    cells: false,
-    bits: BitSource::None,
-};
+const READS: Sees = Sees { reads: true, writes: false, cells: false, bits: BitSource::None };
 const LOOK: Nanos = Nanos::millis(5);
 
 /// Looks that fit a window: 20 at most, 4 where thrifty.
@@ -207,11 +177,7 @@ fn looks(span: Nanos, relaxed: bool) -> u16 {
 
 impl Tracker for PageTracker {
     fn info(&self) -> TrackerInfo {
-        TrackerInfo {
-            name: "pages",
-            sees: READS,
-            blind_to: "writes as such",
-        }
+        TrackerInfo { name: "pages", sees: READS, blind_to: "writes as such" }
     }
 
     fn begin(&mut self, _: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
@@ -236,9 +202,7 @@ impl Tracker for PageTracker {
             };
             for vpn in range.start.0..range.end.0 {
                 let rate = (world.spec.access)((vpn - START.0) as usize, begun).rate();
-                let hits = world
-                    .rng
-                    .successes(n, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
+                let hits = world.rng.successes(n, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
                 seen.sightings.push(sighting(vpn, 1, hits, n, LOOK, false));
             }
         }
@@ -278,22 +242,13 @@ impl RegionTracker {
     /// With regions of so many pages.
     #[must_use]
     pub fn new(world: Shared, region: u64) -> Self {
-        Self {
-            world,
-            region,
-            begun: Tick(0),
-            relaxed: false,
-        }
+        Self { world, region, begun: Tick(0), relaxed: false }
     }
 }
 
 impl Tracker for RegionTracker {
     fn info(&self) -> TrackerInfo {
-        TrackerInfo {
-            name: "regions",
-            sees: READS,
-            blind_to: "pages hidden in larger regions",
-        }
+        TrackerInfo { name: "regions", sees: READS, blind_to: "pages hidden in larger regions" }
     }
 
     fn begin(&mut self, _: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
@@ -314,12 +269,9 @@ impl Tracker for RegionTracker {
             for _ in 0..n {
                 let vpn = at + world.rng.below(pages);
                 let rate = (world.spec.access)((vpn - START.0) as usize, self.begun).rate();
-                hits += world
-                    .rng
-                    .successes(1, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
+                hits += world.rng.successes(1, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
             }
-            seen.sightings
-                .push(sighting(at, pages, hits, n, LOOK, false));
+            seen.sightings.push(sighting(at, pages, hits, n, LOOK, false));
             at += pages;
         }
         let cost = seen.sightings.len() as f64 * f64::from(n) * 500.0;
@@ -343,25 +295,14 @@ impl WriteTracker {
     /// Of this world.
     #[must_use]
     pub fn new(world: Shared) -> Self {
-        Self {
-            world,
-            begun: Tick(0),
-        }
+        Self { world, begun: Tick(0) }
     }
 }
 
 impl Tracker for WriteTracker {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees {
-            reads: false,
-            writes: true,
-            ..READS
-        };
-        TrackerInfo {
-            name: "dirty",
-            sees,
-            blind_to: "reads",
-        }
+        let sees = Sees { reads: false, writes: true, ..READS };
+        TrackerInfo { name: "dirty", sees, blind_to: "reads" }
     }
 
     fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
@@ -379,8 +320,7 @@ impl Tracker for WriteTracker {
             let p = 1.0 - (-rate * window.as_secs_f64()).exp();
             let hits = world.rng.successes(1, p);
             faults += f64::from(hits);
-            seen.sightings
-                .push(sighting(START.0 + i as u64, 1, hits, 1, window, true));
+            seen.sightings.push(sighting(START.0 + i as u64, 1, hits, 1, window, true));
         }
         let cost = world.pages() as f64 * 40.0 + faults * 500.0;
         charge(&mut world, &mut seen, cost);
@@ -404,26 +344,14 @@ impl BitTracker {
     /// Of this world.
     #[must_use]
     pub fn new(world: Shared) -> Self {
-        Self {
-            world,
-            begun: Tick(0),
-        }
+        Self { world, begun: Tick(0) }
     }
 }
 
 impl Tracker for BitTracker {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees {
-            reads: true,
-            writes: true,
-            cells: false,
-            bits: BitSource::Exact,
-        };
-        TrackerInfo {
-            name: "bits",
-            sees,
-            blind_to: "nothing",
-        }
+        let sees = Sees { reads: true, writes: true, cells: false, bits: BitSource::Exact };
+        TrackerInfo { name: "bits", sees, blind_to: "nothing" }
     }
 
     fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {
@@ -434,20 +362,15 @@ impl Tracker for BitTracker {
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
         let mut world = self.world.borrow_mut();
         let window = now.since(self.begun).max(Nanos(1));
-        let mut seen = Observation {
-            memory: Bytes(0),
-            ..Observation::default()
-        };
+        let mut seen = Observation { memory: Bytes(0), ..Observation::default() };
         for i in 0..world.pages() {
             let access = (world.spec.access)(i, self.begun);
             let p = |rate: f64| 1.0 - (-rate * window.as_secs_f64()).exp();
             let written = world.rng.successes(1, p(access.writes));
             let touched = written.max(world.rng.successes(1, p(access.reads)));
             let vpn = START.0 + i as u64;
-            seen.sightings
-                .push(sighting(vpn, 1, touched, 1, window, false));
-            seen.sightings
-                .push(sighting(vpn, 1, written, 1, window, true));
+            seen.sightings.push(sighting(vpn, 1, touched, 1, window, false));
+            seen.sightings.push(sighting(vpn, 1, written, 1, window, true));
         }
         let cost = world.pages() as f64 * 100.0;
         charge(&mut world, &mut seen, cost);

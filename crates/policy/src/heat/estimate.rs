@@ -29,7 +29,7 @@ pub struct Looks {
 }
 
 /// A surprise of this many standard deviations, squared, is a change and not chance.
-const SURPRISE: f32 = 16.0;
+const SURPRISE: f32 = 10.0;
 /// What is left of old evidence after a surprise.
 const AFTER_SURPRISE: f32 = 0.05;
 

@@ -22,7 +22,8 @@ pub struct Pace {
 pub struct TrackingQuota {
     share: f64,
     bucket: Bucket,
-    window_cost: f64,
+    /// Seconds of CPU a window costs: in full, and thrifty.
+    window_cost: [f64; 2],
     longest_rest: Nanos,
 }
 
@@ -37,17 +38,18 @@ impl TrackingQuota {
         Self {
             share: if share.is_finite() { share.clamp(0.0, 64.0) } else { 0.0 },
             bucket: Bucket::new(share * STEADY, Nanos(over.get() / 2)),
-            window_cost: 0.0,
+            window_cost: [0.0; 2],
             longest_rest: Nanos::secs(5),
         }
     }
 
-    /// Books what a window and its decision cost.
-    pub fn book(&mut self, cpu: Nanos, now: Tick) {
+    /// Books what a window and its decision cost. `thrifty` as [`Pace`] had it.
+    pub fn book(&mut self, cpu: Nanos, thrifty: bool, now: Tick) {
         self.bucket.advance(now);
         let cost = cpu.as_secs_f64();
         self.bucket.spend(cost);
-        self.window_cost = if self.window_cost == 0.0 { cost } else { 0.7 * self.window_cost + 0.3 * cost };
+        let known = &mut self.window_cost[usize::from(thrifty)];
+        *known = if *known == 0.0 { cost } else { 0.7 * *known + 0.3 * cost };
     }
 
     /// How the next window of length `window` should run. `urgent`: heat has not settled, or a
@@ -57,10 +59,10 @@ impl TrackingQuota {
         if urgent && self.bucket.level() > 0.0 {
             return Pace { rest: Nanos::ZERO, thrifty: false };
         }
-        let sustainable = if self.share > 0.0 { self.window_cost / (self.share * STEADY) } else { 1e9 };
-        let spare = (sustainable * 1e9) as u64;
-        let rest = Nanos(spare).saturating_sub(window);
-        Pace { rest: rest.min(self.longest_rest), thrifty: !urgent || self.bucket.level() <= 0.0 }
+        let cost = self.window_cost[1];
+        let sustainable = if self.share > 0.0 { cost / (self.share * STEADY) } else { 1e9 };
+        let rest = Nanos((sustainable * 1e9) as u64).saturating_sub(window);
+        Pace { rest: rest.min(self.longest_rest), thrifty: true }
     }
 
     /// CPU time that may still be spent in a burst; negative when overdrawn.
@@ -81,13 +83,12 @@ mod tests {
         let (mut now, mut bursts) = (Tick(0), 0);
         loop {
             let pace = quota.pace(window, true);
-            if pace.rest > Nanos::ZERO {
-                assert!(pace.thrifty);
+            if pace.thrifty {
                 break;
             }
             bursts += 1;
             now = now.after(window);
-            quota.book(Nanos::millis(50), now);
+            quota.book(Nanos::millis(50), false, now);
         }
         assert!((11..20).contains(&bursts), "{bursts}");
     }
@@ -100,7 +101,7 @@ mod tests {
             let window = Nanos::millis(100);
             let pace = quota.pace(window, false);
             now = now.after(window).after(pace.rest);
-            quota.book(Nanos::millis(9), now);
+            quota.book(Nanos::millis(9), true, now);
             cpu += Nanos::millis(9);
         }
         assert!(cpu.as_secs_f64() / Nanos(now.0).as_secs_f64() < 0.031, "{cpu} in {}", Nanos(now.0));

@@ -65,15 +65,55 @@ impl<'a> Rater<'a> {
         let none = Shrink::new(std::iter::empty(), worth.unit(), evidence, params.doubt);
         let mut rater = Self { params, worth, recent, now, fast, slow, shrink: none };
         let mut counts = vec![0u64; BUCKETS];
+        let (mut values, mut rates) = (0.0, 0.0);
         for area in &snap.areas {
             for unit in units(area).filter(|u| rater.side(u).is_some()) {
-                counts[bucket(value_of(&unit.stat, &worth))] += u64::from(unit.pages);
+                let value = value_of(&unit.stat, &worth);
+                counts[bucket(value)] += u64::from(unit.pages);
+                values += value;
+                rates += unit.stat.rate() as f64;
             }
         }
+        let unit = if rates > 0.0 { values / rates } else { worth.unit() };
+        let noise = rater.noise(snap, evidence / unit.max(1e-9));
         let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
         let seen = seen.map(|(b, n)| (middle_of(b), *n));
-        rater.shrink = Shrink::new(seen, worth.unit(), evidence, params.doubt);
+        rater.shrink = Shrink::new(seen, unit, evidence / (noise * noise), params.doubt);
         rater
+    }
+
+    /// How widely estimates scatter by chance, as a share of what counting would make them: from
+    /// the median difference of neighbours, most of which are alike. Between a half and one: never
+    /// more than counting explains, and not much less, for looks that saturate hide chance.
+    fn noise(&self, snap: &Snapshot, scale: f64) -> f64 {
+        const PER_UNIT: f64 = 20.0;
+        let mut differences = vec![0u32; 80];
+        for area in &snap.areas {
+            let mut last: Option<f64> = None;
+            for unit in units(area).filter(|u| self.side(u).is_some()) {
+                let y = 2.0 * (value_of(&unit.stat, &self.worth) * scale).sqrt();
+                if last == Some(y) {
+                    continue;
+                }
+                if let Some(last) = last {
+                    let bin = ((y - last).abs() * PER_UNIT) as usize;
+                    differences[bin.min(79)] += 1;
+                }
+                last = Some(y);
+            }
+        }
+        let all: u32 = differences.iter().sum();
+        if all < 32 {
+            return 1.0;
+        }
+        let mut below = 0;
+        let median = differences.iter().position(|n| {
+            below += n;
+            below * 2 >= all
+        });
+        // The median of |N(0, 2)| is 0.954.
+        let median = (median.unwrap_or(79) + 1) as f64 / PER_UNIT;
+        (median / 0.954).clamp(0.5, 1.0)
     }
 
     /// Whether it is on the worse side; `None`: it must not move, or nothing is known of it.

@@ -41,6 +41,12 @@ const CHUNK: u64 = 2048;
 /// A plan that saves less over its horizon is not worth a step: chance alone brings such.
 const LEAST_PROFIT_NS: f64 = 2e6;
 
+/// Nor is one that saves less than this share of what the worse side costs.
+const LEAST_SHARE: f64 = 0.03;
+
+/// Steps without a move after which heat counts as settled.
+const SETTLED: u32 = 8;
+
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
@@ -52,9 +58,18 @@ pub struct State {
     pub probe: Probe,
     /// Steps in a row without a move.
     pub settled: u32,
+    /// What the worse tiers' traffic cost lately, nanoseconds a second; drifts down with it.
+    pub usual_cost: f64,
 }
 
 impl State {
+    /// Whether the worse tiers' traffic has grown so much that heat must have shifted.
+    fn shifted(&mut self, cost: f64) -> bool {
+        let shifted = cost > 1.2 * self.usual_cost && self.usual_cost > 0.0;
+        self.usual_cost = if shifted || self.usual_cost == 0.0 { cost } else { 0.8 * self.usual_cost + 0.2 * cost };
+        shifted
+    }
+
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
         let lifetime = self.trust.lifetime.map_or("unknown".to_owned(), |l| l.to_string());
         vec![
@@ -85,17 +100,19 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         }
     }
     let moved = !plan.moves.is_empty();
-    if moved {
+    let shifted = s.shifted(slow.value);
+    if moved || shifted {
         s.settled = 0;
         s.probe.shifted();
     } else {
         s.settled = s.settled.saturating_add(1);
+    }
+    if !moved {
         plan.decisions.push(plain("hold", slow.why(snap.window, p.least_evidence)));
     }
     let enough = snap.window >= p.least_evidence;
     let flags = (moved, enough && slow.value >= 1e7);
-    let evidence = snap.window.as_secs_f64();
-    let look = s.probe.advance(snap, &worths[slow.rank], evidence, flags, slow.rank, (now, seed));
+    let look = s.probe.advance(snap, &worths[slow.rank], p.doubt, flags, slow.rank, (now, seed));
     if let Some(what) = look {
         plan.decisions.push(plain(what, probe_why(what, slow.value)));
     }
@@ -147,7 +164,7 @@ fn boundary(
     plan: &mut Plan,
 ) -> Boundary {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    let horizon = lifetime.as_secs_f64().clamp(0.2, 60.0) * s.trust.share;
+    let horizon = lifetime.as_secs_f64().clamp(0.2, 20.0) * s.trust.share;
     let rater = Rater::new(p, &s.recent, worth, snap, rank, now);
     let census = Census::take(&rater, snap);
     let seen = Boundary { slow_value: census.slow_value, known: census.known };
@@ -159,7 +176,8 @@ fn boundary(
     let free = free_pages(snap, rank);
     let terms = Terms { room: free.saturating_sub(reserve), horizon, most: snap.page_count() };
     let cut = census.cut(&rater, &terms);
-    if cut.promote == 0 || cut.gain * horizon - cut.cost < LEAST_PROFIT_NS {
+    let least = (LEAST_PROFIT_NS / horizon).max(LEAST_SHARE * census.slow_value);
+    if cut.promote == 0 || cut.gain - cut.cost / horizon < least {
         return seen;
     }
     let (up, down) = emit(&rater, snap, &cut, rank, free_pages(snap, rank + 1));
@@ -276,15 +294,16 @@ fn worths(p: &Params, snap: &Snapshot) -> Vec<Worth> {
 }
 
 /// How soon to come back: at once while things move or are looked at closely, then less and less
-/// often, never less than eight times in the time that heat was seen to stay.
+/// often, never less than sixteen times in the time that heat was seen to stay. Groups that lie
+/// close need evidence to part, so the first windows without a move are still short ones.
 fn pace(p: &Params, s: &State, enough: bool, plan: &mut Plan) {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    let longest = Nanos(lifetime.get() / 8).max(p.window).min(p.longest_window);
-    if !enough || s.probe.busy() || s.settled < 3 {
+    let longest = Nanos(lifetime.get() / 16).max(p.window).min(p.longest_window);
+    if !enough || s.probe.busy() || s.settled < SETTLED {
         plan.requests.push(Request::Wait(p.window));
         return;
     }
-    let doubled = p.window.get() << (s.settled - 2).min(10);
+    let doubled = p.window.get() << (s.settled - SETTLED + 1).min(10);
     plan.requests.push(Request::Relax);
     plan.requests.push(Request::Wait(Nanos(doubled).min(longest)));
 }

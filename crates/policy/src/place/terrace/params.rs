@@ -19,7 +19,7 @@ pub struct Params {
     pub longest_window: Nanos,
     /// `least_evidence_ms`: nothing is moved on less time looked at (20 ms).
     pub least_evidence: Nanos,
-    /// `doubt`: how much more than Poisson chance is reckoned with (1.2 times).
+    /// `doubt`: how much more than Poisson chance is reckoned with (1.5 times).
     pub doubt: f64,
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
@@ -47,7 +47,7 @@ impl Params {
             window: Nanos::millis(100),
             longest_window: Nanos::secs(2),
             least_evidence: Nanos::millis(20),
-            doubt: 1.2,
+            doubt: 1.5,
             margin: 1.15,
             again: 1.5,
             damp: Nanos::secs(4),

@@ -5,6 +5,7 @@
 //! and the next probe waits twice as long.
 
 use super::census::value_of;
+use super::shrink::Shrink;
 use crate::place::worth::Worth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Nanos, PageFlags, Pid, Request, Seed, Snapshot, Tick, Vpn, VpnRange};
@@ -16,6 +17,8 @@ const PAGES: u64 = 128;
 const WINDOWS: u32 = 2;
 /// Idle windows after which looking at everything ends.
 const PATIENCE: u32 = 4;
+/// Evidence that a probe gives at least, seconds.
+const PROBED: f64 = 0.05;
 const FIRST_PAUSE: Nanos = Nanos::secs(2);
 const LONGEST_PAUSE: Nanos = Nanos::secs(120);
 
@@ -55,7 +58,7 @@ impl Probe {
         &mut self,
         snap: &Snapshot,
         worth: &Worth,
-        evidence: f64,
+        caution: f64,
         (moved, worth_it): (bool, bool),
         rank: usize,
         (now, seed): (Tick, Seed),
@@ -75,7 +78,7 @@ impl Probe {
                 None
             }
             Look::Probe { ranges, .. } => {
-                let mixed = differ(snap, worth, evidence, ranges);
+                let mixed = differ(snap, worth, caution, ranges);
                 self.look = if mixed { Look::All { idle: 0 } } else { Look::Wide };
                 if mixed {
                     return Some("look closer");
@@ -159,8 +162,8 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
     ranges
 }
 
-/// Whether pages that lie together differ by more than chance and by more than twice.
-fn differ(snap: &Snapshot, worth: &Worth, evidence: f64, ranges: &[(Pid, VpnRange)]) -> bool {
+/// Whether pages that lie together differ, chance taken out, by more than half.
+fn differ(snap: &Snapshot, worth: &Worth, caution: f64, ranges: &[(Pid, VpnRange)]) -> bool {
     let mut values: Vec<f64> = Vec::new();
     for (pid, range) in ranges {
         for area in snap.areas.iter().filter(|a| a.pid == *pid) {
@@ -173,14 +176,12 @@ fn differ(snap: &Snapshot, worth: &Worth, evidence: f64, ranges: &[(Pid, VpnRang
             values.extend(known.map(|p| value_of(p, worth)));
         }
     }
-    if values.len() < 32 || evidence <= 0.0 {
+    if values.len() < 32 {
         return false;
     }
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let spread = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
-    let chance = worth.unit() * mean / evidence;
+    let evidence = snap.window.as_secs_f64().min(PROBED);
+    let shrink = Shrink::new(values.iter().map(|v| (*v, 1)), worth.unit(), evidence, caution);
     values.sort_by(f64::total_cmp);
-    let quantile = |q: f64| values[((values.len() - 1) as f64 * q) as usize];
-    spread > 3.0 * chance && quantile(0.98) > 2.0 * quantile(0.25)
+    let quantile = |q: f64| shrink.value(values[((values.len() - 1) as f64 * q) as usize]);
+    quantile(0.98) > 1.5 * quantile(0.25)
 }
