@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Timing plugin for QEMU 10.0 under TCG with -icount shift=0,sleep=off,align=off.
+ * Timing plugin for QEMU 10.0 (qemu-system-x86_64, TCG, -icount shift=0,sleep=off,align=off): the part that touches QEMU.
+ * The physics is Rust (crates/model), reached through the lab_* functions of lab/plugin/src/lib.rs.
  *
- * This file owns all that touches QEMU: callbacks, the virtual clock and slices of execution. The
- * physics (caches, nodes, overlap of misses) is the library behind tp_*, shared with the simulator.
+ * Time. The plugin takes QEMU's virtual clock over: guest time = clock0 + QEMU's jumps over idle time (changes of the
+ * icount bias) + modelled time. Each vCPU has its own modelled time. All run the same quantum of it, one after the other
+ * (QEMU's round robin), and the next quantum begins when every vCPU that is not idle has run this one.
  *
- * The clock. The plugin replaces the two clock readers of the TCG accelerator. Guest time is
- *     clock0 + idle jumps made by QEMU (changes of the icount bias) + modelled time.
- * Each vCPU has its own modelled time and runs up to the end of a common quantum, then yields, so
- * vCPUs advance side by side although QEMU executes them one after the other; their clocks differ
- * by less than a quantum.
- *
- * Repeatability. QEMU's main loop may look at the clock at any moment that the host chooses. If it
- * saw modelled time move in the middle of a slice it would run timers there, and the guest would be
- * interrupted at a place that depends on the host's load. So a thread that is not a vCPU sees time
- * as of the quantum before, whose timers the vCPU thread has run at its own fixed places; only when
- * all vCPUs are halted does it see the present.
+ * Repeatability. Nothing the guest can see may depend on the host's clock or load:
+ * - The main loop may look at the clock at any moment. It is told the time of the last quantum's start less one
+ *   nanosecond, so timers fire on the vCPU thread, between quanta, always at the same guest instruction. Only when every
+ *   vCPU is idle does the main loop see the present, and then it alone moves time.
+ * - QEMU sizes its software TLB by the host's clock, which decides when translations are dropped and so when accessed
+ *   bits are set again. It asks gettimeofday(): on the vCPU thread that call is answered with guest time.
  */
 #define _GNU_SOURCE
-#include <inttypes.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <unistd.h>
 
-/* The part of QEMU's plugin interface that is used (qemu-plugin.h, API version 4). */
+/* ---- QEMU's plugin interface, version 4, as far as used ---- */
 typedef uint64_t qemu_plugin_id_t;
 typedef uint32_t qemu_plugin_meminfo_t;
 struct qemu_plugin_tb;
@@ -39,29 +41,28 @@ typedef struct {
     union { struct { int smp_vcpus, max_vcpus; } system; };
 } qemu_info_t;
 typedef struct {
-    int type; /* 0: u8, 1: u16, 2: u32, 3: u64, 4: u128 */
+    int type; /* 0: 8 bits, 1: 16, 2: 32, 3: 64, 4: 128 */
     union { uint8_t u8; uint16_t u16; uint32_t u32; uint64_t u64; struct { uint64_t low, high; } u128; } data;
 } qemu_plugin_mem_value;
-enum { NO_REGS = 0 };
-enum { MEM_R = 1, MEM_W = 2 };
+enum { NO_REGS = 0, MEM_R = 1, MEM_W = 2 };
 typedef void (*vcpu_simple_cb)(qemu_plugin_id_t, unsigned);
 typedef void (*vcpu_udata_cb)(unsigned, void *);
 typedef void (*vcpu_mem_cb)(unsigned, qemu_plugin_meminfo_t, uint64_t, void *);
-extern void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t, vcpu_simple_cb);
-extern void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
-extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, vcpu_udata_cb, int, void *);
-extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, vcpu_udata_cb, int, void *);
-extern void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, vcpu_mem_cb, int, int, void *);
-extern void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, void *), void *);
-extern size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
-extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
-extern size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *, size_t);
-extern qemu_plugin_mem_value qemu_plugin_mem_get_value(qemu_plugin_meminfo_t);
-extern struct qemu_plugin_hwaddr *qemu_plugin_get_hwaddr(qemu_plugin_meminfo_t, uint64_t);
-extern bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *);
-extern uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *);
+void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t, vcpu_simple_cb);
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
+void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, vcpu_udata_cb, int, void *);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, vcpu_udata_cb, int, void *);
+void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, vcpu_mem_cb, int, int, void *);
+void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, void *), void *);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+size_t qemu_plugin_insn_data(const struct qemu_plugin_insn *, void *, size_t);
+qemu_plugin_mem_value qemu_plugin_mem_get_value(qemu_plugin_meminfo_t);
+struct qemu_plugin_hwaddr *qemu_plugin_get_hwaddr(qemu_plugin_meminfo_t, uint64_t);
+bool qemu_plugin_hwaddr_is_io(const struct qemu_plugin_hwaddr *);
+uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *);
 
-/* QEMU's own symbols, visible because Debian builds QEMU with loadable modules. */
+/* ---- QEMU's own symbols, exported because Debian builds it with modules. Layout of 10.0.x, checked at start ---- */
 struct timers_state_10_0 {
     int64_t ticks_prev, ticks_offset;
     uint32_t seq;
@@ -71,143 +72,175 @@ struct timers_state_10_0 {
     int64_t icount_bias;
 };
 extern struct timers_state_10_0 timers_state;
-extern __thread void *current_cpu;
-extern int64_t icount_get(void);
-extern void cpu_exit(void *);
-extern void tlb_flush(void *);
-extern bool all_cpu_threads_idle(void);
-extern bool qemu_in_vcpu_thread(void);
-extern void *object_class_by_name(const char *);
+extern __thread void *current_cpu __attribute__((tls_model("initial-exec")));
+int64_t icount_get(void);
+void cpu_exit(void *);
+void cpu_exec_start(void *);
+void tlb_flush(void *);
+bool cpu_thread_is_idle(void *);
+bool all_cpu_threads_idle(void);
+void *qemu_get_cpu(int);
+void *object_class_by_name(const char *);
+void *qemu_add_vm_change_state_handler(void (*)(void *, bool, int), void *);
 
-/* The library. */
-struct plugin;
-struct timing { uint64_t ps_per_instruction, tlb_flush_ps, clock0_ns, quantum_ps; int count_only; };
-struct executed { uint64_t instructions, loads, stores; };
-extern struct plugin *tp_setup(const char *const *, size_t, size_t, struct timing *, char *, size_t);
-extern int tp_hit(struct plugin *, size_t, uint64_t, int);
-extern uint64_t tp_miss(struct plugin *, size_t, uint64_t, uint64_t, int, uint64_t, uint64_t, uint64_t);
-extern void tp_mark(struct plugin *, uint32_t, uint64_t, const struct executed *);
-extern void tp_finish(struct plugin *, uint64_t);
+/* ---- The Rust side (lab/plugin/src/lib.rs) ---- */
+struct lab;
+struct lab *lab_new(const char *const *argv, size_t argc, unsigned vcpus, char *error, size_t room);
+uint64_t lab_clock0_ns(const struct lab *);
+bool lab_count_only(const struct lab *);
+unsigned lab_block(struct lab *, unsigned vcpu, uint64_t instructions);
+void lab_load(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
+void lab_store(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
+void lab_forget_translations(struct lab *, unsigned vcpu);
+bool lab_advance(struct lab *, uint64_t idle_vcpus);
+void lab_restart(struct lab *);
+uint64_t lab_time_ns(const struct lab *, unsigned vcpu);
+uint64_t lab_start_ns(const struct lab *);
+uint64_t lab_furthest_ns(const struct lab *);
+void lab_mark(struct lab *, uint32_t mark, int64_t now_ns);
+void lab_finish(struct lab *, int64_t now_ns);
+enum { BLOCK_QUANTUM_DONE = 1, BLOCK_FLUSH_DUE = 2 }; /* what lab_block answers */
 
 #define MAX_VCPUS 64
 #define MARK_BASE 0x7e44a000u
+#define PROBE_BYTES 65536
 
-struct vcpu {
-    uint64_t time;       /* own modelled time, ps */
-    uint64_t turns;      /* slices begun */
-    uint64_t next_flush; /* ps */
-    bool yielded;        /* asked to leave; the next block begins a new slice */
-};
-static struct vcpu vcpus[MAX_VCPUS];
-static struct executed executed[MAX_VCPUS];
-static void *handles[MAX_VCPUS];
+static struct lab *lab;
 static unsigned vcpu_count;
+static void *handles[MAX_VCPUS];
+static uint64_t asked_to_leave[MAX_VCPUS]; /* start of the quantum at whose end the vCPU was asked to leave, ns + 1 */
+static size_t running_offset;              /* of CPUState.running */
+static bool vm_running;
+static int64_t frozen_ns;                  /* the clock while the machine is stopped or being loaded */
+static int64_t base_ns, base_bias;         /* clock = base_ns + (bias - base_bias) + modelled time */
+static int64_t bias_seen;
+static int64_t published_ns;               /* what other threads see */
+static int64_t latest_ns;                  /* largest time given to a vCPU: the clock never goes back */
+static int (*real_gettimeofday)(struct timeval *restrict, void *restrict);
 
-static struct plugin *model;
-static struct timing timing;
-static uint64_t quantum_start, quantum_end; /* ps */
-static uint64_t turns_at_advance[MAX_VCPUS];
-static unsigned running = MAX_VCPUS;        /* vCPU whose slice it is */
-static int64_t bias_start, bias_seen;
-static bool started;
+static void refuse(const char *why)
+{
+    fprintf(stderr, "terrace plugin: %s\n", why);
+    exit(1);
+}
 
 /*
- * The index that callbacks get is that of the vCPU that translated the block, not of the one that
- * executes it (QEMU 10.0, one thread for all vCPUs), so the executing one is found by its handle.
+ * The vCPU that executes. QEMU 10.0 hands callbacks the index of the vCPU that *translated* the block (all vCPUs share
+ * one thread and one translation), so it is found by its handle.
  */
 static inline unsigned who(void)
 {
     static void *last;
     static unsigned index;
     void *cpu = current_cpu;
-    if (cpu == last)
-        return index;
-    for (unsigned i = 0; i < MAX_VCPUS; i++) {
-        if (!handles[i])
-            handles[i] = cpu;
-        if (handles[i] == cpu) {
-            last = cpu;
-            return index = i;
+    if (__builtin_expect(cpu != last, 0)) {
+        for (unsigned i = 0; i < vcpu_count; i++) {
+            if (!handles[i])
+                handles[i] = qemu_get_cpu((int)i);
+            if (handles[i] == cpu) {
+                last = cpu;
+                index = i;
+            }
         }
     }
+    return index;
+}
+
+static inline int64_t guest_ns(uint64_t modelled_ns)
+{
+    int64_t bias = __atomic_load_n(&timers_state.icount_bias, __ATOMIC_RELAXED);
+    return base_ns + (bias - base_bias) + (int64_t)modelled_ns;
+}
+
+/* On the vCPU thread, between slices: the next quantum, if this one is done. */
+static bool advance(void)
+{
+    int64_t bias = __atomic_load_n(&timers_state.icount_bias, __ATOMIC_RELAXED);
+    if (bias != bias_seen) { /* all vCPUs were idle and time jumped: they go on together */
+        bias_seen = bias;
+        lab_restart(lab);
+        return true;
+    }
+    uint64_t idle = 0;
+    for (unsigned i = 0; i < vcpu_count; i++) {
+        if (!handles[i])
+            handles[i] = qemu_get_cpu((int)i);
+        if (!handles[i] || cpu_thread_is_idle(handles[i]))
+            idle |= 1ull << i;
+    }
+    return lab_advance(lab, idle);
+}
+
+static int64_t at_least_latest(int64_t now)
+{
+    if (now > latest_ns)
+        latest_ns = now;
+    return latest_ns;
+}
+
+/* In place of icount_get(), in the accelerator's table of operations. */
+static int64_t clock_ns(void)
+{
+    const char *cpu = current_cpu;
+    if (!vm_running)
+        return frozen_ns;
+    if (!cpu) {
+        if (all_cpu_threads_idle()) {
+            int64_t now = guest_ns(lab_furthest_ns(lab));
+            if (now > __atomic_load_n(&published_ns, __ATOMIC_ACQUIRE))
+                __atomic_store_n(&published_ns, now, __ATOMIC_RELEASE);
+            return now;
+        }
+        return __atomic_load_n(&published_ns, __ATOMIC_ACQUIRE) - 1;
+    }
+    if (*(const volatile bool *)(cpu + running_offset))
+        return at_least_latest(guest_ns(lab_time_ns(lab, who())));
+    advance();
+    int64_t now = guest_ns(lab_start_ns(lab));
+    if (now > published_ns)
+        __atomic_store_n(&published_ns, now, __ATOMIC_RELEASE);
+    return at_least_latest(now);
+}
+
+static int guest_gettimeofday(struct timeval *restrict tv, void *restrict zone)
+{
+    if (!current_cpu || !vm_running)
+        return real_gettimeofday(tv, zone);
+    int64_t now = guest_ns(lab_time_ns(lab, who()));
+    tv->tv_sec = now / 1000000000;
+    tv->tv_usec = now % 1000000000 / 1000;
     return 0;
 }
 
-static uint64_t latest(void)
+static void on_vm_state(void *unused, bool running, int state)
 {
-    uint64_t t = quantum_start;
-    for (unsigned i = 0; i < vcpu_count; i++)
-        if (vcpus[i].time > t)
-            t = vcpus[i].time;
-    return t;
+    (void)unused;
+    (void)state;
+    if (running == vm_running)
+        return;
+    if (running) {
+        bias_seen = base_bias = timers_state.icount_bias;
+        base_ns = frozen_ns - (int64_t)lab_furthest_ns(lab);
+        published_ns = latest_ns = frozen_ns;
+        lab_restart(lab);
+    } else {
+        int64_t now = guest_ns(lab_furthest_ns(lab));
+        frozen_ns = now > latest_ns ? now : latest_ns;
+    }
+    vm_running = running;
 }
 
-static uint64_t guest_ns(uint64_t ps)
+static void __attribute__((noinline)) between_blocks(unsigned vcpu, unsigned what)
 {
-    int64_t jumps = started ? timers_state.icount_bias - bias_start : 0;
-    return timing.clock0_ns + (uint64_t)jumps + ps / 1000;
-}
-
-/* Replaces the accelerator's clock readers. */
-static int64_t clock_ns(void)
-{
-    if (!started)
-        return (int64_t)timing.clock0_ns;
-    if (qemu_in_vcpu_thread() && current_cpu) {
-        if (all_cpu_threads_idle())
-            return (int64_t)guest_ns(latest());
-        uint64_t t = vcpus[who()].time;
-        return (int64_t)guest_ns(t > quantum_start ? t : quantum_start);
-    }
-    if (all_cpu_threads_idle())
-        return (int64_t)guest_ns(latest());
-    uint64_t before = quantum_start > timing.quantum_ps ? quantum_start - timing.quantum_ps : 0;
-    return (int64_t)guest_ns(before);
-}
-
-/* A vCPU gets its turn. */
-static void begin_slice(unsigned me)
-{
-    struct vcpu *v = &vcpus[me];
-    if (!started) {
-        started = true;
-        bias_start = bias_seen = timers_state.icount_bias;
-        quantum_end = timing.quantum_ps;
-    }
-    if (timers_state.icount_bias != bias_seen) { /* all were idle: they wake at the same time */
-        bias_seen = timers_state.icount_bias;
-        quantum_start = latest();
-        quantum_end = quantum_start + timing.quantum_ps;
-    }
-    if (v->time < quantum_start)
-        v->time = quantum_start;
-    if (v->time >= quantum_end) {
-        /* Done, and asked again: the quantum ends unless another one has run since and is not done. */
-        bool wait = false;
-        for (unsigned i = 0; i < vcpu_count; i++)
-            if (i != me && vcpus[i].turns != turns_at_advance[i] && vcpus[i].time < quantum_end)
-                wait = true;
-        for (unsigned i = 0; i < vcpu_count; i++)
-            turns_at_advance[i] = vcpus[i].turns;
-        if (!wait) {
-            while (quantum_end <= v->time)
-                quantum_end += timing.quantum_ps;
-            quantum_start = quantum_end - timing.quantum_ps;
-        }
-    }
-    v->turns++;
-    v->yielded = false;
-    running = me;
-    if (timing.tlb_flush_ps && v->time >= v->next_flush) {
-        v->next_flush = v->time + timing.tlb_flush_ps;
+    if (what & BLOCK_FLUSH_DUE) {
         tlb_flush(current_cpu);
+        lab_forget_translations(lab, vcpu);
     }
-}
-
-static inline void yield_if_done(struct vcpu *v)
-{
-    if (v->time >= quantum_end && !v->yielded) {
-        v->yielded = true;
+    if (what & BLOCK_QUANTUM_DONE) {
+        uint64_t quantum = lab_start_ns(lab) + 1;
+        if (asked_to_leave[vcpu] == quantum && advance())
+            return; /* it left and came back, and nobody looked at the clock between: the quantum turns here */
+        asked_to_leave[vcpu] = quantum;
         cpu_exit(current_cpu);
     }
 }
@@ -215,109 +248,103 @@ static inline void yield_if_done(struct vcpu *v)
 static void on_block(unsigned translated_by, void *instructions)
 {
     (void)translated_by;
-    unsigned me = who();
-    struct vcpu *v = &vcpus[me];
-    if (running != me || v->yielded)
-        begin_slice(me);
-    uint64_t n = (uintptr_t)instructions;
-    executed[me].instructions += n;
-    v->time += n * timing.ps_per_instruction;
-    yield_if_done(v);
-}
-
-/*
- * The first level's most recent line of each set, by virtual address: accessing it again changes
- * nothing, so physical address and tags need not be looked up. The set index lies within the page
- * offset. After a page moved or another address space was switched to, at most these lines are
- * taken for hits that would have been misses.
- */
-#define SETS 64
-static uint64_t newest[MAX_VCPUS][SETS]; /* (line + 1) << 1 | written */
-
-static inline void on_access(unsigned me, qemu_plugin_meminfo_t info, uint64_t address, int store)
-{
-    uint64_t *filter = &newest[me][(address >> 6) % SETS];
-    uint64_t key = ((address >> 6) + 1) << 1;
-    if (*filter == (key | 1) || (*filter == key && !store))
-        return;
-    int written = store; /* a line known to be written was returned for above */
-    struct qemu_plugin_hwaddr *where = qemu_plugin_get_hwaddr(info, address);
-    if (!where || qemu_plugin_hwaddr_is_io(where))
-        return;
-    uint64_t physical = qemu_plugin_hwaddr_phys_addr(where);
-    *filter = key | (uint64_t)written;
-    if (tp_hit(model, me, physical, store))
-        return;
-    uint64_t value = 0;
-    if (!store) {
-        qemu_plugin_mem_value loaded = qemu_plugin_mem_get_value(info);
-        if (loaded.type == 3)
-            value = loaded.data.u64;
-    }
-    struct vcpu *v = &vcpus[me];
-    v->time = tp_miss(model, me, address, physical, store, value, v->time, executed[me].instructions);
-    yield_if_done(v);
+    unsigned vcpu = who();
+    unsigned what = lab_block(lab, vcpu, (uintptr_t)instructions);
+    if (__builtin_expect(what, 0))
+        between_blocks(vcpu, what);
 }
 
 static void on_load(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address, void *unused)
 {
     (void)translated_by;
     (void)unused;
-    unsigned me = who();
-    executed[me].loads++;
-    on_access(me, info, address, 0);
+    lab_load(lab, who(), address, info);
 }
 
 static void on_store(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address, void *unused)
 {
     (void)translated_by;
     (void)unused;
-    unsigned me = who();
-    executed[me].stores++;
-    on_access(me, info, address, 1);
+    lab_store(lab, who(), address, info);
 }
 
 static void on_mark(unsigned translated_by, void *mark)
 {
     (void)translated_by;
-    unsigned me = who();
-    tp_mark(model, (uint32_t)(uintptr_t)mark, guest_ns(vcpus[me].time), executed);
+    lab_mark(lab, (uint32_t)(uintptr_t)mark, guest_ns(lab_time_ns(lab, who())));
+}
+
+static void on_translation_change(unsigned translated_by, void *unused)
+{
+    (void)translated_by;
+    (void)unused;
+    lab_forget_translations(lab, who());
+}
+
+/* For the Rust side: physical address behind the access that is being reported; all ones for devices. */
+uint64_t lab_host_translate(uint32_t info, uint64_t address);
+uint64_t lab_host_translate(uint32_t info, uint64_t address)
+{
+    struct qemu_plugin_hwaddr *where = qemu_plugin_get_hwaddr(info, address);
+    if (!where || qemu_plugin_hwaddr_is_io(where))
+        return UINT64_MAX;
+    return qemu_plugin_hwaddr_phys_addr(where);
+}
+
+/* For the Rust side: the value that the reported access loaded; false if it is no 32- or 64-bit value. */
+bool lab_host_value(uint32_t info, uint64_t *value);
+bool lab_host_value(uint32_t info, uint64_t *value)
+{
+    qemu_plugin_mem_value v = qemu_plugin_mem_get_value(info);
+    if (v.type == 3)
+        *value = v.data.u64;
+    else if (v.type == 2)
+        *value = v.data.u32;
+    return v.type == 2 || v.type == 3;
 }
 
 /* nopl disp32(%rax) with our displacement: does nothing anywhere but here. */
-static uint32_t mark_of(const struct qemu_plugin_insn *insn)
+static uint32_t mark_of(const uint8_t *bytes, size_t n)
 {
-    uint8_t bytes[8];
-    if (qemu_plugin_insn_data(insn, bytes, sizeof bytes) != 7)
-        return 0;
-    if (bytes[0] != 0x0f || bytes[1] != 0x1f || bytes[2] != 0x80)
-        return 0;
     uint32_t displacement;
+    if (n != 7 || bytes[0] != 0x0f || bytes[1] != 0x1f || bytes[2] != 0x80)
+        return 0;
     memcpy(&displacement, bytes + 3, sizeof displacement);
     return (displacement & ~0xffu) == MARK_BASE ? displacement & 0xffu : 0;
+}
+
+/* mov to a control register, or invlpg: what may change a translation that the processor has cached. */
+static bool changes_translations(const uint8_t *bytes, size_t n)
+{
+    size_t i = 0;
+    while (i < n && ((bytes[i] & 0xf0) == 0x40 || bytes[i] == 0x66 || bytes[i] == 0xf2 || bytes[i] == 0xf3))
+        i++;
+    if (i + 2 >= n || bytes[i] != 0x0f)
+        return false;
+    uint8_t modrm = bytes[i + 2];
+    return bytes[i + 1] == 0x22 || (bytes[i + 1] == 0x01 && (modrm >> 3 & 7) == 7 && modrm >> 6 != 3);
 }
 
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
 {
     (void)id;
     size_t n = qemu_plugin_tb_n_insns(block);
+    bool timed = !lab_count_only(lab);
     qemu_plugin_register_vcpu_tb_exec_cb(block, on_block, NO_REGS, (void *)(uintptr_t)n);
     for (size_t i = 0; i < n; i++) {
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(block, i);
-        uint32_t mark = mark_of(insn);
+        uint8_t bytes[16];
+        size_t length = qemu_plugin_insn_data(insn, bytes, sizeof bytes);
+        uint32_t mark = mark_of(bytes, length);
         if (mark)
             qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, NO_REGS, (void *)(uintptr_t)mark);
-        if (!timing.count_only) {
-            qemu_plugin_register_vcpu_mem_cb(insn, on_load, NO_REGS, MEM_R, NULL);
-            qemu_plugin_register_vcpu_mem_cb(insn, on_store, NO_REGS, MEM_W, NULL);
-        }
+        if (!timed)
+            continue;
+        if (changes_translations(bytes, length))
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, on_translation_change, NO_REGS, NULL);
+        qemu_plugin_register_vcpu_mem_cb(insn, on_load, NO_REGS, MEM_R, NULL);
+        qemu_plugin_register_vcpu_mem_cb(insn, on_store, NO_REGS, MEM_W, NULL);
     }
-}
-
-static void refuse(const char *why)
-{
-    fprintf(stderr, "terrace plugin: %s\n", why);
-    exit(1);
 }
 
 /* The accelerator's table of operations exists by the time the first vCPU does. */
@@ -331,22 +358,87 @@ static void on_vcpu_init(qemu_plugin_id_t id, unsigned index)
     done = true;
     void **table = object_class_by_name("tcg-accel-ops");
     if (!table)
-        refuse("QEMU has no class tcg-accel-ops; start it with accel=tcg, version 10.0");
+        refuse("QEMU has no class tcg-accel-ops: it must be 10.0, started with accel=tcg");
     int replaced = 0;
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < 40; i++) {
         if (table[i] == (void *)icount_get) {
             table[i] = (void *)clock_ns;
             replaced++;
         }
+    }
     if (replaced != 2)
-        refuse("QEMU's clock readers were not found; it must be 10.0 with -icount shift=0,sleep=off,align=off");
+        refuse("QEMU's clock is not where it should be: it must be 10.0 with -icount shift=0,sleep=off,align=off");
 }
 
-static void on_exit_(qemu_plugin_id_t id, void *unused)
+static void on_qemu_exit(qemu_plugin_id_t id, void *unused)
 {
     (void)id;
     (void)unused;
-    tp_finish(model, started ? guest_ns(latest()) : timing.clock0_ns);
+    int64_t now = frozen_ns;
+    if (vm_running) {
+        now = guest_ns(lab_furthest_ns(lab));
+        now = now > latest_ns ? now : latest_ns;
+    }
+    lab_finish(lab, now);
+}
+
+/* Where CPUState keeps `running`: let QEMU set it in a block of zeroes. */
+static bool find_running_offset(void)
+{
+    uint8_t *probe = calloc(1, PROBE_BYTES);
+    size_t found = 0;
+    if (!probe)
+        return false;
+    cpu_exec_start(probe);
+    for (size_t i = 0; i < PROBE_BYTES; i++) {
+        if (probe[i]) {
+            running_offset = i;
+            found += probe[i] == 1 ? 1 : 2;
+        }
+    }
+    free(probe);
+    return found == 1;
+}
+
+/* Point the main program's import of gettimeofday at ours. */
+static int patch_import(struct dl_phdr_info *object, size_t size, void *patched)
+{
+    (void)size;
+    const ElfW(Sym) *symbols = NULL;
+    const char *strings = NULL;
+    const ElfW(Rela) *tables[2] = {NULL, NULL};
+    size_t bytes[2] = {0, 0};
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
+            continue;
+        const ElfW(Dyn) *d = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+        for (; d->d_tag != DT_NULL; d++) {
+            switch (d->d_tag) {
+            case DT_SYMTAB: symbols = (const void *)d->d_un.d_ptr; break;
+            case DT_STRTAB: strings = (const void *)d->d_un.d_ptr; break;
+            case DT_JMPREL: tables[0] = (const void *)d->d_un.d_ptr; break;
+            case DT_PLTRELSZ: bytes[0] = d->d_un.d_val; break;
+            case DT_RELA: tables[1] = (const void *)d->d_un.d_ptr; break;
+            case DT_RELASZ: bytes[1] = d->d_un.d_val; break;
+            default: break;
+            }
+        }
+    }
+    for (int t = 0; symbols && strings && t < 2; t++) {
+        for (size_t i = 0; tables[t] && i < bytes[t] / sizeof(ElfW(Rela)); i++) {
+            const ElfW(Rela) *r = &tables[t][i];
+            if (strcmp(strings + symbols[ELF64_R_SYM(r->r_info)].st_name, "gettimeofday") != 0)
+                continue;
+            uintptr_t slot = object->dlpi_addr + r->r_offset;
+            long page = sysconf(_SC_PAGESIZE);
+            void *start = (void *)(slot & ~((uintptr_t)page - 1));
+            if (mprotect(start, (size_t)page, PROT_READ | PROT_WRITE) == 0) {
+                *(void **)slot = (void *)guest_gettimeofday;
+                *(int *)patched += 1;
+            }
+        }
+    }
+    return 1; /* the main program comes first; no other is looked at */
 }
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 4;
@@ -355,30 +447,31 @@ __attribute__((visibility("default"))) int
 qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
     char why[512];
-    if (!info->system_emulation || strcmp(info->target_name, "x86_64") != 0) {
-        fprintf(stderr, "terrace plugin: made for qemu-system-x86_64, not %s\n", info->target_name);
-        return -1;
-    }
-    if (info->version.cur != 4) {
-        fprintf(stderr, "terrace plugin: made for QEMU 10.0 (plugin interface 4), this one has %d\n", info->version.cur);
-        return -1;
-    }
-    if (timers_state.shift != 0) {
-        fprintf(stderr, "terrace plugin: icount shift must be 0 (found %d): layout or options differ\n", timers_state.shift);
-        return -1;
-    }
+    int patched = 0;
+    if (!info->system_emulation || strcmp(info->target_name, "x86_64") != 0)
+        refuse("made for qemu-system-x86_64 only");
+    if (info->version.cur != 4)
+        refuse("made for QEMU 10.0 (plugin interface 4); this one has another interface");
+    if (timers_state.shift != 0)
+        refuse("start QEMU with -icount shift=0,sleep=off,align=off");
+    if (info->system.max_vcpus < 1 || info->system.max_vcpus > MAX_VCPUS)
+        refuse("1 to 64 vCPUs work");
     vcpu_count = (unsigned)info->system.max_vcpus;
-    if (vcpu_count > MAX_VCPUS) {
-        fprintf(stderr, "terrace plugin: %u vCPUs, at most %d\n", vcpu_count, MAX_VCPUS);
-        return -1;
-    }
-    model = tp_setup((const char *const *)argv, (size_t)argc, vcpu_count, &timing, why, sizeof why);
-    if (!model) {
-        fprintf(stderr, "terrace plugin: %s\n", why);
-        return -1;
-    }
+    if (!find_running_offset())
+        refuse("QEMU's CPUState is not as in 10.0: its `running` flag was not found");
+    real_gettimeofday = (int (*)(struct timeval *restrict, void *restrict))dlsym(RTLD_NEXT, "gettimeofday");
+    if (!real_gettimeofday)
+        real_gettimeofday = (int (*)(struct timeval *restrict, void *restrict))gettimeofday;
+    dl_iterate_phdr(patch_import, &patched);
+    if (patched == 0)
+        refuse("QEMU's import of gettimeofday was not found: runs would not repeat");
+    lab = lab_new((const char *const *)argv, (size_t)argc, vcpu_count, why, sizeof why);
+    if (!lab)
+        refuse(why);
+    frozen_ns = published_ns = latest_ns = (int64_t)lab_clock0_ns(lab);
+    qemu_add_vm_change_state_handler(on_vm_state, NULL);
     qemu_plugin_register_vcpu_init_cb(id, on_vcpu_init);
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
-    qemu_plugin_register_atexit_cb(id, on_exit_, NULL);
+    qemu_plugin_register_atexit_cb(id, on_qemu_exit, NULL);
     return 0;
 }

@@ -1,120 +1,129 @@
-//! Set-associative caches with write-back state. Pure; knows nothing of tiers.
+//! A set-associative cache of lines: least recently used goes first, written lines are remembered as dirty. Pure.
 //!
-//! Addresses are physical line numbers (address divided by line size). Replacement is true LRU.
+//! Lines are numbers (address divided by the line size); what they address, and what a miss costs, is the caller's
+//! business. Used by the lab's timing plugin for every memory access of the guest, so the way used last is tried first.
 #![forbid(unsafe_code)]
 
-/// Why a geometry cannot be a cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadGeometry {
-    /// What is wrong, in words.
-    pub why: String,
+/// Why a cache cannot be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GeometryError {
+    /// No bytes, no ways, or a line size of zero.
+    Empty,
+    /// The size is not a whole number of sets of this many ways.
+    Uneven,
 }
 
-impl std::fmt::Display for BadGeometry {
+impl std::fmt::Display for GeometryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cache geometry: {}", self.why)
+        match self {
+            Self::Empty => f.write_str("a cache needs a size, a line size and at least one way"),
+            Self::Uneven => f.write_str("the cache's size is not a multiple of ways times line size"),
+        }
     }
 }
 
-impl std::error::Error for BadGeometry {}
+impl std::error::Error for GeometryError {}
 
-/// What an access did.
+/// A line that had to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Victim {
+    /// Its number.
+    pub line: u64,
+    /// It was written since it came: it must be written back.
+    pub dirty: bool,
+}
+
+/// What an access found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The line was there.
     Hit,
-    /// It was not; it is now. `evicted` is the line that had to go and whether it was dirty.
+    /// It was not, and is now; `victim` left for it.
     Miss {
-        /// Line that left, if the set was full.
-        evicted: Option<(u64, bool)>,
+        /// The line that left, if the set was full.
+        victim: Option<Victim>,
     },
 }
 
-/// A physically indexed, physically tagged, set-associative LRU cache that allocates on any miss.
+/// The cache. A tag is `(line + 1) << 1 | dirty`; zero is an empty way. Each set is kept in order of use.
 #[derive(Debug, Clone)]
-pub struct SetAssoc {
-    /// `(line + 1) << 1 | dirty`, most recent first within a set; 0 is empty.
-    slots: Vec<u64>,
-    sets: u64,
+pub struct Cache {
+    tags: Vec<u64>,
     ways: usize,
+    sets: u64,
+    /// `sets - 1` where the number of sets is a power of two, else zero.
+    mask: u64,
 }
 
-impl SetAssoc {
-    /// A cache of `bytes` in lines of `line` bytes and `ways` ways.
-    ///
-    /// # Errors
-    /// When the sizes do not divide into at least one whole set.
-    pub fn new(bytes: u64, line: u64, ways: u32) -> Result<Self, BadGeometry> {
-        if line == 0 || ways == 0 || bytes == 0 {
-            return Err(BadGeometry { why: "size, line and ways must be above zero".into() });
+impl Cache {
+    /// A cache of `bytes` in sets of `ways` lines of `line_bytes`.
+    pub fn new(bytes: u64, ways: u32, line_bytes: u64) -> Result<Self, GeometryError> {
+        if bytes == 0 || ways == 0 || line_bytes == 0 {
+            return Err(GeometryError::Empty);
         }
-        let lines = bytes / line;
-        let sets = lines / u64::from(ways);
-        if sets == 0 || sets * u64::from(ways) * line != bytes {
-            return Err(BadGeometry {
-                why: format!("{bytes} bytes are not whole sets of {ways} lines of {line} bytes"),
-            });
+        let set_bytes = u64::from(ways).saturating_mul(line_bytes);
+        if bytes % set_bytes != 0 {
+            return Err(GeometryError::Uneven);
         }
-        if sets > 1 << 28 {
-            return Err(BadGeometry { why: format!("{sets} sets are more than 2^28") });
-        }
-        let ways = ways as usize;
-        Ok(Self { slots: vec![0; sets as usize * ways], sets, ways })
+        let sets = bytes / set_bytes;
+        let mask = if sets.is_power_of_two() { sets - 1 } else { 0 };
+        Ok(Self { tags: vec![0; (sets * u64::from(ways)) as usize], ways: ways as usize, sets, mask })
     }
 
-    /// Accesses a line; a store makes it dirty.
+    #[inline(always)]
+    fn first_way(&self, line: u64) -> usize {
+        let set = if self.mask != 0 { line & self.mask } else { line % self.sets };
+        set as usize * self.ways
+    }
+
+    /// Look `line` up without letting it in: `true` is a hit, which makes it the latest used (and dirty, if `write`).
+    #[inline(always)]
+    pub fn hit(&mut self, line: u64, write: bool) -> bool {
+        let first = self.first_way(line);
+        let clean = (line + 1) << 1;
+        let Some(tag) = self.tags.get_mut(first) else { return false };
+        if (*tag ^ clean) <= 1 {
+            *tag |= u64::from(write);
+            return true;
+        }
+        self.hit_other_way(first, clean, write)
+    }
+
+    fn hit_other_way(&mut self, first: usize, clean: u64, write: bool) -> bool {
+        let Some(set) = self.tags.get_mut(first..first + self.ways) else { return false };
+        let Some(way) = set.iter().position(|tag| (*tag ^ clean) <= 1) else { return false };
+        let tag = set[way] | u64::from(write);
+        set.copy_within(0..way, 1);
+        set[0] = tag;
+        true
+    }
+
+    /// Let `line` in, which must not be there.
+    pub fn fill(&mut self, line: u64, write: bool) -> Option<Victim> {
+        let first = self.first_way(line);
+        let set = self.tags.get_mut(first..first + self.ways)?;
+        let last = set[self.ways - 1];
+        set.copy_within(0..self.ways - 1, 1);
+        set[0] = (line + 1) << 1 | u64::from(write);
+        (last != 0).then(|| Victim { line: (last >> 1) - 1, dirty: last & 1 == 1 })
+    }
+
+    /// One access: a hit, or a fill.
     #[inline]
-    pub fn access(&mut self, line: u64, store: bool) -> Outcome {
-        let ways = self.ways;
-        let base = self.index(line) * ways;
-        let set = &mut self.slots[base..base + ways];
-        let key = (line + 1) << 1;
-        let dirty = u64::from(store);
-        if (set[0] ^ key) <= 1 {
-            set[0] |= dirty;
-            return Outcome::Hit;
-        }
-        match set.iter().position(|slot| (slot ^ key) <= 1) {
-            Some(way) => {
-                let entry = set[way] | dirty;
-                set.copy_within(0..way, 1);
-                set[0] = entry;
-                Outcome::Hit
-            }
-            None => {
-                let last = set[ways - 1];
-                set.copy_within(0..ways - 1, 1);
-                set[0] = key | dirty;
-                let evicted = (last != 0).then(|| ((last >> 1) - 1, last & 1 == 1));
-                Outcome::Miss { evicted }
-            }
+    pub fn access(&mut self, line: u64, write: bool) -> Outcome {
+        if self.hit(line, write) {
+            Outcome::Hit
+        } else {
+            Outcome::Miss { victim: self.fill(line, write) }
         }
     }
 
-    /// Marks a line dirty if it is present, without touching its age; whether it was present.
+    /// Mark `line` as written without using it; `false` if it is not here.
     pub fn mark_dirty(&mut self, line: u64) -> bool {
-        let base = self.index(line) * self.ways;
-        let key = (line + 1) << 1;
-        for slot in &mut self.slots[base..base + self.ways] {
-            if (*slot ^ key) <= 1 {
-                *slot |= 1;
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Whether a line is present.
-    #[must_use]
-    pub fn contains(&self, line: u64) -> bool {
-        let base = self.index(line) * self.ways;
-        let key = (line + 1) << 1;
-        self.slots[base..base + self.ways].iter().any(|slot| (slot ^ key) <= 1)
-    }
-
-    #[inline]
-    fn index(&self, line: u64) -> usize {
-        (if self.sets.is_power_of_two() { line & (self.sets - 1) } else { line % self.sets }) as usize
+        let first = self.first_way(line);
+        let clean = (line + 1) << 1;
+        let found = self.tags[first..first + self.ways].iter_mut().find(|tag| (**tag ^ clean) <= 1);
+        found.map(|tag| *tag |= 1).is_some()
     }
 }
 
@@ -123,38 +132,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lru_evicts_the_oldest_and_says_whether_it_was_dirty() {
-        let mut c = SetAssoc::new(2 * 64, 64, 2).expect("one set of two ways");
-        assert_eq!(c.access(0, true), Outcome::Miss { evicted: None });
-        assert_eq!(c.access(1, false), Outcome::Miss { evicted: None });
-        assert_eq!(c.access(0, false), Outcome::Hit);
-        assert_eq!(c.access(2, false), Outcome::Miss { evicted: Some((1, false)) });
-        assert_eq!(c.access(3, false), Outcome::Miss { evicted: Some((0, true)) });
-        assert!(!c.contains(0) && c.contains(3));
+    fn bad_geometries_are_named() {
+        assert_eq!(Cache::new(0, 8, 64).err(), Some(GeometryError::Empty));
+        assert_eq!(Cache::new(100, 8, 64).err(), Some(GeometryError::Uneven));
+        assert!(Cache::new(3 * 8 * 64, 8, 64).is_ok());
     }
 
     #[test]
-    fn direct_mapped_conflicts_only_within_a_set() {
-        let mut c = SetAssoc::new(4 * 32, 32, 1).expect("four sets");
-        for line in 0..4 {
-            assert!(matches!(c.access(line, false), Outcome::Miss { evicted: None }));
-        }
-        assert_eq!(c.access(4, false), Outcome::Miss { evicted: Some((0, false)) });
+    fn least_recently_used_leaves_first() {
+        let mut c = Cache::new(2 * 64, 2, 64).unwrap();
+        assert_eq!(c.access(1, false), Outcome::Miss { victim: None });
+        assert_eq!(c.access(2, true), Outcome::Miss { victim: None });
         assert_eq!(c.access(1, false), Outcome::Hit);
+        let gone = Victim { line: 2, dirty: true };
+        assert_eq!(c.access(3, false), Outcome::Miss { victim: Some(gone) });
+        assert!(c.hit(1, false) && !c.hit(2, false));
     }
 
     #[test]
-    fn impossible_geometries_are_refused() {
-        for (bytes, line, ways) in [(0, 64, 1), (64, 0, 1), (64, 64, 0), (100, 64, 1), (64, 64, 2)] {
-            assert!(SetAssoc::new(bytes, line, ways).is_err());
+    fn a_written_line_leaves_dirty() {
+        let mut c = Cache::new(64, 1, 64).unwrap();
+        c.access(0, false);
+        assert!(c.mark_dirty(0) && !c.mark_dirty(1));
+        assert_eq!(c.access(7, false), Outcome::Miss { victim: Some(Victim { line: 0, dirty: true }) });
+        assert_eq!(c.access(8, false), Outcome::Miss { victim: Some(Victim { line: 7, dirty: false }) });
+    }
+
+    /// Against the plainest model there is: a list of lines a set.
+    #[test]
+    fn agrees_with_a_list_of_lines() {
+        for (ways, sets) in [(1u32, 8u64), (4, 4), (3, 5)] {
+            let mut cache = Cache::new(u64::from(ways) * sets * 64, ways, 64).unwrap();
+            let mut lists: Vec<Vec<(u64, bool)>> = vec![Vec::new(); sets as usize];
+            let mut x = 88_172_645_463_325_252u64;
+            for _ in 0..20_000 {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                let (line, write) = (x % 60, x >> 40 & 1 == 1);
+                let list = &mut lists[(line % sets) as usize];
+                let expected = if let Some(at) = list.iter().position(|l| l.0 == line) {
+                    let old = list.remove(at);
+                    list.insert(0, (line, old.1 | write));
+                    Outcome::Hit
+                } else {
+                    list.insert(0, (line, write));
+                    let over = if list.len() > ways as usize { list.pop() } else { None };
+                    Outcome::Miss { victim: over.map(|(line, dirty)| Victim { line, dirty }) }
+                };
+                assert_eq!(cache.access(line, write), expected);
+            }
         }
-    }
-
-    #[test]
-    fn mark_dirty_reaches_the_write_back() {
-        let mut c = SetAssoc::new(64, 64, 1).expect("one line");
-        c.access(7, false);
-        assert!(c.mark_dirty(7) && !c.mark_dirty(8));
-        assert_eq!(c.access(8, false), Outcome::Miss { evicted: Some((7, true)) });
     }
 }

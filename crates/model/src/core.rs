@@ -1,116 +1,182 @@
-//! One core: misses in flight, dependence of an address on loaded values, stream detection.
+//! One core: its own time, its misses in flight, its streams.
+//!
+//! An out-of-order core does not wait for a miss until it must. It must when
+//! - all its miss registers are taken (`outstanding`): it waits for the first to come free;
+//! - it has gone on `window` instructions past a load that is still unfinished (its reorder buffer is full);
+//! - a load's *address* needs a value that is not there yet: such a load starts when that value arrives.
+//!
+//! So computing and transferring overlap: a stretch of code costs the longer of the two, not their sum. Dependence is
+//! read off the values that missing loads bring: an address within a page of a recent value is a pointer followed; an
+//! address that moves by a multiple of what the last two values moved by is an index followed. A chase by either reads
+//! the full latency at each step. What depends through arithmetic beyond that (a hash of a loaded value, say) is taken
+//! as independent. Lines next to each other are a stream, which the prefetcher fetches ahead: only the bus limits it.
 
-/// Instructions a core can have in flight past an unfinished miss (a reorder buffer of 224 entries).
-pub const WINDOW: u64 = 224;
-/// Sequential streams followed at once.
+use crate::params::MAX_OUTSTANDING;
+
+/// Lines that the prefetcher runs ahead.
+const AHEAD: u64 = 16;
 const STREAMS: usize = 16;
-/// Values of missing loads remembered for dependence.
-const LOADED: usize = 16;
-/// An address this close above a loaded value is a field of what it points to.
+const PRODUCERS: usize = 16;
+/// A pointer followed lands at most this many bytes from where it points.
 const FIELD: u64 = 4096;
+/// Largest record that an index followed is taken to step over, bytes.
+const RECORD: i128 = 4096;
 
+/// A missing load whose value may become somebody's address.
 #[derive(Debug, Clone, Copy, Default)]
-struct InFlight {
-    instruction: u64,
-    done: u64,
+struct Producer {
+    address: u64,
+    value: u64,
+    ready: u64,
 }
 
-/// State of one core between misses. Times in picoseconds, instructions counted from start.
+/// A miss in flight.
+#[derive(Debug, Clone, Copy, Default)]
+struct Flight {
+    /// When it ends, picoseconds.
+    ends: u64,
+    /// Instruction count past which the core waits for it.
+    must_end_by: u64,
+}
+
+/// Its state.
 #[derive(Debug, Clone)]
 pub struct Core {
-    ps_per_instruction: u64,
-    limit: usize,
-    in_flight: Vec<InFlight>,
-    loaded: [(u64, u64); LOADED],
-    next_loaded: usize,
+    /// Its own time, picoseconds.
+    pub time: u64,
+    /// Instructions executed.
+    pub instructions: u64,
+    instruction_ps: u64,
+    window: u64,
+    outstanding: usize,
+    flights: [Flight; MAX_OUTSTANDING],
+    /// Smallest `must_end_by` of the flights.
+    next_wait: u64,
     streams: [u64; STREAMS],
-    next_stream: usize,
+    stream_next: usize,
+    producers: [Producer; PRODUCERS],
+    producer_next: usize,
 }
 
 impl Core {
-    /// A core that keeps `limit` misses in flight at most.
+    /// A core at time zero.
     #[must_use]
-    pub fn new(ps_per_instruction: u64, limit: u32) -> Self {
+    pub fn new(instruction_ps: u64, window: u64, outstanding: usize) -> Self {
         Self {
-            ps_per_instruction,
-            limit: limit.max(1) as usize,
-            in_flight: Vec::with_capacity(64),
-            loaded: [(u64::MAX, 0); LOADED],
-            next_loaded: 0,
-            streams: [u64::MAX; STREAMS],
-            next_stream: 0,
+            time: 0,
+            instructions: 0,
+            instruction_ps,
+            window,
+            outstanding: outstanding.clamp(1, MAX_OUTSTANDING),
+            flights: [Flight::default(); MAX_OUTSTANDING],
+            next_wait: u64::MAX,
+            streams: [u64::MAX - 1; STREAMS],
+            stream_next: 0,
+            producers: [Producer::default(); PRODUCERS],
+            producer_next: 0,
         }
     }
 
-    /// Time at which instruction number `now_instruction`, otherwise executed at `now`, really
-    /// executes, given the misses that must have finished before it.
-    #[inline]
-    pub fn retire(&mut self, now: u64, now_instruction: u64) -> u64 {
-        let mut time = now;
-        let per = self.ps_per_instruction;
-        self.in_flight.retain(|miss| {
-            let stalled_at = miss.instruction + WINDOW;
-            if stalled_at <= now_instruction {
-                time = time.max(miss.done + (now_instruction - stalled_at) * per);
-                false
+    /// Execute `n` instructions.
+    #[inline(always)]
+    pub fn execute(&mut self, n: u64) {
+        self.time += n * self.instruction_ps;
+        self.instructions += n;
+        if self.instructions > self.next_wait {
+            self.wait_for_window();
+        }
+    }
+
+    #[cold]
+    fn wait_for_window(&mut self) {
+        let mut next = u64::MAX;
+        for f in &mut self.flights[..self.outstanding] {
+            if f.ends <= self.time {
+                continue;
+            }
+            if f.must_end_by < self.instructions {
+                self.time = f.ends;
             } else {
-                miss.done > time
-            }
-        });
-        time
-    }
-
-    /// Waits for a free slot for one more miss; the time when there is one.
-    #[inline]
-    pub fn slot(&mut self, time: u64) -> u64 {
-        if self.in_flight.len() < self.limit {
-            return time;
-        }
-        let first = self.in_flight.iter().enumerate().min_by_key(|(_, m)| m.done).map(|(i, _)| i);
-        match first {
-            Some(i) => time.max(self.in_flight.swap_remove(i).done),
-            None => time,
-        }
-    }
-
-    /// Time at which `address` is known: when the miss that loaded it is done.
-    #[inline]
-    #[must_use]
-    pub fn known(&self, address: u64, time: u64) -> u64 {
-        let mut known = time;
-        for &(value, done) in &self.loaded {
-            if address.wrapping_sub(value) < FIELD {
-                known = known.max(done);
+                next = next.min(f.must_end_by);
             }
         }
-        known
+        self.next_wait = next;
     }
 
-    /// Adds a miss in flight.
+    /// Does the access to this virtual line continue a stream?
     #[inline]
-    pub fn add(&mut self, instruction: u64, done: u64) {
-        self.in_flight.push(InFlight { instruction, done });
-    }
-
-    /// Remembers what a missing load brought.
-    #[inline]
-    pub fn remember(&mut self, value: u64, done: u64) {
-        self.loaded[self.next_loaded % LOADED] = (value, done);
-        self.next_loaded += 1;
-    }
-
-    /// Whether `line` (virtual) continues a stream; follows it if so, else starts to look there.
-    #[inline]
-    pub fn streams(&mut self, line: u64) -> bool {
+    pub fn follows_stream(&mut self, line: u64) -> bool {
         for last in &mut self.streams {
-            if last.wrapping_add(1) == line || last.wrapping_sub(1) == line {
+            if line.wrapping_sub(*last).wrapping_add(1) <= 2 {
                 *last = line;
                 return true;
             }
         }
-        self.streams[self.next_stream % STREAMS] = line;
-        self.next_stream += 1;
+        self.streams[self.stream_next] = line;
+        self.stream_next = (self.stream_next + 1) % STREAMS;
         false
+    }
+
+    /// When the value that `address` depends on arrives, picoseconds; zero if it depends on nothing known.
+    #[inline]
+    fn address_ready(&self, address: u64) -> u64 {
+        let at = |back: usize| &self.producers[(self.producer_next + PRODUCERS - back) % PRODUCERS];
+        for back in 1..=PRODUCERS {
+            let p = at(back);
+            if p.ready > self.time && address.wrapping_sub(p.value).wrapping_add(FIELD) <= 2 * FIELD {
+                return p.ready;
+            }
+        }
+        for back in [1, 2] {
+            let (new, old) = (at(back), at(2 * back));
+            let step = i128::from(new.value) - i128::from(old.value);
+            let moved = i128::from(address) - i128::from(new.address);
+            if step != 0 && new.ready > self.time && moved % step == 0 && (1..=RECORD).contains(&(moved / step)) {
+                return new.ready;
+            }
+        }
+        0
+    }
+
+    /// Start a miss of `latency` at the earliest time possible: picoseconds at which it starts. `value`: what a load
+    /// brings, `None` for stores. `bus`: told the start, answers when the bus has delivered (or zero).
+    #[inline]
+    pub fn miss(&mut self, address: u64, value: Option<u64>, latency: u64, bus: impl FnOnce(u64) -> u64) -> u64 {
+        let slot = self.free_slot();
+        let start = if value.is_some() { self.time.max(self.address_ready(address)) } else { self.time };
+        // Waiting for the bus delays the start; the transfer itself is part of the latency.
+        let ends = bus(start).max(start + latency);
+        let must_end_by = self.instructions + self.window;
+        self.flights[slot] = Flight { ends, must_end_by };
+        self.next_wait = self.next_wait.min(must_end_by);
+        if let Some(value) = value {
+            self.producers[self.producer_next] = Producer { address, value, ready: ends };
+            self.producer_next = (self.producer_next + 1) % PRODUCERS;
+        }
+        start
+    }
+
+    /// A miss register that is free, after waiting for one if need be.
+    #[inline]
+    fn free_slot(&mut self) -> usize {
+        let mut first = 0;
+        for (i, f) in self.flights[..self.outstanding].iter().enumerate() {
+            if f.ends <= self.time {
+                return i;
+            }
+            if f.ends < self.flights[first].ends {
+                first = i;
+            }
+        }
+        self.time = self.flights[first].ends;
+        first
+    }
+
+    /// A transfer that nobody waits for (prefetch, write-back) ends at `ends`: wait until it is at most [`AHEAD`]
+    /// transfers of `line_time` away.
+    #[inline]
+    pub fn run_behind(&mut self, ends: u64, line_time: u64) {
+        self.time = self.time.max(ends.saturating_sub(AHEAD * line_time));
     }
 }
 
@@ -118,28 +184,77 @@ impl Core {
 mod tests {
     use super::*;
 
+    const LATENCY: u64 = 300_000;
+
+    fn core(outstanding: usize) -> Core {
+        Core::new(250, 256, outstanding)
+    }
+
+    /// Picoseconds a step of `steps` loads that `address_and_value` gives, with `insns` instructions each.
+    fn per_step(c: &mut Core, steps: u64, insns: u64, address_and_value: impl Fn(u64) -> (u64, u64)) -> u64 {
+        let start = c.time;
+        for i in 0..steps {
+            c.execute(insns);
+            let (address, value) = address_and_value(i);
+            c.miss(address, Some(value), LATENCY, |_| 0);
+        }
+        (c.time - start) / steps
+    }
+
+    fn scattered(i: u64) -> u64 {
+        i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20 << 6
+    }
+
+    #[test]
+    fn a_pointer_chase_reads_the_latency() {
+        let step = per_step(&mut core(10), 10_000, 4, |i| (scattered(i), scattered(i + 1)));
+        assert!((297_000..=303_000).contains(&step), "{step}");
+    }
+
+    #[test]
+    fn a_chase_by_index_reads_the_latency() {
+        let base = 0x7f00_0000_0000;
+        let index = |i: u64| scattered(i) >> 30;
+        let step = per_step(&mut core(10), 10_000, 4, |i| (base + 64 * index(i), index(i + 1)));
+        assert!((297_000..=303_000).contains(&step), "{step}");
+    }
+
+    #[test]
+    fn two_chases_at_once_overlap() {
+        let other = 1 << 50;
+        let at = |i: u64| scattered(i / 2) + other * (i % 2);
+        let step = per_step(&mut core(10), 10_000, 4, |i| (at(i), at(i + 2)));
+        assert!((145_000..=155_000).contains(&step), "{step}");
+    }
+
     #[test]
     fn independent_misses_overlap_up_to_the_limit() {
-        let mut core = Core::new(250, 2);
-        core.add(0, 300_000);
-        assert_eq!(core.slot(1_000), 1_000);
-        core.add(4, 301_000);
-        assert_eq!(core.slot(2_000), 300_000);
+        let step = |outstanding, insns| per_step(&mut core(outstanding), 10_000, insns, |i| (scattered(i), i * i));
+        assert!((29_000..=31_000).contains(&step(10, 4)));
+        assert!((297_000..=303_000).contains(&step(1, 4)));
+        // With 100 instructions between misses only three fit the window of 256.
+        assert!((90_000..=160_000).contains(&step(10, 100)));
     }
 
     #[test]
-    fn the_window_stalls_the_core() {
-        let mut core = Core::new(250, 10);
-        core.add(0, 300_000);
-        assert_eq!(core.retire(56_000, WINDOW - 1), 56_000);
-        assert_eq!(core.retire(56_500, WINDOW + 2), 300_500);
+    fn instructions_hide_behind_transfers() {
+        let mut c = core(10);
+        let mut bus = 0u64;
+        for _ in 0..10_000 {
+            c.execute(4);
+            bus = bus.max(c.time) + 3200;
+            c.run_behind(bus, 3200);
+        }
+        assert!((31_900_000..=32_100_000).contains(&c.time), "{}", c.time);
     }
 
     #[test]
-    fn a_pointer_is_known_when_its_load_is_done() {
-        let mut core = Core::new(250, 10);
-        core.remember(0x7000, 300_000);
-        assert_eq!(core.known(0x7010, 10), 300_000);
-        assert_eq!(core.known(0x9000, 10), 10);
+    fn streams_go_both_ways() {
+        let mut c = core(10);
+        assert!(!c.follows_stream(100));
+        assert!(c.follows_stream(101) && c.follows_stream(102));
+        assert!(!c.follows_stream(500));
+        assert!(c.follows_stream(499) && c.follows_stream(103));
+        assert!(!c.follows_stream(1000));
     }
 }

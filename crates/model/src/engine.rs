@@ -46,9 +46,7 @@ pub struct Engine {
 impl Engine {
     /// An empty machine at time zero, with quanta of `quantum` picoseconds.
     pub fn new(params: Params, quantum: u64) -> Result<Self, ModelError> {
-        let build = |c: CacheParams| {
-            Cache::new(c.bytes, c.ways, LINE).map_err(|e| ModelError::Unusable(e.to_string()))
-        };
+        let build = |c: CacheParams| Cache::new(c.bytes, c.ways, LINE).map_err(|e| ModelError::Unusable(e.to_string()));
         let vcpus = params.links.len();
         let l1 = build(params.l1)?;
         let unit = Unit {
@@ -87,13 +85,10 @@ impl Engine {
         &self.lockstep
     }
 
-    fn times(&self) -> Vec<u64> {
-        self.units.iter().map(|u| u.core.time).collect()
-    }
-
     /// Next quantum if this one is done; `true` if it was.
     pub fn advance(&mut self, idle: impl Fn(usize) -> bool) -> bool {
-        let length = self.lockstep.advance(&self.times(), idle);
+        let active = self.units.iter().enumerate().filter(|(v, _)| !idle(*v));
+        let length = self.lockstep.advance(active.map(|(_, u)| u.core.time));
         if length > 0 {
             self.begin_quantum(length);
         }
@@ -103,7 +98,7 @@ impl Engine {
     /// All vCPUs were idle: start anew where the furthest one stopped.
     pub fn restart(&mut self) {
         let before = self.lockstep.start();
-        self.lockstep.restart(&self.times());
+        self.lockstep.restart(self.units.iter().map(|u| u.core.time));
         self.begin_quantum(self.lockstep.start() - before);
     }
 
@@ -248,7 +243,10 @@ mod tests {
             e.advance(|v| done[v]);
         }
         let time = e.units.iter().map(|u| u.core.time).max().unwrap();
-        let bytes: u64 = (0..e.units.len()).map(|v| e.counters(v)).map(|c| c.read_bytes.iter().sum::<u64>() + c.write_bytes.iter().sum::<u64>()).sum();
+        let bytes: u64 = (0..e.units.len())
+            .map(|v| e.counters(v))
+            .map(|c| c.read_bytes.iter().sum::<u64>() + c.write_bytes.iter().sum::<u64>())
+            .sum();
         bytes as f64 * 1e12 / time as f64
     }
 

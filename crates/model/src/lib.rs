@@ -1,22 +1,32 @@
-//! The physics of a tiered machine: caches in front of nodes, cores that overlap misses, nodes
-//! whose bandwidth is shared. Pure and deterministic: time goes in and comes out, in picoseconds.
+//! How long memory takes. Pure: a machine file goes in, picoseconds come out.
 //!
-//! * A core executes an instruction in `ns_per_instruction` and keeps up to `outstanding_misses`
-//!   misses in flight within a window of [`WINDOW`] instructions, so an access costs
-//!   max(compute, transfer), never their sum (interval model; Eyerman et al., TOCS 27(2), 2009).
-//! * A miss whose address was loaded by an earlier miss waits for it: that is what makes a
-//!   pointer chase read the full latency. Dependence through arithmetic is not seen.
-//! * Lines of a detected sequential stream come at the node's bandwidth, without its latency.
-//! * Node bandwidth is shared by all cores through a calendar of short buckets, so that cores
-//!   simulated one after the other within a quantum contend as if they ran side by side.
+//! Used by the lab's timing plugin (and by the simulator), so that both tell time alike. From the bottom up:
+//!
+//! - [`layout`]: which node a physical address belongs to.
+//! - [`params`]: the machine file as integers, from one vCPU's point of view.
+//! - [`core`]: one core: its own time, its misses in flight, its streams.
+//! - [`channel`]: one node's bus: bytes take time, several cores share it.
+//! - [`engine`]: caches and counters around them: one call an access.
+//! - [`lockstep`]: the cores' times tied together, quantum by quantum.
+//!
+//! Units: times are `u64` picoseconds unless the name says otherwise; lines are physical addresses divided by 64.
 #![forbid(unsafe_code)]
 
-mod calendar;
-mod core;
-mod memory_mode;
-mod physical;
-mod system;
+pub mod channel;
+pub mod core;
+pub mod counters;
+pub mod engine;
+pub mod layout;
+pub mod lockstep;
+pub mod memory_mode;
+pub mod params;
 
-pub use crate::core::WINDOW;
-pub use physical::PhysicalMap;
-pub use system::{Access, Counters, Options, SetupError, System};
+pub use counters::Counters;
+pub use engine::{Access, Engine};
+pub use lockstep::Lockstep;
+pub use params::{ModelError, Options, Params};
+
+/// Bytes of a cache line; machine files with another line size are refused.
+pub const LINE: u64 = 64;
+/// Picoseconds in a nanosecond.
+pub const PS: u64 = 1000;

@@ -30,11 +30,10 @@ impl Lockstep {
         self.start + self.length
     }
 
-    /// Go on to the next quantum if every core is idle or has run this one, and at least one has. Says by how much the
-    /// start moved (zero: somebody is still behind).
-    pub fn advance(&mut self, times: &[u64], idle: impl Fn(usize) -> bool) -> u64 {
-        let slowest = times.iter().enumerate().filter(|(i, _)| !idle(*i)).map(|(_, t)| *t).min();
-        match slowest {
+    /// Go on to the next quantum if every core that is not idle has run this one; `active`: their times. Says by how
+    /// much the start moved (zero: somebody is still behind, or all are idle).
+    pub fn advance(&mut self, active: impl Iterator<Item = u64>) -> u64 {
+        match active.min() {
             Some(slowest) if slowest >= self.end() => {
                 let quanta = (slowest - self.start) / self.length;
                 self.start += quanta * self.length;
@@ -45,9 +44,8 @@ impl Lockstep {
     }
 
     /// All cores were idle for a while: a new quantum begins where the furthest core stopped.
-    pub fn restart(&mut self, times: &[u64]) {
-        let furthest = times.iter().copied().max().unwrap_or(0);
-        self.start = self.start.max(furthest);
+    pub fn restart(&mut self, all: impl Iterator<Item = u64>) {
+        self.start = all.fold(self.start, u64::max);
     }
 }
 
@@ -58,31 +56,31 @@ mod tests {
     #[test]
     fn nobody_runs_ahead() {
         let mut l = Lockstep::new(10);
-        assert_eq!(l.advance(&[10, 5], |_| false), 0);
-        assert_eq!(l.advance(&[10, 11], |_| false), 10);
+        assert_eq!(l.advance([10, 5].into_iter()), 0);
+        assert_eq!(l.advance([10, 11].into_iter()), 10);
         assert_eq!((l.start(), l.end()), (10, 20));
     }
 
     #[test]
     fn an_idle_core_holds_nobody_up() {
         let mut l = Lockstep::new(10);
-        assert_eq!(l.advance(&[12, 3], |i| i == 1), 10);
-        assert_eq!(l.advance(&[12, 3], |_| true), 0);
+        assert_eq!(l.advance([12].into_iter()), 10);
+        assert_eq!(l.advance(std::iter::empty()), 0);
     }
 
     #[test]
     fn long_stalls_skip_quanta() {
         let mut l = Lockstep::new(10);
-        assert_eq!(l.advance(&[35, 50], |_| false), 30);
+        assert_eq!(l.advance([35, 50].into_iter()), 30);
         assert_eq!(l.start(), 30);
     }
 
     #[test]
     fn after_idleness_the_furthest_core_sets_the_time() {
         let mut l = Lockstep::new(10);
-        l.restart(&[7, 3]);
+        l.restart([7, 3].into_iter());
         assert_eq!(l.start(), 7);
-        l.restart(&[2, 3]);
+        l.restart([2, 3].into_iter());
         assert_eq!(l.start(), 7);
     }
 }

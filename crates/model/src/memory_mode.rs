@@ -1,44 +1,41 @@
-//! Hardware memory mode: the fast tier as a direct-mapped, write-back cache of 64-byte lines in
-//! front of the slow one, invisible to software (as DCPMM's Memory Mode).
+//! Memory mode: the fast node as a direct-mapped cache of lines in front of the slow one.
 
-/// What the fast tier did with a line of the slow one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Served {
-    /// It held the line.
-    Hit,
-    /// It did not; a dirty line had to be written back first when `dirty`.
-    Miss {
-        /// Whether the line that left was dirty.
-        dirty: bool,
-    },
-}
-
-/// Tags of the fast tier.
+/// The cache's tags. A tag is `(line + 1) << 1 | dirty`; zero is empty.
 #[derive(Debug, Clone)]
-pub struct DirectMapped {
-    /// `(line + 1) << 1 | dirty`; 0 is empty.
+pub struct MemoryMode {
     tags: Vec<u64>,
 }
 
-impl DirectMapped {
-    /// A fast tier of so many bytes.
+/// What an access found in the fast node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// The line.
+    Hit,
+    /// Another line, or nothing; the dirty line that had to go back to the slow node, if there was one.
+    Miss {
+        /// Line to write back.
+        dirty: Option<u64>,
+    },
+}
+
+impl MemoryMode {
+    /// An empty cache of this many bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
-        Self { tags: vec![0; (bytes / 64).max(1) as usize] }
+        Self { tags: vec![0; (bytes / crate::LINE).max(1) as usize] }
     }
 
-    /// Accesses line number `line` of the slow tier.
-    pub fn access(&mut self, line: u64, store: bool) -> Served {
+    /// One access to a line; a miss fills.
+    pub fn access(&mut self, line: u64, write: bool) -> Found {
         let slot = (line % self.tags.len() as u64) as usize;
-        let tag = &mut self.tags[slot];
-        let key = (line + 1) << 1;
-        if (*tag ^ key) <= 1 {
-            *tag |= u64::from(store);
-            return Served::Hit;
+        let clean = (line + 1) << 1;
+        let old = self.tags[slot];
+        if (old ^ clean) <= 1 {
+            self.tags[slot] |= u64::from(write);
+            return Found::Hit;
         }
-        let dirty = *tag & 1 == 1;
-        *tag = key | u64::from(store);
-        Served::Miss { dirty }
+        self.tags[slot] = clean | u64::from(write);
+        Found::Miss { dirty: (old & 1 == 1).then(|| (old >> 1) - 1) }
     }
 }
 
@@ -47,11 +44,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_a_cache_size_apart_evict_each_other() {
-        let mut fast = DirectMapped::new(4 * 64);
-        assert_eq!(fast.access(1, true), Served::Miss { dirty: false });
-        assert_eq!(fast.access(1, false), Served::Hit);
-        assert_eq!(fast.access(5, false), Served::Miss { dirty: true });
-        assert_eq!(fast.access(2, false), Served::Miss { dirty: false });
+    fn lines_of_one_slot_push_each_other_out() {
+        let mut m = MemoryMode::new(4 * 64);
+        assert_eq!(m.access(1, true), Found::Miss { dirty: None });
+        assert_eq!(m.access(1, false), Found::Hit);
+        assert_eq!(m.access(5, false), Found::Miss { dirty: Some(1) });
+        assert_eq!(m.access(1, false), Found::Miss { dirty: None });
     }
 }

@@ -106,7 +106,11 @@ impl Params {
     #[inline]
     #[must_use]
     pub fn channel_of(&self, node: usize) -> usize {
-        if self.all_fast { self.fast } else { node }
+        if self.all_fast {
+            self.fast
+        } else {
+            node
+        }
     }
 
     /// The machine as `options.vcpus` vCPUs see it.

@@ -1,44 +1,50 @@
 //! The plugin's arguments: `key=value`, refused when unknown.
 
-use crate::Timing;
 use std::path::PathBuf;
 use terrace_machine::Machine;
-use terrace_model::Options;
+use terrace_model::{Options, Params};
+
+const KNOWN: &str =
+    "machine, stats, profile, profile_window_ms, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only";
 
 /// Parsed arguments.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arguments {
-    /// The machine to model.
-    pub machine: Machine,
-    /// What is switched on.
-    pub options: Options,
-    /// Where statistics go.
+    machine: PathBuf,
+    /// File for clock, spans and counts.
     pub stats: Option<PathBuf>,
-    /// Where the profile by page goes.
+    /// File for misses by page.
     pub profile: Option<PathBuf>,
-    clock0_ns: u64,
-    quantum_us: u64,
-    count_only: bool,
+    /// Length of the profile's windows; zero: one window.
+    pub profile_window_ms: u64,
+    /// Guest time to start from.
+    pub clock0_ns: u64,
+    /// Quantum in which the vCPUs are kept in step.
+    pub quantum_us: u64,
+    outstanding: Option<u32>,
+    all_fast: bool,
+    memory_mode: bool,
+    /// Only instructions take time.
+    pub count_only: bool,
 }
 
-const KNOWN: &str = "machine, stats, profile, clock0, quantum_us, all_fast, memory_mode, count_only";
-
 impl Arguments {
-    /// Parses `key=value` texts. Reads the machine file.
+    /// Parse `key=value` texts.
     pub fn parse(texts: &[String]) -> Result<Self, String> {
-        let mut machine = None;
         let mut out = Self {
-            machine: terrace_machine::preset("lab-cxl").ok_or("preset lab-cxl is missing")?,
-            options: Options::default(),
+            machine: PathBuf::new(),
             stats: None,
             profile: None,
+            profile_window_ms: 0,
             clock0_ns: 0,
             quantum_us: 10,
+            outstanding: None,
+            all_fast: false,
+            memory_mode: false,
             count_only: false,
         };
         for text in texts {
-            let (key, value) =
-                text.split_once('=').ok_or_else(|| format!("argument `{text}` is not key=value"))?;
+            let (key, value) = text.split_once('=').ok_or_else(|| format!("argument `{text}` is not key=value"))?;
             let number = || value.parse::<u64>().map_err(|_| format!("`{key}` needs a number, not `{value}`"));
             let switch = || match value {
                 "on" => Ok(true),
@@ -46,32 +52,41 @@ impl Arguments {
                 _ => Err(format!("`{key}` is on or off, not `{value}`")),
             };
             match key {
-                "machine" => machine = Some(value.to_owned()),
+                "machine" => out.machine = value.into(),
                 "stats" => out.stats = Some(value.into()),
                 "profile" => out.profile = Some(value.into()),
+                "profile_window_ms" => out.profile_window_ms = number()?,
                 "clock0" => out.clock0_ns = number()?,
-                "quantum_us" => out.quantum_us = number()?.clamp(1, 50),
-                "all_fast" => out.options.all_fast = switch()?,
-                "memory_mode" => out.options.memory_mode = switch()?,
+                "quantum_us" => out.quantum_us = number()?,
+                "outstanding" => out.outstanding = Some(u32::try_from(number()?).unwrap_or(u32::MAX)),
+                "all_fast" => out.all_fast = switch()?,
+                "memory_mode" => out.memory_mode = switch()?,
                 "count_only" => out.count_only = switch()?,
                 _ => return Err(format!("unknown argument `{key}`; known: {KNOWN}")),
             }
         }
-        let path = machine.ok_or("machine=FILE is missing")?;
-        let text = std::fs::read_to_string(&path).map_err(|e| format!("machine file {path}: {e}"))?;
-        out.machine = Machine::from_toml(&text, &path).map_err(|e| e.to_string())?;
+        if out.machine.as_os_str().is_empty() {
+            return Err("machine=FILE is missing".into());
+        }
+        if !(1..=1000).contains(&out.quantum_us) {
+            return Err(format!("quantum_us={}; 1 to 1000 work", out.quantum_us));
+        }
         Ok(out)
     }
 
-    /// What the C side needs.
-    pub fn timing(&self) -> Timing {
-        Timing {
-            ps_per_instruction: (self.machine.core.ns_per_instruction * 1000.0).round() as u64,
-            tlb_flush_ps: self.machine.core.tlb_flush.get() * 1000,
-            clock0_ns: self.clock0_ns,
-            quantum_ps: self.quantum_us * 1_000_000,
-            count_only: i32::from(self.count_only),
-        }
+    /// The machine file that they name.
+    pub fn with_machine(self) -> Result<(Machine, Self), String> {
+        let name = self.machine.display().to_string();
+        let text = std::fs::read_to_string(&self.machine).map_err(|e| format!("machine file {name}: {e}"))?;
+        let machine = Machine::from_toml(&text, &name).map_err(|e| e.to_string().replace('\n', " "))?;
+        Ok((machine, self))
+    }
+
+    /// What the model needs.
+    pub fn params(&self, machine: &Machine, vcpus: u32) -> Result<Params, String> {
+        let options =
+            Options { vcpus, all_fast: self.all_fast, memory_mode: self.memory_mode, outstanding: self.outstanding };
+        Params::of(machine, options).map_err(|e| e.to_string())
     }
 }
 
@@ -79,16 +94,22 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    fn parse(texts: &[&str]) -> Result<Arguments, String> {
-        Arguments::parse(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>())
+    fn refused(texts: &[&str]) -> String {
+        let texts: Vec<String> = texts.iter().map(|t| (*t).to_string()).collect();
+        match Arguments::parse(&texts).and_then(Arguments::with_machine) {
+            Ok(_) => "accepted".into(),
+            Err(why) => why,
+        }
     }
 
     #[test]
     fn unknown_and_malformed_arguments_are_named() {
-        assert!(parse(&["bogus=1"]).expect_err("refused").contains("bogus"));
-        assert!(parse(&["all_fast=maybe"]).expect_err("refused").contains("maybe"));
-        assert!(parse(&["clock0"]).expect_err("refused").contains("key=value"));
-        assert!(parse(&[]).expect_err("refused").contains("machine=FILE"));
-        assert!(parse(&["machine=/no/such"]).expect_err("refused").contains("/no/such"));
+        assert!(refused(&["bogus=1"]).contains("bogus"));
+        assert!(refused(&["all_fast=maybe"]).contains("maybe"));
+        assert!(refused(&["clock0=x"]).contains("number"));
+        assert!(refused(&["clock0"]).contains("key=value"));
+        assert!(refused(&[]).contains("machine=FILE"));
+        assert!(refused(&["machine=/no/such"]).contains("/no/such"));
+        assert!(refused(&["machine=/no/such", "quantum_us=0"]).contains("quantum_us"));
     }
 }
