@@ -1,6 +1,7 @@
 //! The control loop and its five ports: [`Clock`], [`Tracker`], [`Target`], [`Mover`], [`Journal`].
 //! Live and simulated are two assemblies of the same engine. Makes no system call.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod account;
 mod config;

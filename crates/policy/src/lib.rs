@@ -4,6 +4,7 @@
 //! Pure: a policy is `step(&Params, &mut State, &Snapshot, Tick, Seed) -> Plan`. No clock, no
 //! I/O, no global, no unsafe. What was tried in simulation is what runs live.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod heat;
 pub mod place;

@@ -468,7 +468,7 @@ impl Round {
 
     /// In [0, 1), from the page and the round: the same input always rounds the same way.
     fn dither(&self, start: Vpn, i: usize) -> f32 {
-        let mixed = (start.0 + i as u64 ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 40) as f32 / (1u64 << 24) as f32
     }
 }

@@ -123,11 +123,10 @@ pub(crate) fn interleave(out: Vec<Move>, into: Vec<Move>, room: u64, chunk: u64)
     let (mut out, mut into) = (Pieces::new(out), Pieces::new(into));
     let mut room = room;
     while !into.is_done() {
-        let want = chunk.min(into.left);
-        if room < want {
-            room += out.take(want - room, &mut plan);
+        if room == 0 {
+            room = out.take(chunk.min(into.left), &mut plan);
         }
-        let taken = into.take(want.min(room), &mut plan);
+        let taken = into.take(room, &mut plan);
         room -= taken;
         if taken == 0 {
             break;

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use terrace_types::{Decision, MoveReason, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
 
 /// Pages between a demotion and the promotion it makes room for.
-const CHUNK: u64 = 2048;
+const CHUNK: u64 = 512;
 
 /// A plan that saves less over its horizon is not worth a step: chance alone brings such.
 const LEAST_PROFIT_NS: f64 = 2e6;

@@ -1,0 +1,229 @@
+//! What goes wrong must go well.
+#![allow(clippy::unwrap_used)]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use terrace_engine::journal::{self, Entry, Problem};
+use terrace_engine::{Config, Engine, Observation, Parts, Sighting, Stop, Tracker};
+use terrace_policy::place::Placement;
+use terrace_testkit::{
+    cxl, numa, Access, FailingJournal, MemoryJournal, PageTracker, ScriptedTracker, StoppingTracker, World, WorldClock,
+    WorldMover, WorldSpec, WorldTarget, WriteTracker, PID, START,
+};
+use terrace_types::{Bytes, BytesPerSec, CellCount, Nanos, NodeId, Pid, Sees, Tick, Vpn, VpnRange};
+
+type Shared = Rc<RefCell<World>>;
+
+fn world() -> Shared {
+    let hot = |i: usize, _: Tick| {
+        let rate = if i >= 1_000 { 2_000.0 } else { 100.0 };
+        Access { reads: rate / 2.0, writes: rate / 2.0 }
+    };
+    let world = World::new(WorldSpec {
+        machine: cxl(Bytes::mib(4), Bytes::mib(64)),
+        tiers: vec![vec![NodeId(0)], vec![NodeId(1)]],
+        node_pages: vec![1_000, 10_000],
+        first_touch: (0..1_500).map(|i| NodeId(u16::from(i >= 990))).collect(),
+        access: Box::new(hot),
+        seed: 21,
+    });
+    world.borrow_mut().end_at(Tick(5_000_000_000));
+    world
+}
+
+fn parts(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> Parts {
+    let machine = world.borrow().machine().clone();
+    Parts {
+        clock: Box::new(WorldClock(world.clone())),
+        trackers,
+        target: Box::new(WorldTarget::new(world.clone())),
+        mover: Box::new(WorldMover(world.clone())),
+        journal: None,
+        placement: Placement::named(policy, &machine).unwrap(),
+        machine,
+        own_cpu: Box::new(|| Nanos::ZERO),
+    }
+}
+
+fn notes_of(mut engine: Engine) -> (Vec<String>, Option<Stop>) {
+    let mut notes = Vec::new();
+    let (_, stop) = engine.run(|r| {
+        notes.extend(r.notes.clone());
+        false
+    });
+    (notes, stop)
+}
+
+#[test]
+fn a_full_disk_is_said_once_and_the_work_goes_on() {
+    let world = world();
+    let refused = Rc::new(RefCell::new(0));
+    let mut parts = parts(&world, "terrace", vec![Box::new(PageTracker::new(world.clone()))]);
+    parts.journal = Some(Box::new(FailingJournal { room: 3, refused: refused.clone() }));
+    let (notes, stop) = notes_of(Engine::new(parts, Config::default()));
+    assert_eq!(stop, Some(Stop::TargetEnded));
+    let said = notes.iter().filter(|n| n.contains("no space left")).count();
+    assert_eq!((said, *refused.borrow()), (1, 1), "{notes:?}");
+    assert!(world.borrow().fast_share_now() > 0.8);
+}
+
+#[test]
+fn a_tracker_that_stops_is_replaced_by_those_left() {
+    let world = world();
+    let first = StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), windows: 1 };
+    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(first), Box::new(WriteTracker::new(world.clone()))];
+    let (notes, stop) = notes_of(Engine::new(parts(&world, "terrace", trackers), Config::default()));
+    assert_eq!(stop, Some(Stop::TargetEnded));
+    assert_eq!(notes.iter().filter(|n| n.contains("going on with dirty")).count(), 1, "{notes:?}");
+    assert!(world.borrow().fast_share_now() > 0.8, "{}", world.borrow().fast_share_now());
+}
+
+#[test]
+fn nothing_left_to_see_with_is_exit_three() {
+    let world = world();
+    let only = StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), windows: 2 };
+    let (notes, stop) = notes_of(Engine::new(parts(&world, "terrace", vec![Box::new(only)]), Config::default()));
+    assert!(matches!(stop, Some(Stop::Missing { policy: "terrace", .. })), "{stop:?}");
+    assert!(notes.iter().any(|n| n.contains("none is left")), "{notes:?}");
+}
+
+#[test]
+fn access_count_refuses_to_start_without_cells() {
+    let world = world();
+    let engine =
+        Engine::new(parts(&world, "access-count", vec![Box::new(PageTracker::new(world.clone()))]), Config::default());
+    let error = engine.check().unwrap_err();
+    assert!(error.to_string().contains("by cell"), "{error}");
+}
+
+#[test]
+fn access_count_follows_cells_where_they_are_told() {
+    let count =
+        |i: u64| CellCount { pid: PID, vpn: Vpn(START.0 + i), cell: NodeId(1), thread: None, reads: 3, writes: 0 };
+    let world = World::new(WorldSpec {
+        machine: numa(2, false),
+        tiers: vec![vec![NodeId(0), NodeId(1)]],
+        node_pages: vec![1_000, 1_000],
+        first_touch: vec![NodeId(0); 10],
+        access: Box::new(|_, _| Access::default()),
+        seed: 1,
+    });
+    world.borrow_mut().end_at(Tick(2_000_000_000));
+    let reply = Observation { by_cell: (2..5).map(count).collect(), ..Observation::default() };
+    let tracker = ScriptedTracker {
+        sees: Sees { cells: true, ..Sees::default() },
+        replies: VecDeque::from([reply]),
+        asked: Rc::default(),
+        requests: Rc::default(),
+    };
+    let (_, stop) = notes_of(Engine::new(parts(&world, "access-count", vec![Box::new(tracker)]), Config::default()));
+    assert_eq!(stop, Some(Stop::TargetEnded));
+    assert_eq!(world.borrow().used(NodeId(1)), 3);
+}
+
+#[test]
+fn failures_are_counted_by_reason_and_tried_again() {
+    let world = world();
+    world.borrow_mut().busy_share = 0.5;
+    for i in 1_000..1_020 {
+        world.borrow_mut().pinned[i] = true;
+    }
+    let mut parts = parts(&world, "terrace", vec![Box::new(PageTracker::new(world.clone()))]);
+    let journal = MemoryJournal::default();
+    parts.journal = Some(Box::new(journal.clone()));
+    let (summary, _) = Engine::new(parts, Config::default()).run(|_| false);
+    assert!(summary.failed.iter().any(|f| f.pages > 50), "{summary:?}");
+    assert!(world.borrow().fast_share_now() > 0.75, "{}", world.borrow().fast_share_now());
+    let reading = journal::read(journal.text().as_bytes()).unwrap();
+    let outcomes = reading.entries.iter().filter_map(|e| match e {
+        Entry::Outcome(o) => Some(o),
+        _ => None,
+    });
+    for o in outcomes {
+        let failed: u64 = o.failed.iter().map(|f| f.pages).sum();
+        assert_eq!(o.promoted_pages + o.demoted_pages + failed, o.planned_pages, "{o:?}");
+    }
+}
+
+#[test]
+fn pages_that_vanish_are_no_trouble() {
+    let world = world();
+    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::new(world.clone()))];
+    let mut engine = Engine::new(parts(&world, "terrace", trackers), Config::default());
+    for step in 0..20 {
+        world.borrow_mut().vanished = (step * 70) % 1_400;
+        let report = engine.run_step();
+        assert_eq!(report.stop, None);
+    }
+}
+
+#[test]
+fn hostile_replies_do_not_panic() {
+    let world = world();
+    let range = |a: u64, b: u64| VpnRange::new(Vpn(a), Vpn(b));
+    let sighting = |pid: i32, r: VpnRange, hits, windows, ns: u64| Sighting {
+        pid: Pid(pid),
+        range: r,
+        hits,
+        windows,
+        window: Nanos(ns),
+        writes_only: hits % 2 == 0,
+        every_page: windows % 2 == 0,
+    };
+    let reply = Observation {
+        sightings: vec![
+            sighting(PID.0, range(0, u64::MAX), 9, 3, 5),
+            sighting(PID.0, range(START.0, START.0 + 3), 1, 0, 5),
+            sighting(PID.0, range(START.0, START.0 + 3), 7, 8, 0),
+            sighting(-5, range(u64::MAX, u64::MAX), 7, 8, u64::MAX),
+            sighting(PID.0, range(START.0 + 9, START.0), u16::MAX, u16::MAX, 1),
+        ],
+        cpu: Nanos(u64::MAX),
+        memory: Bytes(u64::MAX),
+        lost: u64::MAX,
+        ..Observation::default()
+    };
+    for policy in ["terrace", "hyplacer", "first-touch"] {
+        let tracker = ScriptedTracker {
+            sees: Sees { reads: true, writes: true, ..Sees::default() },
+            replies: VecDeque::from([reply.clone(), reply.clone(), reply.clone()]),
+            asked: Rc::default(),
+            requests: Rc::default(),
+        };
+        let mut engine = Engine::new(parts(&world, policy, vec![Box::new(tracker)]), Config::default());
+        for _ in 0..5 {
+            engine.run_step();
+        }
+    }
+}
+
+#[test]
+fn a_rate_limit_is_kept() {
+    let world = world();
+    let mut config = Config::default();
+    config.limits.rate = Some(BytesPerSec(100 * 4096));
+    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::new(world.clone()))];
+    let (summary, _) = Engine::new(parts(&world, "terrace", trackers), config).run(|_| false);
+    let seconds = summary.at_ns / 1_000_000_000 + 1;
+    assert!(summary.migrated_bytes <= 4096 * 100 * (seconds + 1), "{summary:?}");
+    assert!(summary.promoted_pages > 100, "{summary:?}");
+}
+
+#[test]
+fn fixtures_of_the_journal_are_read_for_ever() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/formats");
+    let file = |name: &str| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let whole = journal::read(&file("v1/journal.jsonl")).unwrap();
+    assert_eq!((whole.problem, whole.skipped), (None, 0));
+    assert!(matches!(whole.entries.last(), Some(Entry::End(_))));
+    assert!(whole.entries.len() > 10);
+    let cut = journal::read(&file("corrupt/journal-cut-off.jsonl")).unwrap();
+    assert!(matches!(cut.problem, Some(Problem::CutOff { .. })), "{:?}", cut.problem);
+    assert!(!cut.entries.is_empty());
+    let damaged = journal::read(&file("corrupt/journal-damaged.jsonl")).unwrap();
+    assert!(matches!(damaged.problem, Some(Problem::Damaged { .. })), "{:?}", damaged.problem);
+    assert!(matches!(journal::read(&file("corrupt/journal-v99.jsonl")), Err(Problem::Version(99))));
+    assert!(matches!(journal::read(&file("corrupt/journal-not-one.jsonl")), Err(Problem::NotAJournal(_))));
+    assert!(matches!(journal::read(&file("corrupt/journal-empty.jsonl")), Err(Problem::Empty)));
+}
