@@ -60,7 +60,8 @@ pub fn memory_file(dir: &Path, node: u32) -> PathBuf {
 #[must_use]
 pub fn kernel_command_line(shape: &Shape) -> String {
     format!(
-        "console=ttyS0 quiet panic=-1 nokaslr mitigations=off norandmaps rdinit=/init terrace.slow={}",
+        "console=ttyS0 quiet panic=-1 nokaslr mitigations=off norandmaps tsc=reliable tsc_early_khz=1000000 rdinit=/init \
+         terrace.slow={}",
         shape.slow
     )
 }
