@@ -1,8 +1,6 @@
 //! What the mover needs of the kernel.
 
-use terrace_sys::{
-    move_pages, now, query_pages, sleep, Category, MoveCall, PageMap, PageStatus, Root, SysError,
-};
+use terrace_sys::{move_pages, now, query_pages, sleep, Category, MoveCall, PageMap, PageStatus, Root, SysError};
 use terrace_types::{Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
 
 /// The kernel, or a stand-in.
@@ -56,9 +54,7 @@ impl MoveCalls for KernelCalls {
         // Opened anew each time: a descriptor stays bound to memory that exec replaces.
         if let Ok(map) = PageMap::open(&self.root, pid) {
             // Where the scan is missing huge pages go page by page: slower, and still right.
-            let _missing_is_slower = map.scan(range, Category::HUGE, Category::HUGE, |run, _| {
-                found.push(run)
-            });
+            let _missing_is_slower = map.scan(range, Category::HUGE, Category::HUGE, |run, _| found.push(run));
         }
         found
     }

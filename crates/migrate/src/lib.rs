@@ -2,7 +2,6 @@
 //! [`terrace_engine::Mover`] port; [`MoveCalls`] is what it needs of the kernel, so that tests can
 //! stand in for it.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))] // a test that fails may panic
 
 mod account;
 mod calls;

@@ -60,12 +60,7 @@ impl<C: MoveCalls> MovePages<C> {
     /// On any kernel, with base pages of `page_size`.
     #[must_use]
     pub const fn new(calls: C, page_size: Bytes) -> Self {
-        Self {
-            calls,
-            page_size,
-            page_cost: None,
-            full: BTreeMap::new(),
-        }
+        Self { calls, page_size, page_cost: None, full: BTreeMap::new() }
     }
 
     fn units(&mut self, moves: &[Move]) -> Vec<Unit> {
@@ -75,18 +70,11 @@ impl<C: MoveCalls> MovePages<C> {
             let hull = hulls.entry(m.pid).or_insert(range);
             *hull = VpnRange::new(hull.start.min(range.start), hull.end.max(range.end));
         }
-        let huge: BTreeMap<Pid, Vec<VpnRange>> = hulls
-            .into_iter()
-            .map(|(pid, hull)| (pid, self.calls.huge(pid, hull)))
-            .collect();
+        let huge: BTreeMap<Pid, Vec<VpnRange>> =
+            hulls.into_iter().map(|(pid, hull)| (pid, self.calls.huge(pid, hull))).collect();
         let mut units = Vec::new();
         for (at, m) in moves.iter().enumerate() {
-            cut(
-                at as u32,
-                m.range(),
-                huge.get(&m.pid).map_or(&[], Vec::as_slice),
-                &mut units,
-            );
+            cut(at as u32, m.range(), huge.get(&m.pid).map_or(&[], Vec::as_slice), &mut units);
         }
         units
     }
@@ -139,17 +127,8 @@ impl<C: MoveCalls> MovePages<C> {
 
     fn found_full(&mut self, node: NodeId) {
         let now = self.calls.now();
-        let span = self
-            .full
-            .get(&node)
-            .map_or(BACK_OFF.0, |f| (f.span + f.span).min(BACK_OFF.1));
-        self.full.insert(
-            node,
-            Full {
-                until: now.after(span),
-                span,
-            },
-        );
+        let span = self.full.get(&node).map_or(BACK_OFF.0, |f| (f.span + f.span).min(BACK_OFF.1));
+        self.full.insert(node, Full { until: now.after(span), span });
     }
 
     /// Leaves out what needs no call, or cannot be helped by one. All units share pid and target.
@@ -169,8 +148,7 @@ impl<C: MoveCalls> MovePages<C> {
                 for (&unit, status) in units.iter().zip(status) {
                     match status {
                         PageStatus::On(node) if node == to => {
-                            run.account
-                                .settle(unit, Fate::Failed(MoveFailure::AlreadyThere));
+                            run.account.settle(unit, Fate::Failed(MoveFailure::AlreadyThere));
                         }
                         PageStatus::On(_) | PageStatus::Untouched => left.push(unit),
                         PageStatus::Error(e) => {
@@ -181,11 +159,7 @@ impl<C: MoveCalls> MovePages<C> {
                 left
             }
             Err(e) => {
-                let why = if e.is_gone() {
-                    MoveFailure::Gone
-                } else {
-                    MoveFailure::NotAllowed
-                };
+                let why = if e.is_gone() { MoveFailure::Gone } else { MoveFailure::NotAllowed };
                 run.note(pid, &e);
                 run.account.give_up(units, why);
                 Vec::new()
@@ -219,24 +193,13 @@ impl<C: MoveCalls> MovePages<C> {
 
     /// One call and its verification. `left` keeps the units whose fate is open; the reason is
     /// given when it holds for all of them.
-    fn one_call(
-        &mut self,
-        run: &mut Run<'_>,
-        left: &mut Vec<usize>,
-        pid: Pid,
-        to: NodeId,
-    ) -> Option<MoveFailure> {
+    fn one_call(&mut self, run: &mut Run<'_>, left: &mut Vec<usize>, pid: Pid, to: NodeId) -> Option<MoveFailure> {
         let pages: Vec<Vpn> = left.iter().map(|&u| run.account.units[u].start).collect();
         let before = self.calls.now();
         let call = self.calls.move_to(pid, &pages, to);
         let took = self.calls.now().since(before);
         run.account.called(left, took);
-        self.learn(
-            left.iter()
-                .map(|&u| u64::from(run.account.units[u].pages))
-                .sum(),
-            took,
-        );
+        self.learn(left.iter().map(|&u| u64::from(run.account.units[u].pages)).sum(), took);
         let mut doubtful = Vec::new();
         for (&unit, status) in left.iter().zip(&call.pages) {
             match *status {
@@ -256,11 +219,7 @@ impl<C: MoveCalls> MovePages<C> {
             }
             e => {
                 let error = SysError::from_errno("move_pages", "", e, "");
-                let why = if error.is_gone() {
-                    MoveFailure::Gone
-                } else {
-                    call_failure(e)
-                };
+                let why = if error.is_gone() { MoveFailure::Gone } else { call_failure(e) };
                 run.note(pid, &error);
                 Some(why)
             }
@@ -269,20 +228,11 @@ impl<C: MoveCalls> MovePages<C> {
 
     /// Asks where the doubtful pages are: the kernel leaves the status of whole batches unwritten
     /// when one page of them fails. Returns those whose fate is still open.
-    fn verify(
-        &mut self,
-        run: &mut Run<'_>,
-        doubtful: &[(usize, PageStatus)],
-        pid: Pid,
-        to: NodeId,
-    ) -> Vec<usize> {
+    fn verify(&mut self, run: &mut Run<'_>, doubtful: &[(usize, PageStatus)], pid: Pid, to: NodeId) -> Vec<usize> {
         if doubtful.is_empty() {
             return Vec::new();
         }
-        let pages: Vec<Vpn> = doubtful
-            .iter()
-            .map(|d| run.account.units[d.0].start)
-            .collect();
+        let pages: Vec<Vpn> = doubtful.iter().map(|d| run.account.units[d.0].start).collect();
         let found = match self.calls.query(pid, &pages) {
             Ok(found) => found,
             Err(e) => {
@@ -342,8 +292,7 @@ impl<C: MoveCalls> MovePages<C> {
             let freed = run.moved_pages(batch);
             if freed > 0 {
                 for &unit in batch {
-                    self.full
-                        .remove(&run.moves[run.account.units[unit].of as usize].from);
+                    self.full.remove(&run.moves[run.account.units[unit].of as usize].from);
                 }
             }
             d += taken;
@@ -418,9 +367,7 @@ impl Run<'_> {
     }
 
     fn moved_pages(&self, units: &[usize]) -> u64 {
-        let moved = units
-            .iter()
-            .filter(|u| self.account.fates[**u] == Fate::Moved);
+        let moved = units.iter().filter(|u| self.account.fates[**u] == Fate::Moved);
         moved.map(|u| u64::from(self.account.units[*u].pages)).sum()
     }
 
@@ -445,8 +392,7 @@ impl<C: MoveCalls> Mover for MovePages<C> {
             gone: BTreeSet::new(),
             refused: BTreeSet::new(),
         };
-        let is_down =
-            |unit: &usize| moves[run.account.units[*unit].of as usize].reason == MoveReason::Cold;
+        let is_down = |unit: &usize| moves[run.account.units[*unit].of as usize].reason == MoveReason::Cold;
         let (down, up): (Vec<usize>, Vec<usize>) = all.iter().partition(|u| is_down(u));
         if exchange && !down.is_empty() && !up.is_empty() {
             self.exchange(&mut run, &down, &up);

@@ -27,16 +27,10 @@ struct Fake {
 impl MoveCalls for Fake {
     fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError> {
         if self.dies_at_call.is_some_and(|at| self.sizes.len() > at) {
-            return Err(SysError::Gone {
-                call: "move_pages",
-                target: String::new(),
-            });
+            return Err(SysError::Gone { call: "move_pages", target: String::new() });
         }
         let on = |p: &Vpn| self.pages.get(&(pid, *p)).copied();
-        Ok(pages
-            .iter()
-            .map(|p| on(p).map_or(PageStatus::Error(2), PageStatus::On))
-            .collect())
+        Ok(pages.iter().map(|p| on(p).map_or(PageStatus::Error(2), PageStatus::On)).collect())
     }
 
     fn move_to(&mut self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall {
@@ -44,18 +38,10 @@ impl MoveCalls for Fake {
         self.clock = self.clock.after(Nanos(self.page_cost * pages.len() as u64));
         let untouched = vec![PageStatus::Untouched; pages.len()];
         if self.dies_at_call == Some(self.sizes.len() - 1) {
-            return MoveCall {
-                pages: untouched,
-                not_migrated: 0,
-                errno: 3,
-            };
+            return MoveCall { pages: untouched, not_migrated: 0, errno: 3 };
         }
         if self.errno != 0 {
-            return MoveCall {
-                pages: untouched,
-                not_migrated: 0,
-                errno: self.errno,
-            };
+            return MoveCall { pages: untouched, not_migrated: 0, errno: self.errno };
         }
         let mut status = Vec::new();
         for (at, page) in pages.iter().enumerate() {
@@ -63,27 +49,15 @@ impl MoveCalls for Fake {
             if let Some(errno) = odd {
                 if self.shy {
                     let rest = pages.len() - at;
-                    return MoveCall {
-                        pages: untouched,
-                        not_migrated: rest as u64,
-                        errno: 0,
-                    };
+                    return MoveCall { pages: untouched, not_migrated: rest as u64, errno: 0 };
                 }
                 status.push(PageStatus::Error(errno));
                 continue;
             }
-            let span = self
-                .huge
-                .iter()
-                .find(|r| r.contains(*page))
-                .map_or(1, |_| 512);
+            let span = self.huge.iter().find(|r| r.contains(*page)).map_or(1, |_| 512);
             let room = self.room.entry(to).or_insert(u64::MAX);
             if *room < span {
-                return MoveCall {
-                    pages: untouched,
-                    not_migrated: 0,
-                    errno: 12,
-                };
+                return MoveCall { pages: untouched, not_migrated: 0, errno: 12 };
             }
             *room = room.saturating_sub(span);
             if let Some(was) = self.pages.insert((pid, *page), to) {
@@ -92,11 +66,7 @@ impl MoveCalls for Fake {
             }
             status.push(PageStatus::On(to));
         }
-        MoveCall {
-            pages: status,
-            not_migrated: 0,
-            errno: 0,
-        }
+        MoveCall { pages: status, not_migrated: 0, errno: 0 }
     }
 
     fn huge(&mut self, _: Pid, _: VpnRange) -> Vec<VpnRange> {
@@ -113,30 +83,15 @@ impl MoveCalls for Fake {
 }
 
 fn limits() -> MoveLimits {
-    MoveLimits {
-        longest_call: Nanos::millis(20),
-        rate: None,
-        batch: 512,
-        total: Nanos::secs(10),
-    }
+    MoveLimits { longest_call: Nanos::millis(20), rate: None, batch: 512, total: Nanos::secs(10) }
 }
 
 fn run(start: u64, pages: u32, from: NodeId, to: NodeId, reason: MoveReason) -> Move {
-    Move {
-        pid: ONE,
-        start: Vpn(start),
-        pages,
-        from,
-        to,
-        reason,
-    }
+    Move { pid: ONE, start: Vpn(start), pages, from, to, reason }
 }
 
 fn fake(on_slow: std::ops::Range<u64>, on_fast: std::ops::Range<u64>) -> Fake {
-    let mut fake = Fake {
-        page_cost: 1_000,
-        ..Fake::default()
-    };
+    let mut fake = Fake { page_cost: 1_000, ..Fake::default() };
     fake.pages.extend(on_slow.map(|p| ((ONE, Vpn(p)), SLOW)));
     fake.pages.extend(on_fast.map(|p| ((ONE, Vpn(p)), FAST)));
     fake
@@ -148,8 +103,7 @@ fn mover(fake: Fake) -> MovePages<Fake> {
 
 fn adds_up(outcome: &MoveOutcome, moves: &[Move]) {
     let asked: u64 = moves.iter().map(|m| u64::from(m.pages)).sum();
-    let told: u64 = outcome.moved.iter().map(|m| m.1).sum::<u64>()
-        + outcome.failed.iter().map(|f| f.1).sum::<u64>();
+    let told: u64 = outcome.moved.iter().map(|m| m.1).sum::<u64>() + outcome.failed.iter().map(|f| f.1).sum::<u64>();
     assert_eq!(asked, told);
     let done: u64 = outcome.done.iter().map(|m| u64::from(m.pages)).sum();
     assert_eq!(done, outcome.moved.iter().map(|m| m.1).sum::<u64>());
@@ -159,10 +113,7 @@ fn adds_up(outcome: &MoveOutcome, moves: &[Move]) {
 fn every_page_is_accounted_for_by_reason() {
     let mut kernel = fake(0..100, 200..210);
     kernel.odd = BTreeMap::from([(Vpn(5), 16), (Vpn(6), 13)]);
-    let moves = [
-        run(0, 110, SLOW, FAST, MoveReason::Hot),
-        run(200, 10, SLOW, FAST, MoveReason::Hot),
-    ];
+    let moves = [run(0, 110, SLOW, FAST, MoveReason::Hot), run(200, 10, SLOW, FAST, MoveReason::Hot)];
     let outcome = mover(kernel).apply(&moves, false, &limits());
     adds_up(&outcome, &moves);
     assert_eq!(outcome.moved, [(FAST, 98)]);
@@ -184,29 +135,14 @@ fn time_wins_over_batch_size() {
     kernel.page_cost = 100_000;
     let moves = [run(0, 20_000, SLOW, FAST, MoveReason::Hot)];
     let mut mover = mover(kernel);
-    let outcome = mover.apply(
-        &moves,
-        false,
-        &MoveLimits {
-            total: Nanos::secs(1),
-            ..limits()
-        },
-    );
+    let outcome = mover.apply(&moves, false, &MoveLimits { total: Nanos::secs(1), ..limits() });
     adds_up(&outcome, &moves);
-    assert!(
-        mover.calls.sizes[1..].iter().all(|n| *n <= 200),
-        "{:?}",
-        mover.calls.sizes
-    );
+    assert!(mover.calls.sizes[1..].iter().all(|n| *n <= 200), "{:?}", mover.calls.sizes);
     assert!(outcome.failed.iter().any(|f| f.0 == MoveFailure::OutOfTime));
     mover.calls.page_cost = 500;
     let quick = [run(10_000, 10_000, SLOW, FAST, MoveReason::Hot)];
     let _learns = mover.apply(&quick, false, &limits());
-    assert!(
-        mover.calls.sizes.iter().any(|n| *n >= 512),
-        "{:?}",
-        mover.calls.sizes
-    );
+    assert!(mover.calls.sizes.iter().any(|n| *n >= 512), "{:?}", mover.calls.sizes);
 }
 
 #[test]
@@ -218,11 +154,7 @@ fn the_rate_is_kept() {
     let outcome = mover.apply(&moves, false, &MoveLimits { rate, ..limits() });
     adds_up(&outcome, &moves);
     // 2048 pages at 1000 a second, the last batch not waited for.
-    assert!(
-        mover.calls.clock >= Tick(500_000_000),
-        "{:?}",
-        mover.calls.clock
-    );
+    assert!(mover.calls.clock >= Tick(500_000_000), "{:?}", mover.calls.clock);
 }
 
 #[test]
@@ -249,44 +181,26 @@ fn exchange_keeps_occupancy_when_promotion_finds_no_room_or_no_pages() {
     let mut kernel = fake(0..2000, 10_000..12_000);
     kernel.room.insert(FAST, 0);
     kernel.odd = (0..50).map(|p| (Vpn(p), 16)).collect();
-    let moves = [
-        run(10_000, 2000, FAST, SLOW, MoveReason::Cold),
-        run(0, 2000, SLOW, FAST, MoveReason::Hot),
-    ];
+    let moves = [run(10_000, 2000, FAST, SLOW, MoveReason::Cold), run(0, 2000, SLOW, FAST, MoveReason::Hot)];
     let mut mover = mover(kernel);
     let outcome = mover.apply(&moves, true, &limits());
     adds_up(&outcome, &moves);
-    let moved = |node| {
-        outcome
-            .moved
-            .iter()
-            .find(|m| m.0 == node)
-            .map_or(0, |m| m.1)
-    };
+    let moved = |node| outcome.moved.iter().find(|m| m.0 == node).map_or(0, |m| m.1);
     assert_eq!(moved(FAST), moved(SLOW));
     assert_eq!(moved(FAST), 1950);
-    assert_eq!(
-        mover.calls.pages.values().filter(|n| **n == FAST).count(),
-        2000
-    );
+    assert_eq!(mover.calls.pages.values().filter(|n| **n == FAST).count(), 2000);
 }
 
 #[test]
 fn demoted_pages_come_back_when_nothing_can_rise() {
     let mut kernel = fake(0..600, 1000..1600);
     kernel.odd = (0..600).map(|p| (Vpn(p), 13)).collect();
-    let moves = [
-        run(1000, 600, FAST, SLOW, MoveReason::Cold),
-        run(0, 600, SLOW, FAST, MoveReason::Hot),
-    ];
+    let moves = [run(1000, 600, FAST, SLOW, MoveReason::Cold), run(0, 600, SLOW, FAST, MoveReason::Hot)];
     let mut mover = mover(kernel);
     let outcome = mover.apply(&moves, true, &limits());
     adds_up(&outcome, &moves);
     assert!(outcome.moved.is_empty(), "{:?}", outcome.moved);
-    assert_eq!(
-        mover.calls.pages.values().filter(|n| **n == FAST).count(),
-        600
-    );
+    assert_eq!(mover.calls.pages.values().filter(|n| **n == FAST).count(), 600);
 }
 
 #[test]
@@ -295,19 +209,9 @@ fn a_process_that_ends_midway_is_a_value() {
     kernel.dies_at_call = Some(2);
     let moves = [run(0, 5000, SLOW, FAST, MoveReason::Hot)];
     let mut mover = mover(kernel);
-    let outcome = mover.apply(
-        &moves,
-        false,
-        &MoveLimits {
-            longest_call: Nanos::micros(1),
-            ..limits()
-        },
-    );
+    let outcome = mover.apply(&moves, false, &MoveLimits { longest_call: Nanos::micros(1), ..limits() });
     adds_up(&outcome, &moves);
-    assert!(outcome
-        .failed
-        .iter()
-        .any(|f| f.0 == MoveFailure::Gone && f.1 > 4000));
+    assert!(outcome.failed.iter().any(|f| f.0 == MoveFailure::Gone && f.1 > 4000));
     assert_eq!(mover.calls.sizes.len(), 3, "no call after the end");
 }
 
@@ -358,14 +262,7 @@ fn own_pages_on_this_machine_are_already_there() {
         },
         Err(e) => return println!("skipped: {e}"),
     };
-    let whole = Move {
-        pid: me,
-        start: first,
-        pages: 60,
-        from: node,
-        to: node,
-        reason: MoveReason::Hot,
-    };
+    let whole = Move { pid: me, start: first, pages: 60, from: node, to: node, reason: MoveReason::Hot };
     let outcome = MovePages::live().apply(&[whole], false, &limits());
     adds_up(&outcome, &[whole]);
     assert_eq!(outcome.failed, [(MoveFailure::AlreadyThere, 60)]);
@@ -374,10 +271,7 @@ fn own_pages_on_this_machine_are_already_there() {
 
 #[test]
 fn nobody_is_gone() {
-    let lost = Move {
-        pid: Pid(i32::MAX),
-        ..run(0, 8, SLOW, FAST, MoveReason::Hot)
-    };
+    let lost = Move { pid: Pid(i32::MAX), ..run(0, 8, SLOW, FAST, MoveReason::Hot) };
     let outcome = MovePages::live().apply(&[lost], false, &limits());
     assert_eq!(outcome.failed, [(MoveFailure::Gone, 8)]);
 }

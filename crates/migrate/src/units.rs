@@ -22,17 +22,9 @@ pub(crate) fn cut(of: u32, range: VpnRange, huge: &[VpnRange], into: &mut Vec<Un
     while at < range.end.0 {
         let after = huge.partition_point(|run| run.end.0 <= at);
         let in_huge = huge.get(after).is_some_and(|run| run.contains(Vpn(at)));
-        let end = if in_huge {
-            (at / HUGE_PAGES + 1) * HUGE_PAGES
-        } else {
-            at + 1
-        };
+        let end = if in_huge { (at / HUGE_PAGES + 1) * HUGE_PAGES } else { at + 1 };
         let end = end.min(range.end.0);
-        into.push(Unit {
-            of,
-            start: Vpn(at),
-            pages: (end - at) as u32,
-        });
+        into.push(Unit { of, start: Vpn(at), pages: (end - at) as u32 });
         at = end;
     }
 }
@@ -40,26 +32,14 @@ pub(crate) fn cut(of: u32, range: VpnRange, huge: &[VpnRange], into: &mut Vec<Un
 /// Joins pages that did move into runs, as moves.
 pub(crate) fn join(moves: &[Move], units: &[Unit], moved: impl Fn(usize) -> bool) -> Vec<Move> {
     let mut runs: Vec<(u32, Move)> = Vec::new();
-    for unit in units
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| moved(*at))
-        .map(|(_, unit)| unit)
-    {
+    for unit in units.iter().enumerate().filter(|(at, _)| moved(*at)).map(|(_, unit)| unit) {
         match runs.last_mut() {
             Some((of, run)) if *of == unit.of && run.range().end == unit.start => {
                 run.pages += unit.pages;
             }
             _ => {
                 let whole = moves[unit.of as usize];
-                runs.push((
-                    unit.of,
-                    Move {
-                        start: unit.start,
-                        pages: unit.pages,
-                        ..whole
-                    },
-                ));
+                runs.push((unit.of, Move { start: unit.start, pages: unit.pages, ..whole }));
             }
         }
     }

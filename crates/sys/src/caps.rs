@@ -43,7 +43,7 @@ pub struct Capabilities {
     pub frames: Capability,
     /// Page tables of others can be read (accessed bits page by page).
     pub page_tables: Capability,
-    /// Pages of other processes can be moved.
+    /// Pages can be moved.
     pub move_pages: Capability,
     /// More than one node has memory.
     pub tiers: Capability,
@@ -73,7 +73,7 @@ impl Capabilities {
             pagemap_scan: Capability::of("pagemap-scan", "fast page queries", pagemap_scan(root)),
             frames: Capability::of("frames", "where pages are, cheaply", frames(root)),
             page_tables: Capability::of("page-tables", "reads and writes page by page", page_tables(root)),
-            move_pages: Capability::of("move-pages", "moving pages", move_others(root)),
+            move_pages: Capability::of("move-pages", "moving pages", move_pages()),
             tiers: Capability::of("tiers", "somewhere to move to", tiers(&nodes)),
             numa_balancing_quiet: Capability::of(
                 "numa-balancing-off",
@@ -216,20 +216,12 @@ fn page_tables(root: &Root) -> Tried {
     })
 }
 
-/// Whether others' pages can be moved: asked of a process of this user is no proof, so the
-/// capability itself is looked up; the call is tried on ourselves.
-fn move_others(root: &Root) -> Tried {
-    const CAP_SYS_NICE: u64 = 1 << 23;
+/// Whether pages can be moved. Since Linux 4.13 the call asks for leave to look at the process
+/// (`PTRACE_MODE_READ_REALCREDS` in `mm/migrate.c`), which the owner has; CAP_SYS_NICE is needed only
+/// to move pages that others share, which is never asked for. So trying it on ourselves tells.
+fn move_pages() -> Tried {
     with_pages(|range, _| query_pages(me(), &[range.start]).map(|_| ()))
-        .map_err(|e| said(&e, "boot a kernel with CONFIG_MIGRATION and CONFIG_NUMA"))?;
-    let status = crate::task::status(root, me()).map_err(|e| said(&e, ""))?;
-    if status.cap_eff & CAP_SYS_NICE == 0 {
-        return Err((
-            "only own processes' pages can be moved (no CAP_SYS_NICE)".to_owned(),
-            "sudo setcap cap_sys_nice+ep $(command -v terrace)".to_owned(),
-        ));
-    }
-    Ok(())
+        .map_err(|e| said(&e, "boot a kernel with CONFIG_MIGRATION and CONFIG_NUMA"))
 }
 
 fn tiers(nodes: &[NodeId]) -> Tried {

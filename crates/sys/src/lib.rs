@@ -2,8 +2,6 @@
 //! uses. Nothing here decides anything; errors are named situations with call, target, errno and
 //! remedy ([`SysError`]). The library never prints and never aborts.
 
-#![cfg_attr(test, allow(clippy::unwrap_used))] // a test that fails may panic
-
 mod caps;
 mod damon;
 mod error;

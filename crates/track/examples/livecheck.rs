@@ -2,7 +2,8 @@
 //!
 //! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|auto] [hot=MIB] [cold=MIB]
 //!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [window=MS] [seconds=S]
-//!        [share=0.8] [move=0|1]
+//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [costs=0|1] [move=0|1]
+//!        livecheck guardian=1
 //!
 //! A child touches all its pages, then sends `share` of its accesses to the hot ones. The parent
 //! ranks pages by what the tracker saw and says which part of the hot set is among the first as
@@ -13,7 +14,10 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use terrace_engine::{Ask, MoveLimits, Mover, Target, Tracker};
 use terrace_migrate::MovePages;
-use terrace_sys::{now, Capabilities, Category, Clear, ClearRefs, PageMap, PageTables, Root, TableEntry};
+use terrace_sys::{
+    now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget, PageMap, PageTables,
+    Root, TableEntry,
+};
 use terrace_track::{Budget, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree};
 use terrace_types::{Area, Bytes, Move, MoveReason, Nanos, NodeId, PageStat, Pid, Seed, Vpn, VpnRange};
 
@@ -63,7 +67,55 @@ fn main() {
     if options.text("role", "parent") == "child" {
         child(&options);
     }
+    if options.text("role", "parent") == "tool" {
+        tool();
+    }
+    if options.number("guardian", 0.0) > 0.0 {
+        return guardian();
+    }
     parent(&options);
+}
+
+/// Starts a kdamond on its own parent, says so, and waits to be killed.
+fn tool() -> ! {
+    let plan = DamonPlan {
+        ops: DamonOps::Vaddr,
+        targets: vec![DamonTarget { pid: Pid(std::os::unix::process::parent_id() as i32), regions: vec![] }],
+        sample: Nanos::millis(5),
+        aggregate: Nanos::millis(100),
+        update: Nanos::secs(1),
+        min_regions: 10,
+        max_regions: 100,
+        accessed_only: false,
+        ring_pages: 8,
+    };
+    let run = DamonRun::start(&Root::live(), &plan).unwrap();
+    println!("{}", run.kdamond());
+    std::io::stdout().flush().unwrap();
+    terrace_sys::sleep(Nanos::secs(60));
+    drop(run);
+    std::process::exit(0)
+}
+
+/// Kills a tool with -9 while its kdamond runs: is it turned off?
+fn guardian() {
+    let mut tool = std::process::Command::new("/proc/self/exe")
+        .arg("role=tool")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(tool.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let count = || Root::live().number("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds").unwrap();
+    println!("kdamond {} runs, nr_kdamonds {}", line.trim(), count());
+    tool.kill().unwrap();
+    tool.wait().unwrap();
+    let start = now();
+    while count() != 0 && now().since(start) < Nanos::secs(5) {
+        terrace_sys::sleep(Nanos::millis(1));
+    }
+    println!("{} after kill -9: nr_kdamonds {}", now().since(start), count());
+    assert_eq!(count(), 0);
 }
 
 /// Never returns: killed by the parent, or ends when its output has no reader.
@@ -72,6 +124,7 @@ fn child(options: &Options) -> ! {
     let all = options.all_pages() as u64;
     let share = (options.number("share", 0.8) * 65536.0) as u64;
     let write = options.text("op", "read") == "write";
+    let cold_too = options.number("cold-writes", 0.0) > 0.0;
     if options.number("thp", 0.0) == 0.0 {
         // SAFETY: this option of prctl takes numbers only.
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
@@ -91,13 +144,10 @@ fn child(options: &Options) -> ! {
         for _ in 0..100_000 {
             let (r, next) = seed.next();
             seed = next;
-            let page = if (r & 0xffff) < share {
-                u64::from(hot[((r >> 16) % hot.len() as u64) as usize])
-            } else {
-                (r >> 16) % all
-            };
+            let to_hot = (r & 0xffff) < share;
+            let page = if to_hot { u64::from(hot[((r >> 16) % hot.len() as u64) as usize]) } else { (r >> 16) % all };
             let at = first + page as usize * PAGE + ((r >> 44) as usize & (PAGE - 1));
-            if write {
+            if write && (to_hot || cold_too) {
                 memory[at] = memory[at].wrapping_add(1);
             } else {
                 sum = sum.wrapping_add(u64::from(std::hint::black_box(memory[at])));

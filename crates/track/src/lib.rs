@@ -8,7 +8,6 @@
 //!
 //! [`LiveTrackers`] runs those that work and keeps them to a share of one core.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))] // a test that fails may panic
 
 mod budget;
 mod clock;

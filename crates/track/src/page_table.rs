@@ -26,6 +26,8 @@ pub struct PageTable {
     tables: PageTables,
     meter: CpuMeter,
     window: Nanos,
+    /// What clearing and reading took in the last look, beside the window.
+    overhead: Nanos,
     ask: Ask,
     watched: BTreeMap<Pid, Watch>,
     /// Accessed bits were cleared at `begin` for one look over the whole window.
@@ -63,6 +65,7 @@ impl PageTable {
             meter: CpuMeter::new(),
             root,
             window: FIRST,
+            overhead: Nanos::ZERO,
             ask,
             watched: BTreeMap::new(),
             whole: false,
@@ -83,12 +86,11 @@ impl PageTable {
         self.unknown
     }
 
+    /// Looks that fit half of the engine's window; fewer than two make no burst.
     fn looks(&self) -> u16 {
-        if self.ask.relaxed {
-            LOOKS.1
-        } else {
-            LOOKS.0
-        }
+        let most = if self.ask.relaxed { LOOKS.1 } else { LOOKS.0 };
+        let one = (self.window + self.overhead).0.max(1);
+        most.min(u16::try_from(self.ask.window.0 / 2 / one).unwrap_or(most))
     }
 
     /// Opens one process anew and finds its tables.
@@ -214,7 +216,7 @@ impl Tracker for PageTable {
                 }
             }
         }
-        self.whole = self.window.0 * u64::from(self.looks()) * 2 > self.ask.window.0;
+        self.whole = self.looks() < 2;
         if self.whole {
             self.clear_all();
         }
@@ -229,6 +231,7 @@ impl Tracker for PageTable {
         if self.whole {
             (present, accessed) = self.read_all();
         } else {
+            let start = now();
             for _ in 0..looks {
                 self.clear_all();
                 let before = now();
@@ -238,9 +241,11 @@ impl Tracker for PageTable {
                 present += p;
                 accessed += a;
             }
+            self.overhead = Nanos((now().since(start) - slept).0 / u64::from(looks));
         }
         self.aim(present, accessed);
         let mut seen = self.report(looks);
+        seen.memory += Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
         seen.cpu = self.cpu + work.used(slept);
         self.cpu = Nanos::ZERO;
         Ok(seen)

@@ -146,7 +146,7 @@ impl Tracker for SoftDirty {
             }
         }
         seen.cpu = open.cpu + work.used(Nanos::ZERO);
-        seen.memory = Bytes(seen.sightings.len() as u64 * 48);
+        seen.memory = Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
         self.last_cost = seen.cpu + Nanos(FAULT.0 * written_pages);
         self.budget.spend(self.last_cost);
         Ok(seen)
