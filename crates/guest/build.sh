@@ -16,7 +16,7 @@ for p in "$@"; do packages="$packages -p $p"; done
 (cd "$root" && RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" CARGO_TARGET_DIR="$target" \
     cargo build --quiet --release --target $triple $packages)
 mkdir -p "$dir"
-for bin in terrace-guest terrace-workload terrace; do
+for bin in terrace-guest terrace-cases terrace-workload terrace; do
     if [ -x "$target/$triple/release/$bin" ]; then
         cp "$target/$triple/release/$bin" "$dir/$bin.new" && mv "$dir/$bin.new" "$dir/$bin"
     fi

@@ -23,7 +23,7 @@ pub fn chase(node: u32, bytes: usize, steps: u64, cpu: usize) -> io::Result<f64>
     kernel::pin_to_cpu(cpu)?;
     let lines = bytes / LINE;
     let map = Mapping::anonymous(bytes)?;
-    kernel::bind_to_node(map.start(), map.len(), node)?;
+    map.bind_to_node(node)?;
     let mut order: Vec<u32> = (0..lines as u32).collect();
     let mut rng = Rng(0x9e37_79b9_7f4a_7c15);
     for i in (1..lines).rev() {
@@ -72,7 +72,7 @@ pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) 
     let each = (bytes / cpus.len() / LINE / 24 * 24) * LINE;
     let maps = cpus.iter().map(|_| Mapping::anonymous(each)).collect::<io::Result<Vec<_>>>()?;
     for map in &maps {
-        kernel::bind_to_node(map.start(), map.len(), node)?;
+        map.bind_to_node(node)?;
         for offset in (0..each).step_by(4096) {
             // SAFETY: `offset` is inside the live writable mapping.
             unsafe { map.start().add(offset).write_volatile(1) };

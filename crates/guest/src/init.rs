@@ -7,8 +7,22 @@ use std::path::Path;
 
 /// Seed credited to the random generator: fixed, so that two boots are alike.
 const SEED: [u32; 16] = [
-    0x7e44_ace1, 0x1f83_d9ab, 0x5be0_cd19, 0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f,
-    0x9b05_688c, 0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4,
+    0x7e44_ace1,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x428a_2f98,
+    0x7137_4491,
+    0xb5c0_fbcf,
+    0xe9b5_dba5,
+    0x3956_c25b,
+    0x59f1_11f1,
+    0x923f_82a4,
 ];
 const MS_MOVE: libc::c_ulong = 8192;
 const MPOL_BIND: i32 = 2;
@@ -92,7 +106,9 @@ fn optional_mounts() {
         let _ = fs::create_dir_all(at);
         let _ = kernel::mount(kind, at, kind, 0, "");
     }
-    for (link, to) in [("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "fd/0"), ("/dev/stdout", "fd/1"), ("/dev/stderr", "fd/2")] {
+    for (link, to) in
+        [("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "fd/0"), ("/dev/stdout", "fd/1"), ("/dev/stderr", "fd/2")]
+    {
         let _ = std::os::unix::fs::symlink(to, link);
     }
 }

@@ -3,9 +3,7 @@
 use crate::kernel::{self, Ended};
 use crate::place;
 use crate::stats;
-use crate::wire::{
-    self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, Reply, Setting, WireError,
-};
+use crate::wire::{self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, Reply, Setting, WireError};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -89,17 +89,6 @@ pub fn set_mempolicy(mode: i32, nodes: &[u32]) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), ptr, bits) }).map(drop)
 }
 
-/// Bind a mapping to one node.
-pub fn bind_to_node(start: *mut u8, len: usize, node: u32) -> io::Result<()> {
-    const MPOL_BIND: libc::c_long = 2;
-    if node >= 64 {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    let mask: libc::c_ulong = 1 << node;
-    // SAFETY: mbind changes only the policy of the range; a range that is not ours is refused with EFAULT.
-    check(unsafe { libc::syscall(libc::SYS_mbind, start, len, MPOL_BIND, &mask, 65usize, 0usize) }).map(drop)
-}
-
 /// move_pages(2) for another process. With `nodes` empty it only asks where the pages are.
 /// `status` gets a node or a negative errno for each page.
 pub fn move_pages(pid: i32, pages: &[u64], nodes: &[i32], status: &mut [i32]) -> io::Result<i64> {
@@ -259,6 +248,18 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         Ok(Mapping { start: p.cast(), len })
+    }
+
+    /// Bind its pages to one node; those that exist already stay where they are.
+    pub fn bind_to_node(&self, node: u32) -> io::Result<()> {
+        const MPOL_BIND: libc::c_long = 2;
+        if node >= 64 {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mask: libc::c_ulong = 1 << node;
+        // SAFETY: mbind changes only the policy of this live mapping and reads 64 bits from `mask`.
+        check(unsafe { libc::syscall(libc::SYS_mbind, self.start, self.len, MPOL_BIND, &mask, 65usize, 0usize) })
+            .map(drop)
     }
 
     /// First byte.

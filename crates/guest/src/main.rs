@@ -47,7 +47,8 @@ fn serve() -> std::io::Result<()> {
 
 /// Run the measurements asked for, each `KIND:NODE:MIB:COUNT:CPU[,CPU...]`, and print one figure a line.
 fn program(args: &[String]) -> Result<(), String> {
-    const USAGE: &str = "usage: terrace-guest KIND:NODE:MIB:COUNT:CPU[,CPU...]...  with KIND chase (ns), read or triad (bytes/s)";
+    const USAGE: &str =
+        "usage: terrace-guest KIND:NODE:MIB:COUNT:CPU[,CPU...]...  with KIND chase (ns), read or triad (bytes/s)";
     if args.is_empty() {
         return Err(USAGE.into());
     }

@@ -46,11 +46,9 @@ pub fn decide(ranking: &[u64], at: &HashMap<u64, i32>, fast: i32, free_pages: u6
     let keep: HashSet<u64> = wanted.iter().copied().collect();
     let need = (promote.len() as u64).saturating_sub(free_pages) as usize;
     let ranked: HashSet<u64> = ranking.iter().copied().collect();
-    let mut cold: Vec<u64> =
-        at.iter().filter(|(p, &n)| n == fast && !ranked.contains(p)).map(|(&p, _)| p).collect();
+    let mut cold: Vec<u64> = at.iter().filter(|(p, &n)| n == fast && !ranked.contains(p)).map(|(&p, _)| p).collect();
     cold.sort_unstable();
-    let coldest_ranked =
-        ranking.iter().rev().copied().filter(|p| at.get(p) == Some(&fast) && !keep.contains(p));
+    let coldest_ranked = ranking.iter().rev().copied().filter(|p| at.get(p) == Some(&fast) && !keep.contains(p));
     cold.extend(coldest_ranked);
     cold.truncate(need);
     Decision { demote: cold, promote, wanted: wanted.len() as u64 }

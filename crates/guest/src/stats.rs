@@ -36,7 +36,9 @@ pub fn free_bytes(sysfs: &Path) -> BTreeMap<u32, u64> {
     let Ok(entries) = fs::read_dir(sysfs.join("devices/system/node")) else { return out };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(id) = name.to_str().and_then(|n| n.strip_prefix("node")).and_then(|n| n.parse().ok()) else { continue };
+        let Some(id) = name.to_str().and_then(|n| n.strip_prefix("node")).and_then(|n| n.parse().ok()) else {
+            continue;
+        };
         let text = fs::read_to_string(entry.path().join("meminfo")).unwrap_or_default();
         if let Some(kib) = meminfo_kib(&text, "MemFree:") {
             out.insert(id, kib * 1024);
@@ -116,7 +118,8 @@ mod tests {
 
     #[test]
     fn reserve_sums_the_nodes_zones_only() {
-        let text = "Node 0, zone      DMA\n  pages free     1\n        high     10\n    cpu: 0\n              high:  99\n\
+        let text =
+            "Node 0, zone      DMA\n  pages free     1\n        high     10\n    cpu: 0\n              high:  99\n\
                     Node 0, zone    DMA32\n        high     32\nNode 1, zone   Normal\n        high     7\n";
         assert_eq!(parse_reserve(text, 0), 42);
         assert_eq!(parse_reserve(text, 1), 7);

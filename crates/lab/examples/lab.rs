@@ -87,7 +87,15 @@ fn setup(bench: &Bench) -> Result<i32, Failure> {
     eprintln!("saved machine ready, booted in {:.1} s", bench.snapshot().boot_wall_seconds());
     let calibration = calibrate::ensure(bench, &Stderr)?;
     for r in &calibration.readings {
-        println!("{:<30} node {} from {}: wanted {:.1}, got {:.1} ({:.2}% off)", r.figure, r.node, r.initiator, r.wanted, r.got, r.off_percent());
+        println!(
+            "{:<30} node {} from {}: wanted {:.1}, got {:.1} ({:.2}% off)",
+            r.figure,
+            r.node,
+            r.initiator,
+            r.wanted,
+            r.got,
+            r.off_percent()
+        );
     }
     println!("usable in the fast node: {} MiB", calibration.usable_fast_bytes >> 20);
     Ok(0)
@@ -142,7 +150,9 @@ fn run_compare(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
     let lab = bench.lab();
     let input = match args.one("--workload") {
         Some(spec) => {
-            let program = lab.guest_program("terrace-workload").ok_or("bin/terrace-workload is missing: crates/guest/build.sh")?;
+            let program = lab
+                .guest_program("terrace-workload")
+                .ok_or("bin/terrace-workload is missing: crates/guest/build.sh")?;
             Input::Workload { spec: spec.to_string(), program }
         }
         None => Input::Command { argv: args.command.clone(), files: Vec::new() },

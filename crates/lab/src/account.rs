@@ -2,6 +2,7 @@
 
 use crate::job::JobResult;
 use crate::policies::{self, Actor, Plan};
+use crate::stats::Span;
 use serde::Deserialize;
 
 const PAGE: u64 = 4096;
@@ -63,6 +64,15 @@ pub fn tool(summary: Option<&[u8]>, result: &JobResult) -> Summary {
     let moved = result.reply.vmstat.get("pgmigrate_success").copied().unwrap_or(0).max(0) as u64;
     out.migrated_bytes = out.migrated_bytes.or(Some(moved * PAGE));
     out
+}
+
+/// Share of last-level misses that the fast node served. Where everything is fast by decree, that is all of them.
+#[must_use]
+pub fn fast_share(plan: &Plan, span: Option<&Span>, fast: u32) -> Option<f64> {
+    if plan.name == "bound:all-fast" {
+        return span.map(|_| 1.0);
+    }
+    span?.share_of(fast)
 }
 
 /// Memory accesses of the measured phase: what the workload says of itself, else what the plugin counted.

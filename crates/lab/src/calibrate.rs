@@ -44,7 +44,11 @@ impl Reading {
     }
 
     fn allowed(&self) -> f64 {
-        if self.figure == LATENCY { LATENCY_PERCENT } else { BANDWIDTH_PERCENT }
+        if self.figure == LATENCY {
+            LATENCY_PERCENT
+        } else {
+            BANDWIDTH_PERCENT
+        }
     }
 }
 
@@ -142,7 +146,8 @@ fn measure(bench: &Bench) -> Result<Calibration> {
 fn plan(shape: &Shape) -> Vec<(String, Reading)> {
     let mut out = Vec::new();
     let cpus_of = |node: u32| shape.nodes.iter().find(|n| n.id == node).map(|n| n.cpus.clone()).unwrap_or_default();
-    let reading = |initiator, node, figure: &str, wanted| Reading { initiator, node, figure: figure.into(), wanted, got: 0.0 };
+    let reading =
+        |initiator, node, figure: &str, wanted| Reading { initiator, node, figure: figure.into(), wanted, got: 0.0 };
     for link in &shape.links {
         let Some(cpu) = cpus_of(link.initiator).first().copied() else { continue };
         let arg = format!("chase:{}:{CHASE_MIB}:{CHASE_STEPS}:{cpu}", link.target);

@@ -112,6 +112,9 @@ pub struct CompareResult {
     pub runs: Vec<Run>,
 }
 
+/// One policy's result and what it was made from.
+type Ran = (Run, JobResult);
+
 /// Run the comparison.
 pub fn compare(bench: &Bench, spec: &CompareSpec, progress: &dyn Progress) -> Result<CompareResult> {
     let started = Instant::now();
@@ -179,14 +182,14 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// All plans, several machines at a time; the first failure ends it.
-    fn run_all(&self, plans: &[Plan]) -> Result<Vec<(Run, JobResult)>> {
+    fn run_all(&self, plans: &[Plan]) -> Result<Vec<Ran>> {
         let repeat = self.spec.repeat.max(1);
         let mut tasks: Vec<(usize, &Plan)> =
             (0..plans.len()).flat_map(|i| std::iter::repeat_n((i, &plans[i]), repeat)).collect();
         // The bound needs two runs, one after the other: begin with it.
         tasks.sort_by_key(|(i, p)| (p.actor != Actor::IdealMove, *i));
         let queue = Mutex::new(tasks.into_iter());
-        let done: Mutex<Vec<(usize, Result<(Run, JobResult)>)>> = Mutex::new(Vec::new());
+        let done: Mutex<Vec<(usize, Result<Ran>)>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..self.spec.jobs.clamp(1, plans.len().max(1) * repeat) {
                 scope.spawn(|| loop {
@@ -203,14 +206,14 @@ impl Comparison<'_> {
                 });
             }
         });
-        let mut by_plan: Vec<Vec<(Run, JobResult)>> = plans.iter().map(|_| Vec::new()).collect();
+        let mut by_plan: Vec<Vec<Ran>> = plans.iter().map(|_| Vec::new()).collect();
         for (i, outcome) in done.into_inner().unwrap_or_default() {
             by_plan[i].push(outcome?);
         }
         Ok(by_plan.into_iter().filter_map(median).collect())
     }
 
-    fn run_one(&self, plan: &Plan) -> Result<(Run, JobResult)> {
+    fn run_one(&self, plan: &Plan) -> Result<Ran> {
         let mut job = self.job(plan)?;
         if plan.actor == Actor::IdealMove {
             self.progress.step(&format!("{}: profiling first touch", plan.name));
@@ -280,7 +283,7 @@ impl Comparison<'_> {
             policy: plan.name.clone(),
             seconds: result.seconds(),
             seconds_spread: 0.0,
-            fast_access_share: span.and_then(|s| s.share_of(self.bench.shape().fast)),
+            fast_access_share: account::fast_share(plan, span, self.bench.shape().fast),
             promoted_pages,
             demoted_pages,
             migrated_bytes,
@@ -296,7 +299,7 @@ impl Comparison<'_> {
 }
 
 /// The run with the median time; it carries the spread of all.
-fn median(mut runs: Vec<(Run, JobResult)>) -> Option<(Run, JobResult)> {
+fn median(mut runs: Vec<Ran>) -> Option<Ran> {
     runs.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
     let spread = runs.last()?.0.seconds - runs.first()?.0.seconds;
     let mut middle = runs.swap_remove((runs.len() - 1) / 2);

@@ -85,7 +85,8 @@ impl Monitor {
 
     /// Write guest-physical memory to a file.
     pub fn dump_memory(&mut self, address: u64, bytes: u64, file: &Path) -> Result<()> {
-        self.command("pmemsave", json!({"val": address, "size": bytes, "filename": file.display().to_string()})).map(drop)
+        self.command("pmemsave", json!({"val": address, "size": bytes, "filename": file.display().to_string()}))
+            .map(drop)
     }
 
     /// Stop the guest and write its device state (and unshared memory) to a file.
@@ -160,7 +161,12 @@ fn find_bar(answer: &Value, vendor: u64, device: u64, bar: u64) -> Option<u64> {
         if id.get("vendor")?.as_u64()? != vendor || id.get("device")?.as_u64()? != device {
             return None;
         }
-        d.get("regions")?.as_array()?.iter().find(|r| r.get("bar").and_then(Value::as_u64) == Some(bar))?.get("address")?.as_u64()
+        d.get("regions")?
+            .as_array()?
+            .iter()
+            .find(|r| r.get("bar").and_then(Value::as_u64) == Some(bar))?
+            .get("address")?
+            .as_u64()
     })
 }
 

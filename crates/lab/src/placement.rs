@@ -36,7 +36,8 @@ pub fn rank(profile: &[u8], shape: &Shape) -> Result<Vec<u64>> {
     let text = std::str::from_utf8(profile).map_err(|e| broken(format!("the plugin's profile: {e}")))?;
     let mut pages = Vec::new();
     for line in text.lines() {
-        let (page, loads, stores) = parse(line).ok_or_else(|| broken(format!("the plugin's profile has line '{line}'")))?;
+        let (page, loads, stores) =
+            parse(line).ok_or_else(|| broken(format!("the plugin's profile has line '{line}'")))?;
         let saved = loads as f64 * gain.load + stores as f64 * gain.store;
         if saved > 0.0 {
             pages.push((saved, page << PAGE_SHIFT));

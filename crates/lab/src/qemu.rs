@@ -88,12 +88,12 @@ pub fn arguments(launch: &Launch<'_>) -> Vec<String> {
     let mut push = |words: &[&str]| out.extend(words.iter().map(|w| (*w).to_string()));
     let mailbox = escape(launch.mailbox);
     let share = share(launch.start);
-    let object = format!("memory-backend-file,id=mailbox,share={share},size={},mem-path={mailbox}", launch.mailbox_bytes);
+    let object =
+        format!("memory-backend-file,id=mailbox,share={share},size={},mem-path={mailbox}", launch.mailbox_bytes);
     push(&["-object", &object, "-device", "ivshmem-plain,memdev=mailbox,master=on"]);
     push(&["-qmp", &format!("unix:{},server=on,wait=off", escape(launch.monitor))]);
     if let Some(plugin) = &launch.plugin {
-        let args: String =
-            plugin.args.iter().map(|(k, v)| format!(",{k}={}", v.replace(',', ",,"))).collect();
+        let args: String = plugin.args.iter().map(|(k, v)| format!(",{k}={}", v.replace(',', ",,"))).collect();
         push(&["-plugin", &format!("{}{args}", escape(&plugin.path))]);
     }
     if launch.start == Start::Restore {

@@ -113,8 +113,15 @@ mod tests {
             assert!(json.get(key).is_some(), "{key}");
         }
         for key in [
-            "policy", "seconds", "fast_access_share", "promoted_pages", "demoted_pages", "migrated_bytes",
-            "overhead_seconds", "energy_joules", "settings",
+            "policy",
+            "seconds",
+            "fast_access_share",
+            "promoted_pages",
+            "demoted_pages",
+            "migrated_bytes",
+            "overhead_seconds",
+            "energy_joules",
+            "settings",
         ] {
             assert!(json["runs"][0].get(key).is_some(), "{key}");
         }

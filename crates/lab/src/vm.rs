@@ -45,8 +45,7 @@ impl MailboxFile {
         if archive.len() as u64 > room {
             return Err(LabError::JobTooLarge { job_bytes: archive.len() as u64, room_bytes: room });
         }
-        let header =
-            Header { state: State::Job, len: archive.len() as u64, sum: wire::checksum(&archive) };
+        let header = Header { state: State::Job, len: archive.len() as u64, sum: wire::checksum(&archive) };
         let file = OpenOptions::new().write(true).open(&self.path).map_err(io("opening", &self.path))?;
         file.write_all_at(&archive, wire::BODY_OFFSET as u64).map_err(io("writing", &self.path))?;
         file.write_all_at(&header.encode(), 0).map_err(io("writing", &self.path))
@@ -169,7 +168,11 @@ impl Vm {
         };
         let words = [tail(&self.stderr), tail(&self.console)];
         let said: Vec<&str> = words.iter().map(String::as_str).filter(|w| !w.is_empty()).collect();
-        if said.is_empty() { "it said nothing".into() } else { said.join(" | console: ") }
+        if said.is_empty() {
+            "it said nothing".into()
+        } else {
+            said.join(" | console: ")
+        }
     }
 }
 

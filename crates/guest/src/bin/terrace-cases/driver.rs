@@ -126,8 +126,7 @@ fn signal_passes(b: &Bench) -> Verdict {
     std::thread::sleep(Duration::from_millis(300));
     send(child.id(), libc::SIGTERM);
     let status = child.wait().map_err(|e| e.to_string())?;
-    let code = std::os::unix::process::ExitStatusExt::signal(&status)
-        .or(status.code().map(|c| c - 128));
+    let code = std::os::unix::process::ExitStatusExt::signal(&status).or(status.code().map(|c| c - 128));
     if code == Some(libc::SIGTERM) {
         Ok(())
     } else {
@@ -255,8 +254,7 @@ fn killed(b: &Bench) -> Verdict {
     let plain = output(&mut b.target("steady"))?;
     let mut victim = spawn(&mut b.target("steady"))?;
     let pid = victim.id().to_string();
-    let mut tool =
-        spawn(Command::new(&b.terrace).args(["attach", "--policy", "hyplacer", "-p", &pid]))?;
+    let mut tool = spawn(Command::new(&b.terrace).args(["attach", "--policy", "hyplacer", "-p", &pid]))?;
     std::thread::sleep(Duration::from_millis(700));
     let ended_early = tool.try_wait().map_err(|e| e.to_string())?.is_some();
     send(tool.id(), libc::SIGKILL);

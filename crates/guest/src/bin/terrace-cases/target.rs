@@ -47,14 +47,7 @@ impl Map {
     fn new(len: usize, flags: i32) -> Self {
         // SAFETY: a fresh anonymous mapping at an address the kernel chooses aliases nothing.
         let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
+            libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags | libc::MAP_ANONYMOUS, -1, 0)
         };
         assert!(base != libc::MAP_FAILED, "mmap of {len} bytes failed");
         Self { base: base.cast(), len }
@@ -79,8 +72,7 @@ impl Map {
     fn grow(&mut self, len: usize) {
         // SAFETY: the old range is exactly this mapping, no reference into it is live (unique
         // borrow), and the result replaces base and len.
-        let base =
-            unsafe { libc::mremap(self.base.cast(), self.len, len, libc::MREMAP_MAYMOVE) };
+        let base = unsafe { libc::mremap(self.base.cast(), self.len, len, libc::MREMAP_MAYMOVE) };
         assert!(base != libc::MAP_FAILED, "mremap to {len} bytes failed");
         self.base = base.cast();
         self.len = len;
