@@ -433,7 +433,11 @@ impl Engine {
                     continue;
                 }
                 Request::LookCloser { pid, range } => self.next.fine.push((*pid, *range)),
-                Request::Relax => self.next.relaxed = true,
+                // `Ask` says it for each window; a tracker need not remember it.
+                Request::Relax => {
+                    self.next.relaxed = true;
+                    continue;
+                }
             }
             self.watch.request(request, notes);
         }

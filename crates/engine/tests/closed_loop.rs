@@ -271,10 +271,63 @@ fn first_touch_moves_nothing_and_is_still_accounted() {
 
 /// Writes the journal kept as `fixtures/formats/v1`; run by hand, only ever once for a version.
 #[test]
-#[ignore = "writes a fixture: WRITE_FIXTURE=PATH cargo test -p terrace-engine -- --ignored"]
 fn write_the_journal_fixture() {
-    let Some(path) = std::env::var_os("WRITE_FIXTURE") else { return };
+    let Some(path) = std::env::var_os("WRITE_FIXTURE") else {
+        println!("skipped: WRITE_FIXTURE names no file to write");
+        return;
+    };
     let world = world(COLD + HOT, skew(2_000.0, 160.0), 99);
     let (_, text) = run(&world, "terrace", stock(&world), 1);
     std::fs::write(path, text).unwrap();
+}
+
+/// The size of the lab's `skew`: deciding must stay cheap.
+#[test]
+fn the_labs_size_is_decided_in_milliseconds() {
+    const USABLE: usize = 34_304;
+    let (cold, hot) = (49_152, 16_384);
+    let access = move |i: usize, _| if i >= cold { write(2_000.0) } else { read(160.0) };
+    let world = World::new(WorldSpec {
+        machine: cxl(Bytes::mib(192), Bytes::gib(1)),
+        tiers: vec![vec![NodeId(0)], vec![NodeId(1)]],
+        node_pages: vec![USABLE as u64, 262_144],
+        first_touch: (0..cold + hot).map(|i| NodeId(u16::from(i >= USABLE - 1_000))).collect(),
+        access: Box::new(access),
+        seed: 31,
+    });
+    let machine = world.borrow().machine().clone();
+    let mut policy = Placement::named("terrace", &machine).unwrap();
+    let trackers: Vec<Box<dyn Tracker>> =
+        vec![Box::new(RegionTracker::new(world.clone(), 512)), Box::new(WriteTracker::new(world.clone()))];
+    let seconds = seconds_to(&world, "terrace", trackers, 0.85);
+    assert!(seconds < 1.0, "{seconds} s");
+    // And one decision alone, timed.
+    let page = terrace_types::PageStat {
+        reads: terrace_types::Heat::from_rate(100),
+        writes: terrace_types::Heat::COLD,
+        node: 1,
+        flags: terrace_types::PageFlags::PRESENT.with(terrace_types::PageFlags::KNOWN),
+    };
+    let snapshot = terrace_types::Snapshot {
+        window: Nanos::millis(100),
+        page_size: Bytes(4096),
+        tiers: vec![terrace_testkit::tier(&[0], 34_304, 0), terrace_testkit::tier(&[1], 262_144, 9)],
+        areas: vec![terrace_types::Area {
+            pid: terrace_types::Pid(1),
+            start: terrace_types::Vpn(0),
+            pages: (0..83_000u32)
+                .map(|i| terrace_types::PageStat {
+                    reads: terrace_types::Heat::from_rate(u64::from(i.wrapping_mul(2_654_435_761) >> 22)),
+                    node: u8::from(i > 34_304),
+                    ..page
+                })
+                .collect(),
+        }],
+        ..terrace_types::Snapshot::default()
+    };
+    let start = std::time::Instant::now();
+    policy.step(&snapshot, Tick(0), terrace_types::Seed(1));
+    let took = start.elapsed();
+    println!("one decision over 83,000 pages: {took:?}");
+    assert!(took.as_millis() < 500, "{took:?}");
 }

@@ -331,12 +331,14 @@ impl HeatMap {
     ///
     /// Looks that nearly always hit tell less than counting would: an estimate from looks with `x`
     /// accesses each has `(e^x - 1) / x` times the variance, so their time counts for that much
-    /// less (`x` to 3 at most, beyond which the rate is a bound and no estimate).
+    /// less (`x` to 3 at most, beyond which the rate is a bound and no estimate). Where some pages
+    /// were looked at much less than others, the seventh part looked at least sets the measure.
     #[must_use]
     pub fn evidence(&self) -> Nanos {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
         let stride = (total / 1024).max(1);
-        let (mut sum, mut n) = (0.0f64, 0u32);
+        let mut sum = 0.0f64;
+        let mut spans: Vec<Span> = Vec::new();
         let mut at = 0;
         for (area, behind) in self.areas.iter().zip(&self.behind) {
             while at < area.pages.len() {
@@ -346,17 +348,21 @@ impl HeatMap {
                     let x = f64::from(area.pages[at].rate() as f32 * self.look_window).clamp(1e-3, 3.0);
                     let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
                     sum += 1.0 / (f64::from(span.seconds()) * worth);
-                    n += 1;
+                    spans.push(span);
                 }
                 at += stride;
             }
             at -= area.pages.len();
         }
-        if n == 0 {
-            Nanos::ZERO
-        } else {
-            Nanos((f64::from(n) / sum * 1e9) as u64)
+        if spans.is_empty() {
+            return Nanos::ZERO;
         }
+        let n = spans.len() as f64;
+        let plain: f64 = spans.iter().map(|s| 1.0 / f64::from(s.seconds())).sum();
+        spans.sort_unstable();
+        let least = f64::from(spans[spans.len() / 7].seconds());
+        let uneven = (least * plain / n).min(1.0);
+        Nanos((n / sum * uneven * 1e9) as u64)
     }
 
     /// Bytes a second written to these nodes, by page heat times one line. A lower bound where

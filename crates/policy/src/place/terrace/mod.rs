@@ -168,7 +168,9 @@ fn boundary(
     let rater = Rater::new(p, &s.recent, worth, snap, rank, now);
     let census = Census::take(&rater, snap);
     let seen = Boundary { slow_value: census.slow_value, known: census.known };
-    if snap.window < p.least_evidence {
+    // Pages of a probe are known less well than the rest until it is over.
+    let probing = matches!(s.probe.look, Look::Probe { .. });
+    if snap.window < p.least_evidence || probing {
         return seen;
     }
     let size = |rank: usize| snap.tiers[rank].capacity.pages(super::runs::page_size(snap));
