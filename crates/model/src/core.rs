@@ -20,7 +20,7 @@ const PRODUCERS: usize = 16;
 /// A pointer followed lands at most this many bytes from where it points.
 const FIELD: u64 = 4096;
 /// Largest record that an index followed is taken to step over, bytes.
-const RECORD: i128 = 4096;
+const RECORD: i64 = 4096;
 
 /// A missing load whose value may become somebody's address.
 #[derive(Debug, Clone, Copy, Default)]
@@ -129,9 +129,11 @@ impl Core {
         }
         for back in [1, 2] {
             let (new, old) = (at(back), at(2 * back));
-            let step = i128::from(new.value) - i128::from(old.value);
-            let moved = i128::from(address) - i128::from(new.address);
-            if step != 0 && new.ready > self.time && moved % step == 0 && (1..=RECORD).contains(&(moved / step)) {
+            let step = new.value.wrapping_sub(old.value) as i64;
+            let moved = address.wrapping_sub(new.address) as i64;
+            // Wrapping division: only i64::MIN / -1 wraps, to a quotient that is out of range.
+            let records = if step == 0 { 0 } else { moved.wrapping_div(step) };
+            if new.ready > self.time && (1..=RECORD).contains(&records) && records.wrapping_mul(step) == moved {
                 return new.ready;
             }
         }

@@ -54,7 +54,8 @@ impl Engine {
             l1,
             counters: Counters::new(params.sizes.len()),
         };
-        let channels = params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
+        let channels: Result<Vec<_>, _> = params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
+        let channels = channels.map_err(|e| ModelError::Unusable(e.to_string()))?;
         Ok(Self {
             units: vec![unit; vcpus],
             llc: build(params.llc)?,
