@@ -63,7 +63,7 @@ pub fn run(args: &RunArgs) -> u8 {
     match manage::run(&spec, &args.command) {
         Ok(finished) => {
             tell(&args.manage, &finished.summary);
-            finished.runner.leave()
+            finished.ended.leave()
         }
         Err(RunError::Start(e)) => {
             say(&e.to_string());

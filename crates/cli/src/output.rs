@@ -53,8 +53,7 @@ pub fn print(text: &str) -> Ending {
 
 /// Prints a value as JSON.
 pub fn print_json<T: serde::Serialize>(value: &T) -> Ending {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Failure::failed(format!("cannot write JSON: {e}")))?;
+    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::failed(format!("cannot write JSON: {e}")))?;
     print(&format!("{text}\n"))
 }
 

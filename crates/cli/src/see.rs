@@ -41,8 +41,8 @@ pub fn doctor(args: &DoctorArgs) -> Ending {
 pub fn gather(args: &GatherArgs) -> Ending {
     let failed = |e: std::io::Error| Failure::failed(format!("gather {}: {e}", args.output.display()));
     let mut out = BufWriter::new(File::create(&args.output).map_err(failed)?);
-    let done = topology::gather(&DiskTree::live(), terrace_terrace::machine_page_size(), &mut out)
-        .map_err(Failure::failed)?;
+    let done =
+        topology::gather(&DiskTree::live(), terrace_terrace::machine_page_size(), &mut out).map_err(Failure::failed)?;
     out.flush().map_err(failed)?;
     for skipped in &done.skipped {
         say(&format!("left out: {skipped}"));
@@ -54,14 +54,12 @@ pub fn gather(args: &GatherArgs) -> Ending {
 pub fn report(args: &ReportArgs) -> Ending {
     let name = args.file.display();
     let bytes = std::fs::read(&args.file).map_err(|e| Failure::failed(format!("report {name}: {e}")))?;
-    let document =
-        documents::read(&bytes).map_err(|e| Failure::failed(format!("report {name}: {e}")))?;
+    let document = documents::read(&bytes).map_err(|e| Failure::failed(format!("report {name}: {e}")))?;
     if args.json {
         return print_json(&document.to_json());
     }
     let out = args.output.clone().unwrap_or_else(|| args.file.with_extension("html"));
-    std::fs::write(&out, document.to_html())
-        .map_err(|e| Failure::failed(format!("report {}: {e}", out.display())))?;
+    std::fs::write(&out, document.to_html()).map_err(|e| Failure::failed(format!("report {}: {e}", out.display())))?;
     print(&document.to_text())?;
     print(&format!("{}\n", out.display()))
 }

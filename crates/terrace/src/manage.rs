@@ -11,7 +11,7 @@ use terrace_engine::{Config, Engine, Journal, MoveLimits, Parts, Stop};
 use terrace_machine::{rank, By, Machine};
 use terrace_migrate::MovePages;
 use terrace_policy::place::Placement;
-use terrace_sys::{become_subreaper, own_cpu, task, Capabilities, Root, Runner, StartError};
+use terrace_sys::{become_subreaper, own_cpu, task, Capabilities, Ended, Root, Runner, StartError};
 use terrace_topology::{load_machine, Source};
 use terrace_track::{Attached, Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree, Waiter};
 use terrace_types::{BytesPerSec, Nanos, Pid, Seed};
@@ -76,17 +76,16 @@ impl Spec {
             None => load_machine(&Source::Live),
         }
         .map_err(|e| ManageError::Usage(e.to_string()))?;
-        let mut placement =
-            Placement::named(&self.policy, &machine).map_err(|e| ManageError::Usage(e.to_string()))?;
+        let mut placement = Placement::named(&self.policy, &machine).map_err(|e| ManageError::Usage(e.to_string()))?;
         for (name, value) in &self.set {
             placement.set(name, value).map_err(|e| ManageError::Usage(e.to_string()))?;
         }
         let choice = tracker_choice(&self.trackers)?;
         let journal = match &self.journal {
-            Some(path) => Some(JournalFile::create(path).map_err(|e| ManageError::Journal {
-                path: path.display().to_string(),
-                why: e.to_string(),
-            })?),
+            Some(path) => Some(
+                JournalFile::create(path)
+                    .map_err(|e| ManageError::Journal { path: path.display().to_string(), why: e.to_string() })?,
+            ),
             None => None,
         };
         let tiers = tiers(&machine)?;
@@ -97,14 +96,11 @@ impl Spec {
             return Err(ManageError::Lacking(format!("pages cannot be moved: {}; {}", c.why_not, c.remedy)));
         }
         let budget = Budget::new(self.cpu_share, Nanos((self.cpu_share * 60e9) as u64));
-        let trackers = LiveTrackers::new(&root, &able, choice, budget)
-            .map_err(|e| ManageError::Lacking(e.to_string()))?;
+        let trackers =
+            LiveTrackers::new(&root, &able, choice, budget).map_err(|e| ManageError::Lacking(e.to_string()))?;
         let mut notes = trackers.notes().to_vec();
         if !able.numa_balancing_quiet.usable {
-            notes.push(format!(
-                "{}; {}",
-                able.numa_balancing_quiet.why_not, able.numa_balancing_quiet.remedy
-            ));
+            notes.push(format!("{}; {}", able.numa_balancing_quiet.why_not, able.numa_balancing_quiet.remedy));
         }
         if let Some(missing) = placement.needs().missing(&terrace_engine::Tracker::info(&trackers).sees) {
             return Err(ManageError::Lacking(format!(
@@ -175,8 +171,8 @@ fn tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
 pub struct Finished {
     /// The account, ours.
     pub summary: RunSummary,
-    /// How to end as the command did.
-    pub runner: Runner,
+    /// How the command ended, to end alike.
+    pub ended: Ended,
 }
 
 /// Runs a command, managed if it can be. It is always run, unless the arguments are wrong.
@@ -186,38 +182,24 @@ pub struct Finished {
 /// [`ManageError::Lacking`], or a [`StartError`].
 pub fn run(spec: &Spec, argv: &[OsString]) -> Result<Finished, RunError> {
     let ready = match spec.prepare() {
-        Ok(ready) => Ok(ready),
+        Ok(ready) => become_subreaper().map(|()| ready).map_err(|e| e.to_string()),
         Err(ManageError::Lacking(why)) => Err(why),
         Err(other) => return Err(RunError::Before(other)),
     };
-    let ready = ready.and_then(|r| match become_subreaper() {
-        Ok(()) => Ok(r),
-        Err(e) => Err(e.to_string()),
-    });
-    let runner = Runner::start(argv).map_err(RunError::Start)?;
-    let mut runner = match ready {
-        Err(why) => {
-            let mut runner = runner;
-            runner.wait_to_end();
-            return Ok(Finished { summary: RunSummary::unmanaged(&spec.policy, why), runner });
-        }
+    let runner = Rc::new(RefCell::new(Runner::start(argv).map_err(RunError::Start)?));
+    let summary = match ready {
+        Err(why) => RunSummary::unmanaged(&spec.policy, why),
         Ok(ready) => {
-            let pid = runner.pid();
-            let shared = Rc::new(RefCell::new(runner));
-            let seen = shared.clone();
+            let pid = runner.borrow().pid();
+            let seen = runner.clone();
             let command = argv.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ");
             let tree = Tree::new(Root::live(), pid).adopting(Pid(std::process::id() as i32), []);
-            let summary = manage(spec, ready, tree, shared.clone(), command, move || {
-                seen.borrow().ended().is_some()
-            });
-            match Rc::try_unwrap(shared) {
-                Ok(cell) => (cell.into_inner(), summary),
-                Err(_) => return Err(RunError::Before(ManageError::Lacking("the engine kept the command".into()))),
-            }
+            let ended = move || seen.borrow().ended().is_some();
+            manage(spec, ready, tree, runner.clone(), command, ended)
         }
     };
-    runner.0.wait_to_end();
-    Ok(Finished { summary: runner.1, runner: runner.0 })
+    let ended = runner.borrow_mut().wait_to_end();
+    Ok(Finished { summary, ended })
 }
 
 /// Why a command did not run.

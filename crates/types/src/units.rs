@@ -101,12 +101,7 @@ impl Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const STEPS: [(u64, &str); 4] = [
-            (1 << 40, "TiB"),
-            (1 << 30, "GiB"),
-            (1 << 20, "MiB"),
-            (1 << 10, "KiB"),
-        ];
+        const STEPS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         for (step, unit) in STEPS {
             if self.0 >= step {
                 let value = self.0 as f64 / step as f64;
@@ -177,9 +172,7 @@ impl BytesPerSec {
         if self.0 == 0 {
             return None;
         }
-        Some(Nanos(
-            (u128::from(bytes.0) * 1_000_000_000 / u128::from(self.0)) as u64,
-        ))
+        Some(Nanos((u128::from(bytes.0) * 1_000_000_000 / u128::from(self.0)) as u64))
     }
 }
 
@@ -239,10 +232,7 @@ mod tests {
 
     #[test]
     fn transfer_time_is_bytes_over_rate() {
-        assert_eq!(
-            BytesPerSec::gb(1).time_for(Bytes(1_000)),
-            Some(Nanos(1_000))
-        );
+        assert_eq!(BytesPerSec::gb(1).time_for(Bytes(1_000)), Some(Nanos(1_000)));
         assert_eq!(BytesPerSec::ZERO.time_for(Bytes(1)), None);
     }
 }

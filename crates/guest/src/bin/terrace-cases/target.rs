@@ -4,14 +4,15 @@
 use std::ffi::CString;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const PAGE: usize = 4096;
 
 /// Runs the target `mode`; returns its exit status.
 pub fn run(mode: &str) -> i32 {
     match mode {
-        "steady" => report("steady", &steady(96 << 20, 60)),
-        "brief" => report("brief", &steady(64 << 20, 2)),
+        "steady" => report("steady", &steady(160 << 20, 60)),
+        "brief" => report("brief", &steady(64 << 20, 3)),
         "exec" => exec_again(),
         "fork" => fork_children(),
         "unmap" => unmap_and_remap(),
@@ -86,26 +87,32 @@ impl Drop for Map {
     }
 }
 
+/// Words of a cache line: only its first word is used, which touches every page for little work.
+const LINE_WORDS: usize = 8;
+
 fn fill(words: &mut [u64], seed: u64) {
-    for (i, w) in words.iter_mut().enumerate() {
+    for (i, w) in words.iter_mut().enumerate().step_by(LINE_WORDS) {
         *w = (i as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
+/// Rounds of random writes to the last quarter, a pause after each, so that guest time passes
+/// without much work; then a checksum of everything.
 fn churn(words: &mut [u64], rounds: u64) -> u64 {
     let hot = words.len() / 4;
     let start = words.len() - hot;
     let mut x = 88_172_645_463_325_252_u64;
     for _ in 0..rounds {
-        for _ in 0..hot / 8 {
+        for _ in 0..20_000 {
             x ^= x << 13;
             x ^= x >> 7;
             x ^= x << 17;
-            let slot = start + (x as usize) % hot;
+            let slot = start + ((x as usize) % hot) / LINE_WORDS * LINE_WORDS;
             words[slot] = words[slot].rotate_left(1) ^ x;
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
-    words.iter().fold(0, |sum, w| sum.rotate_left(5) ^ w)
+    words.iter().step_by(LINE_WORDS).fold(0, |sum, w| sum.rotate_left(5) ^ w)
 }
 
 fn steady(bytes: usize, rounds: u64) -> u64 {
@@ -115,7 +122,7 @@ fn steady(bytes: usize, rounds: u64) -> u64 {
 }
 
 fn exec_again() {
-    report("exec", &steady(64 << 20, 4));
+    report("exec", &steady(160 << 20, 20));
     let own = std::env::current_exe().map(|p| p.to_string_lossy().into_owned());
     let Some(program) = own.ok().and_then(|p| CString::new(p).ok()) else { return };
     let words = [program.clone(), c"target".into(), c"brief".into()];
@@ -134,13 +141,13 @@ fn fork_children() {
         let pid = unsafe { libc::fork() };
         if pid == 0 {
             let half = map.words().len() / 2;
-            let sum = churn(&mut map.words()[..half], 3 + child);
+            let sum = churn(&mut map.words()[..half], 20 + child);
             // SAFETY: _exit ends the child at once; its status carries eight bits of the sum.
             unsafe { libc::_exit((sum & 0x7f) as i32) };
         }
         children.push(pid);
     }
-    let own = churn(map.words(), 6);
+    let own = churn(map.words(), 30);
     for pid in children {
         let mut status = 0;
         // SAFETY: waits for a child of our own; status points to a live integer.
