@@ -68,6 +68,7 @@ pub struct PageTables {
     uppers: HashMap<(Pid, u64), u64>,
     next_scan: Tick,
     backoff: Nanos,
+    failed_scans: u32,
 }
 
 /// A frame that only the process maps, and where.
@@ -92,10 +93,7 @@ impl PageTables {
     /// # Errors
     /// As [`KernelMemory::open`]; [`SysError::Absent`] on other processors than x86-64.
     pub fn open(root: &Root) -> Result<Self, SysError> {
-        if !cfg!(target_arch = "x86_64") {
-            let remedy = "page tables are read on x86-64 only";
-            return Err(SysError::from_errno("open", "/proc/kcore", libc::ENOSYS, remedy));
-        }
+        Self::check_processor()?;
         let frames = crate::zones::FrameMap::new(&crate::zones::zones(root)?);
         Ok(Self {
             memory: KernelMemory::open(root)?,
@@ -104,7 +102,26 @@ impl PageTables {
             uppers: HashMap::new(),
             next_scan: Tick::ZERO,
             backoff: Nanos::millis(100),
+            failed_scans: 0,
         })
+    }
+
+    /// Whether this processor's tables can be read.
+    ///
+    /// # Errors
+    /// [`SysError::Absent`] on other processors than x86-64.
+    pub fn check_processor() -> Result<(), SysError> {
+        if cfg!(target_arch = "x86_64") {
+            return Ok(());
+        }
+        let remedy = "page tables are read on x86-64 only";
+        Err(SysError::from_errno("open", "/proc/kcore", libc::ENOSYS, remedy))
+    }
+
+    /// Scans in a row that looked for tables which must be there and recognised none.
+    #[must_use]
+    pub const fn failed_scans(&self) -> u32 {
+        self.failed_scans
     }
 
     /// Forgets a process that ended, executed another program or turned out to be misread.
@@ -129,6 +146,8 @@ impl PageTables {
             let before = self.slots.len();
             if !probes.is_empty() {
                 self.scan(pid, &probes)?;
+                let found = self.slots.len() > before;
+                self.failed_scans = if found { 0 } else { self.failed_scans + 1 };
             }
             self.backoff = if self.slots.len() > before {
                 Nanos::millis(100)

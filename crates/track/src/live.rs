@@ -48,6 +48,8 @@ pub struct LiveTrackers {
     budget: Budget,
     notes: Vec<String>,
     relaxed: bool,
+    /// Takes the place of the page tables should they stop.
+    spare: Option<Damon>,
 }
 
 impl std::fmt::Debug for LiveTrackers {
@@ -67,7 +69,7 @@ impl LiveTrackers {
     /// # Errors
     /// [`TrackError::Stopped`] when nothing is usable: exit 3.
     pub fn new(root: &Root, able: &Capabilities, choice: TrackerChoice, budget: Budget) -> Result<Self, TrackError> {
-        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false };
+        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
         let wants = |these: &[TrackerChoice]| these.contains(&choice);
         let mut reads = false;
         if wants(&[TrackerChoice::Auto, TrackerChoice::PageTable]) {
@@ -75,6 +77,8 @@ impl LiveTrackers {
                 (true, Ok(tracker)) => {
                     all.add(Box::new(tracker));
                     reads = true;
+                    all.spare = (choice == TrackerChoice::Auto && able.damon.usable)
+                        .then(|| Damon::new(root.clone(), DamonMode::Coarse));
                 }
                 (_, Err(e)) => all.notes.push(format!("page-table left out: {e}")),
                 (false, _) => {
@@ -109,7 +113,7 @@ impl LiveTrackers {
     /// Any trackers.
     #[must_use]
     pub fn of(trackers: Vec<Box<dyn LiveTracker>>, budget: Budget) -> Self {
-        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false };
+        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
         for tracker in trackers {
             all.add(tracker);
         }
@@ -140,7 +144,11 @@ impl LiveTrackers {
 
     fn drop_slot(&mut self, at: usize, error: &TrackError) -> Result<(), TrackError> {
         self.notes.push(error.to_string());
-        self.slots.remove(at);
+        let lost = self.slots.remove(at).tracker.info();
+        if let Some(spare) = self.spare.take_if(|_| lost.sees.reads) {
+            self.notes.push("going on with damon".to_owned());
+            self.add(Box::new(spare));
+        }
         if self.slots.is_empty() {
             return Err(nothing_left(&self.notes));
         }

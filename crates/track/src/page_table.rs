@@ -11,6 +11,8 @@ const LOOKS: (u16, u16) = (8, 3);
 /// Shortest and first window of a burst.
 const SHORTEST: Nanos = Nanos::micros(400);
 const FIRST: Nanos = Nanos::millis(2);
+/// Fruitless scans before it gives up: with their back-off, some ten seconds.
+const BLIND: u32 = 6;
 /// Share of pages seen in a window, in thousandths, between which its length is left alone.
 const AIM: (u64, u64) = (80, 350);
 
@@ -215,6 +217,13 @@ impl Tracker for PageTable {
                     })
                 }
             }
+        }
+        if self.tables.failed_scans() > BLIND {
+            return Err(TrackError::Stopped {
+                tracker: "page-table",
+                why: "the target's page tables are not recognised in kernel memory".to_owned(),
+                remedy: "use --trackers damon",
+            });
         }
         self.whole = self.looks() < 2;
         if self.whole {
