@@ -85,6 +85,8 @@ pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) 
             let (gate, spans) = (&gate, &spans);
             scope.spawn(move || {
                 let pinned = kernel::pin_to_cpu(cpu);
+                // One pass that is not timed: it writes back what first touch left dirty in the caches.
+                sweep_once(kind, address as *mut u64, each);
                 gate.wait();
                 let start = kernel::now();
                 for _ in 0..rounds {

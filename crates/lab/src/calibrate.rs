@@ -18,7 +18,7 @@ pub const BANDWIDTH_PERCENT: f64 = 10.0;
 const CHASE_MIB: u64 = 24;
 const CHASE_STEPS: u32 = 200_000;
 const SWEEP_MIB: u64 = 24;
-const SWEEP_ROUNDS: u32 = 4;
+const SWEEP_ROUNDS: u32 = 3;
 const FILE: &str = "calibration.json";
 
 /// One figure read back.

@@ -69,6 +69,7 @@ impl Snapshot {
             // Somebody else was faster, or an older, broken one is in the way.
             let _ = fs::remove_dir_all(&building);
         }
+        forget_old(cache, &dir);
         Self::load(&dir).ok_or_else(|| LabError::NotSetUp {
             dir: dir.clone(),
             what: "a usable saved machine",
@@ -146,6 +147,27 @@ impl Snapshot {
             Ok(())
         };
         step().map_err(|e| vm.explain("the job", limit, e))
+    }
+}
+
+/// Saved machines of the same name that are kept: the newest, and a few that another version may be using.
+const KEPT: usize = 4;
+
+/// Remove all but the newest [`KEPT`] saved machines that differ from `newest` only in the sum.
+fn forget_old(cache: &Path, newest: &Path) {
+    let prefix =
+        |p: &Path| p.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(a, _)| a.to_string());
+    let Ok(entries) = fs::read_dir(cache) else { return };
+    let mut same: Vec<_> = entries
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p != newest && prefix(p).is_some() && prefix(p) == prefix(newest))
+        .filter_map(|p| Some((fs::metadata(p.join("meta.json")).ok()?.modified().ok()?, p)))
+        .collect();
+    same.sort();
+    for (_, old) in same.iter().rev().skip(KEPT - 1) {
+        // Best effort: one that cannot be removed only takes room.
+        let _ = fs::remove_dir_all(old);
     }
 }
 
@@ -256,6 +278,22 @@ mod tests {
     fn directory_names_are_tame() {
         assert_eq!(safe_name("../x y"), "___x_y");
         assert_eq!(safe_name(&"a".repeat(99)).len(), 32);
+    }
+
+    #[test]
+    fn only_the_newest_machines_of_a_name_are_kept() {
+        let cache = std::env::temp_dir().join(format!("terrace-old-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&cache);
+        let names: Vec<String> = (0..6).map(|i| format!("lab-cxl-2cpu-{i}")).collect();
+        for name in names.iter().map(String::as_str).chain(["lab-cxl-1cpu-0", "building-7-0"]) {
+            fs::create_dir_all(cache.join(name)).unwrap();
+            fs::write(cache.join(name).join("meta.json"), "{}").unwrap();
+        }
+        forget_old(&cache, &cache.join(&names[0]));
+        let left = fs::read_dir(&cache).unwrap().count();
+        assert_eq!(left, KEPT + 2);
+        assert!(cache.join(&names[0]).exists() && cache.join("lab-cxl-1cpu-0").exists());
+        let _ = fs::remove_dir_all(cache);
     }
 
     #[test]
