@@ -98,7 +98,7 @@ impl Spec {
         let budget = Budget::new(self.cpu_share, Nanos((self.cpu_share * 60e9) as u64));
         let trackers =
             LiveTrackers::new(&root, &able, choice, budget).map_err(|e| ManageError::Lacking(e.to_string()))?;
-        let mut notes = trackers.notes().to_vec();
+        let mut notes = left_out(&able, &trackers);
         if !able.numa_balancing_quiet.usable {
             notes.push(format!("{}; {}", able.numa_balancing_quiet.why_not, able.numa_balancing_quiet.remedy));
         }
@@ -128,6 +128,18 @@ impl Spec {
             ..plain
         }
     }
+}
+
+/// What better tracking would take: each tracker that is not in use because it cannot be, with the
+/// capability or command that would help.
+fn left_out(able: &Capabilities, trackers: &LiveTrackers) -> Vec<String> {
+    let names = trackers.names();
+    let reads_pages = names.contains(&"page-table");
+    [&able.page_tables, &able.damon, &able.soft_dirty]
+        .into_iter()
+        .filter(|c| !(c.usable || reads_pages && c.name == able.damon.name))
+        .map(|c| format!("tracker {} left out: {}; {}", c.name, c.why_not, c.remedy))
+        .collect()
 }
 
 fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
