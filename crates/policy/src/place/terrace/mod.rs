@@ -44,8 +44,9 @@ const LEAST_PROFIT_NS: f64 = 2e6;
 /// Nor is one that saves less than this share of what the worse side costs.
 const LEAST_SHARE: f64 = 0.03;
 
-/// Steps without a move after which heat counts as settled.
-const SETTLED: u32 = 8;
+/// Steps without a move after which heat counts as settled. Each costs a look at every page while the
+/// program runs: in the lab eight instead of three made `skew` 4% slower and moved nothing more.
+const SETTLED: u32 = 3;
 
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

@@ -17,7 +17,8 @@ pub struct Params {
     pub window: Nanos,
     /// `longest_window_ms`: a window when it has (2,000 ms).
     pub longest_window: Nanos,
-    /// `least_evidence_ms`: nothing is moved on less time looked at (20 ms).
+    /// `least_evidence_ms`: nothing is moved on less time looked at (8 ms); chance
+    /// is reckoned with apart, by `doubt`.
     pub least_evidence: Nanos,
     /// `doubt`: how much more than Poisson chance is reckoned with (1.5 times).
     pub doubt: f64,
@@ -46,7 +47,7 @@ impl Params {
             write_blind: false,
             window: Nanos::millis(100),
             longest_window: Nanos::secs(2),
-            least_evidence: Nanos::millis(20),
+            least_evidence: Nanos::millis(8),
             doubt: 1.5,
             margin: 1.15,
             again: 1.5,
