@@ -91,11 +91,11 @@ else
     say "rings 1 and 2: cargo test (outside data $data)"
     tests 1200
     say "ring 3: the lab"
-    timeout "${TERRACE_RING3_SECONDS:-900}" scripts/ring3.sh >"$logs/ring3.out" 2>"$logs/ring3.log"
+    timeout "${TERRACE_RING3_SECONDS:-1400}" scripts/ring3.sh >"$logs/ring3.out" 2>"$logs/ring3.log"
     status=$?
     grep -E '^(ok|FAILED|skipped) ' "$logs/ring3.out" >>"$results"
     if [ $status = 124 ]; then
-        note "FAILED ring 3: not done after ${TERRACE_RING3_SECONDS:-900} seconds"
+        note "FAILED ring 3: not done after ${TERRACE_RING3_SECONDS:-1400} seconds"
     elif [ $status != 0 ] && ! grep -q '^FAILED ' "$logs/ring3.out"; then
         note "FAILED ring 3: scripts/ring3.sh ended with status $status, see $logs/ring3.log"
     fi

@@ -37,6 +37,11 @@ const CASES: &[Case] = &[
     Case { name: "damaged-machine-file", body: damaged_machine },
 ];
 
+/// Names of all cases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    CASES.iter().map(|c| c.name)
+}
+
 /// Runs the cases named (all when none is); returns 1 if any failed.
 pub fn drive(terrace: &str, only: &[&str]) -> i32 {
     let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("terrace-cases"));
