@@ -53,19 +53,6 @@ pub(crate) fn digest(snap: &Snapshot, at: Nanos, tracking: Nanos) -> SnapshotEnt
     }
 }
 
-/// Share of estimated accesses that the best tier serves.
-pub(crate) fn fast_access_share(snap: &Snapshot) -> Option<f64> {
-    let ranks = Ranks::new(&snap.tiers);
-    let (mut fast, mut all) = (0u64, 0u64);
-    for page in snap.areas.iter().flat_map(|a| &a.pages) {
-        let Some(rank) = ranks.of(page) else { continue };
-        let rate = page.rate();
-        all = all.saturating_add(rate);
-        fast = fast.saturating_add(if rank == 0 { rate } else { 0 });
-    }
-    (all > 0).then(|| fast as f64 / all as f64)
-}
-
 fn fast_share(tiers: &[TierSummary]) -> Option<f64> {
     let rate = |t: &TierSummary| t.reads_per_s.saturating_add(t.writes_per_s) as f64;
     let all: f64 = tiers.iter().map(rate).sum();

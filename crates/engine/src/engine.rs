@@ -5,19 +5,18 @@
 //! the policy decide, keep its moves within the quota, move, journal, pass requests on.
 
 use crate::account::{outcome_entry, Account};
-use crate::digest::{digest, fast_access_share, tier_header};
+use crate::digest::{digest, tier_header};
 use crate::journal::{
     encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary, TrackerHeader, VERSION,
 };
 use crate::watch::{Watch, Watched};
 use crate::{Ask, Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
 use terrace_machine::Machine;
-use terrace_policy::heat::HeatMap;
+use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{Bucket, TrackingQuota};
 use terrace_types::{
-    Bytes, Decision, Move, Nanos, PageFlags, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
-    VpnRange,
+    Bytes, Decision, Move, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState, VpnRange,
 };
 
 /// Why the loop cannot go on.
@@ -56,6 +55,10 @@ pub struct StepReport {
     pub notes: Vec<String>,
     /// Why no further step can be made.
     pub stop: Option<Stop>,
+}
+
+fn on_nodes<'a>(tally: &'a [NodeTally], tier: &'a TierState) -> impl Iterator<Item = &'a NodeTally> {
+    tier.nodes.iter().filter_map(|n| tally.get(usize::from(n.0)))
 }
 
 /// What to do in the next window.
@@ -199,11 +202,12 @@ impl Engine {
         let before = (self.own_cpu)();
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
-        self.heat.absorb(&watched.seen, now);
+        self.heat.absorb(&watched.seen, &watched.looks, now);
         let tiers = self.target.tiers().map_err(stop)?;
         self.locate_if_needed(&tiers, now)?;
-        let (snapshot, plan) = self.decide(tiers, &watched, now);
-        self.account_for(&snapshot, &watched, report.window);
+        let tally = self.heat.by_node();
+        self.account_for(&tiers, &tally, &watched, report.window);
+        let (snapshot, plan) = self.decide(tiers, &tally, &watched, now);
         self.journal_step(&snapshot, &plan, &watched, now, report);
         let deciding = (self.own_cpu)().saturating_sub(before);
         let applied = self.apply(&plan, &snapshot, now);
@@ -297,7 +301,7 @@ impl Engine {
         Ok(())
     }
 
-    fn decide(&mut self, tiers: Vec<TierState>, watched: &Watched, now: Tick) -> (Snapshot, Plan) {
+    fn decide(&mut self, tiers: Vec<TierState>, tally: &[NodeTally], watched: &Watched, now: Tick) -> (Snapshot, Plan) {
         let sees = self.watch.sees();
         let mut snapshot = Snapshot {
             window: self.heat.evidence(),
@@ -309,7 +313,8 @@ impl Engine {
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
             if sees.writes {
-                tier.write_throughput = Some(self.heat.write_throughput(&tier.nodes));
+                let writes = on_nodes(tally, tier).map(|n| n.writes).sum();
+                tier.write_throughput = Some(self.heat.written(writes));
                 tier.throughput_source = ThroughputSource::Estimated;
             }
         }
@@ -319,12 +324,14 @@ impl Engine {
         (snapshot, plan)
     }
 
-    fn account_for(&mut self, snapshot: &Snapshot, watched: &Watched, window: Nanos) {
-        let present =
-            snapshot.areas.iter().flat_map(|a| &a.pages).filter(|p| p.flags.has(PageFlags::PRESENT)).count() as u64;
-        let managed = Bytes(present.saturating_mul(snapshot.page_size.get()));
-        let share = if watched.seen.is_empty() { None } else { fast_access_share(snapshot) };
-        self.account.share(share, window, managed);
+    fn account_for(&mut self, tiers: &[TierState], tally: &[NodeTally], watched: &Watched, window: Nanos) {
+        let present: u64 = tally.iter().map(|n| n.pages).sum();
+        let managed = Bytes(present.saturating_mul(self.machine.page_size.get()));
+        let accesses =
+            |tiers: &[TierState]| -> f64 { tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum() };
+        let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
+        let seen = !(watched.seen.is_empty() && watched.looks.is_empty());
+        self.account.share((seen && all > 0.0).then(|| fast / all), window, managed);
     }
 
     fn journal_step(

@@ -13,8 +13,9 @@ mod watch;
 
 pub use config::{Config, Parts};
 pub use engine::{Engine, StepReport, Stop};
+pub use terrace_policy::heat::{PageLooks, Sighting};
 
 pub use ports::{
     Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
-    Sighting, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };

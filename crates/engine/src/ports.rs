@@ -1,5 +1,6 @@
 //! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
 
+use terrace_policy::heat::{PageLooks, Sighting};
 use terrace_types::{Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange};
 
 /// Gives time. Real, simulated or scripted.
@@ -106,32 +107,13 @@ pub struct Ask {
     pub relaxed: bool,
 }
 
-/// Something seen about a range of pages: in `hits` of `windows` windows of length `window`,
-/// a page of the range was found accessed (or written).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sighting {
-    /// Process.
-    pub pid: Pid,
-    /// Pages. One page: exact. More: one page sampled for all, a different one each window,
-    /// unless `every_page`.
-    pub range: VpnRange,
-    /// Windows in which it was found accessed.
-    pub hits: u16,
-    /// Windows looked at; never zero.
-    pub windows: u16,
-    /// Length of one window.
-    pub window: Nanos,
-    /// Only writes count as hits (else reads and writes alike).
-    pub writes_only: bool,
-    /// The finding holds for each page of the range (a run of alike pages), not for a sample.
-    pub every_page: bool,
-}
-
 /// A tracker's reply for one window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observation {
     /// What was seen, ordered by process, then address. Pages not covered were not looked at.
     pub sightings: Vec<Sighting>,
+    /// What was seen page by page.
+    pub looks: Vec<PageLooks>,
     /// Who accessed, where known.
     pub by_cell: Vec<CellCount>,
     /// CPU time spent for this window, kernel threads we started included.

@@ -1,13 +1,14 @@
 //! All trackers as one: those that stop are left behind, the others go on.
 
-use crate::{Ask, Mapping, Sighting, TrackError, Tracker};
-use terrace_policy::heat::Seen;
+use crate::{Ask, Mapping, TrackError, Tracker};
+use terrace_policy::heat::{PageLooks, Sighting};
 use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Sees, Tick};
 
 /// What all trackers saw in one window.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
-    pub seen: Vec<Seen>,
+    pub seen: Vec<Sighting>,
+    pub looks: Vec<PageLooks>,
     pub by_cell: Vec<CellCount>,
     pub cpu: Nanos,
     pub memory: Bytes,
@@ -56,8 +57,9 @@ impl Watch {
     pub fn finish(&mut self, now: Tick, notes: &mut Vec<String>) -> Watched {
         let mut all = Watched::default();
         self.each(notes, |tracker| {
-            let seen = tracker.finish(now)?;
-            all.seen.extend(seen.sightings.iter().map(seen_of));
+            let mut seen = tracker.finish(now)?;
+            all.seen.append(&mut seen.sightings);
+            all.looks.append(&mut seen.looks);
             all.by_cell.extend(seen.by_cell);
             all.cpu += seen.cpu;
             all.memory += seen.memory;
@@ -89,17 +91,5 @@ impl Watch {
                 if left.is_empty() { "none is left".to_owned() } else { format!("going on with {}", left.join(", ")) };
             notes.extend(stopped.into_iter().map(|why| format!("{why}; {rest}")));
         }
-    }
-}
-
-fn seen_of(s: &Sighting) -> Seen {
-    Seen {
-        pid: s.pid,
-        range: s.range,
-        hits: s.hits,
-        windows: s.windows,
-        window: s.window,
-        writes_only: s.writes_only,
-        every_page: s.every_page,
     }
 }

@@ -1,13 +1,12 @@
 //! Accesses page by page, from the accessed bits of the target's own page tables.
 
-use crate::runs::{join, Looks};
 use std::collections::BTreeMap;
-use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
 /// Looks in one burst, and in one while relaxed.
-const LOOKS: (u16, u16) = (8, 3);
+const LOOKS: (u8, u8) = (8, 3);
 /// Shortest and first window of a burst.
 const SHORTEST: Nanos = Nanos::micros(400);
 const FIRST: Nanos = Nanos::millis(2);
@@ -89,10 +88,10 @@ impl PageTable {
     }
 
     /// Looks that fit half of the engine's window; fewer than two make no burst.
-    fn looks(&self) -> u16 {
+    fn looks(&self) -> u8 {
         let most = if self.ask.relaxed { LOOKS.1 } else { LOOKS.0 };
         let one = (self.window + self.overhead).0.max(1);
-        most.min(u16::try_from(self.ask.window.0 / 2 / one).unwrap_or(most))
+        most.min(u8::try_from(self.ask.window.0 / 2 / one).unwrap_or(most))
     }
 
     /// Opens one process anew and finds its tables.
@@ -159,19 +158,16 @@ impl PageTable {
         }
     }
 
-    fn report(&mut self, looks: u16) -> Observation {
+    fn report(&mut self, looks: u8) -> Observation {
         let mut seen = Observation { memory: Bytes(self.memory()), ..Observation::default() };
         for (pid, watch) in &self.watched {
-            let looks = Looks {
-                pid: *pid,
-                windows: looks,
-                window: Nanos((watch.waited.0 / u64::from(looks.max(1))).max(1)),
-                writes_only: false,
-            };
+            let window = Nanos((watch.waited.0 / u64::from(looks.max(1))).max(1));
             for (range, counts) in watch.ranges.iter().zip(&watch.counts) {
                 // A page that came or went midway was not looked at throughout.
-                let hits = counts.iter().map(|c| (u16::from(c.present) == looks.windows).then_some(u16::from(c.hits)));
-                join(looks, range.start, hits, &mut seen.sightings);
+                let whole = |c: &Count| if c.present == looks { c.hits } else { PageLooks::NOT_LOOKED };
+                let hits: Vec<u8> = counts.iter().map(whole).collect();
+                seen.memory += Bytes(hits.len() as u64);
+                seen.looks.push(PageLooks { pid: *pid, start: range.start, windows: looks, window, hits });
             }
         }
         seen
@@ -254,7 +250,6 @@ impl Tracker for PageTable {
         }
         self.aim(present, accessed);
         let mut seen = self.report(looks);
-        seen.memory += Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
         seen.cpu = self.cpu + work.used(slept);
         self.cpu = Nanos::ZERO;
         Ok(seen)
@@ -284,7 +279,7 @@ mod tests {
         let ask = tracker.ask.clone();
         tracker.begin(&[mapping], &ask).unwrap();
         let seen = tracker.finish(now()).unwrap();
-        assert_eq!(seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(), 250);
+        assert_eq!(seen.looks.iter().map(|l| l.range().len()).sum::<u64>(), 250);
         drop(memory);
     }
 }

@@ -28,6 +28,49 @@ pub struct Looks {
     pub direct: f32,
 }
 
+/// What looks tell of a page with so many accesses expected in each: a table, because an exponential
+/// for each page at each look would be half of what deciding costs. Steps are 1.6% wide.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    points: Vec<Point>,
+}
+
+/// One point of the curve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Chance of finding the page untouched.
+    pub missed: f32,
+    /// Accesses expected, given that it was found touched.
+    pub given_hit: f32,
+}
+
+/// Upper bits of a float kept: 6 of its fraction.
+const STEP: u32 = 17;
+/// The table reaches from 2^-14 to 2^5 accesses a look.
+const LEAST: u32 = (127 - 14) << 6;
+const POINTS: usize = 19 << 6;
+
+impl Default for Curve {
+    fn default() -> Self {
+        let middle = |at: usize| f32::from_bits((at as u32 + LEAST) << STEP | 1 << (STEP - 1));
+        let point = |x: f32| Point { missed: (-x).exp(), given_hit: x / -(-x).exp_m1() };
+        Self { points: (0..POINTS).map(|at| point(middle(at))).collect() }
+    }
+}
+
+impl Curve {
+    /// At `x` accesses a look, not negative.
+    #[must_use]
+    pub fn at(&self, x: f32) -> Point {
+        let step = x.to_bits() >> STEP;
+        if step < LEAST {
+            return Point { missed: 1.0 - x, given_hit: 1.0 };
+        }
+        let beyond = Point { missed: 0.0, given_hit: x };
+        self.points.get((step - LEAST) as usize).copied().unwrap_or(beyond)
+    }
+}
+
 /// A surprise of this many standard deviations, squared, is a change and not chance.
 const SURPRISE: f32 = 10.0;
 /// What is left of old evidence after a surprise.
@@ -56,27 +99,26 @@ impl Looks {
     /// evidence behind it. When the old rate makes these looks most unlikely, the page changed:
     /// old evidence is dropped rather than averaged in.
     #[must_use]
-    pub fn join(&self, rate: f32, behind: f32) -> (f32, f32) {
+    pub fn join(&self, curve: &Curve, rate: f32, behind: f32) -> (f32, f32) {
         let time = self.time();
         if behind <= 0.0 {
-            return (self.expected(self.direct, 0.0, 0.0), time);
+            return (self.expected(curve, self.direct, 0.0, 0.0), time);
         }
-        let missed = (-rate * self.window).exp();
+        let missed = curve.at(rate * self.window).missed;
         let off = self.hits - self.looks * (1.0 - missed);
         let chance = self.looks * missed * (1.0 - missed) + 0.5;
         let behind = if off * off > SURPRISE * chance { behind * AFTER_SURPRISE } else { behind };
         let events = rate * behind;
         let start = (events + self.direct * time) / (behind + time);
-        (self.expected(start, events, behind), behind + time)
+        (self.expected(curve, start, events, behind), behind + time)
     }
 
     /// One expectation step from `rate` with `events` in `behind` seconds known before.
-    fn expected(&self, rate: f32, events: f32, behind: f32) -> f32 {
+    fn expected(&self, curve: &Curve, rate: f32, events: f32, behind: f32) -> f32 {
         if self.hits == 0.0 {
             return events / (behind + self.time());
         }
-        let in_a_look = rate * self.window;
-        let given_hit = if in_a_look < 1e-4 { 1.0 } else { in_a_look / (1.0 - (-in_a_look).exp()) };
+        let given_hit = curve.at(rate * self.window).given_hit;
         (events + self.hits * self.weight * given_hit) / (behind + self.time())
     }
 
@@ -97,13 +139,28 @@ mod tests {
         ((*state >> 40) as f32) / (1u64 << 24) as f32
     }
 
+    #[test]
+    fn the_curve_is_the_exponential_within_two_per_cent() {
+        let curve = Curve::default();
+        assert_eq!(curve.at(0.0), Point { missed: 1.0, given_hit: 1.0 });
+        assert_eq!(curve.at(40.0), Point { missed: 0.0, given_hit: 40.0 });
+        for i in 0..2_000 {
+            let x = 1e-5 * 1.0075f32.powi(i);
+            let at = curve.at(x);
+            let exact = Point { missed: (-x).exp(), given_hit: x / -(-x).exp_m1() };
+            assert!((at.missed - exact.missed).abs() < 0.01, "{x}: {at:?}");
+            assert!((at.given_hit / exact.given_hit - 1.0).abs() < 0.01, "{x}: {at:?}");
+        }
+    }
+
     fn watch(rate: f32, window: f32, looks: u16, rounds: usize, state: &mut u64) -> f32 {
+        let curve = Curve::default();
         let (mut estimate, mut behind) = (0.0, 0.0);
         for _ in 0..rounds {
             let p = 1.0 - (-rate * window).exp();
             let hits = (0..looks).filter(|_| random(state) < p).count() as u16;
             let looks = Looks::new(hits, looks, window, 1.0).unwrap();
-            (estimate, behind) = looks.join(estimate, f32::min(behind, 5.0));
+            (estimate, behind) = looks.join(&curve, estimate, f32::min(behind, 5.0));
         }
         estimate
     }
@@ -121,28 +178,31 @@ mod tests {
 
     #[test]
     fn saturation_is_a_bound_not_infinity() {
+        let curve = Curve::default();
         let all = Looks::new(20, 20, 0.005, 1.0).unwrap();
-        let (rate, behind) = all.join(0.0, 0.0);
+        let (rate, behind) = all.join(&curve, 0.0, 0.0);
         assert!(rate > 500.0 && rate < 1_500.0, "{rate}");
         assert!(all.saturated());
-        let (more, _) = all.join(rate, behind);
+        let (more, _) = all.join(&curve, rate, behind);
         assert!(more >= rate * 0.95 && more < 2_000.0, "{more}");
     }
 
     #[test]
     fn a_page_that_falls_silent_is_cold_at_once() {
+        let curve = Curve::default();
         let silent = Looks::new(0, 20, 0.005, 1.0).unwrap();
-        let (rate, _) = silent.join(740.0, 1.0);
+        let (rate, _) = silent.join(&curve, 740.0, 1.0);
         assert!(rate < 300.0, "{rate}");
-        let (rate, _) = silent.join(rate, 0.15);
+        let (rate, _) = silent.join(&curve, rate, 0.15);
         assert!(rate < 60.0, "{rate}");
     }
 
     #[test]
     fn hostile_input_gives_nothing() {
+        let curve = Curve::default();
         assert_eq!(Looks::new(5, 0, 0.1, 1.0), None);
         assert_eq!(Looks::new(5, 3, f32::NAN, 1.0), None);
         let more_hits_than_looks = Looks::new(9, 3, 0.1, 1.0).unwrap();
-        assert!(more_hits_than_looks.join(0.0, 0.0).0.is_finite());
+        assert!(more_hits_than_looks.join(&curve, 0.0, 0.0).0.is_finite());
     }
 }

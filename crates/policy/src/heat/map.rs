@@ -1,13 +1,11 @@
 //! The heat map: rates and evidence of every base page of the target.
 
-use super::attribute::Share;
-use super::estimate::Looks;
+use super::estimate::{Curve, Looks};
 use super::exact::{covers, Exact};
+use super::round::{Behind, Round, FIRST_EXACT};
 use super::span::Span;
-use super::Seen;
-use terrace_types::{
-    Area, Bytes, BytesPerSec, Heat, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
-};
+use super::{PageLooks, Sighting};
+use terrace_types::{Area, Bytes, BytesPerSec, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange};
 
 /// What the map may assume. The defaults need no tuning.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,11 +41,15 @@ impl Default for HeatParams {
     }
 }
 
-/// Evidence behind one page: time looked at for accesses, and for writes.
-#[derive(Debug, Clone, Copy, Default)]
-struct Behind {
-    access: Span,
-    write: Span,
+/// What is on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct NodeTally {
+    /// Base pages present.
+    pub pages: u64,
+    /// Their accesses a second, writes included.
+    pub accesses: f64,
+    /// Their writes a second.
+    pub writes: f64,
 }
 
 /// What became of a round of findings.
@@ -73,6 +75,7 @@ pub struct HeatMap {
     rounds: u32,
     left_out: u64,
     exact: Exact,
+    curve: Curve,
 }
 
 impl HeatMap {
@@ -91,6 +94,7 @@ impl HeatMap {
             rounds: 0,
             left_out: 0,
             exact: Exact::default(),
+            curve: Curve::default(),
         }
     }
 
@@ -175,11 +179,11 @@ impl HeatMap {
     }
 
     /// Merges findings, and lets older evidence fade by the time since the last call.
-    pub fn absorb(&mut self, seen: &[Seen], now: Tick) -> Absorbed {
+    pub fn absorb(&mut self, seen: &[Sighting], looks: &[PageLooks], now: Tick) -> Absorbed {
         self.fade(now);
         self.rounds = self.rounds.wrapping_add(1);
         let mut absorbed = Absorbed::default();
-        let sampled = |one: &&Seen| !one.writes_only && !one.exact();
+        let sampled = |one: &&Sighting| !one.writes_only && !one.exact();
         self.exact.forget(self.params.exact_for, now);
         let before = self.exact.joined();
         for one in seen.iter().filter(|one| !sampled(one)) {
@@ -191,11 +195,16 @@ impl HeatMap {
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
+        for one in looks {
+            let pages = self.absorb_looks(one, &before, now);
+            absorbed.pages += pages;
+            absorbed.stray += u64::from(pages == 0);
+        }
         let exact = std::mem::take(&mut self.exact);
         for one in seen.iter().filter(sampled) {
             let mut pages = 0;
             exact.outside(one.pid, one.range, |range| {
-                pages += self.absorb_one(&Seen { range, ..*one }, false);
+                pages += self.absorb_one(&Sighting { range, ..*one }, false);
             });
             absorbed.pages += pages;
         }
@@ -215,9 +224,12 @@ impl HeatMap {
             return;
         }
         for (area, behind) in self.areas.iter_mut().zip(&mut self.behind) {
-            for (page, b) in area.pages.iter_mut().zip(behind) {
+            // Apart, so that the first loop is of plain bytes.
+            for b in behind.iter_mut() {
                 b.access = b.access.faded(codes as u8);
                 b.write = b.write.faded(codes as u8);
+            }
+            for (page, b) in area.pages.iter_mut().zip(behind) {
                 if b.access == Span::NONE && b.write == Span::NONE {
                     page.flags = page.flags.without(PageFlags::KNOWN);
                 }
@@ -225,7 +237,7 @@ impl HeatMap {
         }
     }
 
-    fn absorb_one(&mut self, seen: &Seen, first_exact: bool) -> u64 {
+    fn absorb_one(&mut self, seen: &Sighting, first_exact: bool) -> u64 {
         let exact = seen.exact() && !seen.range.is_empty();
         let weight = if exact { 1.0 } else { self.params.region_weight };
         let window = seen.window.as_secs_f64() as f32;
@@ -237,29 +249,77 @@ impl HeatMap {
         } else {
             self.look_window = window;
         }
-        let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (seen.pid, seen.range.start));
+        let known = if exact { self.params.known_looks } else { self.params.known_samples };
+        let prior = if first_exact { FIRST_EXACT } else { 1.0 };
+        self.each_part(seen.pid, seen.range, weight * window * known, prior, seen.writes_only, |round, part, at| {
+            let (pages, behind) = part;
+            match (seen.writes_only, exact) {
+                (true, _) => round.writes(&looks, pages, behind, at, exact),
+                (false, true) => round.accesses(&looks, pages, behind, at),
+                (false, false) => round.sampled(&looks, pages, behind, at),
+            }
+        })
+    }
+
+    fn absorb_looks(&mut self, seen: &PageLooks, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
+        let window = seen.window.as_secs_f64() as f32;
+        let by_hits = |hits: u8| Looks::new(u16::from(hits), u16::from(seen.windows), window, 1.0);
+        let table: Vec<Looks> = (0..=seen.windows).filter_map(by_hits).collect();
+        if table.is_empty() {
+            return 0;
+        }
+        self.look_window = window;
+        let enough = window * self.params.known_looks;
+        // Parts seen by samples only so far start over; the rest goes on.
+        let mut parts = Vec::new();
+        let mut at = seen.start;
+        for (pid, known) in before.iter().filter(|(pid, _)| *pid == seen.pid) {
+            if let Some(both) = known.intersect(VpnRange::new(at, seen.range().end)) {
+                debug_assert_eq!(*pid, seen.pid);
+                parts.push((VpnRange::new(at, both.start), FIRST_EXACT));
+                parts.push((both, 1.0));
+                at = both.end;
+            }
+        }
+        parts.push((VpnRange::new(at, seen.range().end), FIRST_EXACT));
+        self.exact.note(seen.pid, seen.range(), now);
+        let mut updated = 0;
+        for (range, prior) in parts.into_iter().filter(|(range, _)| !range.is_empty()) {
+            updated += self.each_part(seen.pid, range, enough, prior, false, |round, (pages, behind), start| {
+                let from = (start.0 - seen.start.0) as usize;
+                round.looks(&table, &seen.hits[from..from + pages.len()], pages, behind, start);
+            });
+        }
+        updated
+    }
+
+    /// Calls `apply` for the part of each area that lies in `range`; gives the pages told of.
+    fn each_part(
+        &mut self,
+        pid: Pid,
+        range: VpnRange,
+        enough: f32,
+        prior: f32,
+        writes_only: bool,
+        mut apply: impl FnMut(&Round<'_>, (&mut [PageStat], &mut [Behind]), Vpn),
+    ) -> u64 {
         let round = Round {
-            looks,
+            curve: &self.curve,
             write_window: self.write_window,
-            enough: weight * window * if exact { self.params.known_looks } else { self.params.known_samples },
+            enough,
             needs_access: self.needs_access,
-            prior: if first_exact { FIRST_EXACT } else { 1.0 },
-            salt: u64::from(self.rounds) << 32 | u64::from(seen.writes_only),
+            prior,
+            salt: u64::from(self.rounds) << 32 | u64::from(writes_only),
         };
+        let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (pid, range.start));
         let mut updated = 0;
         for (area, behind) in self.areas.iter_mut().zip(&mut self.behind).skip(first) {
-            let Some(part) = (area.pid == seen.pid).then(|| area.range().intersect(seen.range)).flatten() else {
+            let Some(part) = (area.pid == pid).then(|| area.range().intersect(range)).flatten() else {
                 break;
             };
             let from = (part.start.0 - area.start.0) as usize;
             let to = (part.end.0 - area.start.0) as usize;
-            let pages = &mut area.pages[from..to];
-            let behind = &mut behind[from..to];
-            match (seen.writes_only, exact) {
-                (true, _) => round.writes(pages, behind, part.start, exact),
-                (false, true) => round.accesses(pages, behind, part.start),
-                (false, false) => round.sampled(pages, behind, part.start),
-            }
+            apply(&round, (&mut area.pages[from..to], &mut behind[from..to]), part.start);
             updated += part.len();
         }
         updated
@@ -365,14 +425,26 @@ impl HeatMap {
         Nanos((n / sum * uneven * 1e9) as u64)
     }
 
-    /// Bytes a second written to these nodes, by page heat times one line. A lower bound where
-    /// pages are dirty in every window (see [`super::estimate`]).
+    /// Present pages and their heat by node (index: the low 8 bits of the node's number), in one
+    /// pass.
     #[must_use]
-    pub fn write_throughput(&self, nodes: &[NodeId]) -> BytesPerSec {
-        let present = |p: &&PageStat| p.flags.has(PageFlags::PRESENT) && nodes.contains(&p.node());
-        let writes = self.areas.iter().flat_map(|a| &a.pages).filter(present);
-        let sum = writes.fold(0u64, |n, p| n.saturating_add(p.writes.rate()));
-        BytesPerSec(sum.saturating_mul(self.params.line.get()))
+    pub fn by_node(&self) -> Vec<NodeTally> {
+        let mut nodes = vec![NodeTally::default(); 256];
+        for page in self.areas.iter().flat_map(|a| &a.pages).filter(|p| p.flags.has(PageFlags::PRESENT)) {
+            let node = &mut nodes[usize::from(page.node)];
+            node.pages += 1;
+            let writes = f64::from(page.writes.per_second());
+            node.writes += writes;
+            node.accesses += f64::from(page.reads.per_second()) + writes;
+        }
+        nodes
+    }
+
+    /// Bytes that so many writes leave on the bus, a line each. Of writes by page heat: a lower bound
+    /// where pages are dirty in every window (see [`super::estimate`]).
+    #[must_use]
+    pub fn written(&self, writes_a_second: f64) -> BytesPerSec {
+        BytesPerSec((writes_a_second * self.params.line.get() as f64) as u64)
     }
 
     /// Memory the map holds.
@@ -403,99 +475,6 @@ fn keep(
         let len = both.len() as usize;
         pages[dst..dst + len].copy_from_slice(&old.pages[src..src + len]);
         spans[dst..dst + len].copy_from_slice(&spans_old[src..src + len]);
-    }
-}
-
-/// One finding, applied to the pages it is about.
-struct Round {
-    looks: Looks,
-    write_window: f32,
-    enough: f32,
-    needs_access: bool,
-    prior: f32,
-    salt: u64,
-}
-
-/// What evidence from samples of a region is worth for one page of it, once that page is looked
-/// at itself.
-const FIRST_EXACT: f32 = 0.05;
-
-impl Round {
-    fn accesses(&self, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
-        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            let had = b.access.seconds() * self.prior;
-            let (rate, time) = self.looks.join(page.rate() as f32, had);
-            b.access = Span::from_seconds(time, self.dither(start, i));
-            publish(page, rate, page.writes.rate() as f32, self.write_window);
-            if self.looks.hits > 0.0 {
-                page.flags = page.flags.with(PageFlags::REFERENCED);
-            }
-            self.know(page, time >= self.enough);
-        }
-    }
-
-    fn sampled(&self, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
-        let dirty = |page: &PageStat| 1.0 - (-(page.writes.rate() as f32) * self.write_window).exp();
-        let share =
-            Share::over(pages.iter().zip(&*behind).map(|(p, b)| (dirty(p), b.write.seconds() / self.write_window)));
-        let time = self.looks.time();
-        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            let (old, mut had) = (page.rate() as f32, b.access.seconds());
-            let rate = self.looks.direct * share.of(dirty(page));
-            if rate > old * 4.0 || rate < old * 0.25 {
-                had *= 0.25;
-            }
-            let rate = (old * had + rate * time) / (had + time);
-            b.access = Span::from_seconds(had + time, self.dither(start, i));
-            publish(page, rate, page.writes.rate() as f32, self.write_window);
-            self.know(page, had + time >= self.enough);
-        }
-    }
-
-    fn writes(&self, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn, exact: bool) {
-        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            let (rate, time) = self.looks.join(page.writes.rate() as f32, b.write.seconds());
-            b.write = Span::from_seconds(time, self.dither(start, i));
-            publish(page, page.rate() as f32, rate, self.write_window);
-            if exact && self.looks.hits > 0.0 {
-                page.flags = page.flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED);
-            }
-            if !self.needs_access {
-                self.know(page, time >= self.enough);
-            }
-        }
-    }
-
-    fn know(&self, page: &mut PageStat, enough: bool) {
-        if enough {
-            page.flags = page.flags.with(PageFlags::KNOWN);
-        }
-    }
-
-    /// In [0, 1), from the page and the round: the same input always rounds the same way.
-    fn dither(&self, start: Vpn, i: usize) -> f32 {
-        let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 40) as f32 / (1u64 << 24) as f32
-    }
-}
-
-/// Splits accesses into reads and writes.
-///
-/// A page dirty in nearly every look was written at least once a look; how often in truth, the bit
-/// cannot say ("a page written a million times is one dirty page"). The access estimate bounds it
-/// from above. Between the bounds, half of the accesses are taken as writes.
-fn publish(page: &mut PageStat, accesses: f32, writes: f32, write_window: f32) {
-    let saturated = writes * write_window >= 2.0;
-    let writes = if saturated { writes.min(4.0 / write_window).max(accesses / 2.0) } else { writes };
-    page.writes = heat(writes);
-    page.reads = heat(accesses - writes);
-}
-
-fn heat(rate: f32) -> Heat {
-    if rate > 0.0 {
-        Heat::from_rate((rate + 0.5) as u64)
-    } else {
-        Heat::COLD
     }
 }
 

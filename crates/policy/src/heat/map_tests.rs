@@ -11,8 +11,16 @@ fn map(mappings: &[(Pid, VpnRange)]) -> HeatMap {
     map
 }
 
-fn seen(start: u64, end: u64, hits: u16, writes_only: bool, every_page: bool) -> Seen {
-    Seen { pid: Pid(1), range: range(start, end), hits, windows: 20, window: Nanos::millis(5), writes_only, every_page }
+fn seen(start: u64, end: u64, hits: u16, writes_only: bool, every_page: bool) -> Sighting {
+    Sighting {
+        pid: Pid(1),
+        range: range(start, end),
+        hits,
+        windows: 20,
+        window: Nanos::millis(5),
+        writes_only,
+        every_page,
+    }
 }
 
 fn at(map: &HeatMap, vpn: u64) -> PageStat {
@@ -30,6 +38,7 @@ fn hot_pages_stand_out_and_are_known_after_one_round() {
     let mut map = map(&[(Pid(1), range(0, 100))]);
     let absorbed = map.absorb(
         &[seen(0, 50, 20, false, true), seen(50, 100, 11, false, true), seen(500, 501, 1, false, true)],
+        &[],
         Tick(0),
     );
     assert_eq!(absorbed, Absorbed { pages: 100, stray: 1 });
@@ -52,6 +61,7 @@ fn writes_are_told_from_reads_and_saturated_writes_are_bounded_by_accesses() {
                 seen(1, 2, 2, true, true),
                 seen(2, 3, 0, true, true),
             ],
+            &[],
             tick,
         );
         tick = tick.after(Nanos::millis(100));
@@ -59,9 +69,9 @@ fn writes_are_told_from_reads_and_saturated_writes_are_bounded_by_accesses() {
     let (always, seldom, never) = (at(&map, 0), at(&map, 1), at(&map, 2));
     assert!(always.writes.rate() * 2 >= always.rate() - 2 && always.rate() > 500, "{always:?}");
     assert!(seldom.writes.rate() > 5 && seldom.writes.rate() < 60, "{seldom:?}");
-    assert_eq!(never.writes, Heat::COLD);
+    assert_eq!(never.writes, terrace_types::Heat::COLD);
     assert!(never.reads.rate() > 500);
-    assert!(map.write_throughput(&[NodeId(0)]).get() == 0, "nothing is present yet");
+    assert!(map.by_node().iter().all(|n| n.pages == 0 && n.writes == 0.0), "nothing is present yet");
 }
 
 #[test]
@@ -71,7 +81,7 @@ fn one_dirty_page_in_a_cold_giant_is_found() {
         let dirty: Vec<_> = (0..16).map(|k| seen(k * 16_000, k * 16_000 + 1, 20, true, true)).collect();
         let mut all = vec![seen(0, 262_144, 0, false, false)];
         all.extend(dirty);
-        map.absorb(&all, Tick(i * 100_000_000));
+        map.absorb(&all, &[], Tick(i * 100_000_000));
     }
     assert!(at(&map, 16_000).writes.rate() > 100, "{:?}", at(&map, 16_000));
     assert_eq!(at(&map, 16_001).rate(), 0);
@@ -83,7 +93,7 @@ fn scattered_written_pages_get_their_regions_accesses() {
     for i in 0..4 {
         let mut all: Vec<_> = (0..1000).map(|v| seen(v, v + 1, if v % 4 == 0 { 20 } else { 0 }, true, true)).collect();
         all.push(seen(0, 1000, 13, false, false));
-        map.absorb(&all, Tick(i * 100_000_000));
+        map.absorb(&all, &[], Tick(i * 100_000_000));
     }
     assert!(at(&map, 400).rate() > 10 * at(&map, 401).rate(), "{:?} {:?}", at(&map, 400), at(&map, 401));
 }
@@ -91,7 +101,7 @@ fn scattered_written_pages_get_their_regions_accesses() {
 #[test]
 fn heat_survives_growth_shrinking_and_a_hole() {
     let mut map = map(&[(Pid(1), range(100, 200)), (Pid(2), range(100, 200))]);
-    map.absorb(&[seen(100, 200, 20, false, true)], Tick(0));
+    map.absorb(&[seen(100, 200, 20, false, true)], &[], Tick(0));
     let hot = at(&map, 150).rate();
     map.remap(&[(Pid(1), range(100, 300)), (Pid(2), range(100, 200))]);
     assert_eq!((at(&map, 150).rate(), at(&map, 250).rate()), (hot, 0));
@@ -105,9 +115,9 @@ fn heat_survives_growth_shrinking_and_a_hole() {
 #[test]
 fn silence_makes_pages_unknown() {
     let mut map = map(&[(Pid(1), range(0, 2))]);
-    map.absorb(&[seen(0, 2, 20, false, true)], Tick(0));
+    map.absorb(&[seen(0, 2, 20, false, true)], &[], Tick(0));
     for s in 1..30 {
-        map.absorb(&[seen(0, 1, 20, false, true)], Tick(s * 1_000_000_000));
+        map.absorb(&[seen(0, 1, 20, false, true)], &[], Tick(s * 1_000_000_000));
     }
     assert!(at(&map, 0).flags.has(PageFlags::KNOWN));
     assert!(!at(&map, 1).flags.has(PageFlags::KNOWN));
@@ -118,7 +128,7 @@ fn an_address_space_larger_than_memory_is_left_out() {
     let mut map = map(&[(Pid(1), range(0, 100)), (Pid(1), range(1 << 20, 1 << 50))]);
     assert_eq!(map.areas().len(), 1);
     assert!(map.left_out() > 1 << 40);
-    map.absorb(&[seen(0, u64::MAX, 20, false, false)], Tick(0));
+    map.absorb(&[seen(0, u64::MAX, 20, false, false)], &[], Tick(0));
     assert!(at(&map, 5).rate() > 100);
 }
 
@@ -126,12 +136,43 @@ fn an_address_space_larger_than_memory_is_left_out() {
 fn a_big_map_is_merged_quickly() {
     let mut map = map(&[(Pid(1), range(0, 83_000))]);
     let round: Vec<_> = (0..83_000).map(|v| seen(v, v + 1, (v % 21) as u16, false, true)).collect();
-    map.absorb(&round, Tick(0));
+    map.absorb(&round, &[], Tick(0));
     let start = std::time::Instant::now();
-    map.absorb(&round, Tick(100_000_000));
+    map.absorb(&round, &[], Tick(100_000_000));
     let each = start.elapsed().as_nanos() / 83_000;
     // Wide, for unoptimised builds on busy machines; optimised it is under 100.
     assert!(each < 5_000, "{each} ns a page");
     println!("{each} ns a page");
     assert!(map.memory().get() <= 83_000 * 8 + 1_000);
+}
+
+#[test]
+fn looks_by_page_say_what_single_sightings_say() {
+    let (mut one, mut other) = (map(&[(Pid(1), range(0, 300))]), map(&[(Pid(1), range(0, 300))]));
+    let hits: Vec<u8> = (0..200u64).map(|i| if i == 7 { PageLooks::NOT_LOOKED } else { (i % 21) as u8 }).collect();
+    for round in 0..3 {
+        let tick = Tick(round * 100_000_000);
+        let singly: Vec<Sighting> = (0..200u64)
+            .filter(|i| *i != 7)
+            .map(|i| seen(50 + i, 51 + i, u16::from(hits[i as usize]), false, true))
+            .collect();
+        let looks =
+            PageLooks { pid: Pid(1), start: Vpn(50), windows: 20, window: Nanos::millis(5), hits: hits.clone() };
+        one.absorb(&singly, &[], tick);
+        other.absorb(&[], &[looks], tick);
+    }
+    assert_eq!(one.areas(), other.areas());
+    assert!(at(&one, 60).flags.has(PageFlags::KNOWN) && !at(&one, 57).flags.has(PageFlags::KNOWN));
+    assert_eq!(one.evidence(), other.evidence());
+}
+
+#[test]
+fn looks_beyond_what_is_mapped_are_stray() {
+    let mut map = map(&[(Pid(1), range(100, 110))]);
+    let looks =
+        |start| PageLooks { pid: Pid(1), start: Vpn(start), windows: 8, window: Nanos::millis(1), hits: vec![8; 20] };
+    assert_eq!(map.absorb(&[], &[looks(95), looks(105), looks(200)], Tick(0)), Absorbed { pages: 15, stray: 1 });
+    assert_eq!(map.absorb(&[], &[looks(u64::MAX - 3)], Tick(1)), Absorbed { pages: 0, stray: 1 });
+    let nonsense = PageLooks { windows: 0, ..looks(100) };
+    assert_eq!(map.absorb(&[], &[nonsense], Tick(2)), Absorbed { pages: 0, stray: 1 });
 }

@@ -9,17 +9,17 @@ mod attribute;
 pub mod estimate;
 mod exact;
 mod map;
+mod round;
 mod span;
 
-pub use map::{Absorbed, HeatMap, HeatParams};
+pub use map::{Absorbed, HeatMap, HeatParams, NodeTally};
 
-use terrace_types::{Nanos, Pid, VpnRange};
+use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
 /// Something seen about a range of pages: in `hits` of `windows` windows of length `window` a
-/// page of the range was found accessed (or written). The engine makes these from what trackers
-/// report.
+/// page of the range was found accessed (or written).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct Sighting {
     /// Process.
     pub pid: Pid,
     /// Pages. One page, or `every_page`: exact. Else one page sampled for all, a different one
@@ -37,10 +37,39 @@ pub struct Seen {
     pub every_page: bool,
 }
 
-impl Seen {
+impl Sighting {
     /// Whether the finding holds for each page rather than for a sample.
     #[must_use]
     pub fn exact(&self) -> bool {
         self.every_page || self.range.len() <= 1
+    }
+}
+
+/// Looks at every page of a range, a byte a page: in `hits` of `windows` windows of length `window`
+/// each was found accessed. What many scattered pages are told by: a [`Sighting`] for each would
+/// cost forty times the memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageLooks {
+    /// Process.
+    pub pid: Pid,
+    /// First page.
+    pub start: Vpn,
+    /// Windows looked at; never zero.
+    pub windows: u8,
+    /// Length of one window.
+    pub window: Nanos,
+    /// By page, windows in which it was found accessed; [`PageLooks::NOT_LOOKED`] where it was not
+    /// looked at in all of them.
+    pub hits: Vec<u8>,
+}
+
+impl PageLooks {
+    /// In place of hits: not looked at.
+    pub const NOT_LOOKED: u8 = u8::MAX;
+
+    /// The pages.
+    #[must_use]
+    pub fn range(&self) -> VpnRange {
+        VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.hits.len() as u64)))
     }
 }

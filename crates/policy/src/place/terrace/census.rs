@@ -5,29 +5,46 @@ use super::recent::Recent;
 use super::shrink::Shrink;
 use crate::place::runs::{units, Unit};
 use crate::place::worth::Worth;
-use terrace_types::{Area, Heat, PageFlags, PageStat, Snapshot, Tick, Vpn};
+use terrace_types::{Area, PageFlags, PageStat, Snapshot, Tick, Vpn};
 
-/// Buckets are 6 bits of mantissa wide: 1.6%.
-const BUCKET_SHIFT: u32 = 5;
-const BUCKETS: usize = 1 << (16 - BUCKET_SHIFT);
+/// Buckets are 6 bits of mantissa wide: 1.6%. A bucket is the upper bits of a float, so that none
+/// is reckoned: from 1 to 2^32 nanoseconds a second, all below 1 in the first.
+const BUCKET_SHIFT: u32 = 17;
+const BUCKETS: usize = 32 << 6;
+const ONE: u32 = 127 << 6;
+/// Pages that neighbours are compared over, in blocks; a sample is enough for a median.
+const BLOCK: usize = 64;
+const SAMPLED: usize = 8192;
 
 /// Nanoseconds a second that a page saves on the better tier.
 pub(super) fn value_of(page: &PageStat, worth: &Worth) -> f64 {
-    page.reads.rate() as f64 * worth.read_ns + page.writes.rate() as f64 * worth.write_ns
+    f64::from(value(page, worth.read_ns as f32, worth.write_ns as f32))
 }
 
-fn bucket(value: f64) -> usize {
-    (Heat::from_rate(value as u64).0 >> BUCKET_SHIFT) as usize
+fn value(page: &PageStat, read_ns: f32, write_ns: f32) -> f32 {
+    page.reads.per_second() * read_ns + page.writes.per_second() * write_ns
+}
+
+fn bucket(value: f32) -> usize {
+    ((value.to_bits() >> BUCKET_SHIFT).saturating_sub(ONE) as usize).min(BUCKETS - 1)
 }
 
 /// The value a bucket begins with.
 fn floor_of(bucket: usize) -> f64 {
-    Heat((bucket << BUCKET_SHIFT) as u16).rate() as f64
+    if bucket == 0 {
+        0.0
+    } else {
+        f64::from(f32::from_bits((bucket as u32 + ONE) << BUCKET_SHIFT))
+    }
 }
 
-/// The value in the middle of a bucket.
+/// The value in the middle of a bucket; of the first, none.
 fn middle_of(bucket: usize) -> f64 {
-    (floor_of(bucket) + floor_of(bucket + 1)) / 2.0
+    if bucket == 0 {
+        0.0
+    } else {
+        (floor_of(bucket) + floor_of(bucket + 1)) / 2.0
+    }
 }
 
 /// Which side of the boundary a unit is on, and how it is rated.
@@ -42,56 +59,118 @@ pub(super) struct Rated {
 /// lately.
 pub(super) struct Rater<'a> {
     pub params: &'a Params,
-    pub worth: Worth,
+    read_ns: f32,
+    write_ns: f32,
     recent: &'a Recent,
     now: Tick,
-    fast: [bool; 256],
-    slow: [bool; 256],
-    shrink: Shrink,
+    sides: [Side; 256],
+    /// Expected bucket for each bucket of estimates: as it is, and for pages that moved lately.
+    expected: Vec<u16>,
+    lately: [Vec<u16>; 2],
+}
+
+/// Where a node is, seen from the boundary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Neither,
+    Fast,
+    Slow,
+}
+
+/// What one pass over all pages shows, before chance is taken out.
+struct Raw {
+    counts: [Vec<u32>; 2],
+    slow_value: f64,
+    values: f64,
+    rates: f64,
+    known: u64,
 }
 
 impl<'a> Rater<'a> {
-    /// For the boundary between tier `rank` and the next.
-    pub fn new(params: &'a Params, recent: &'a Recent, worth: Worth, snap: &Snapshot, rank: usize, now: Tick) -> Self {
-        let mask = |rank: usize| {
-            let mut mask = [false; 256];
+    /// For the boundary between tier `rank` and the next, with the census it was made from.
+    pub fn new(
+        params: &'a Params,
+        recent: &'a Recent,
+        worth: Worth,
+        snap: &Snapshot,
+        rank: usize,
+        now: Tick,
+    ) -> (Self, Census) {
+        let mut sides = [Side::Neither; 256];
+        for (rank, side) in [(rank, Side::Fast), (rank + 1, Side::Slow)] {
             for node in snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes) {
-                mask[usize::from(node.0 as u8)] = true;
-            }
-            mask
-        };
-        let (fast, slow) = (mask(rank), mask(rank + 1));
-        let evidence = snap.window.as_secs_f64();
-        let none = Shrink::new(std::iter::empty(), worth.unit(), evidence, params.doubt);
-        let mut rater = Self { params, worth, recent, now, fast, slow, shrink: none };
-        let mut counts = vec![0u64; BUCKETS];
-        let (mut values, mut rates) = (0.0, 0.0);
-        for area in &snap.areas {
-            for unit in units(area).filter(|u| rater.side(u).is_some()) {
-                let value = value_of(&unit.stat, &worth);
-                counts[bucket(value)] += u64::from(unit.pages);
-                values += value;
-                rates += unit.stat.rate() as f64;
+                sides[usize::from(node.0 as u8)] = side;
             }
         }
-        let unit = if rates > 0.0 { values / rates } else { worth.unit() };
+        let (read_ns, write_ns) = (worth.read_ns as f32, worth.write_ns as f32);
+        let none = [Vec::new(), Vec::new()];
+        let mut rater = Self { params, read_ns, write_ns, recent, now, sides, expected: Vec::new(), lately: none };
+        let raw = rater.look(snap);
+        let evidence = snap.window.as_secs_f64();
+        let unit = if raw.rates > 0.0 { raw.values / raw.rates } else { worth.unit() };
         let noise = rater.noise(snap, evidence / unit.max(1e-9));
-        let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
-        let seen = seen.map(|(b, n)| (middle_of(b), *n));
-        rater.shrink = Shrink::new(seen, unit, evidence / (noise * noise), params.doubt);
-        rater
+        let seen = (0..BUCKETS).map(|b| (b, u64::from(raw.counts[0][b]) + u64::from(raw.counts[1][b])));
+        let seen = seen.filter(|(_, n)| *n > 0).map(|(b, n)| (middle_of(b), n));
+        let shrink = Shrink::new(seen, unit, evidence / (noise * noise), params.doubt);
+        let table = |factor: f64| {
+            let expected = |b| bucket((shrink.value(middle_of(b)) * factor) as f32) as u16;
+            (0..BUCKETS).map(expected).collect::<Vec<u16>>()
+        };
+        rater.expected = table(1.0);
+        // A page that moved lately must beat the margin once more, in either direction.
+        rater.lately = [table(params.again), table(1.0 / params.again)];
+        let census = rater.census(snap, &raw);
+        (rater, census)
+    }
+
+    fn look(&self, snap: &Snapshot) -> Raw {
+        let counts = [vec![0u32; BUCKETS], vec![0u32; BUCKETS]];
+        let mut raw = Raw { counts, slow_value: 0.0, values: 0.0, rates: 0.0, known: 0 };
+        for area in &snap.areas {
+            let mut heads = 0;
+            for page in &area.pages {
+                heads += usize::from(page.flags.has(PageFlags::HUGE_HEAD));
+                if !page.flags.has(PageFlags::HUGE_HEAD) && !page.flags.has(PageFlags::HUGE_TAIL) {
+                    self.count(&mut raw, page, 1);
+                }
+            }
+            if heads > 0 {
+                units(area).filter(|u| u.pages > 1).for_each(|u| self.count(&mut raw, &u.stat, u.pages));
+            }
+        }
+        raw
+    }
+
+    fn count(&self, raw: &mut Raw, page: &PageStat, pages: u32) {
+        let Some(slow) = self.side_of(page) else { return };
+        let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
+        let value = reads * self.read_ns + writes * self.write_ns;
+        let count = &mut raw.counts[usize::from(slow)][bucket(value)];
+        *count = count.saturating_add(pages);
+        let value = f64::from(value);
+        raw.values += value;
+        raw.rates += f64::from(reads + writes);
+        raw.slow_value += if slow { value * f64::from(pages) } else { 0.0 };
+        raw.known += 1;
     }
 
     /// How widely estimates scatter by chance, as a share of what counting would make them: from
     /// the median difference of neighbours, most of which are alike. Between a half and one: never
     /// more than counting explains, and not much less, for looks that saturate hide chance.
     fn noise(&self, snap: &Snapshot, scale: f64) -> f64 {
-        const PER_UNIT: f64 = 20.0;
+        const PER_UNIT: f32 = 20.0;
         let mut differences = vec![0u32; 80];
-        for area in &snap.areas {
-            let mut last: Option<f64> = None;
-            for unit in units(area).filter(|u| self.side(u).is_some()) {
-                let y = 2.0 * (value_of(&unit.stat, &self.worth) * scale).sqrt();
+        let all = snap.page_count() as usize;
+        let stride = BLOCK * (all / SAMPLED).max(1);
+        let blocks = snap.areas.iter().flat_map(|a| (0..a.pages.len()).step_by(stride).map(move |at| (a, at)));
+        for (area, at) in blocks {
+            let mut last: Option<f32> = None;
+            for page in &area.pages[at..(at + BLOCK).min(area.pages.len())] {
+                let whole = !page.flags.has(PageFlags::HUGE_HEAD) && !page.flags.has(PageFlags::HUGE_TAIL);
+                if !whole || self.side_of(page).is_none() {
+                    continue;
+                }
+                let y = 2.0 * (value(page, self.read_ns, self.write_ns) * scale as f32).sqrt();
                 if last == Some(y) {
                     continue;
                 }
@@ -112,30 +191,72 @@ impl<'a> Rater<'a> {
             below * 2 >= all
         });
         // The median of |N(0, 2)| is 0.954.
-        let median = (median.unwrap_or(79) + 1) as f64 / PER_UNIT;
+        let median = (median.unwrap_or(79) + 1) as f64 / f64::from(PER_UNIT);
         (median / 0.954).clamp(0.5, 1.0)
     }
 
-    /// Whether it is on the worse side; `None`: it must not move, or nothing is known of it.
+    fn value(&self, unit: &Unit) -> f32 {
+        value(&unit.stat, self.read_ns, self.write_ns)
+    }
+
     fn side(&self, unit: &Unit) -> Option<bool> {
-        let node = usize::from(unit.stat.node);
-        let slow = self.slow[node];
-        let may = unit.stat.movable() && unit.stat.flags.has(PageFlags::KNOWN);
-        (may && (slow || self.fast[node])).then_some(slow)
+        self.side_of(&unit.stat)
+    }
+
+    /// Whether it is on the worse side; `None`: it must not move, or nothing is known of it.
+    fn side_of(&self, page: &PageStat) -> Option<bool> {
+        const MUST: PageFlags = PageFlags::PRESENT.with(PageFlags::KNOWN);
+        const CARE: PageFlags = MUST.with(PageFlags::PINNED);
+        let side = self.sides[usize::from(page.node)];
+        (page.flags.0 & CARE.0 == MUST.0 && side != Side::Neither).then_some(side == Side::Slow)
     }
 
     /// Its side and its expected value.
     pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
         let slow = self.side(unit)?;
-        let value = self.shrink.value(value_of(&unit.stat, &self.worth));
+        let seen = bucket(self.value(unit));
+        let table = if self.moved_lately(area, unit) { &self.lately[usize::from(slow)] } else { &self.expected };
+        Some(Rated { slow, bucket: usize::from(table[seen]) })
+    }
+
+    fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
         let vpn = Vpn(area.start.0 + unit.index as u64);
-        let lately = self.recent.moved_within(area.pid, vpn, self.params.damp, self.now);
-        let value = match (lately, slow) {
-            (false, _) => value,
-            (true, true) => value / self.params.again,
-            (true, false) => value * self.params.again,
+        self.recent.any_within(self.params.damp, self.now)
+            && self.recent.moved_within(area.pid, vpn, self.params.damp, self.now)
+    }
+
+    /// All pages by expected value: chance is taken out of the counts, not of each page; only
+    /// where something moved lately are pages looked at once more.
+    fn census(&self, snap: &Snapshot, raw: &Raw) -> Census {
+        let sides = [&raw.counts[0], &raw.counts[1]];
+        let [fast, slow] = sides.map(|counts| {
+            let mut out = vec![0u32; BUCKETS];
+            for (seen, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+                let count = &mut out[usize::from(self.expected[seen])];
+                *count = count.saturating_add(*n);
+            }
+            out
+        });
+        let mut census = Census { fast, slow, slow_value: raw.slow_value, known: raw.known };
+        if self.recent.any_within(self.params.damp, self.now) {
+            for area in &snap.areas {
+                for unit in units(area) {
+                    self.damp(&mut census, area, &unit);
+                }
+            }
+        }
+        census
+    }
+
+    fn damp(&self, census: &mut Census, area: &Area, unit: &Unit) {
+        let Some(slow) = self.side(unit).filter(|_| self.moved_lately(area, unit)) else {
+            return;
         };
-        Some(Rated { slow, bucket: bucket(value) })
+        let seen = bucket(self.value(unit));
+        let side = if slow { &mut census.slow } else { &mut census.fast };
+        let (from, to) = (usize::from(self.expected[seen]), usize::from(self.lately[usize::from(slow)][seen]));
+        side[from] = side[from].saturating_sub(unit.pages);
+        side[to] = side[to].saturating_add(unit.pages);
     }
 }
 
@@ -184,25 +305,6 @@ pub(super) struct Terms {
 }
 
 impl Census {
-    pub fn take(rater: &Rater<'_>, snap: &Snapshot) -> Self {
-        let mut census = Self { fast: vec![0; BUCKETS], slow: vec![0; BUCKETS], slow_value: 0.0, known: 0 };
-        for area in &snap.areas {
-            for unit in units(area) {
-                let Some(rated) = rater.rate(area, &unit) else {
-                    continue;
-                };
-                census.known += 1;
-                let side = if rated.slow { &mut census.slow } else { &mut census.fast };
-                side[rated.bucket] = side[rated.bucket].saturating_add(unit.pages);
-                if rated.slow {
-                    let value = value_of(&unit.stat, &rater.worth);
-                    census.slow_value += value * f64::from(unit.pages);
-                }
-            }
-        }
-        census
-    }
-
     /// Pairs the most valuable pages of the worse side with room, then with the least valuable
     /// pages of the better side, while each pair pays and cannot be chance.
     pub fn cut(&self, rater: &Rater<'_>, terms: &Terms) -> Cut {

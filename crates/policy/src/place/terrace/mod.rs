@@ -31,7 +31,7 @@ pub use trust::Trust;
 
 use super::runs::{free_pages, interleave, units, Runs};
 use super::worth::{nearest, Worth};
-use census::{Census, Cut, Rater, Terms};
+use census::{Cut, Rater, Terms};
 use serde::{Deserialize, Serialize};
 use terrace_types::{Decision, MoveReason, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
 
@@ -167,8 +167,7 @@ fn boundary(
 ) -> Boundary {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
     let horizon = lifetime.as_secs_f64().clamp(0.2, 20.0) * s.trust.share;
-    let rater = Rater::new(p, &s.recent, worth, snap, rank, now);
-    let census = Census::take(&rater, snap);
+    let (rater, census) = Rater::new(p, &s.recent, worth, snap, rank, now);
     let seen = Boundary { slow_value: census.slow_value, known: census.known };
     // Pages of a probe are known less well than the rest until it is over.
     let probing = matches!(s.probe.look, Look::Probe { .. });

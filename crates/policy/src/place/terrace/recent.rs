@@ -11,6 +11,7 @@ const STAMP_SHIFT: u32 = 26;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Recent {
     slots: Vec<u16>,
+    last: Option<Tick>,
 }
 
 impl Recent {
@@ -35,8 +36,15 @@ impl Recent {
     /// Notes a move.
     pub fn note(&mut self, pid: Pid, vpn: Vpn, now: Tick) {
         if let Some(slot) = self.slot(pid, vpn) {
+            self.last = Some(now);
             self.slots[slot] = Self::stamp(now);
         }
+    }
+
+    /// Whether anything moved within `span`.
+    pub fn any_within(&self, span: Nanos, now: Tick) -> bool {
+        // One stamp longer, for stamps are rounded.
+        self.last.is_some_and(|last| now.since(last).get() <= span.get() + (1 << STAMP_SHIFT))
     }
 
     /// Whether the page (or one that shares its slot) moved within `span`.

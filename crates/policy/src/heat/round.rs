@@ -1,0 +1,131 @@
+//! One round of findings, applied to the pages it is about.
+
+use super::attribute::Share;
+use super::estimate::{Curve, Looks};
+use super::span::Span;
+use super::PageLooks;
+use terrace_types::{Heat, PageFlags, PageStat, Vpn};
+
+/// Evidence behind one page: time looked at for accesses, and for writes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Behind {
+    pub access: Span,
+    pub write: Span,
+}
+
+/// What holds for all findings of a round.
+pub(super) struct Round<'a> {
+    pub curve: &'a Curve,
+    pub write_window: f32,
+    /// Seconds of evidence from which a page is known.
+    pub enough: f32,
+    pub needs_access: bool,
+    /// What earlier evidence counts for.
+    pub prior: f32,
+    pub salt: u64,
+}
+
+/// What evidence from samples of a region is worth for one page of it, once that page is looked
+/// at itself.
+pub(super) const FIRST_EXACT: f32 = 0.05;
+
+impl Round<'_> {
+    pub fn accesses(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
+        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
+            self.access(looks, page, b, self.dither(start, i));
+        }
+    }
+
+    /// The same for pages with different hits; `table` has the looks for each number of hits.
+    pub fn looks(&self, table: &[Looks], hits: &[u8], pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
+        for (i, ((page, b), hits)) in pages.iter_mut().zip(behind).zip(hits).enumerate() {
+            if *hits == PageLooks::NOT_LOOKED {
+                continue;
+            }
+            let Some(looks) = table.get(usize::from(*hits)) else { continue };
+            self.access(looks, page, b, self.dither(start, i));
+        }
+    }
+
+    fn access(&self, looks: &Looks, page: &mut PageStat, b: &mut Behind, dither: f32) {
+        let had = b.access.seconds() * self.prior;
+        let writes = page.writes.per_second();
+        let rate = page.reads.per_second() + writes;
+        let time = if looks.hits == 0.0 && rate == 0.0 {
+            had + looks.time()
+        } else {
+            let (rate, time) = looks.join(self.curve, rate, had);
+            publish(page, rate, writes, self.write_window);
+            time
+        };
+        b.access = Span::from_seconds(time, dither);
+        if looks.hits > 0.0 {
+            page.flags = page.flags.with(PageFlags::REFERENCED);
+        }
+        self.know(page, time >= self.enough);
+    }
+
+    pub fn sampled(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
+        let dirty = |page: &PageStat| 1.0 - (-(page.writes.per_second()) * self.write_window).exp();
+        let share =
+            Share::over(pages.iter().zip(&*behind).map(|(p, b)| (dirty(p), b.write.seconds() / self.write_window)));
+        let time = looks.time();
+        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
+            let (old, mut had) = ((page.reads.per_second() + page.writes.per_second()), b.access.seconds());
+            let rate = looks.direct * share.of(dirty(page));
+            if rate > old * 4.0 || rate < old * 0.25 {
+                had *= 0.25;
+            }
+            let rate = (old * had + rate * time) / (had + time);
+            b.access = Span::from_seconds(had + time, self.dither(start, i));
+            publish(page, rate, page.writes.per_second(), self.write_window);
+            self.know(page, had + time >= self.enough);
+        }
+    }
+
+    pub fn writes(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn, exact: bool) {
+        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
+            let (rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
+            b.write = Span::from_seconds(time, self.dither(start, i));
+            publish(page, page.reads.per_second() + page.writes.per_second(), rate, self.write_window);
+            if exact && looks.hits > 0.0 {
+                page.flags = page.flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED);
+            }
+            if !self.needs_access {
+                self.know(page, time >= self.enough);
+            }
+        }
+    }
+
+    fn know(&self, page: &mut PageStat, enough: bool) {
+        if enough {
+            page.flags = page.flags.with(PageFlags::KNOWN);
+        }
+    }
+
+    /// In [0, 1), from the page and the round: the same input always rounds the same way.
+    fn dither(&self, start: Vpn, i: usize) -> f32 {
+        let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 40) as f32 / (1u64 << 24) as f32
+    }
+}
+
+/// Splits accesses into reads and writes.
+///
+/// A page dirty in nearly every look was written at least once a look; how often in truth, the bit
+/// cannot say ("a page written a million times is one dirty page"). The access estimate bounds it
+/// from above. Between the bounds, half of the accesses are taken as writes.
+fn publish(page: &mut PageStat, accesses: f32, writes: f32, write_window: f32) {
+    let saturated = writes * write_window >= 2.0;
+    let writes = if saturated { writes.min(4.0 / write_window).max(accesses / 2.0) } else { writes };
+    page.writes = heat(writes);
+    page.reads = heat(accesses - writes);
+}
+
+fn heat(rate: f32) -> Heat {
+    if rate > 0.0 {
+        Heat::from_per_second(rate + 0.5)
+    } else {
+        Heat::COLD
+    }
+}
