@@ -67,7 +67,12 @@ struct Next {
     window: Nanos,
     fine: Vec<(Pid, VpnRange)>,
     relaxed: bool,
+    /// Without trackers; decide only if pages came or memory was taken.
+    doze: bool,
 }
+
+/// Windows of a doze grow to this: how late new pages on a worse tier may be noticed.
+const LONGEST_DOZE: Nanos = Nanos::millis(100);
 
 /// The engine.
 pub struct Engine {
@@ -101,6 +106,8 @@ impl Engine {
     pub fn new(parts: Parts, config: Config) -> Self {
         let started = parts.clock.now();
         let rate = config.limits.rate.map(|r| Bucket::new(r.get() as f64, Nanos::secs(1)));
+        let doze = parts.placement.needs().dozes;
+        let window = if doze { Nanos(config.first_window.get() / 4) } else { config.first_window };
         Self {
             clock: parts.clock,
             watch: Watch::new(parts.trackers),
@@ -115,7 +122,7 @@ impl Engine {
             rate,
             account: Account::default(),
             started,
-            next: Next { window: config.first_window, fine: Vec::new(), relaxed: false },
+            next: Next { window, fine: Vec::new(), relaxed: false, doze },
             located: None,
             must_locate: true,
             free_then: Vec::new(),
@@ -198,13 +205,22 @@ impl Engine {
     fn step(&mut self, report: &mut StepReport) -> Result<(), Stop> {
         self.check()?;
         let mappings = self.look_again(report)?;
-        let watched = self.watch_window(&mappings, report);
+        let dozing = self.next.doze;
+        let watched = if dozing { self.doze(report) } else { self.watch_window(&mappings, report) };
         let before = (self.own_cpu)();
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
         self.heat.absorb(&watched.seen, &watched.looks, now);
         let tiers = self.target.tiers().map_err(stop)?;
-        self.locate_if_needed(&tiers, now)?;
+        let located = self.locate_if_needed(&tiers, now)?;
+        self.steps += 1;
+        if dozing && !located {
+            self.next.window = Nanos(self.next.window.get() * 2).min(LONGEST_DOZE);
+            let deciding = (self.own_cpu)().saturating_sub(before);
+            self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
+            self.quota.book(deciding, true, now);
+            return Ok(());
+        }
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &watched, report.window);
         let (snapshot, plan) = self.decide(tiers, &tally, &watched, now);
@@ -222,7 +238,6 @@ impl Engine {
         self.quota.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
         self.hand_on(&plan, &mut report.notes);
         report.decisions = plan.decisions;
-        self.steps += 1;
         Ok(())
     }
 
@@ -266,21 +281,30 @@ impl Engine {
             window: self.next.window,
             fine: std::mem::take(&mut self.next.fine),
             reads: needs.heat || needs.cells,
-            writes: needs.heat && needs.writes || needs.cells,
+            // Without looks at every page, write bits are what tells pages apart.
+            writes: needs.heat && (needs.writes || !self.watch.sees().pages) || needs.cells,
             relaxed: self.next.relaxed || pace.thrifty,
         };
         let begun = self.clock.now();
         self.watch.begin(mappings, &ask, &mut report.notes);
-        self.clock.wait(ask.window);
+        self.clock.wait(ask.window.saturating_sub(self.watch.lead()));
         let mut watched = self.watch.finish(self.clock.now(), &mut report.notes);
         watched.thrifty = ask.relaxed;
         report.window = self.clock.now().since(begun);
         watched
     }
 
+    /// Lets a window pass without trackers.
+    fn doze(&mut self, report: &mut StepReport) -> Watched {
+        let begun = self.clock.now();
+        self.clock.wait(self.next.window);
+        report.window = self.clock.now().since(begun);
+        Watched { thrifty: true, ..Watched::default() }
+    }
+
     /// Locating costs 0.15 to 0.3 us a page: only where something may have changed.
-    fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<(), Stop> {
-        let every = if self.next.relaxed {
+    fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, Stop> {
+        let every = if self.next.relaxed || self.next.doze {
             Nanos(self.config.locate_every.get().saturating_mul(4))
         } else {
             self.config.locate_every
@@ -292,13 +316,13 @@ impl Engine {
                 .zip(&self.free_then)
                 .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / 64);
         if !(old || shifted || self.must_locate) {
-            return Ok(());
+            return Ok(false);
         }
         self.target.locate(self.heat.areas_mut()).map_err(stop)?;
         self.located = Some(now);
         self.must_locate = false;
         self.free_then = tiers.iter().map(|t| t.free).collect();
-        Ok(())
+        Ok(true)
     }
 
     fn decide(&mut self, tiers: Vec<TierState>, tally: &[NodeTally], watched: &Watched, now: Tick) -> (Snapshot, Plan) {
@@ -430,7 +454,7 @@ impl Engine {
 
     /// Passes a plan's requests on, and sets the next window by them.
     fn hand_on(&mut self, plan: &Plan, notes: &mut Vec<String>) {
-        self.next = Next { window: self.config.first_window, fine: Vec::new(), relaxed: false };
+        self.next = Next { window: self.config.first_window, fine: Vec::new(), relaxed: false, doze: false };
         for request in &plan.requests {
             match request {
                 Request::Clear { nodes } => self.heat.clear_bits(Some(nodes)),
@@ -441,6 +465,10 @@ impl Engine {
                 }
                 Request::LookCloser { pid, range } => self.next.fine.push((*pid, *range)),
                 // `Ask` says it for each window; a tracker need not remember it.
+                Request::Doze => {
+                    self.next.doze = true;
+                    continue;
+                }
                 Request::Relax => {
                     self.next.relaxed = true;
                     continue;

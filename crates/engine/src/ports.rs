@@ -159,6 +159,11 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError>;
+    /// How long `finish` will go on looking by itself: the engine calls it so much before the window's
+    /// end.
+    fn lead(&self) -> Nanos {
+        Nanos::ZERO
+    }
     /// Ends the window and tells what was seen.
     ///
     /// # Errors

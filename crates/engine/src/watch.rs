@@ -38,6 +38,7 @@ impl Watch {
             all.reads |= sees.reads;
             all.writes |= sees.writes;
             all.cells |= sees.cells;
+            all.pages |= sees.pages;
             all.bits = match (all.bits, sees.bits) {
                 (BitSource::Exact, _) | (_, BitSource::Exact) => BitSource::Exact,
                 (BitSource::Approximate, _) | (_, BitSource::Approximate) => BitSource::Approximate,
@@ -52,6 +53,10 @@ impl Watch {
 
     pub fn begin(&mut self, mappings: &[Mapping], ask: &Ask, notes: &mut Vec<String>) {
         self.each(notes, |tracker| tracker.begin(mappings, ask));
+    }
+
+    pub fn lead(&self) -> Nanos {
+        self.trackers.iter().map(|t| t.lead()).max().unwrap_or_default()
     }
 
     pub fn finish(&mut self, now: Tick, notes: &mut Vec<String>) -> Watched {

@@ -67,6 +67,7 @@ prop_compose! {
                 writes: true,
                 cells,
                 bits: if exact { BitSource::Exact } else { BitSource::Approximate },
+                pages: exact,
             },
         }
     }

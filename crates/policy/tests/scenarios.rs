@@ -179,6 +179,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
             writes: true,
             cells: !by_cell.is_empty(),
             bits: if bits == Some("exact") { BitSource::Exact } else { BitSource::Approximate },
+            pages: false,
         },
         by_cell,
     }
@@ -220,6 +221,7 @@ fn show(plan: &Plan, out: &mut String) {
                 writeln!(out, "  look closer at {:#x}+{}", range.start.0, range.len())
             }
             Request::Relax => writeln!(out, "  relax"),
+            Request::Doze => writeln!(out, "  doze"),
         };
     }
     if plan.decisions.is_empty() && plan.moves.is_empty() && plan.requests.is_empty() {

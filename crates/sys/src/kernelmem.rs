@@ -34,6 +34,7 @@ impl Frame {
 /// One run of physical memory in the kcore file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Segment {
+    virt: u64,
     physical: u64,
     bytes: u64,
     offset: u64,
@@ -45,6 +46,8 @@ pub struct KernelMemory {
     kcore: File,
     flags: File,
     segments: Vec<Segment>,
+    /// Where the file's notes are, and how long.
+    notes: Option<(u64, u64)>,
 }
 
 const REMEDY: &str = "run as root on a kernel with CONFIG_PROC_KCORE that is not locked down";
@@ -69,12 +72,12 @@ impl KernelMemory {
         let flags = open("/proc/kpageflags")?;
         let mut head = vec![0_u8; 1 << 16];
         let got = kcore.read_at(&mut head, 0).map_err(|e| SysError::from_io("pread", "/proc/kcore", &e, REMEDY))?;
-        let segments = parse_segments(&head[..got]).ok_or(SysError::Malformed {
+        let (segments, notes) = parse_segments(&head[..got]).ok_or(SysError::Malformed {
             target: "/proc/kcore".to_owned(),
             what: "no program headers with physical addresses",
             line: 0,
         })?;
-        Ok(Self { kcore, flags, segments })
+        Ok(Self { kcore, flags, segments, notes })
     }
 
     /// Reads one page of physical memory as 64-bit words. False when the frame is not ordinary
@@ -89,6 +92,34 @@ impl KernelMemory {
         // mutably here alone.
         let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 4096) };
         matches!(self.kcore.read_at(bytes, s.offset + (physical - s.physical)), Ok(4096))
+    }
+
+    /// Reads kernel memory by its address in the kernel's map of all memory; false when that is not
+    /// ordinary memory.
+    pub fn read_virtual(&self, at: u64, bytes: &mut [u8]) -> bool {
+        let len = bytes.len() as u64;
+        let within = |s: &&Segment| at >= s.virt && at - s.virt <= s.bytes.saturating_sub(len);
+        let Some(s) = self.segments.iter().find(within) else {
+            return false;
+        };
+        matches!(self.kcore.read_at(bytes, s.offset + (at - s.virt)), Ok(got) if got == bytes.len())
+    }
+
+    /// The frame at such an address.
+    #[must_use]
+    pub fn frame_of(&self, at: u64) -> Option<u64> {
+        let s = self.segments.iter().find(|s| at >= s.virt && at - s.virt < s.bytes)?;
+        Some((at - s.virt + s.physical) >> 12)
+    }
+
+    /// The notes in the file, as they are now; the task in them is the caller's.
+    #[must_use]
+    pub fn notes(&self) -> Option<Vec<u8>> {
+        let (offset, bytes) = self.notes?;
+        let mut out = vec![0; usize::try_from(bytes).ok()?.min(MOST_NOTES)];
+        let got = self.kcore.read_at(&mut out, offset).ok()?;
+        out.truncate(got);
+        Some(out)
     }
 
     /// Flags of the frames from `first`; shorter at the end of memory.
@@ -106,8 +137,50 @@ impl KernelMemory {
     }
 }
 
-/// Reads ELF64 program headers: the segments that have a physical address.
-fn parse_segments(head: &[u8]) -> Option<Vec<Segment>> {
+/// Bytes of notes read at most; a task takes some ten thousand.
+const MOST_NOTES: usize = 1 << 20;
+
+/// What the notes tell (kernel `fs/proc/kcore.c`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Notes {
+    /// The reader's own `task_struct`.
+    pub own_task: Vec<u8>,
+    /// Page tables have five levels.
+    pub five_levels: bool,
+}
+
+const NT_TASKSTRUCT: u32 = 4;
+
+impl Notes {
+    /// Reads them; `None` without a task.
+    #[must_use]
+    pub fn parse(mut bytes: &[u8]) -> Option<Self> {
+        let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let (mut own_task, mut five_levels) = (None, false);
+        while let (Some(name), Some(size), Some(kind)) = (word(bytes, 0), word(bytes, 4), word(bytes, 8)) {
+            let name_end = 12usize.checked_add(name as usize)?;
+            let start = name_end.checked_next_multiple_of(4)?;
+            let end = start.checked_add(size as usize)?;
+            let (Some(name), Some(content)) = (bytes.get(12..name_end), bytes.get(start..end)) else {
+                break;
+            };
+            if kind == NT_TASKSTRUCT && name.starts_with(b"CORE") {
+                own_task = Some(content.to_vec());
+            } else if name.starts_with(b"VMCOREINFO") {
+                const FIVE: &[u8] = b"NUMBER(pgtable_l5_enabled)=1";
+                five_levels = content.windows(FIVE.len()).any(|w| w == FIVE);
+            }
+            bytes = bytes.get(end.checked_next_multiple_of(4)?..).unwrap_or_default();
+        }
+        Some(Self { own_task: own_task?, five_levels })
+    }
+}
+
+/// Memory, and where the notes are.
+type Parts = (Vec<Segment>, Option<(u64, u64)>);
+
+/// Reads ELF64 program headers: the segments that have a physical address, and the notes.
+fn parse_segments(head: &[u8]) -> Option<Parts> {
     let word =
         |at: usize| -> Option<u64> { Some(u64::from_ne_bytes(head.get(at..at.checked_add(8)?)?.try_into().ok()?)) };
     let half =
@@ -120,7 +193,7 @@ fn parse_segments(head: &[u8]) -> Option<Vec<Segment>> {
     if size < 56 {
         return None;
     }
-    let mut segments = Vec::new();
+    let (mut segments, mut notes) = (Vec::new(), None);
     for at in 0..count {
         let base = table.checked_add(at.checked_mul(size)?)?;
         let Some(kind) = head.get(base..base.checked_add(4)?) else {
@@ -132,10 +205,12 @@ fn parse_segments(head: &[u8]) -> Option<Vec<Segment>> {
             break;
         };
         if kind == 1_u32.to_ne_bytes() && physical != u64::MAX && virt < TEXT_BASE {
-            segments.push(Segment { physical, bytes, offset });
+            segments.push(Segment { virt, physical, bytes, offset });
+        } else if kind == 4_u32.to_ne_bytes() {
+            notes = Some((offset, bytes));
         }
     }
-    (!segments.is_empty()).then_some(segments)
+    (!segments.is_empty()).then_some((segments, notes))
 }
 
 #[cfg(test)]
@@ -158,11 +233,34 @@ mod tests {
 
     #[test]
     fn physical_segments_are_found() {
-        let found = parse_segments(&header(1, 0xffff_8880_0000_0000, 4096)).unwrap();
-        assert_eq!(found, [Segment { physical: 4096, bytes: 8192, offset: 9 }]);
+        let virt = 0xffff_8880_0000_0000;
+        let (found, notes) = parse_segments(&header(1, virt, 4096)).unwrap();
+        assert_eq!(found, [Segment { virt, physical: 4096, bytes: 8192, offset: 9 }]);
+        assert_eq!(notes, None);
         assert_eq!(parse_segments(&header(1, TEXT_BASE, 4096)), None);
         assert_eq!(parse_segments(&header(4, 0, 4096)), None);
         assert_eq!(parse_segments(&header(1, 0, u64::MAX)), None);
+    }
+
+    #[test]
+    fn notes_give_the_task_and_the_levels() {
+        let note = |name: &[u8], kind: u32, content: &[u8]| {
+            let mut out = Vec::new();
+            for w in [name.len() as u32, content.len() as u32, kind] {
+                out.extend(w.to_ne_bytes());
+            }
+            for part in [name, content] {
+                out.extend(part);
+                out.resize(out.len().next_multiple_of(4), 0);
+            }
+            out
+        };
+        let mut all = note(b"CORE\0", 1, &[9; 7]);
+        all.extend(note(b"CORE\0", 4, &[1, 2, 3]));
+        assert_eq!(Notes::parse(&all), Some(Notes { own_task: vec![1, 2, 3], five_levels: false }));
+        all.extend(note(b"VMCOREINFO\0", 0, b"PAGESIZE=4096\nNUMBER(pgtable_l5_enabled)=1\n"));
+        assert_eq!(Notes::parse(&all).map(|n| n.five_levels), Some(true));
+        assert_eq!(Notes::parse(&all[..20]), None);
     }
 
     #[test]
@@ -177,6 +275,7 @@ mod tests {
         #[test]
         fn any_header_is_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse_segments(&bytes);
+            let _ = Notes::parse(&bytes);
             if bytes.len() > 5 {
                 bytes[..5].copy_from_slice(b"\x7fELF\x02");
                 let _ = parse_segments(&bytes);

@@ -2,6 +2,7 @@
 //! uses. Nothing here decides anything; errors are named situations with call, target, errno and
 //! remedy ([`SysError`]). The library never prints and never aborts.
 
+mod btf;
 mod caps;
 mod damon;
 mod error;
@@ -14,6 +15,7 @@ mod perf;
 mod process;
 mod root;
 mod runner;
+mod tasks;
 mod time;
 
 pub mod maps;

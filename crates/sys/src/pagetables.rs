@@ -10,7 +10,11 @@
 //!
 //! x86-64 entry layout (Intel SDM vol. 3, 4.5): bit 0 present, 5 accessed, 6 dirty, 7 huge (in the
 //! upper table), 12..52 frame.
+//!
+//! Where the kernel carries type information, its own pointers lead to the tables at once
+//! ([`Tasks`]); the search over all frames, which grows with the machine, is for kernels without.
 
+use crate::tasks::Tasks;
 use crate::{KernelMemory, PageMap, Root, SysError};
 use std::collections::HashMap;
 use terrace_types::{Nanos, Pid, Tick, Vpn, VpnRange};
@@ -69,7 +73,16 @@ pub struct PageTables {
     next_scan: Tick,
     backoff: Nanos,
     failed_scans: u32,
+    /// The kernel's list of processes, where it can be followed.
+    tasks: Option<Tasks>,
+    /// Kernel addresses of processes.
+    found: HashMap<Pid, u64>,
+    /// Times that pagemap contradicted what the list led to.
+    contradicted: u32,
 }
+
+/// Contradictions after which the kernel's list is not followed any more.
+const DISTRUST: u32 = 3;
 
 /// A frame that only the process maps, and where.
 #[derive(Debug, Clone, Copy)]
@@ -95,8 +108,12 @@ impl PageTables {
     pub fn open(root: &Root) -> Result<Self, SysError> {
         Self::check_processor()?;
         let frames = crate::zones::FrameMap::new(&crate::zones::zones(root)?);
+        let memory = KernelMemory::open(root)?;
         Ok(Self {
-            memory: KernelMemory::open(root)?,
+            tasks: Tasks::open(root, &memory),
+            found: HashMap::new(),
+            contradicted: 0,
+            memory,
             frames_end: frames.end(),
             slots: HashMap::new(),
             uppers: HashMap::new(),
@@ -128,6 +145,7 @@ impl PageTables {
     pub fn forget(&mut self, pid: Pid) {
         self.slots.retain(|key, _| key.0 != pid);
         self.uppers.retain(|key, _| key.0 != pid);
+        self.found.remove(&pid);
         self.next_scan = Tick::ZERO;
         self.backoff = Nanos::millis(100);
     }
@@ -140,7 +158,13 @@ impl PageTables {
     /// When the kernel's files cannot be read any more.
     pub fn resolve(&mut self, pid: Pid, pagemap: &PageMap, ranges: &[VpnRange]) -> Result<u64, SysError> {
         let now = crate::now();
+        let followed = self.follow(pid, ranges);
         self.descend(pid, ranges);
+        if followed {
+            // A table that is not there has no pages.
+            self.failed_scans = 0;
+            return Ok(ranges.iter().map(|r| r.len()).sum());
+        }
         if self.known(pid, ranges) < ranges.iter().map(|r| r.len()).sum() && now >= self.next_scan {
             let probes = self.probes(pid, pagemap, ranges)?;
             let before = self.slots.len();
@@ -159,6 +183,41 @@ impl PageTables {
         Ok(self.known(pid, ranges))
     }
 
+    /// Finds the upper tables by the kernel's pointers; false where those cannot be followed.
+    fn follow(&mut self, pid: Pid, ranges: &[VpnRange]) -> bool {
+        let Some(tasks) = &self.tasks else { return false };
+        let known = self.found.get(&pid).copied();
+        let table = |task: &u64| tasks.top_table(&self.memory, *task, pid);
+        let fresh = || tasks.find(&self.memory, pid).and_then(|task| Some((task, table(&task)?)));
+        let Some((task, top)) = known.and_then(|task| Some((task, table(&task)?))).or_else(fresh) else {
+            return false;
+        };
+        self.found.insert(pid, task);
+        let mut words = [0_u64; ENTRIES as usize];
+        for range in ranges {
+            let mut numbers = Vec::new();
+            each_part(*range, SLOT * ENTRIES, |number, _| numbers.push(number));
+            for number in numbers {
+                let mut table = Some(top);
+                if tasks.five_levels() {
+                    table = self.entry(top, number / ENTRIES, &mut words);
+                }
+                match table.and_then(|table| self.entry(table, number % ENTRIES, &mut words)) {
+                    Some(upper) => self.uppers.insert((pid, number), upper),
+                    None => self.uppers.remove(&(pid, number)),
+                };
+            }
+        }
+        true
+    }
+
+    /// The table that an entry of another points to.
+    fn entry(&self, table: u64, index: u64, words: &mut [u64; ENTRIES as usize]) -> Option<u64> {
+        self.memory.read_frame(table, words).then_some(())?;
+        let entry = TableEntry(words[(index % ENTRIES) as usize]);
+        (entry.present() && !entry.huge()).then_some(entry.pfn())
+    }
+
     /// Slots as the tables above them say now.
     fn descend(&mut self, pid: Pid, ranges: &[VpnRange]) {
         let mut words = [0_u64; ENTRIES as usize];
@@ -167,7 +226,12 @@ impl PageTables {
             let mut numbers = Vec::new();
             each_part(*range, SLOT, |slot, _| numbers.push(slot));
             for slot in numbers {
-                let Some(&upper) = self.uppers.get(&(pid, slot / ENTRIES)) else { continue };
+                let Some(&upper) = self.uppers.get(&(pid, slot / ENTRIES)) else {
+                    if self.found.contains_key(&pid) {
+                        self.slots.remove(&(pid, slot));
+                    }
+                    continue;
+                };
                 if loaded != Some(upper) && !self.memory.read_frame(upper, &mut words) {
                     continue;
                 }
@@ -366,6 +430,10 @@ impl PageTables {
         let good = different <= same;
         if !good {
             self.forget(pid);
+            self.contradicted += 1;
+            if self.contradicted >= DISTRUST {
+                self.tasks = None;
+            }
         }
         Ok(good)
     }

@@ -166,7 +166,7 @@ impl PageTracker {
     }
 }
 
-const READS: Sees = Sees { reads: true, writes: false, cells: false, bits: BitSource::None };
+const READS: Sees = Sees { reads: true, writes: false, cells: false, bits: BitSource::None, pages: false };
 const LOOK: Nanos = Nanos::millis(5);
 
 /// Looks that fit a window: 20 at most, 4 where thrifty.
@@ -177,7 +177,8 @@ fn looks(span: Nanos, relaxed: bool) -> u16 {
 
 impl Tracker for PageTracker {
     fn info(&self) -> TrackerInfo {
-        TrackerInfo { name: "pages", sees: READS, blind_to: "writes as such" }
+        let sees = Sees { pages: !self.only_asked, ..READS };
+        TrackerInfo { name: "pages", sees, blind_to: "writes as such" }
     }
 
     fn begin(&mut self, _: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
@@ -350,7 +351,7 @@ impl BitTracker {
 
 impl Tracker for BitTracker {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees { reads: true, writes: true, cells: false, bits: BitSource::Exact };
+        let sees = Sees { writes: true, bits: BitSource::Exact, ..READS };
         TrackerInfo { name: "bits", sees, blind_to: "nothing" }
     }
 

@@ -171,7 +171,7 @@ impl Tracker for Damon {
                 DamonMode::Coarse => "damon",
                 DamonMode::Page => "damon-page",
             },
-            sees: Sees { reads: true, writes: false, cells: false, bits: BitSource::Approximate },
+            sees: Sees { reads: true, bits: BitSource::Approximate, ..Sees::default() },
             blind_to: match self.mode {
                 DamonMode::Coarse => "reads told from writes; hot pages scattered among cold ones",
                 DamonMode::Page => "reads told from writes",

@@ -171,6 +171,7 @@ impl Tracker for LiveTrackers {
             let one = slot.tracker.info().sees;
             sees.reads |= one.reads;
             sees.writes |= one.writes;
+            sees.pages |= one.pages;
         }
         sees.bits = BitSource::Approximate;
         let blind_to = match (sees.reads, sees.writes) {
@@ -204,6 +205,10 @@ impl Tracker for LiveTrackers {
             at += 1;
         }
         Ok(())
+    }
+
+    fn lead(&self) -> Nanos {
+        self.slots.iter().filter(|s| s.running).map(|s| s.tracker.lead()).max().unwrap_or_default()
     }
 
     fn finish(&mut self, tick: Tick) -> Result<Observation, TrackError> {

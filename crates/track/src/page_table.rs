@@ -87,11 +87,11 @@ impl PageTable {
         self.unknown
     }
 
-    /// Looks that fit half of the engine's window; fewer than two make no burst.
+    /// Looks that fit three quarters of the engine's window; fewer than two make no burst.
     fn looks(&self) -> u8 {
         let most = if self.ask.relaxed { LOOKS.1 } else { LOOKS.0 };
         let one = (self.window + self.overhead).0.max(1);
-        most.min(u8::try_from(self.ask.window.0 / 2 / one).unwrap_or(most))
+        most.min(u8::try_from(self.ask.window.0 * 3 / 4 / one).unwrap_or(most))
     }
 
     /// Opens one process anew and finds its tables.
@@ -183,7 +183,7 @@ impl Tracker for PageTable {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "page-table",
-            sees: Sees { reads: true, writes: false, cells: false, bits: BitSource::Approximate },
+            sees: Sees { reads: true, pages: true, bits: BitSource::Approximate, ..Sees::default() },
             blind_to: "reads told from writes; accesses served by a translation cached before the look",
         }
     }
@@ -227,6 +227,14 @@ impl Tracker for PageTable {
         }
         self.cpu = work.used(Nanos::ZERO);
         Ok(())
+    }
+
+    fn lead(&self) -> Nanos {
+        if self.whole {
+            Nanos::ZERO
+        } else {
+            Nanos((self.window + self.overhead).0 * u64::from(self.looks()))
+        }
     }
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {

@@ -112,7 +112,7 @@ impl Tracker for SoftDirty {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "soft-dirty",
-            sees: Sees { reads: false, writes: true, cells: false, bits: BitSource::Approximate },
+            sees: Sees { writes: true, bits: BitSource::Approximate, ..Sees::default() },
             blind_to: "reads; and how often a page is written within one window",
         }
     }

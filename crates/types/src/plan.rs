@@ -73,6 +73,9 @@ pub enum Request {
     },
     /// Heat has settled: tracking may slow down until something changes.
     Relax,
+    /// Nothing could be gained from looking at accesses: let time pass without trackers, and decide
+    /// again once pages have come or memory was taken.
+    Doze,
 }
 
 /// What was decided, for the journal and the report.

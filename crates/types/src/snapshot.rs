@@ -51,6 +51,8 @@ pub struct Sees {
     pub reads: bool,
     /// Writes are told apart from reads.
     pub writes: bool,
+    /// Accesses are looked at page by page, not by samples of regions.
+    pub pages: bool,
     /// Counts by cell and thread are present in [`Snapshot::by_cell`].
     pub cells: bool,
     /// Where the `REFERENCED` and `DIRTY` flags come from.

@@ -28,6 +28,9 @@ pub struct Needs {
     pub writes: bool,
     /// Referenced and dirty bits: it falls back on a named approximation without.
     pub bits: bool,
+    /// Where pages are may already tell it that there is nothing to do: ask it before anything is
+    /// looked at.
+    pub dozes: bool,
 }
 
 impl Needs {
@@ -157,10 +160,12 @@ impl Placement {
         match self {
             Self::FirstTouch => Needs::default(),
             Self::HyPlacer { params, .. } => {
-                Needs { heat: true, cells: false, writes: !params.write_blind, bits: true }
+                Needs { heat: true, writes: !params.write_blind, bits: true, ..Needs::default() }
             }
             Self::AccessCount { .. } => Needs { cells: true, ..Needs::default() },
-            Self::Terrace { params, .. } => Needs { heat: true, writes: !params.write_blind, ..Needs::default() },
+            Self::Terrace { params, .. } => {
+                Needs { heat: true, writes: params.writes_matter(), dozes: true, ..Needs::default() }
+            }
         }
     }
 

@@ -49,6 +49,9 @@ const LEAST_SHARE: f64 = 0.03;
 /// moved no more.
 const SETTLED: u32 = 3;
 
+/// The same where every page is looked at: one such step says as much as several of samples.
+const SETTLED_BY_PAGE: u32 = 1;
+
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
@@ -62,6 +65,8 @@ pub struct State {
     pub settled: u32,
     /// What the worse tiers' traffic cost lately, nanoseconds a second; drifts down with it.
     pub usual_cost: f64,
+    /// Base pages present at the last step.
+    pub present: u64,
 }
 
 impl State {
@@ -70,6 +75,13 @@ impl State {
         let shifted = cost > 1.2 * self.usual_cost && self.usual_cost > 0.0;
         self.usual_cost = if shifted || self.usual_cost == 0.0 { cost } else { 0.8 * self.usual_cost + 0.2 * cost };
         shifted
+    }
+
+    /// Whether the target has more pages than at the last step: while it still fills its memory, what is
+    /// hot now says little.
+    fn grew(&mut self, present: u64) -> bool {
+        let before = std::mem::replace(&mut self.present, present);
+        present > before + before / 64
     }
 
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
@@ -90,6 +102,14 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         plan.requests = vec![Request::Relax, Request::Wait(p.longest_window)];
         return plan;
     }
+    let (present, matters) = worse_side(p, snap);
+    if !matters {
+        let what = "all pages are on the best tier that they can be on: nothing could be gained";
+        plan.decisions.push(plain("doze", what.to_owned()));
+        plan.requests = vec![Request::Doze, Request::Wait(quarter(p.window))];
+        (s.settled, s.present) = (0, present);
+        return plan;
+    }
     s.recent.fit(snap.page_count());
     let worths = worths(p, snap);
     s.trust.review(snap, &worths[0], p.first_lifetime, now);
@@ -103,7 +123,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     }
     let moved = !plan.moves.is_empty();
     let shifted = s.shifted(slow.value);
-    if moved || shifted {
+    if moved || shifted || s.grew(present) {
         s.settled = 0;
         s.probe.shifted();
     } else {
@@ -114,13 +134,33 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     }
     let enough = snap.window >= p.least_evidence;
     let flags = (moved, enough && slow.value >= 1e7);
-    let look = s.probe.advance(snap, &worths[slow.rank], p.doubt, flags, slow.rank, (now, seed));
-    if let Some(what) = look {
-        plan.decisions.push(plain(what, probe_why(what, slow.value)));
+    // Where pages are looked at one by one anyway, there is nothing to look at closer.
+    if !snap.sees.pages {
+        let look = s.probe.advance(snap, &worths[slow.rank], p.doubt, flags, slow.rank, (now, seed));
+        if let Some(what) = look {
+            plan.decisions.push(plain(what, probe_why(what, slow.value)));
+        }
+        plan.requests.extend(s.probe.requests(snap));
     }
-    plan.requests.extend(s.probe.requests(snap));
-    pace(p, s, enough, &mut plan);
+    pace(p, s, snap, enough, &mut plan);
     plan
+}
+
+/// Base pages present, and whether the tiers below the best hold enough of them to be worth a look: more
+/// than the largest cache, where what is accessed often enough to matter would stay, or more than a
+/// 512th part.
+fn worse_side(p: &Params, snap: &Snapshot) -> (u64, bool) {
+    let cache = p.machine.caches.iter().map(|c| c.size.get()).max().unwrap_or(0);
+    let mut below = [false; 256];
+    for node in snap.tiers.iter().skip(1).flat_map(|t| &t.nodes) {
+        below[usize::from(node.0 as u8)] = true;
+    }
+    let (mut all, mut worse) = (0u64, 0u64);
+    for page in snap.areas.iter().flat_map(|a| &a.pages).filter(|p| p.movable()) {
+        all += 1;
+        worse += u64::from(below[usize::from(page.node)]);
+    }
+    (all, worse * 512 > all || worse * super::runs::page_size(snap).get() > cache)
 }
 
 /// What the worse side of the busiest boundary serves.
@@ -213,7 +253,7 @@ fn boundary(
 /// The moves of a cut. Bounded in number, so that a plan for scattered pages stays small: the next
 /// step goes on where this one ends.
 fn emit(rater: &Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> (Runs, Runs) {
-    let most_runs = (snap.page_count() / 16).max(2048) as usize;
+    let most_runs = (snap.page_count() / 4).max(2048) as usize;
     let targets = |rank: usize| Targets::new(rater.params, &snap.tiers[rank].nodes);
     let (better, worse) = (targets(rank), targets(rank + 1));
     let (mut up, mut down) = (Runs::default(), Runs::default());
@@ -298,17 +338,28 @@ fn worths(p: &Params, snap: &Snapshot) -> Vec<Worth> {
 
 /// How soon to come back: at once while things move or are looked at closely, then less and less
 /// often, never less than sixteen times in the time that heat was seen to stay. Groups that lie
-/// close need evidence to part, so the first windows without a move are still short ones.
-fn pace(p: &Params, s: &State, enough: bool, plan: &mut Plan) {
+/// close need evidence to part, so the first windows without a move are still short ones where
+/// pages are known by samples.
+fn pace(p: &Params, s: &State, snap: &Snapshot, enough: bool, plan: &mut Plan) {
+    let patience = if snap.sees.pages { SETTLED_BY_PAGE } else { SETTLED };
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
     let longest = Nanos(lifetime.get() / 16).max(p.window).min(p.longest_window);
-    if !enough || s.probe.busy() || s.settled < SETTLED {
-        plan.requests.push(Request::Wait(p.window));
+    if !enough && snap.sees.pages {
+        plan.requests.push(Request::Wait(quarter(p.window)));
         return;
     }
-    let doubled = p.window.get() << (s.settled - SETTLED + 1).min(10);
+    if !enough || s.probe.busy() || s.settled < patience {
+        let window = if snap.sees.pages { Nanos(p.window.get() / 2) } else { p.window };
+        plan.requests.push(Request::Wait(window));
+        return;
+    }
+    let doubled = p.window.get() << (s.settled - patience + 1).min(10);
     plan.requests.push(Request::Relax);
     plan.requests.push(Request::Wait(Nanos(doubled).min(longest)));
+}
+
+const fn quarter(window: Nanos) -> Nanos {
+    Nanos(window.get() / 4)
 }
 
 fn plain(name: &str, why: String) -> Decision {

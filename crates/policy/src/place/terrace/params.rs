@@ -1,10 +1,11 @@
 //! Parameters of `terrace`. None needs tuning: what matters comes from the machine file, and the
 //! rest are bounds that were the same on every machine and workload tried.
 
+use crate::place::worth::Worth;
 use crate::place::{number, SetError};
 use serde::{Deserialize, Serialize};
 use terrace_machine::Machine;
-use terrace_types::Nanos;
+use terrace_types::{Nanos, NodeId};
 
 /// Parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub struct Params {
     pub first_lifetime: Nanos,
 }
 
+/// Writes worth this much more than reads are told apart.
+const WRITES_MATTER: f64 = 1.1;
 /// Cost of a page move where the machine file tells none.
 const UNKNOWN_PAGE_COST: Nanos = Nanos::micros(10);
 
@@ -55,6 +58,17 @@ impl Params {
             reserve: 0.005,
             first_lifetime: Nanos::secs(4),
         }
+    }
+
+    /// Whether a write is worth so much more than a read between any two nodes that it pays to tell
+    /// them apart: soft-dirty bits cost the target a fault for every page that it writes.
+    pub(crate) fn writes_matter(&self) -> bool {
+        let nodes = || self.machine.nodes.iter().map(|n| n.id);
+        let differ = |(a, b): (NodeId, NodeId)| {
+            let worth = Worth::between(&self.machine, &[a], &[b]);
+            worth.write_ns > WRITES_MATTER * worth.read_ns
+        };
+        !self.write_blind && nodes().flat_map(|a| nodes().map(move |b| (a, b))).filter(|(a, b)| a != b).any(differ)
     }
 
     /// Nanoseconds to move one base page, its part of a call of 512 included.
