@@ -38,7 +38,7 @@ struct Looks {
 
 impl Tracker for Looks {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees { reads: true, bits: BitSource::Approximate, ..Sees::default() };
+        let sees = Sees { reads: true, pages: true, bits: BitSource::Approximate, ..Sees::default() };
         TrackerInfo { name: "looks", sees, blind_to: "nothing" }
     }
     fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {

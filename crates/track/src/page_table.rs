@@ -10,10 +10,15 @@ const LOOKS: (u8, u8) = (8, 3);
 /// Shortest and first window of a burst.
 const SHORTEST: Nanos = Nanos::micros(400);
 const FIRST: Nanos = Nanos::millis(2);
+const SHARPEST: Nanos = Nanos::micros(50);
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
 /// Share of pages seen in a window, in thousandths, between which its length is left alone.
 const AIM: (u64, u64) = (80, 350);
+/// Share of pages found accessed in every look, in thousandths, from which some looks are made sharp.
+const SATURATED: u64 = 5;
+/// Of those pages, the share seen in a sharp look, in thousandths.
+const SHARP_AIM: (u64, u64) = (300, 700);
 
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
 /// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
@@ -21,12 +26,20 @@ const AIM: (u64, u64) = (80, 350);
 /// A window that nearly every page is touched in tells nothing about which are hot. So `finish`
 /// makes a burst of short looks whose length follows the share of pages found accessed; where
 /// pages are touched too rarely for that, one look spans the engine's whole window.
+///
+/// A page touched in every look of a burst may be touched a little more often than once a look, or a
+/// thousand times. Where there are such pages, half of the looks are made so short that they miss a
+/// part of them: a few very hot pages among many warm ones (an array of vertices beside its edges).
 #[derive(Debug)]
 pub struct PageTable {
     root: Root,
     tables: PageTables,
     meter: CpuMeter,
     window: Nanos,
+    /// Length of a sharp look, where some are made.
+    sharp: Option<Nanos>,
+    /// Share of pages found accessed in every look lately, in thousandths.
+    saturated: u64,
     /// What clearing and reading took in the last look, beside the window.
     overhead: Nanos,
     ask: Ask,
@@ -66,6 +79,8 @@ impl PageTable {
             meter: CpuMeter::new(),
             root,
             window: FIRST,
+            sharp: None,
+            saturated: 0,
             overhead: Nanos::ZERO,
             ask,
             watched: BTreeMap::new(),
@@ -107,10 +122,12 @@ impl PageTable {
         Ok(Watch { ranges, clear, cleared: now(), waited: Nanos::ZERO, counts })
     }
 
+    /// Bits go one after the other while the kernel walks, so a window begins midway.
     fn clear_all(&mut self) {
         self.watched.retain(|_, watch| {
+            let before = now();
             let kept = watch.clear.clear(Clear::Accessed).is_ok();
-            watch.cleared = now();
+            watch.cleared = midway(before, now());
             kept
         });
     }
@@ -120,7 +137,7 @@ impl PageTable {
         let (mut present, mut accessed) = (0, 0);
         let tables = &self.tables;
         for (pid, watch) in &mut self.watched {
-            watch.waited += now().since(watch.cleared);
+            let before = now();
             for (range, counts) in watch.ranges.iter().zip(&mut watch.counts) {
                 tables.walk(*pid, *range, |first, words, huge| {
                     let at = (first.0 - range.start.0) as usize;
@@ -144,8 +161,67 @@ impl PageTable {
                     }
                 });
             }
+            watch.waited += midway(before, now()).since(watch.cleared);
         }
         (present, accessed)
+    }
+
+    /// Looks of one length, reported; returns pages found present and accessed.
+    fn group(&mut self, length: Nanos, looks: u8, seen: &mut Observation, slept: &mut Nanos) -> (u64, u64) {
+        let (mut present, mut accessed) = (0, 0);
+        for watch in self.watched.values_mut() {
+            watch.waited = Nanos::ZERO;
+            watch.counts.iter_mut().for_each(|counts| counts.fill(Count::default()));
+        }
+        for _ in 0..looks {
+            self.clear_all();
+            let before = now();
+            sleep(length);
+            *slept += now().since(before);
+            let (p, a) = self.read_all();
+            present += p;
+            accessed += a;
+        }
+        self.report(looks, seen);
+        (present, accessed)
+    }
+
+    /// A burst: sharp looks where they tell something, then the others.
+    fn burst(&mut self, looks: u8, seen: &mut Observation) -> Nanos {
+        let (start, mut slept) = (now(), Nanos::ZERO);
+        let sharp = self.sharp.map_or(0, |_| looks / 2);
+        if let Some(length) = self.sharp.filter(|_| sharp > 0) {
+            let (present, accessed) = self.group(length, sharp, seen, &mut slept);
+            self.aim_sharply(length, accessed * 1000 / present.max(1));
+        }
+        let (present, accessed) = self.group(self.window, looks - sharp, seen, &mut slept);
+        self.overhead = Nanos((now().since(start) - slept).0 / u64::from(looks));
+        self.note_saturation(looks - sharp);
+        self.aim(present, accessed);
+        slept
+    }
+
+    fn note_saturation(&mut self, looks: u8) {
+        if looks < 3 {
+            return;
+        }
+        let counts = || self.watched.values().flat_map(|w| &w.counts).flatten().filter(|c| c.present == looks);
+        let always = counts().filter(|c| c.hits == looks).count() as u64;
+        self.saturated = always * 1000 / (counts().count() as u64).max(1);
+        self.sharp = match self.sharp {
+            _ if self.saturated < SATURATED => None,
+            Some(length) => Some(length.min(Nanos(self.window.0 / 2))),
+            None => Some(Nanos(self.window.0 / 8).max(SHARPEST)),
+        };
+    }
+
+    fn aim_sharply(&mut self, length: Nanos, share: u64) {
+        let of_saturated = share * 1000 / self.saturated.max(1);
+        self.sharp = Some(match of_saturated {
+            more if more > SHARP_AIM.1 => Nanos(length.0 / 2).max(SHARPEST),
+            less if less < SHARP_AIM.0 => Nanos(length.0 * 2),
+            _ => length,
+        });
     }
 
     /// Lengthens or shortens the window by the share of pages seen in the last looks.
@@ -158,8 +234,7 @@ impl PageTable {
         }
     }
 
-    fn report(&mut self, looks: u8) -> Observation {
-        let mut seen = Observation { memory: Bytes(self.memory()), ..Observation::default() };
+    fn report(&self, looks: u8, seen: &mut Observation) {
         for (pid, watch) in &self.watched {
             let window = Nanos((watch.waited.0 / u64::from(looks.max(1))).max(1));
             for (range, counts) in watch.ranges.iter().zip(&watch.counts) {
@@ -170,13 +245,16 @@ impl PageTable {
                 seen.looks.push(PageLooks { pid: *pid, start: range.start, windows: looks, window, hits });
             }
         }
-        seen
     }
 
     fn memory(&self) -> u64 {
         let pages = self.watched.values().flat_map(|w| &w.counts).map(Vec::len).sum::<usize>();
         pages as u64 * 2
     }
+}
+
+fn midway(from: Tick, to: Tick) -> Tick {
+    from.after(Nanos(to.since(from).0 / 2))
 }
 
 impl Tracker for PageTable {
@@ -239,25 +317,15 @@ impl Tracker for PageTable {
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
         let work = self.meter.start();
-        let looks = if self.whole { 1 } else { self.looks() };
-        let (mut present, mut accessed, mut slept) = (0, 0, Nanos::ZERO);
+        let mut seen = Observation { memory: Bytes(self.memory()), ..Observation::default() };
+        let mut slept = Nanos::ZERO;
         if self.whole {
-            (present, accessed) = self.read_all();
+            let (present, accessed) = self.read_all();
+            self.report(1, &mut seen);
+            self.aim(present, accessed);
         } else {
-            let start = now();
-            for _ in 0..looks {
-                self.clear_all();
-                let before = now();
-                sleep(self.window);
-                slept += now().since(before);
-                let (p, a) = self.read_all();
-                present += p;
-                accessed += a;
-            }
-            self.overhead = Nanos((now().since(start) - slept).0 / u64::from(looks));
+            slept = self.burst(self.looks(), &mut seen);
         }
-        self.aim(present, accessed);
-        let mut seen = self.report(looks);
         seen.cpu = self.cpu + work.used(slept);
         self.cpu = Nanos::ZERO;
         Ok(seen)
