@@ -6,6 +6,7 @@
 
 use crate::account::{outcome_entry, Account};
 use crate::digest::{digest, tier_header};
+use crate::glance::{Glances, Seen};
 use crate::journal::{
     encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary, TrackerHeader, VERSION,
 };
@@ -16,7 +17,8 @@ use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{Bucket, TrackingQuota};
 use terrace_types::{
-    Bytes, Decision, Move, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState, VpnRange,
+    Bytes, Decision, Move, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
+    VpnRange,
 };
 
 /// Why the loop cannot go on.
@@ -62,7 +64,7 @@ fn on_nodes<'a>(tally: &'a [NodeTally], tier: &'a TierState) -> impl Iterator<It
 }
 
 /// What to do in the next window.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Next {
     window: Nanos,
     fine: Vec<(Pid, VpnRange)>,
@@ -91,6 +93,7 @@ pub struct Engine {
     account: Account,
     started: Tick,
     next: Next,
+    glances: Glances,
     located: Option<Tick>,
     must_locate: bool,
     free_then: Vec<Bytes>,
@@ -123,6 +126,7 @@ impl Engine {
             account: Account::default(),
             started,
             next: Next { window, fine: Vec::new(), relaxed: false, doze },
+            glances: Glances::default(),
             located: None,
             must_locate: true,
             free_then: Vec::new(),
@@ -204,10 +208,15 @@ impl Engine {
 
     fn step(&mut self, report: &mut StepReport) -> Result<(), Stop> {
         self.check()?;
+        let start = (self.own_cpu)();
         let mappings = self.look_again(report)?;
+        let looked = (self.own_cpu)().saturating_sub(start);
+        if let Some(every) = self.glance_due() {
+            return self.glance(&mappings, every, looked, report);
+        }
         let dozing = self.next.doze;
         let watched = if dozing { self.doze(report) } else { self.watch_window(&mappings, report) };
-        let before = (self.own_cpu)();
+        let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
         self.heat.absorb(&watched.seen, &watched.looks, now);
@@ -233,7 +242,7 @@ impl Engine {
             self.write(&Entry::Outcome(outcome.clone()), &mut report.notes);
             report.outcome = Some(outcome);
         }
-        let memory = self.heat.memory() + watched.memory;
+        let memory = self.heat.memory() + watched.memory + Bytes(size_of_val(plan.moves.as_slice()) as u64);
         self.account.window(watched.cpu, deciding, memory, watched.lost);
         self.quota.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
         self.hand_on(&plan, &mut report.notes);
@@ -271,20 +280,80 @@ impl Engine {
         Ok(mappings)
     }
 
+    /// Time to the next glance, where glances do for now: heat has settled, every page can be looked at,
+    /// and where pages are is known.
+    fn glance_due(&mut self) -> Option<Nanos> {
+        let able = self.next.relaxed && !self.must_locate && self.watch.sees().pages;
+        if !able {
+            self.glances.over();
+            return None;
+        }
+        let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
+        self.glances.next(self.clock.now(), whole, self.quota.glance_every())
+    }
+
+    fn glance(
+        &mut self,
+        mappings: &[Mapping],
+        window: Nanos,
+        looked: Nanos,
+        report: &mut StepReport,
+    ) -> Result<(), Stop> {
+        let ask = Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed: true, glance: true };
+        let watched = self.look(mappings, ask, report);
+        let before = (self.own_cpu)().saturating_sub(looked);
+        let worse = self.target.tiers().map_err(stop)?;
+        let worse: Vec<NodeId> = worse.iter().skip(1).flat_map(|t| t.nodes.iter().copied()).collect();
+        let (touched, expected) = self.heat.foreseen(&watched.looks, &worse);
+        let seen = Seen { touched, expected };
+        let now = self.clock.now();
+        if seen.surprises() {
+            self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
+            let entry = DecisionEntry {
+                at_ns: now.since(self.started).get(),
+                name: "look again".to_owned(),
+                why: seen.why(),
+                gain_ns_per_s: 0,
+                cost_ns: 0,
+                state: Default::default(),
+            };
+            self.write(&Entry::Decision(entry), &mut report.notes);
+        }
+        let deciding = (self.own_cpu)().saturating_sub(before);
+        self.account.window(watched.cpu, deciding, self.heat.memory() + watched.memory, watched.lost);
+        self.quota.book_glance(watched.cpu + deciding, now);
+        Ok(())
+    }
+
     fn watch_window(&mut self, mappings: &[Mapping], report: &mut StepReport) -> Watched {
+        if self.next.relaxed && self.watch.sees().pages {
+            // Glances took the time that would be rested through.
+            self.glances.over();
+            self.next.window = self.next.window.min(self.config.first_window);
+            return self.look(mappings, self.ask(true), report);
+        }
         let pace = self.quota.pace(self.next.window, !self.next.relaxed);
         if pace.rest > Nanos::ZERO {
             self.clock.wait(pace.rest);
         }
+        let ask = self.ask(self.next.relaxed || pace.thrifty);
+        self.look(mappings, ask, report)
+    }
+
+    fn ask(&self, relaxed: bool) -> Ask {
         let needs = self.placement.needs();
-        let ask = Ask {
+        Ask {
             window: self.next.window,
-            fine: std::mem::take(&mut self.next.fine),
+            fine: self.next.fine.clone(),
             reads: needs.heat || needs.cells,
             // Without looks at every page, write bits are what tells pages apart.
             writes: needs.heat && (needs.writes || !self.watch.sees().pages) || needs.cells,
-            relaxed: self.next.relaxed || pace.thrifty,
-        };
+            relaxed,
+            glance: false,
+        }
+    }
+
+    fn look(&mut self, mappings: &[Mapping], ask: Ask, report: &mut StepReport) -> Watched {
         let begun = self.clock.now();
         self.watch.begin(mappings, &ask, &mut report.notes);
         self.clock.wait(ask.window.saturating_sub(self.watch.lead()));

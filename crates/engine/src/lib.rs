@@ -7,6 +7,7 @@ mod account;
 mod config;
 mod digest;
 mod engine;
+mod glance;
 pub mod journal;
 mod ports;
 mod watch;

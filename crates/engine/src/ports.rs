@@ -105,6 +105,8 @@ pub struct Ask {
     pub writes: bool,
     /// Whether the trackers should spend as little as they can (heat has settled).
     pub relaxed: bool,
+    /// One short look at each page is enough, at the end of the window.
+    pub glance: bool,
 }
 
 /// A tracker's reply for one window.

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, Sighting, Target,
-    TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, PageLooks, Sighting,
+    Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_types::{
     Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState, Vpn, VpnRange,
@@ -193,7 +193,7 @@ impl Tracker for PageTracker {
         let Some(ask) = self.ask.take() else {
             return Ok(seen);
         };
-        let n = looks(now.since(self.begun), ask.relaxed);
+        let n = if ask.glance { 1 } else { looks(now.since(self.begun), ask.relaxed) };
         let all = [(PID, world.range())];
         let ranges: &[(Pid, VpnRange)] = if self.only_asked { &ask.fine } else { &all };
         let begun = self.begun;
@@ -201,13 +201,15 @@ impl Tracker for PageTracker {
             let Some(range) = world.range().intersect(*range).filter(|_| *pid == PID) else {
                 continue;
             };
+            let mut hits = Vec::with_capacity(range.len() as usize);
             for vpn in range.start.0..range.end.0 {
                 let rate = (world.spec.access)((vpn - START.0) as usize, begun).rate();
-                let hits = world.rng.successes(n, 1.0 - (-rate * LOOK.as_secs_f64()).exp());
-                seen.sightings.push(sighting(vpn, 1, hits, n, LOOK, false));
+                hits.push(world.rng.successes(n, 1.0 - (-rate * LOOK.as_secs_f64()).exp()) as u8);
             }
+            seen.looks.push(PageLooks { pid: PID, start: range.start, windows: n as u8, window: LOOK, hits });
         }
-        let cost = seen.sightings.len() as f64 * f64::from(n) * 500.0;
+        let pages: usize = seen.looks.iter().map(|l| l.hits.len()).sum();
+        let cost = pages as f64 * f64::from(n) * 500.0;
         charge(&mut world, &mut seen, cost);
         Ok(seen)
     }

@@ -279,7 +279,7 @@ fn watch(
         trackers.notes()
     );
     let window = Nanos::millis(options.number("window", 50.0) as u64);
-    let ask = Ask { window, fine: vec![], reads: true, writes: true, relaxed: false };
+    let ask = Ask { window, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
     let mut weight = vec![(0_f64, 0_f64); all];
     let start = now();
     let mut memory = Bytes::ZERO;

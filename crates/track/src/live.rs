@@ -303,7 +303,7 @@ mod tests {
     }
 
     fn ask() -> Ask {
-        Ask { window: Nanos(1), fine: vec![], reads: true, writes: true, relaxed: false }
+        Ask { window: Nanos(1), fine: vec![], reads: true, writes: true, relaxed: false, glance: false }
     }
 
     impl LiveTracker for Scripted {}

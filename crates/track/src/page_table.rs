@@ -73,7 +73,14 @@ impl PageTable {
     /// # Errors
     /// As [`PageTables::open`].
     pub fn new(root: Root) -> Result<Self, SysError> {
-        let ask = Ask { window: Nanos::millis(50), fine: Vec::new(), reads: true, writes: true, relaxed: false };
+        let ask = Ask {
+            window: Nanos::millis(50),
+            fine: Vec::new(),
+            reads: true,
+            writes: true,
+            relaxed: false,
+            glance: false,
+        };
         Ok(Self {
             tables: PageTables::open(&root)?,
             meter: CpuMeter::new(),
@@ -104,6 +111,9 @@ impl PageTable {
 
     /// Looks that fit three quarters of the engine's window; fewer than two make no burst.
     fn looks(&self) -> u8 {
+        if self.ask.glance {
+            return 1;
+        }
         let most = if self.ask.relaxed { LOOKS.1 } else { LOOKS.0 };
         let one = (self.window + self.overhead).0.max(1);
         most.min(u8::try_from(self.ask.window.0 * 3 / 4 / one).unwrap_or(most))
@@ -189,6 +199,10 @@ impl PageTable {
     /// A burst: sharp looks where they tell something, then the others.
     fn burst(&mut self, looks: u8, seen: &mut Observation) -> Nanos {
         let (start, mut slept) = (now(), Nanos::ZERO);
+        if self.ask.glance {
+            self.group(self.window, 1, seen, &mut slept);
+            return slept;
+        }
         let sharp = self.sharp.map_or(0, |_| looks / 2);
         if let Some(length) = self.sharp.filter(|_| sharp > 0) {
             let (present, accessed) = self.group(length, sharp, seen, &mut slept);
@@ -299,7 +313,7 @@ impl Tracker for PageTable {
                 remedy: "use --trackers damon",
             });
         }
-        self.whole = self.looks() < 2;
+        self.whole = self.looks() < 2 && !self.ask.glance;
         if self.whole {
             self.clear_all();
         }

@@ -174,7 +174,7 @@ mod tests {
         let first = memory.as_ptr() as u64 / 4096 + 1;
         let range = VpnRange::new(Vpn(first), Vpn(first + 60));
         let mapping = Mapping { pid, range, kind: MappingKind::Anonymous, writable: true };
-        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false };
+        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
         let mut tracker = SoftDirty::new(Root::live(), Budget::default());
         tracker.begin(&[mapping], &ask).unwrap();
         for page in [5, 6, 30] {
@@ -196,7 +196,7 @@ mod tests {
             kind: MappingKind::Anonymous,
             writable: true,
         };
-        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false };
+        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
         tracker.begin(&[gone], &ask).unwrap();
         assert_eq!(tracker.finish(now()).unwrap(), Observation::default());
     }

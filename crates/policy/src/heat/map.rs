@@ -325,6 +325,32 @@ impl HeatMap {
         updated
     }
 
+    /// Pages on these nodes that short looks found touched, and how many the map would have foreseen.
+    #[must_use]
+    pub fn foreseen(&self, looks: &[PageLooks], nodes: &[NodeId]) -> (f64, f64) {
+        let mut on = [false; 256];
+        nodes.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
+        let (mut touched, mut expected) = (0u64, 0.0f64);
+        for one in looks {
+            let window = one.window.as_secs_f64() as f32 * f32::from(one.windows);
+            let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
+            for area in self.areas[first..].iter().take_while(|a| a.pid == one.pid) {
+                let Some(part) = area.range().intersect(one.range()) else { break };
+                let pages = &area.pages[(part.start.0 - area.start.0) as usize..][..part.len() as usize];
+                let hits = &one.hits[(part.start.0 - one.start.0) as usize..][..part.len() as usize];
+                for (page, hits) in pages.iter().zip(hits) {
+                    let there = on[usize::from(page.node)] && page.flags.has(PageFlags::PRESENT);
+                    if there && *hits != PageLooks::NOT_LOOKED {
+                        touched += u64::from(*hits > 0);
+                        let rate = page.reads.per_second() + page.writes.per_second();
+                        expected += f64::from(1.0 - self.curve.at(rate * window).missed);
+                    }
+                }
+            }
+        }
+        (touched as f64, expected)
+    }
+
     /// Clears referenced and dirty bits of pages on these nodes (all when `None`).
     pub fn clear_bits(&mut self, nodes: Option<&[NodeId]>) {
         let bits = PageFlags::REFERENCED.with(PageFlags::DIRTY);
