@@ -29,6 +29,10 @@ pub(super) struct Round<'a> {
 /// at itself.
 pub(super) const FIRST_EXACT: f32 = 0.05;
 
+/// Where no more than so many accesses were expected, looks that found none are no surprise, and what
+/// [`Looks::join`] comes to is a division. Most pages are such.
+const LITTLE: f32 = 2.0;
+
 impl Round<'_> {
     pub fn accesses(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
@@ -47,12 +51,16 @@ impl Round<'_> {
         }
     }
 
-    fn access(&self, looks: &Looks, page: &mut PageStat, b: &mut Behind, dither: f32) {
+    fn access(&self, looks: &Looks, page: &mut PageStat, b: &mut Behind, dither: u32) {
         let had = b.access.seconds() * self.prior;
         let writes = page.writes.per_second();
         let rate = page.reads.per_second() + writes;
-        let time = if looks.hits == 0.0 && rate == 0.0 {
-            had + looks.time()
+        let time = if looks.hits == 0.0 && rate * looks.time() <= LITTLE {
+            let time = had + looks.time();
+            if rate > 0.0 {
+                publish(page, rate * had / time, writes, self.write_window);
+            }
+            time
         } else {
             let (rate, time) = looks.join(self.curve, rate, had);
             publish(page, rate, writes, self.write_window);
@@ -103,10 +111,10 @@ impl Round<'_> {
         }
     }
 
-    /// In [0, 1), from the page and the round: the same input always rounds the same way.
-    fn dither(&self, start: Vpn, i: usize) -> f32 {
+    /// Below one step of a span, from the page and the round: the same input always rounds the same way.
+    fn dither(&self, start: Vpn, i: usize) -> u32 {
         let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 40) as f32 / (1u64 << 24) as f32
+        (mixed >> (64 - Span::DITHER_BITS)) as u32
     }
 }
 

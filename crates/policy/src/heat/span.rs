@@ -27,14 +27,16 @@ impl Span {
         }
     }
 
-    /// The span at or next to `seconds`; `dither` in [0, 1) decides which, so that many small
+    /// Bits of a dither.
+    pub const DITHER_BITS: u32 = SHIFT;
+
+    /// The span at or next to `seconds`; `dither`, of so many bits, decides which, so that many small
     /// additions do not all vanish in rounding.
-    pub fn from_seconds(seconds: f32, dither: f32) -> Self {
+    pub fn from_seconds(seconds: f32, dither: u32) -> Self {
         if seconds.is_nan() || seconds < UNIT {
             return Self::NONE;
         }
-        let step = (dither.clamp(0.0, 1.0) * (1u32 << SHIFT) as f32) as u32;
-        let code = ((seconds / UNIT).to_bits().saturating_add(step) >> SHIFT) - ONE + 1;
+        let code = ((seconds / UNIT).to_bits().saturating_add(dither) >> SHIFT) - ONE + 1;
         Self(code.min(255) as u8)
     }
 
@@ -57,17 +59,17 @@ mod tests {
     fn a_byte_holds_a_microsecond_to_an_hour_within_a_tenth() {
         for exponent in 0..31 {
             let seconds = UNIT * (exponent as f32).exp2() * 1.3;
-            let back = Span::from_seconds(seconds, 0.5).seconds();
+            let back = Span::from_seconds(seconds, 1 << 19).seconds();
             assert!((back / seconds - 1.0).abs() < 0.13, "{seconds} {back}");
         }
-        assert_eq!(Span::from_seconds(0.0, 0.9), Span::NONE);
-        assert_eq!(Span::from_seconds(f32::NAN, 0.0), Span::NONE);
-        assert_eq!(Span::from_seconds(1e30, 0.0), Span(255));
+        assert_eq!(Span::from_seconds(0.0, 900_000), Span::NONE);
+        assert_eq!(Span::from_seconds(f32::NAN, 0), Span::NONE);
+        assert_eq!(Span::from_seconds(1e30, 0), Span(255));
     }
 
     #[test]
     fn fading_by_one_memory_leaves_a_third() {
-        let span = Span::from_seconds(1.0, 0.5);
+        let span = Span::from_seconds(1.0, 1 << 19);
         let faded = span.faded(Span::fading(1.0, 1.0).round() as u8).seconds();
         assert!((faded - 0.37).abs() < 0.05, "{faded}");
     }

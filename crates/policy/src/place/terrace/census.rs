@@ -220,9 +220,12 @@ impl<'a> Rater<'a> {
     }
 
     fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
-        let vpn = Vpn(area.start.0 + unit.index as u64);
-        self.recent.any_within(self.params.damp, self.now)
-            && self.recent.moved_within(area.pid, vpn, self.params.damp, self.now)
+        self.recent.any_within(self.params.damp, self.now) && self.moved(area, unit.index)
+    }
+
+    fn moved(&self, area: &Area, index: usize) -> bool {
+        let vpn = Vpn(area.start.0 + index as u64);
+        self.recent.moved_within(area.pid, vpn, self.params.damp, self.now)
     }
 
     /// All pages by expected value: chance is taken out of the counts, not of each page; only
@@ -240,8 +243,15 @@ impl<'a> Rater<'a> {
         let mut census = Census { fast, slow, slow_value: raw.slow_value, known: raw.known };
         if self.recent.any_within(self.params.damp, self.now) {
             for area in &snap.areas {
-                for unit in units(area) {
-                    self.damp(&mut census, area, &unit);
+                for (index, page) in area.pages.iter().enumerate() {
+                    if self.side_of(page).is_some() && !page.flags.has(PageFlags::HUGE_HEAD) && self.moved(area, index)
+                    {
+                        self.damp(&mut census, area, &Unit { index, pages: 1, stat: *page });
+                    }
+                }
+                let huge = |p: &PageStat| p.flags.has(PageFlags::HUGE_HEAD);
+                if area.pages.iter().any(huge) {
+                    units(area).filter(|u| u.pages > 1).for_each(|u| self.damp(&mut census, area, &u));
                 }
             }
         }
