@@ -44,8 +44,10 @@ pub struct Case {
     pub machine: String,
     /// `NAME[,key=value...]`.
     pub workload: String,
-    /// Policies in the order asked.
+    /// Policies to be measured, in the order asked.
     pub policies: Vec<String>,
+    /// The list's peers that this case has, whether they are to be measured now or not.
+    pub peers: Vec<String>,
 }
 
 /// Seconds of one policy by those of another.
@@ -69,8 +71,8 @@ pub struct Claim {
 /// The list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct List {
-    /// Policies among which the best peer is looked for.
-    pub peers: Vec<String>,
+    /// Names of all cases, those that were not selected as well.
+    pub names: Vec<String>,
     /// Columns of the table of ratios.
     pub columns: Vec<Ratio>,
     /// What is measured, in order.
@@ -116,16 +118,19 @@ impl List {
             let accesses = row.quick_accesses.as_ref().unwrap_or(&file.quick_accesses);
             // The last of two values for one key is the one that counts.
             let shorter = if quick { format!(",accesses={accesses}") } else { String::new() };
+            let policies = expand(row, &file.sets)?;
             cases.push(Case {
                 name: row.name.clone(),
                 machine: row.machine.clone(),
                 workload: format!("{}{shorter}", row.workload),
-                policies: expand(row, &file.sets)?,
+                peers: file.peers.iter().filter(|p| policies.contains(p)).cloned().collect(),
+                policies,
             });
         }
-        let list = List { peers: file.peers, columns: file.columns, cases, claims: file.claim };
+        let names = cases.iter().map(|c| c.name.clone()).collect();
+        let list = List { names, columns: file.columns, cases, claims: file.claim };
         for claim in &list.claims {
-            if let Some(pattern) = claim.cases.iter().find(|p| !list.cases.iter().any(|c| matches(p, &c.name))) {
+            if let Some(pattern) = claim.cases.iter().find(|p| !list.names.iter().any(|name| matches(p, name))) {
                 return Err(ListError::NoSuchCase { claim: claim.name.clone(), pattern: pattern.clone() });
             }
         }
@@ -216,6 +221,8 @@ mod tests {
         list.select(&["sk*".into()], &["kernel:*".into()]);
         assert_eq!(list.cases.len(), 1);
         assert_eq!(list.cases[0].policies, ["kernel:damos"]);
+        assert_eq!(list.cases[0].peers, ["first-touch", "kernel:damos"]);
+        assert_eq!(list.names, ["skew", "stream"]);
         let mut all = List::parse(TEXT, false).unwrap();
         all.select(&[], &[]);
         assert_eq!(all, List::parse(TEXT, false).unwrap());

@@ -8,25 +8,41 @@ use std::fmt::Write;
 pub struct Measured {
     /// The case's name.
     pub case: String,
+    /// Peers that the case has; the best is known when all of them were measured.
+    pub peers: Vec<String>,
     /// Policy and seconds.
     pub seconds: Vec<(String, f64)>,
 }
 
+/// A ratio in one case.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Value<'a> {
+    /// The ratio.
+    pub ratio: f64,
+    /// What it is to.
+    pub to: &'a str,
+    /// Whether it is to the best of only some of the peers; the ratio to the best of all is then at least as large.
+    pub partial: bool,
+}
+
 impl Measured {
-    fn of(&self, policy: &str, peers: &[String]) -> Option<(&str, f64)> {
-        let mut rows = self.seconds.iter().map(|(p, s)| (p.as_str(), *s));
-        if policy == BEST_PEER {
-            return rows.filter(|(p, _)| peers.iter().any(|q| q == p)).min_by(|a, b| a.1.total_cmp(&b.1));
-        }
-        rows.find(|(p, _)| *p == policy)
+    fn of(&self, policy: &str) -> Option<(&str, f64)> {
+        self.seconds.iter().find(|(p, _)| p == policy).map(|(p, s)| (p.as_str(), *s))
     }
 
-    /// The ratio, and the name of what it is to, where both were measured.
+    /// The fastest peer of those measured.
+    fn best_peer(&self) -> Option<(&str, f64)> {
+        self.peers.iter().filter_map(|p| self.of(p)).min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// The ratio, where both sides were measured.
     #[must_use]
-    pub fn ratio(&self, ratio: &Ratio, peers: &[String]) -> Option<(f64, &str)> {
-        let (_, above) = self.of(&ratio.0, peers)?;
-        let (name, below) = self.of(&ratio.1, peers)?;
-        (below > 0.0).then_some((above / below, name))
+    pub fn ratio(&self, ratio: &Ratio) -> Option<Value<'_>> {
+        let side = |name: &str| if name == BEST_PEER { self.best_peer() } else { self.of(name) };
+        let ((_, above), (to, below)) = (side(&ratio.0)?, side(&ratio.1)?);
+        let to_best = ratio.0 == BEST_PEER || ratio.1 == BEST_PEER;
+        let partial = to_best && self.peers.iter().any(|p| self.of(p).is_none());
+        (below > 0.0).then_some(Value { ratio: above / below, to, partial })
     }
 }
 
@@ -44,16 +60,24 @@ pub fn tables(list: &List, measured: &[Measured]) -> String {
     out
 }
 
+/// One row a case; columns without any value are left out.
 fn columns(out: &mut String, list: &List, measured: &[Measured]) {
-    let heads: Vec<String> = list.columns.iter().map(|r| format!("{} / {}", short(&r.0), short(&r.1))).collect();
+    let known = |r: &&Ratio| measured.iter().any(|m| m.ratio(r).is_some());
+    let columns: Vec<&Ratio> = list.columns.iter().filter(known).collect();
+    let heads: Vec<String> = columns.iter().map(|r| format!("{} / {}", short(&r.0), short(&r.1))).collect();
     head(out, "case", &heads);
     for m in measured {
-        let cells = list.columns.iter().map(|r| match m.ratio(r, &list.peers) {
-            Some((value, name)) if r.1 == BEST_PEER => format!("{value:.3} ({})", short(name)),
-            Some((value, _)) => format!("{value:.3}"),
-            None => "-".into(),
-        });
+        let cells = columns.iter().map(|r| m.ratio(r).map_or("-".into(), |value| cell(r, value)));
         row(out, &m.case, cells);
+    }
+}
+
+fn cell(ratio: &Ratio, value: Value<'_>) -> String {
+    match (ratio.1 == BEST_PEER, value.partial) {
+        (true, true) => format!(">= {:.3} ({})", value.ratio, short(value.to)),
+        (true, false) => format!("{:.3} ({})", value.ratio, short(value.to)),
+        (false, true) => format!("<= {:.3}", value.ratio),
+        (false, false) => format!("{:.3}", value.ratio),
     }
 }
 
@@ -70,8 +94,8 @@ fn by_first_touch(out: &mut String, list: &List, measured: &[Measured]) {
         .collect();
     head(out, "case", &heads);
     for m in measured {
-        let base = m.of("first-touch", &[]).map(|(_, s)| s);
-        let cells = policies.iter().map(|p| match (m.of(p, &[]), base) {
+        let base = m.of("first-touch").map(|(_, s)| s);
+        let cells = policies.iter().map(|p| match (m.of(p), base) {
             (Some((_, seconds)), _) if *p == "first-touch" => format!("{seconds:.3}"),
             (Some((_, seconds)), Some(base)) => format!("{:.3}", seconds / base),
             (Some((_, seconds)), None) => format!("{seconds:.3} s"),
@@ -86,12 +110,10 @@ fn claims(out: &mut String, list: &List, measured: &[Measured]) {
     head(out, "claim", &heads);
     for claim in &list.claims {
         let about = |case: &str| claim.cases.iter().any(|p| matches(p, case));
-        let all = list.cases.iter().filter(|c| about(&c.name)).count();
-        let here: Vec<(&str, f64)> = measured
-            .iter()
-            .filter(|m| about(&m.case))
-            .filter_map(|m| Some((m.case.as_str(), m.ratio(&claim.ratio, &list.peers)?.0)))
-            .collect();
+        let all = list.names.iter().filter(|name| about(name)).count();
+        let whole = |m: &Measured| m.ratio(&claim.ratio).filter(|v| !v.partial).map(|v| v.ratio);
+        let here: Vec<(&str, f64)> =
+            measured.iter().filter(|m| about(&m.case)).filter_map(|m| Some((m.case.as_str(), whole(m)?))).collect();
         let worst = here.iter().max_by(|a, b| a.1.total_cmp(&b.1));
         let cells = [
             format!("{} / {}", short(&claim.ratio.0), short(&claim.ratio.1)),
@@ -150,16 +172,19 @@ mod tests {
             machine: "m".into(),
             workload: "skew".into(),
             policies: ["first-touch", "kernel:damos", "terrace"].map(String::from).to_vec(),
+            peers: vec![],
         };
         List {
-            peers: vec!["first-touch".into(), "kernel:damos".into()],
-            columns: vec![ratio("terrace", "first-touch"), ratio("terrace", BEST_PEER)],
+            names: ["a", "b", "c", "d"].map(String::from).to_vec(),
+            columns: vec![ratio("terrace", "first-touch"), ratio("terrace", BEST_PEER), ratio("hyplacer", "terrace")],
             cases: vec![case("a"), case("b"), case("c")],
             claims: vec![
                 claim("all", &["*"], Some(0.9)),
                 claim("first", &["a"], Some(0.6)),
                 claim("open", &["a", "c"], Some(0.9)),
-                claim("shown", &["*"], None),
+                claim("unselected", &["a", "d"], Some(0.9)),
+                claim("shown", &["a", "b"], None),
+                Claim { ratio: ratio("terrace", BEST_PEER), ..claim("peers", &["a", "b"], Some(9.0)) },
             ],
         }
     }
@@ -167,6 +192,7 @@ mod tests {
     fn measured() -> Vec<Measured> {
         let of = |case: &str, seconds: &[(&str, f64)]| Measured {
             case: case.into(),
+            peers: vec!["first-touch".into(), "kernel:damos".into()],
             seconds: seconds.iter().map(|(p, s)| (p.to_string(), *s)).collect(),
         };
         vec![
@@ -180,17 +206,24 @@ mod tests {
     fn ratios_are_by_the_name_and_the_best_peer_is_named() {
         let text = tables(&list(), &measured());
         assert!(text.contains("| a | 0.500 | 2.000 (damos) |"), "{text}");
-        assert!(text.contains("| b | 0.950 | 0.950 (first-touch) |"), "{text}");
+        assert!(text.contains("| b | 0.950 | >= 0.950 (first-touch) |"), "{text}");
         assert!(text.contains("| c | - | - |"), "{text}");
         assert!(text.contains("| c | 2.000 | 1.500 | - |"), "{text}");
+        assert!(!text.contains("hyplacer"), "a column without values: {text}");
     }
 
     #[test]
     fn a_claim_is_its_worst_case_and_holds_only_when_all_was_measured() {
         let text = tables(&list(), &measured());
-        assert!(text.contains("| all | terrace / first-touch | 0.90 | 0.950 | b | 2 of 3 | missed |"), "{text}");
-        assert!(text.contains("| first | terrace / first-touch | 0.60 | 0.500 | a | 1 of 1 | held |"), "{text}");
-        assert!(text.contains("| open | terrace / first-touch | 0.90 | 0.500 | a | 1 of 2 | open |"), "{text}");
-        assert!(text.contains("| shown | terrace / first-touch | - | 0.950 | b | 2 of 3 |  |"), "{text}");
+        for line in [
+            "| all | terrace / first-touch | 0.90 | 0.950 | b | 2 of 4 | missed |",
+            "| first | terrace / first-touch | 0.60 | 0.500 | a | 1 of 1 | held |",
+            "| open | terrace / first-touch | 0.90 | 0.500 | a | 1 of 2 | open |",
+            "| unselected | terrace / first-touch | 0.90 | 0.500 | a | 1 of 2 | open |",
+            "| shown | terrace / first-touch | - | 0.950 | b | 2 of 2 |  |",
+            "| peers | terrace / best peer | 9.00 | 2.000 | a | 1 of 2 | open |",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 }

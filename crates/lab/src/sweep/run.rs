@@ -69,6 +69,7 @@ impl Sweep {
     pub fn measured(&self, list: &List) -> Vec<Measured> {
         let of = |case: &Case| Measured {
             case: case.name.clone(),
+            peers: case.peers.clone(),
             seconds: self.done.iter().filter(|d| d.case == case.name).map(|d| (d.policy.clone(), d.seconds)).collect(),
         };
         list.cases.iter().map(of).filter(|m| !m.seconds.is_empty()).collect()
@@ -347,9 +348,16 @@ mod tests {
             origin: Origin::default(),
         };
         let sweep = Sweep { done: vec![done("a", "x", 1.0), done("a", "y", 2.0)], failed: vec![] };
-        let case = |name: &str| Case { name: name.into(), machine: "m".into(), workload: "w".into(), policies: vec![] };
-        let list = List { peers: vec![], columns: vec![], cases: vec![case("b"), case("a")], claims: vec![] };
-        let expected = Measured { case: "a".into(), seconds: vec![("x".into(), 1.0), ("y".into(), 2.0)] };
+        let case = |name: &str| Case {
+            name: name.into(),
+            machine: "m".into(),
+            workload: "w".into(),
+            policies: vec![],
+            peers: vec!["x".into()],
+        };
+        let list = List { names: vec![], columns: vec![], cases: vec![case("b"), case("a")], claims: vec![] };
+        let expected =
+            Measured { case: "a".into(), peers: vec!["x".into()], seconds: vec![("x".into(), 1.0), ("y".into(), 2.0)] };
         assert_eq!(sweep.measured(&list), [expected]);
     }
 
