@@ -1,30 +1,33 @@
 #!/bin/sh
-# Ratios of our policies to the best peer and to the ideal, with the host's description first.
-# Sweeps workloads on the lab's machines; takes tens of minutes. Results: target/bench/.
+# Ratios of our policies to the best peer and to the ideal, on all cases of bench/claims.toml, with the host's
+# description. Hours at first; what was measured before with the same machine, programs and settings is not measured again.
+#
+#   scripts/bench.sh [--quick] [LIST]      --quick: 16 M accesses a case; LIST: bench/claims.toml, bench/grids.toml
+#
+# TERRACE_BENCH_JOBS machines are awake at a time (1); more arguments for the sweep stand in TERRACE_BENCH_ARGS
+# (--case skew-* --policy kernel:*). Results: target/bench/ (runs/, cases/ for `terrace report`, tables).
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
+quick=
+if [ "${1:-}" = --quick ]; then
+    quick=--quick
+    shift
+fi
+list=${1:-bench/claims.toml}
 cargo_folder=$(scripts/setup.sh)
 PATH=$cargo_folder:$PATH
 export PATH
-cargo build --quiet --release -p terrace-cli
+say "building"
+cargo build --quiet --release -p terrace-lab --example sweep
 scripts/lab-parts.sh
-terrace=${CARGO_TARGET_DIR:-target}/release/terrace
 out=${CARGO_TARGET_DIR:-target}/bench
 mkdir -p "$out"
-
-echo "host: $(uname -srm), $(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
-echo "date: $(date -u +%Y-%m-%d), revision: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-policies=first-touch,kernel:numa-balancing,kernel:numa-balancing-tuned,kernel:damos,terrace,hyplacer,bound:ideal-move
-for machine in ${TERRACE_BENCH_MACHINES:-lab-cxl}; do
-    "$terrace" lab setup --machine "$machine" >&2
-    for workload in ${TERRACE_BENCH_WORKLOADS:-skew skew,layout=scattered skew,layout=scattered,hot=read shift graph-bfs fits stream}; do
-        say "$machine: $workload"
-        name=$(echo "$machine-$workload" | tr ',=/' '---')
-        "$terrace" lab compare --machine "$machine" --policy $policies --workload "$workload" \
-            --json >"$out/$name.json"
-        "$terrace" report "$out/$name.json" -o "$out/$name.html"
-        cat "$out/$name.json"
-    done
-done
+tables=$out/$(basename "$list" .toml)$quick.md
+# shellcheck disable=SC2086
+"${CARGO_TARGET_DIR:-target}/release/examples/sweep" "$list" $quick --store "$out" \
+    --jobs "${TERRACE_BENCH_JOBS:-1}" --revision "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+    ${TERRACE_BENCH_ARGS:-} >"$tables" || status=$?
+cat "$tables"
+exit "${status:-0}"

@@ -89,6 +89,7 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         jobs: args.jobs.max(1),
         repeat: 1,
         limit_wall: Duration::from_secs(1800),
+        profiles: None,
     };
     let result = lab::compare(&bench, &spec, &Steps).map_err(Failure::failed)?;
     if let Some(folder) = &args.keep {

@@ -2,8 +2,11 @@
 
 use crate::kernel::{self, Ended};
 use crate::place;
+use crate::reclaim::Reclaimer;
 use crate::stats;
-use crate::wire::{self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, Reply, Setting, WireError};
+use crate::wire::{
+    self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, ReclaimReport, Reply, Setting, WireError,
+};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -76,6 +79,7 @@ struct Waited {
     user_nanos: u64,
     system_nanos: u64,
     placed: Option<PlaceReport>,
+    reclaimed: Option<ReclaimReport>,
 }
 
 impl Runner<'_> {
@@ -104,6 +108,7 @@ impl Runner<'_> {
                 reply.user_nanos = w.user_nanos;
                 reply.system_nanos = w.system_nanos;
                 reply.placed = w.placed;
+                reply.reclaimed = w.reclaimed;
             }
             Err(e) => reply.outcome = Outcome::NotStarted { why: format!("{}: {e}", self.job.argv.join(" ")) },
         }
@@ -116,25 +121,28 @@ impl Runner<'_> {
     fn start_and_wait(&self, warnings: &mut Vec<String>) -> io::Result<Waited> {
         let events = kernel::child_events()?;
         let marks = if self.job.at_mark == AtMark::Nothing { None } else { Some(Marks::open()?) };
+        let mut reclaimer = self.job.reclaim.clone().map(|r| Reclaimer::new(r, kernel::now())).transpose()?;
         let child = self.command()?.spawn()?;
         let pid = child.id() as i32;
         let deadline = kernel::now() + self.job.limit_seconds.saturating_mul(1_000_000_000);
         let mut placed = None;
-        loop {
+        let mut waited = loop {
             if let Some(ended) = reap_all(pid)? {
-                return Ok(Waited {
-                    outcome: outcome_of(ended.status),
-                    user_nanos: ended.user_nanos,
-                    system_nanos: ended.system_nanos,
-                    placed,
-                });
+                break Waited::new(&ended, outcome_of(ended.status));
             }
             let left = deadline.saturating_sub(kernel::now());
             if left == 0 {
-                return self.give_up(pid, placed);
+                break give_up(pid)?;
             }
-            self.wait_event(&events, marks.as_ref(), left, &mut placed, warnings)?;
-        }
+            let pause = reclaimer.as_ref().map_or(left, |r| left.min(r.wait(kernel::now())));
+            self.wait_event(&events, marks.as_ref(), pause, &mut placed, warnings)?;
+            if let Some(reclaimer) = &mut reclaimer {
+                reclaimer.tick(kernel::now);
+            }
+        };
+        waited.placed = placed;
+        waited.reclaimed = reclaimer.map(Reclaimer::report);
+        Ok(waited)
     }
 
     /// Sleep until a child ends, the mark is reached or time is up.
@@ -157,33 +165,20 @@ impl Runner<'_> {
         }
         if let (Some(marks), Some(true)) = (marks, ready.get(1)) {
             for pid in marks.arrivals()? {
-                if let AtMark::Place { fast, slow, reserve_pages } = self.job.at_mark {
+                if let AtMark::Place { fast, slow, reserve_pages, counts } = self.job.at_mark {
                     match place::apply(pid, self.ranking, place::Nodes { fast, slow, reserve_pages }) {
                         Ok(report) => *placed = Some(report),
                         Err(e) => warnings.push(format!("placing the pages of process {pid}: {e}")),
+                    }
+                    if !counts {
+                        // The later of two begins is the one that the plugin counts from.
+                        kernel::mark::<{ kernel::MARK_PHASE_BEGIN }>();
                     }
                 }
                 marks.release()?;
             }
         }
         Ok(())
-    }
-
-    fn give_up(&self, pid: i32, placed: Option<PlaceReport>) -> io::Result<Waited> {
-        // The child leads its own session, so the group is everything it started and did not move away.
-        let _ = kernel::kill(-pid, libc::SIGKILL);
-        let _ = kernel::kill(pid, libc::SIGKILL);
-        loop {
-            if let Some(ended) = reap_all(pid)? {
-                return Ok(Waited {
-                    outcome: Outcome::TimedOut,
-                    user_nanos: ended.user_nanos,
-                    system_nanos: ended.system_nanos,
-                    placed,
-                });
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
     }
 
     fn command(&self) -> io::Result<Command> {
@@ -197,11 +192,15 @@ impl Runner<'_> {
             command.env("TERRACE_MARK_FIFO", BEGIN_FIFO).env("TERRACE_MARK_REPLY", REPLY_FIFO);
         }
         let policy = self.job.memory_policy.clone();
+        let group = self.job.reclaim.as_ref().map(|_| Reclaimer::procs()).transpose()?;
         // SAFETY: the closure runs between fork and exec in a process with a single thread and makes only plain
-        // system calls (setsid, sigprocmask, set_mempolicy); `policy` is not allocated or freed there.
+        // system calls (setsid, sigprocmask, write, set_mempolicy); nothing is allocated or freed there.
         unsafe {
             command.pre_exec(move || {
                 kernel::fresh_child()?;
+                if let Some(mut group) = group.as_ref() {
+                    group.write_all(b"0")?;
+                }
                 match &policy {
                     Some(p) => kernel::set_mempolicy(p.mode, &p.nodes)?,
                     None => kernel::set_mempolicy(0, &[])?,
@@ -211,6 +210,26 @@ impl Runner<'_> {
             });
         }
         Ok(command)
+    }
+}
+
+impl Waited {
+    fn new(ended: &Ended, outcome: Outcome) -> Self {
+        let Ended { user_nanos, system_nanos, .. } = *ended;
+        Waited { outcome, user_nanos, system_nanos, placed: None, reclaimed: None }
+    }
+}
+
+/// Time is up: end the command and everything that it started.
+fn give_up(pid: i32) -> io::Result<Waited> {
+    // The child leads its own session, so the group is everything it started and did not move away.
+    let _ = kernel::kill(-pid, libc::SIGKILL);
+    let _ = kernel::kill(pid, libc::SIGKILL);
+    loop {
+        if let Some(ended) = reap_all(pid)? {
+            return Ok(Waited::new(&ended, Outcome::TimedOut));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 

@@ -7,5 +7,6 @@ pub mod job;
 pub mod kernel;
 pub mod mailbox;
 pub mod place;
+pub mod reclaim;
 pub mod stats;
 pub mod wire;

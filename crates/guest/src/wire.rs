@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// First eight bytes of a mailbox.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRLAB\x01");
 /// Version of everything in this file; both sides refuse another one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Where the archive begins.
 pub const BODY_OFFSET: usize = 4096;
 /// How many bytes of the header are used.
@@ -338,6 +338,8 @@ pub struct Job {
     pub memory_policy: Option<MemoryPolicy>,
     /// What the guest does when the workload stands at its mark.
     pub at_mark: AtMark,
+    /// Reclaim while the command runs.
+    pub reclaim: Option<Reclaim>,
     /// Guest seconds after which the command is killed.
     pub limit_seconds: u64,
     /// Processor time is reported for threads whose name starts with one of these.
@@ -382,7 +384,35 @@ pub enum AtMark {
         slow: u32,
         /// Pages of the fast node that stay free, above the kernel's own reserve.
         reserve_pages: u64,
+        /// Whether the move is part of the measured phase; if not, the phase is marked as beginning after it.
+        counts: bool,
     },
+}
+
+/// Proactive reclaim: the command in a memory cgroup of its own, of which a little is reclaimed each period.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaim {
+    /// Node whose free memory is looked at.
+    pub node: u32,
+    /// Reclaim while less than this is free above the node's high watermark.
+    pub free_bytes: u64,
+    /// Most that is asked for at a time.
+    pub step_bytes: u64,
+    /// Guest nanoseconds between two looks.
+    pub period_nanos: u64,
+}
+
+/// What proactive reclaim did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimReport {
+    /// Looks at the node's free memory.
+    pub looks: u64,
+    /// Bytes asked of `memory.reclaim`.
+    pub asked_bytes: u64,
+    /// What the kernel answered when it did not find as much, and how often.
+    pub refused: BTreeMap<String, u64>,
+    /// Guest nanoseconds that looking and reclaiming took.
+    pub nanos: u64,
 }
 
 /// How the command ended.
@@ -455,6 +485,8 @@ pub struct Reply {
     pub usable_bytes: BTreeMap<u32, u64>,
     /// What placing at the mark did.
     pub placed: Option<PlaceReport>,
+    /// What reclaiming did.
+    pub reclaimed: Option<ReclaimReport>,
     /// Settings that could not be written, files that could not be read.
     pub warnings: Vec<String>,
 }
@@ -471,6 +503,7 @@ impl Reply {
             cpu: Vec::new(),
             usable_bytes: BTreeMap::new(),
             placed: None,
+            reclaimed: None,
             warnings: Vec::new(),
         }
     }
@@ -578,7 +611,8 @@ mod tests {
             before: vec![Setting { path: "/proc/sys/kernel/numa_balancing".into(), value: "2".into(), required: true }],
             after: vec![],
             memory_policy: Some(MemoryPolicy { mode: 6, nodes: vec![0, 1] }),
-            at_mark: AtMark::Place { fast: 0, slow: 1, reserve_pages: 64 },
+            at_mark: AtMark::Place { fast: 0, slow: 1, reserve_pages: 64, counts: true },
+            reclaim: Some(Reclaim { node: 0, free_bytes: 8 << 20, step_bytes: 4 << 20, period_nanos: 50_000_000 }),
             limit_seconds: 100,
             cpu_of: vec!["kdamond".into()],
             fetch: vec![],

@@ -165,6 +165,7 @@ fn run_compare(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
         jobs: args.number("--jobs")?.unwrap_or(2) as usize,
         repeat: args.number("--repeat")?.unwrap_or(1) as usize,
         limit_wall: Duration::from_secs(args.number("--limit")?.unwrap_or(1200)),
+        profiles: None,
     };
     let result = compare(bench, &spec, &Stderr)?;
     if let Some(dir) = args.one("--journals") {

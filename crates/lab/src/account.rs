@@ -3,6 +3,7 @@
 use crate::job::JobResult;
 use crate::policies::{self, Actor, Plan};
 use crate::stats::Span;
+use crate::wire::AtMark;
 use serde::Deserialize;
 
 const PAGE: u64 = 4096;
@@ -44,11 +45,26 @@ pub fn kernel(plan: &Plan, result: &JobResult) -> Summary {
     } else if plan.name == "first-touch" || plan.name.starts_with("bound:") {
         summary.overhead_seconds = Some(0.0);
     }
-    if let (Actor::IdealMove, Some(placed)) = (&plan.actor, &result.reply.placed) {
-        summary.promoted_pages = Some(placed.promoted_pages);
-        summary.demoted_pages = Some(placed.demoted_pages);
+    if let (Actor::Agent, Some(placed)) = (&plan.actor, &result.reply.placed) {
+        // What was moved before the measured phase began is no move of it.
+        let counts = matches!(plan.at_mark, AtMark::Place { counts: true, .. });
+        let moved = |pages: u64| Some(if counts { pages } else { 0 });
+        summary.promoted_pages = moved(placed.promoted_pages);
+        summary.demoted_pages = moved(placed.demoted_pages);
+        summary.migrated_bytes = summary.migrated_bytes.and_then(moved);
     }
     summary
+}
+
+/// What the guest's agent tried in vain, in words.
+#[must_use]
+pub fn refusals(result: &JobResult) -> Vec<String> {
+    let placed = result.reply.placed.iter().flat_map(|p| &p.refused);
+    let reclaimed = result.reply.reclaimed.iter().flat_map(|r| &r.refused);
+    placed
+        .map(|(why, pages)| format!("{pages} pages were not placed: {why}"))
+        .chain(reclaimed.map(|(why, times)| format!("memory.reclaim fell short {times} times: {why}")))
+        .collect()
 }
 
 fn damos_pages(result: &JobResult, scheme: u32) -> Option<u64> {
@@ -87,7 +103,7 @@ pub fn accesses(result: &JobResult) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{PlaceReport, Reply, ThreadCpu};
+    use crate::wire::{PlaceReport, ReclaimReport, Reply, ThreadCpu};
     use std::collections::BTreeMap;
 
     fn result() -> JobResult {
@@ -122,7 +138,20 @@ mod tests {
         let got = kernel(&plan("kernel:damos"), &result());
         assert_eq!((got.promoted_pages, got.demoted_pages, got.overhead_seconds), (Some(10), None, Some(0.002)));
         let got = kernel(&plan("bound:ideal-move"), &result());
-        assert_eq!((got.promoted_pages, got.demoted_pages), (Some(100), Some(90)));
+        assert_eq!((got.promoted_pages, got.demoted_pages, got.migrated_bytes), (Some(100), Some(90), Some(49152)));
+        let got = kernel(&plan("bound:static"), &result());
+        assert_eq!((got.promoted_pages, got.demoted_pages, got.migrated_bytes), (Some(0), Some(0), Some(0)));
+    }
+
+    #[test]
+    fn what_was_refused_is_said() {
+        let mut result = result();
+        assert!(refusals(&result).is_empty());
+        let refused = BTreeMap::from([("busy".to_string(), 3)]);
+        result.reply.placed = Some(PlaceReport { refused: refused.clone(), ..Default::default() });
+        result.reply.reclaimed = Some(ReclaimReport { refused, ..Default::default() });
+        let said = refusals(&result);
+        assert_eq!(said, ["3 pages were not placed: busy", "memory.reclaim fell short 3 times: busy"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One workload under several policies, each from the same saved machine.
 
 use crate::account::{self, Summary};
-use crate::calibrate;
+use crate::calibrate::{self, Calibration};
 use crate::error::{io, LabError, Result};
 use crate::job::{JobResult, JobSpec};
 use crate::lab::{Bench, Progress};
@@ -9,8 +9,9 @@ use crate::placement;
 use crate::policies::{self, Actor, Plan};
 use crate::program::Carried;
 use crate::wire::{self, AtMark};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -57,10 +58,12 @@ pub struct CompareSpec {
     pub repeat: usize,
     /// Wall-clock limit of one run.
     pub limit_wall: Duration,
+    /// Folder in which profiles of the bounds are kept and looked for; without one each bound is profiled anew.
+    pub profiles: Option<PathBuf>,
 }
 
 /// One policy's result.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     /// Its name.
     pub policy: String,
@@ -93,6 +96,29 @@ pub struct Run {
     pub journal: Option<Vec<u8>>,
 }
 
+impl Run {
+    /// A run of which only the time is known.
+    #[must_use]
+    pub fn of(policy: &str, seconds: f64) -> Self {
+        Run {
+            policy: policy.to_string(),
+            seconds,
+            seconds_spread: 0.0,
+            fast_access_share: None,
+            promoted_pages: None,
+            demoted_pages: None,
+            migrated_bytes: None,
+            overhead_seconds: None,
+            energy_joules: None,
+            settings: BTreeMap::new(),
+            output_sum: String::new(),
+            wall_seconds: 0.0,
+            warnings: Vec::new(),
+            journal: None,
+        }
+    }
+}
+
 /// A comparison's result; as JSON it is the contract's `lab compare`.
 #[derive(Debug, Clone, Serialize)]
 pub struct CompareResult {
@@ -123,17 +149,15 @@ pub fn compare(bench: &Bench, spec: &CompareSpec, progress: &dyn Progress) -> Re
         let hint = "run crates/guest/build.sh DIR/bin terrace-cli".into();
         return Err(LabError::NotSetUp { dir: bench.lab().dir().into(), what: "a static terrace program", hint });
     }
-    let calibration = calibrate::ensure(bench, progress)?;
-    let base = base_job(&spec.input, calibration.usable_fast_bytes, spec.limit_wall)?;
-    let comparison = Comparison { bench, spec, base: &base, progress };
+    let comparison = Comparison::new(bench, spec, progress)?;
     let outcomes = comparison.run_all(&plans)?;
     Ok(CompareResult {
         machine: bench.shape().name.clone(),
-        input: input_name(&base),
+        input: comparison.input_name(),
         accesses: outcomes.first().and_then(|(_, r)| account::accesses(r)),
         wall_seconds: started.elapsed().as_secs_f64(),
         vcpus: bench.shape().vcpus,
-        calibration: calibration.readings,
+        calibration: comparison.calibration.readings,
         runs: outcomes.into_iter().map(|(run, _)| run).collect(),
     })
 }
@@ -165,29 +189,46 @@ fn with_fast(spec: &str, usable: u64) -> String {
     format!("{spec},fast={}MiB", usable >> 20)
 }
 
-fn input_name(base: &JobSpec) -> String {
-    if base.argv[0] == GUEST_WORKLOAD {
-        format!("workload:{}", base.argv[1..].join(" "))
-    } else {
-        base.argv.join(" ")
-    }
-}
-
-struct Comparison<'a> {
+/// One input on one calibrated machine, ready to be run under any policy.
+pub(crate) struct Comparison<'a> {
     bench: &'a Bench,
     spec: &'a CompareSpec,
-    base: &'a JobSpec,
+    base: JobSpec,
     progress: &'a dyn Progress,
+    pub(crate) calibration: Calibration,
 }
 
-impl Comparison<'_> {
+impl<'a> Comparison<'a> {
+    /// Calibrate the machine, or see that it was, and make the job that all policies share.
+    pub(crate) fn new(bench: &'a Bench, spec: &'a CompareSpec, progress: &'a dyn Progress) -> Result<Self> {
+        let calibration = calibrate::ensure(bench, progress)?;
+        let base = base_job(&spec.input, calibration.usable_fast_bytes, spec.limit_wall)?;
+        Ok(Comparison { bench, spec, base, progress, calibration })
+    }
+
+    /// The workload or command, in words.
+    pub(crate) fn input_name(&self) -> String {
+        let argv = &self.base.argv;
+        if argv[0] == GUEST_WORKLOAD {
+            format!("workload:{}", argv[1..].join(" "))
+        } else {
+            argv.join(" ")
+        }
+    }
+
+    /// Sum over everything that this policy's result depends on: the saved machine (machine file, kernel, QEMU,
+    /// plugin, guest program) and the job with all its files and settings. `terrace` is in the jobs of ours alone.
+    pub(crate) fn key(&self, plan: &Plan) -> Result<String> {
+        job_key(self.bench, &self.job(plan)?)
+    }
+
     /// All plans, several machines at a time; the first failure ends it.
     fn run_all(&self, plans: &[Plan]) -> Result<Vec<Ran>> {
         let repeat = self.spec.repeat.max(1);
         let mut tasks: Vec<(usize, &Plan)> =
             (0..plans.len()).flat_map(|i| std::iter::repeat_n((i, &plans[i]), repeat)).collect();
         // The bound needs two runs, one after the other: begin with it.
-        tasks.sort_by_key(|(i, p)| (p.actor != Actor::IdealMove, *i));
+        tasks.sort_by_key(|(i, p)| (p.actor != Actor::Agent, *i));
         let queue = Mutex::new(tasks.into_iter());
         let done: Mutex<Vec<(usize, Result<Ran>)>> = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -213,10 +254,10 @@ impl Comparison<'_> {
         Ok(by_plan.into_iter().filter_map(median).collect())
     }
 
-    fn run_one(&self, plan: &Plan) -> Result<Ran> {
+    /// Run one policy once.
+    pub(crate) fn run_one(&self, plan: &Plan) -> Result<Ran> {
         let mut job = self.job(plan)?;
-        if plan.actor == Actor::IdealMove {
-            self.progress.step(&format!("{}: profiling first touch", plan.name));
+        if plan.actor == Actor::Agent {
             job.ranking = self.profile(&job)?;
         }
         self.progress.step(&format!("{}: running", plan.name));
@@ -233,16 +274,18 @@ impl Comparison<'_> {
         job.after = plan.after.clone();
         job.memory_policy = plan.memory_policy.clone();
         job.at_mark = plan.at_mark.clone();
+        job.reclaim = plan.reclaim.clone();
         job.cpu_of = plan.cpu_of.clone();
         job.fetch = plan.fetch.clone();
         job.plugin = plan.plugin.clone();
-        if let (Actor::Terrace { policy }, Some(terrace)) = (&plan.actor, &self.spec.terrace) {
+        if let (Actor::Terrace { policy, set }, Some(terrace)) = (&plan.actor, &self.spec.terrace) {
             job.carry_as(terrace, GUEST_TERRACE);
             let mut argv: Vec<String> = [GUEST_TERRACE, "run", "--policy", policy, "--journal", GUEST_JOURNAL]
                 .into_iter()
                 .chain(["--summary", GUEST_SUMMARY])
                 .map(String::from)
                 .collect();
+            argv.extend(set.iter().flat_map(|pair| ["--set".to_string(), pair.clone()]));
             argv.extend(self.spec.terrace_args.iter().cloned());
             argv.push("--".into());
             argv.extend(job.argv);
@@ -258,8 +301,22 @@ impl Comparison<'_> {
         // The same marks and environment as in the run that moves, so that addresses are the same.
         job.at_mark = AtMark::Answer;
         job.profile = true;
-        let result = self.checked("bound:ideal-move (profile)", &job)?;
-        placement::rank(result.profile.as_deref().unwrap_or_default(), self.bench.shape())
+        let kept = match &self.spec.profiles {
+            Some(dir) => Some(dir.join(format!("{}-{}", self.bench.shape().name, job_key(self.bench, &job)?))),
+            None => None,
+        };
+        let profile = match kept.as_ref().and_then(|path| fs::read(path).ok()) {
+            Some(profile) => profile,
+            None => {
+                self.progress.step("profiling first touch, for the bounds");
+                let profile = self.checked("profile", &job)?.profile.unwrap_or_default();
+                if let Some(path) = &kept {
+                    fs::write(path, &profile).map_err(io("writing", path))?;
+                }
+                profile
+            }
+        };
+        placement::rank(&profile, self.bench.shape())
     }
 
     fn checked(&self, policy: &str, job: &JobSpec) -> Result<JobResult> {
@@ -292,10 +349,17 @@ impl Comparison<'_> {
             settings: plan.settings.iter().cloned().collect(),
             output_sum: format!("{:016x}", wire::checksum(&result.stdout)),
             wall_seconds: result.wall_seconds,
-            warnings: result.reply.warnings.clone(),
+            warnings: result.reply.warnings.iter().cloned().chain(account::refusals(result)).collect(),
             journal: result.files.get(GUEST_JOURNAL).cloned(),
         }
     }
+}
+
+fn job_key(bench: &Bench, job: &JobSpec) -> Result<String> {
+    let mut all = job.archive()?.finish();
+    let machine = bench.snapshot().dir().file_name().map(|n| n.to_string_lossy().into_owned());
+    all.extend_from_slice(format!("{machine:?} {:?} {}", job.plugin, job.profile).as_bytes());
+    Ok(format!("{:016x}", wire::checksum(&all)))
 }
 
 /// The run with the median time; it carries the spread of all.

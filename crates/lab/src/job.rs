@@ -6,7 +6,7 @@ use crate::shape::Shape;
 use crate::snapshot::{socket_path, unique, Parts, Snapshot, MAILBOX_BYTES};
 use crate::stats::{self, Stats};
 use crate::vm::{read_archive_bytes, read_header, MailboxFile, Vm};
-use crate::wire::{self, ArchiveWriter, AtMark, Job, MemoryPolicy, Outcome, Reply, Setting, State};
+use crate::wire::{self, ArchiveWriter, AtMark, Job, MemoryPolicy, Outcome, Reclaim, Reply, Setting, State};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,6 +32,8 @@ pub struct JobSpec {
     pub memory_policy: Option<MemoryPolicy>,
     /// What happens at the workload's mark.
     pub at_mark: AtMark,
+    /// Reclaim while the command runs.
+    pub reclaim: Option<Reclaim>,
     /// Pages, hottest first, for `AtMark::Place`.
     pub ranking: Vec<u64>,
     /// Report processor time of threads whose name starts with one of these.
@@ -60,6 +62,7 @@ impl JobSpec {
             after: Vec::new(),
             memory_policy: None,
             at_mark: AtMark::Nothing,
+            reclaim: None,
             ranking: Vec::new(),
             cpu_of: Vec::new(),
             fetch: Vec::new(),
@@ -97,7 +100,8 @@ impl JobSpec {
         self.files.push(Carried { guest_path: guest_path.into(), host_path: host_path.to_path_buf() });
     }
 
-    fn archive(&self) -> Result<ArchiveWriter> {
+    /// Everything that the guest is given, as it goes into the mailbox.
+    pub(crate) fn archive(&self) -> Result<ArchiveWriter> {
         let mut env = vec![
             ("PATH".to_string(), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".to_string()),
             ("HOME".to_string(), "/root".to_string()),
@@ -113,6 +117,7 @@ impl JobSpec {
             after: self.after.clone(),
             memory_policy: self.memory_policy.clone(),
             at_mark: self.at_mark.clone(),
+            reclaim: self.reclaim.clone(),
             limit_seconds: self.limit_guest.as_secs().max(1),
             cpu_of: self.cpu_of.clone(),
             fetch: self.fetch.clone(),

@@ -2,7 +2,8 @@
 //!
 //! Bottom up: [`shape`] turns a machine file into nodes and figures, [`qemu`] turns those into a command line,
 //! [`vm`] starts and watches the process, [`snapshot`] keeps booted machines, [`job`] runs one command in one
-//! of them, [`policies`] is the table of what can be compared, [`mod@compare`] compares. [`Lab`] and [`Bench`] hold it together. Nothing here prints; errors are [`LabError`].
+//! of them, [`policies`] is the table of what can be compared, [`mod@compare`] compares,
+//! [`sweep`] goes through a list of comparisons and keeps the results. [`Lab`] and [`Bench`] hold it together. Nothing here prints; errors are [`LabError`].
 #![forbid(unsafe_code)]
 
 mod account;
@@ -20,6 +21,7 @@ pub mod qemu;
 pub mod shape;
 pub mod snapshot;
 pub mod stats;
+pub mod sweep;
 mod table;
 mod vm;
 #[path = "../../guest/src/wire.rs"]

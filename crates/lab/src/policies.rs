@@ -5,7 +5,7 @@
 
 use crate::error::{LabError, Result};
 use crate::shape::Shape;
-use crate::wire::{AtMark, MemoryPolicy, Setting};
+use crate::wire::{AtMark, MemoryPolicy, Reclaim, Setting};
 
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
@@ -18,9 +18,11 @@ const MPOL_WEIGHTED_INTERLEAVE: i32 = 6;
 const FIRST_MIB: u64 = 1 << 20;
 
 /// Names of ours that `terrace run --policy` carries out inside the guest.
-pub const OURS: [&str; 10] = [
+pub const OURS: [&str; 12] = [
     "terrace",
     "hyplacer",
+    "terrace-write-blind",
+    "hyplacer-write-blind",
     "access-count",
     "autonuma",
     "nimble",
@@ -31,14 +33,17 @@ pub const OURS: [&str; 10] = [
     "latency-balance",
 ];
 /// All other names.
-pub const OTHERS: [&str; 8] = [
+pub const OTHERS: [&str; 11] = [
     "first-touch",
     "kernel:numa-balancing",
     "kernel:numa-balancing-tuned",
     "kernel:damos",
+    "kernel:damos-tuned",
     "kernel:weighted-interleave",
+    "kernel:reclaim",
     "hardware:memory-mode",
     "bound:ideal-move",
+    "bound:static",
     "bound:all-fast",
 ];
 
@@ -49,11 +54,13 @@ pub enum Actor {
     Kernel,
     /// `terrace run --policy` around the command.
     Terrace {
-        /// The policy's name and arguments.
+        /// The policy's name.
         policy: String,
+        /// Its parameters, `NAME=VALUE` each, for `--set`.
+        set: Vec<String>,
     },
     /// The guest's agent, once, at the workload's mark, by a profile taken before.
-    IdealMove,
+    Agent,
 }
 
 /// How one policy is set up.
@@ -71,6 +78,8 @@ pub struct Plan {
     pub memory_policy: Option<MemoryPolicy>,
     /// At the workload's mark.
     pub at_mark: AtMark,
+    /// While it runs.
+    pub reclaim: Option<Reclaim>,
     /// Kernel threads whose processor time is overhead.
     pub cpu_of: Vec<String>,
     /// Files brought back for the account.
@@ -93,6 +102,7 @@ pub fn plan(name: &str, shape: &Shape) -> Result<Plan> {
         after: Vec::new(),
         memory_policy: None,
         at_mark: AtMark::Nothing,
+        reclaim: None,
         cpu_of: Vec::new(),
         fetch: Vec::new(),
         plugin: Vec::new(),
@@ -105,25 +115,28 @@ pub fn plan(name: &str, shape: &Shape) -> Result<Plan> {
             let tuned = BALANCING_DEFAULTS.map(|(key, value)| (key, options.take(key, value)));
             balancing(&mut plan, &tuned);
         }
-        "kernel:damos" => damos(&mut plan, shape, &mut options)?,
+        "kernel:damos" => damos(&mut plan, shape, &mut options, &DAMOS_DEFAULTS)?,
+        "kernel:damos-tuned" => damos(&mut plan, shape, &mut options, &DAMOS_TUNED)?,
+        "kernel:reclaim" => reclaim(&mut plan, shape, &mut options),
         "kernel:weighted-interleave" => weighted_interleave(&mut plan, shape, &mut options),
         "hardware:memory-mode" => {
             plan.memory_policy = Some(MemoryPolicy { mode: MPOL_BIND, nodes: vec![shape.slow] });
             plan.plugin.push(("memory_mode".into(), "on".into()));
         }
         "bound:all-fast" => plan.plugin.push(("all_fast".into(), "on".into())),
-        "bound:ideal-move" => {
+        "bound:ideal-move" | "bound:static" => {
             let reserve_pages = options.take("reserve_pages", 64);
-            plan.at_mark = AtMark::Place { fast: shape.fast, slow: shape.slow, reserve_pages };
-            plan.actor = Actor::IdealMove;
+            let counts = base == "bound:ideal-move";
+            plan.at_mark = AtMark::Place { fast: shape.fast, slow: shape.slow, reserve_pages, counts };
+            plan.actor = Actor::Agent;
             plan.settings.push(("reserve_pages".into(), reserve_pages.to_string()));
         }
         ours if OURS.contains(&ours) => {
-            plan.actor = Actor::Terrace { policy: ours.to_string() };
+            // Which parameters a policy has is not for the lab to judge.
+            let set = options.left.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            plan.actor = Actor::Terrace { policy: ours.to_string(), set };
             plan.cpu_of.push("kdamond".into());
-            // What `terrace run` understands is not for the lab to judge.
-            plan.settings.extend(options.rest());
-            options.left.clear();
+            plan.settings.append(&mut options.left);
         }
         _ => return Err(unknown(name)),
     }
@@ -160,6 +173,29 @@ fn balancing(plan: &mut Plan, tuned: &[(&str, u64)]) {
     plan.cpu_of.push("kswapd".into());
 }
 
+/// NUMA balancing as stock, with demotion, promotes; beside it the agent has a little of the command's memory
+/// reclaimed whenever the fast node is short of free memory, before kswapd would: what is reclaimed is demoted.
+fn reclaim(plan: &mut Plan, shape: &Shape, options: &mut Options) {
+    let promote = options.take("promote", 1);
+    let free_mb = options.take("free_mb", 8);
+    let step_mb = options.take("step_mb", 4);
+    let period_ms = options.take("period_ms", 50).max(1);
+    if promote == 0 {
+        plan.before = vec![set(NUMA_BALANCING, "0"), set(DEMOTION, "1")];
+    } else {
+        balancing(plan, &[]);
+    }
+    plan.reclaim = Some(Reclaim {
+        node: shape.fast,
+        free_bytes: free_mb << 20,
+        step_bytes: step_mb << 20,
+        period_nanos: period_ms * 1_000_000,
+    });
+    for (key, value) in [("free_mb", free_mb), ("step_mb", step_mb), ("period_ms", period_ms)] {
+        plan.settings.push((format!("memory.reclaim {key}"), value.to_string()));
+    }
+}
+
 /// Weights in the ratio of the nodes' read bandwidths, the slowest node at least one.
 fn weighted_interleave(plan: &mut Plan, shape: &Shape, options: &mut Options) {
     let rates: Vec<(u32, u64)> =
@@ -188,14 +224,18 @@ pub fn damos_grid() -> Vec<String> {
     out
 }
 
+/// Quota (MiB a second), hot threshold, age of the cold.
+type DamosSettings = [(&'static str, u64); 3];
+const DAMOS_DEFAULTS: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1)];
+/// The best row of [`damos_grid`], by the rule in docs/results/peers.md.
+const DAMOS_TUNED: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1)];
+
 /// Two kdamonds on physical addresses: one promotes what is hot on the slow node, one demotes what is cold on the fast.
-fn damos(plan: &mut Plan, shape: &Shape, options: &mut Options) -> Result<()> {
+fn damos(plan: &mut Plan, shape: &Shape, options: &mut Options, defaults: &DamosSettings) -> Result<()> {
     let sample = options.take("sample_us", 5_000);
     let aggregate = options.take("aggr_us", 100_000);
     let update = options.take("update_us", 1_000_000);
-    let quota = options.take("quota_mb", 200);
-    let hot_min = options.take("hot_min", 5);
-    let cold_age = options.take("cold_age", 1);
+    let [quota, hot_min, cold_age] = defaults.map(|(key, value)| options.take(key, value));
     let regions = (options.take("regions_min", 100), options.take("regions_max", 500));
     let put = |plan: &mut Plan, path: String, value: String| plan.before.push(set(&path, &value));
     put(plan, format!("{KDAMONDS}/nr_kdamonds"), "2".into());
@@ -300,10 +340,6 @@ impl Options {
         found.unwrap_or(default)
     }
 
-    fn rest(&self) -> Vec<(String, String)> {
-        self.left.clone()
-    }
-
     fn all_used(&self, name: &str) -> Result<()> {
         if self.left.is_empty() {
             Ok(())
@@ -360,6 +396,35 @@ mod tests {
         assert_eq!((at(0, "start"), at(0, "end")), (Some("201326592"), Some("1275068416")));
         assert_eq!((at(1, "start"), at(1, "end")), (Some("1048576"), Some("201326592")));
         assert!(plan("kernel:damos+quota_mb=0", &shape()).unwrap().before.len() < p.before.len());
+    }
+
+    #[test]
+    fn reclaim_keeps_room_for_what_balancing_promotes() {
+        let p = plan("kernel:reclaim+period_ms=20", &shape()).unwrap();
+        assert_eq!((value(&p, NUMA_BALANCING), value(&p, DEMOTION)), (Some("2"), Some("1")));
+        let wanted = Reclaim { node: 0, free_bytes: 8 << 20, step_bytes: 4 << 20, period_nanos: 20_000_000 };
+        assert_eq!(p.reclaim, Some(wanted));
+        assert!(p.settings.contains(&("memory.reclaim period_ms".into(), "20".into())));
+        let alone = plan("kernel:reclaim+promote=0", &shape()).unwrap();
+        assert_eq!((value(&alone, NUMA_BALANCING), value(&alone, DEMOTION)), (Some("0"), Some("1")));
+        assert!(OTHERS.iter().filter(|n| plan(n, &shape()).unwrap().reclaim.is_some()).eq(["kernel:reclaim"].iter()));
+        assert!(plan("kernel:reclaim+step=1", &shape()).is_err());
+    }
+
+    #[test]
+    fn the_static_bound_differs_from_the_ideal_move_only_in_what_counts() {
+        let [moved, still] = ["bound:ideal-move", "bound:static"].map(|n| plan(n, &shape()).unwrap());
+        assert_eq!((&moved.before, &moved.plugin, &moved.actor), (&still.before, &still.plugin, &still.actor));
+        let at_mark = |counts| AtMark::Place { fast: 0, slow: 1, reserve_pages: 64, counts };
+        assert_eq!((moved.at_mark, still.at_mark), (at_mark(true), at_mark(false)));
+    }
+
+    #[test]
+    fn parameters_of_ours_are_passed_on() {
+        let p = plan("terrace+least_evidence=2", &shape()).unwrap();
+        let set = vec!["least_evidence=2".to_string()];
+        assert_eq!(p.actor, Actor::Terrace { policy: "terrace".into(), set });
+        assert_eq!(p.settings.last(), Some(&("least_evidence".into(), "2".into())));
     }
 
     #[test]
