@@ -1,0 +1,339 @@
+//! One thread's accesses become a block.
+//!
+//! Each address is predicted from an earlier one of the block: that of the same instruction where the instruction is
+//! known, else the nearest of the last sixteen. What is left over after prediction is mostly constant in loops, and zstd
+//! does the rest. Everything about an access but those bytes (how it was predicted, size, direction, dependence, gap) is
+//! one byte that names a line of the block's dictionary, for loops repeat few such combinations.
+
+use crate::error::TraceError;
+use crate::event::{Access, Kind};
+use crate::frame::{section, BLOCK_ACCESSES};
+use crate::pack::{put_number, zigzag, Packer};
+
+/// How an address is told, in the two low bits of a predictor; the others hold how many accesses back to look.
+pub(crate) mod class {
+    /// One byte to add to the address looked at.
+    pub const NEAR: u16 = 0;
+    /// Two bytes to add.
+    pub const MIDDLE: u16 = 1;
+    /// The step between the address looked at and the one as far back again, once more.
+    pub const STRIDE: u16 = 2;
+    /// All eight bytes; looks nowhere.
+    pub const WHOLE: u16 = 3;
+}
+
+/// Code of accesses that the dictionary has no line for.
+pub(crate) const ESCAPE: u8 = 255;
+/// Bytes of a dictionary line.
+pub(crate) const LINE: usize = 7;
+
+const CONTEXTS: usize = 4096;
+const SLOTS: usize = 1024;
+/// How far back an access of the same instruction may lie, unless it always lies exactly there.
+const NEARBY: usize = 63;
+const FARTHEST: usize = 16_383;
+/// How many accesses back are tried where the instruction is not known.
+const TRIED: usize = 16;
+/// So many times must a narrower class do before it is taken: changing costs more than a byte.
+const PATIENCE: u8 = 8;
+/// A block is closed early when its values grow beyond this.
+const MOST_VALUES: usize = 4 << 20;
+
+/// What is remembered of an instruction.
+#[derive(Debug, Clone, Copy, Default)]
+struct Context {
+    pc: u64,
+    block: u32,
+    position: u32,
+    back: u16,
+    class: u16,
+    narrower: u8,
+}
+
+/// Builds blocks of one thread.
+#[derive(Debug)]
+pub struct BlockBuilder {
+    block: u32,
+    contexts: Vec<Context>,
+    addresses: Vec<u64>,
+    stores: u32,
+    /// Dictionary lines plus one, and their codes; zero is empty.
+    slots: Vec<(u64, u8)>,
+    lines: Vec<u64>,
+    shapes: Vec<u8>,
+    escapes: Vec<u8>,
+    near: Vec<u8>,
+    middle: [Vec<u8>; 2],
+    whole: [Vec<u8>; 8],
+    jumps: Vec<u8>,
+    jump_at: u64,
+    odd: Vec<u8>,
+    odd_at: u64,
+    pc_list: Vec<u64>,
+    pc_codes: std::collections::HashMap<u64, u16>,
+    pcs: [Vec<u8>; 2],
+    values: Vec<u8>,
+    times: Vec<u8>,
+    time_last: u64,
+    /// Smallest and largest explicit time.
+    pub(crate) time_range: Option<(u64, u64)>,
+}
+
+impl BlockBuilder {
+    pub fn new() -> Self {
+        Self {
+            block: 1,
+            contexts: vec![Context::default(); CONTEXTS],
+            addresses: Vec::with_capacity(BLOCK_ACCESSES),
+            stores: 0,
+            slots: vec![(0, 0); SLOTS],
+            lines: Vec::new(),
+            shapes: Vec::with_capacity(BLOCK_ACCESSES),
+            escapes: Vec::new(),
+            near: Vec::new(),
+            middle: Default::default(),
+            whole: Default::default(),
+            jumps: Vec::new(),
+            jump_at: 0,
+            odd: Vec::new(),
+            odd_at: 0,
+            pc_list: Vec::new(),
+            pc_codes: std::collections::HashMap::new(),
+            pcs: Default::default(),
+            values: Vec::new(),
+            times: Vec::new(),
+            time_last: 0,
+            time_range: None,
+        }
+    }
+
+    /// Accesses so far.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Stores among them.
+    pub fn stores(&self) -> u32 {
+        self.stores
+    }
+
+    /// Whether the block must be closed before the next access.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.addresses.len() >= BLOCK_ACCESSES || self.values.len() >= MOST_VALUES
+    }
+
+    /// Adds an access.
+    #[inline]
+    pub fn push(&mut self, access: &Access) {
+        let kind = Kind::new(access.size, access.store, access.depends);
+        self.stores += u32::from(access.store);
+        if kind.size().is_none() {
+            let at = self.len() as u64;
+            put_number(&mut self.odd, at - self.odd_at);
+            put_number(&mut self.odd, u64::from(access.size));
+            self.odd_at = at;
+        }
+        let predictor = self.predict(access.pc, access.address);
+        self.addresses.push(access.address);
+        self.shape(u64::from(predictor) | u64::from(kind.0) << 16 | u64::from(access.gap) << 24);
+    }
+
+    /// Writes the bytes that tell `address`, and says how.
+    #[inline]
+    fn predict(&mut self, pc: u64, address: u64) -> u16 {
+        let here = self.addresses.len();
+        if pc == 0 {
+            let back = self.nearest(address);
+            let (natural, step) = self.natural(back, address);
+            return self.tell(natural, back, step, address);
+        }
+        let slot = (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS;
+        let mut context = self.contexts[slot];
+        if context.pc != pc {
+            context = Context { pc, ..Context::default() };
+        }
+        let mut back = 0;
+        if context.block == self.block {
+            let distance = here - context.position as usize;
+            if distance <= NEARBY || (distance <= FARTHEST && distance == usize::from(context.back)) {
+                back = distance;
+            }
+            context.back = distance.min(FARTHEST) as u16;
+        }
+        let (natural, step) = self.natural(back, address);
+        let mut chosen = natural;
+        if back > 0 && natural != class::STRIDE {
+            if natural >= context.class {
+                (context.class, context.narrower) = (natural, 0);
+            } else {
+                context.narrower += 1;
+                if context.narrower >= PATIENCE {
+                    (context.class, context.narrower) = (natural, 0);
+                }
+                chosen = context.class;
+            }
+        }
+        context.block = self.block;
+        context.position = here as u32;
+        self.contexts[slot] = context;
+        self.tell(chosen, back, step, address)
+    }
+
+    /// The narrowest class for `address` seen from `back`, and the step from there.
+    #[inline]
+    fn natural(&self, back: usize, address: u64) -> (u16, i64) {
+        if back == 0 {
+            return (class::WHOLE, 0);
+        }
+        let here = self.addresses.len();
+        let from = self.addresses[here - back];
+        let step = address.wrapping_sub(from) as i64;
+        if i8::try_from(step).is_ok() {
+            (class::NEAR, step)
+        } else if i16::try_from(step).is_ok() {
+            (class::MIDDLE, step)
+        } else if here >= 2 * back && from.wrapping_sub(self.addresses[here - 2 * back]) as i64 == step {
+            (class::STRIDE, step)
+        } else {
+            (class::WHOLE, step)
+        }
+    }
+
+    #[inline]
+    fn tell(&mut self, class: u16, back: usize, step: i64, address: u64) -> u16 {
+        match class {
+            class::NEAR => self.near.push(step as u8),
+            class::MIDDLE => {
+                self.middle[0].push(step as u8);
+                self.middle[1].push((step >> 8) as u8);
+            }
+            class::STRIDE => {}
+            _ => {
+                for (plane, byte) in self.whole.iter_mut().zip(address.to_le_bytes()) {
+                    plane.push(byte);
+                }
+                return class::WHOLE;
+            }
+        }
+        (back as u16) << 2 | class
+    }
+
+    /// How far back the nearest of the last addresses lies; 0 when none is near.
+    fn nearest(&self, address: u64) -> usize {
+        let best = self.addresses.iter().rev().take(TRIED).enumerate().min_by_key(|(_, a)| a.abs_diff(address));
+        best.filter(|(_, a)| a.abs_diff(address) < 1 << 15).map_or(0, |(i, _)| i + 1)
+    }
+
+    #[inline]
+    fn shape(&mut self, line: u64) {
+        let mut slot = (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % SLOTS;
+        loop {
+            let (have, code) = self.slots[slot];
+            if have == line + 1 {
+                self.shapes.push(code);
+                return;
+            }
+            if have == 0 {
+                break;
+            }
+            slot = (slot + 1) % SLOTS;
+        }
+        if self.lines.len() < usize::from(ESCAPE) {
+            let code = self.lines.len() as u8;
+            self.slots[slot] = (line + 1, code);
+            self.lines.push(line);
+            self.shapes.push(code);
+        } else {
+            self.shapes.push(ESCAPE);
+            self.escapes.extend_from_slice(&line.to_le_bytes()[..LINE]);
+        }
+    }
+
+    /// Adds the program counter of the access just added.
+    pub fn push_pc(&mut self, pc: u64) {
+        let next = self.pc_list.len() as u16;
+        let code = *self.pc_codes.entry(pc).or_insert(next);
+        if code == next {
+            self.pc_list.push(pc);
+        }
+        self.pcs[0].push(code as u8);
+        self.pcs[1].push((code >> 8) as u8);
+    }
+
+    /// Adds the value of the store just added.
+    pub fn push_value(&mut self, value: &[u8]) {
+        self.values.extend_from_slice(value);
+    }
+
+    /// Adds the time of the access just added.
+    pub fn push_time(&mut self, time: u64) {
+        put_number(&mut self.times, zigzag(time.wrapping_sub(self.time_last) as i64));
+        self.time_last = time;
+        let (low, high) = self.time_range.unwrap_or((time, time));
+        self.time_range = Some((low.min(time), high.max(time)));
+    }
+
+    /// Time goes on by `ticks` before the next access.
+    pub fn push_jump(&mut self, ticks: u64) {
+        let at = self.len() as u64;
+        put_number(&mut self.jumps, at - self.jump_at);
+        put_number(&mut self.jumps, ticks);
+        self.jump_at = at;
+    }
+
+    /// Packs the block and begins the next.
+    pub fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
+        packer.begin();
+        packer.section(section::SHAPES, &self.shapes)?;
+        let lines: Vec<u8> = self.lines.iter().flat_map(|line| line.to_le_bytes().into_iter().take(LINE)).collect();
+        packer.section(section::DICTIONARY, &lines)?;
+        packer.section(section::ESCAPES, &self.escapes)?;
+        packer.section(section::NEAR, &self.near)?;
+        for (i, plane) in self.middle.iter().enumerate() {
+            packer.section(section::MIDDLE + i as u8, plane)?;
+        }
+        for (i, plane) in self.whole.iter().enumerate() {
+            packer.section(section::WHOLE + i as u8, plane)?;
+        }
+        packer.section(section::JUMPS, &self.jumps)?;
+        packer.section(section::ODD, &self.odd)?;
+        let mut list = Vec::new();
+        let mut last = 0u64;
+        for pc in &self.pc_list {
+            put_number(&mut list, zigzag(pc.wrapping_sub(last) as i64));
+            last = *pc;
+        }
+        packer.section(section::PC_LIST, &list)?;
+        for (i, plane) in self.pcs.iter().enumerate() {
+            packer.section(section::PCS + i as u8, plane)?;
+        }
+        packer.section(section::VALUES, &self.values)?;
+        packer.section(section::TIMES, &self.times)?;
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.block = self.block.wrapping_add(1).max(1);
+        self.addresses.clear();
+        self.stores = 0;
+        self.slots.fill((0, 0));
+        self.lines.clear();
+        self.pc_list.clear();
+        self.pc_codes.clear();
+        let flat = [
+            &mut self.shapes,
+            &mut self.escapes,
+            &mut self.near,
+            &mut self.jumps,
+            &mut self.odd,
+            &mut self.values,
+            &mut self.times,
+        ];
+        let planes = self.middle.iter_mut().chain(&mut self.whole).chain(&mut self.pcs);
+        planes.chain(flat).for_each(Vec::clear);
+        (self.jump_at, self.odd_at, self.time_last) = (0, 0, 0);
+        self.time_range = None;
+    }
+}
