@@ -1,6 +1,6 @@
 //! A block becomes columns again.
 
-use crate::encode::{class, ESCAPE, LINE};
+use crate::encode::{ESCAPE, LINE};
 use crate::event::{Event, Kind};
 use crate::events;
 use crate::frame::{section, BlockInfo, BlockKind, BLOCK_ACCESSES};
@@ -23,6 +23,7 @@ pub struct Block {
     times: Vec<u64>,
     events: Vec<Event>,
     predictors: Vec<u16>,
+    steps: Vec<u64>,
     pub(crate) unpacker: Unpacker,
 }
 
@@ -55,6 +56,7 @@ impl Block {
             times: Vec::new(),
             events: Vec::new(),
             predictors: Vec::new(),
+            steps: Vec::new(),
             unpacker: Unpacker::new()?,
         })
     }
@@ -68,7 +70,7 @@ impl Block {
     /// Virtual addresses of the first bytes.
     #[must_use]
     pub fn addresses(&self) -> &[u64] {
-        &self.addresses
+        &self.addresses[..self.kinds.len()]
     }
 
     /// Size, direction and dependence.
@@ -160,9 +162,9 @@ impl Block {
         done
     }
 
+    /// Forgets all but `addresses`, which would be filled with zeroes again each time: `kinds` says how many count.
     fn clear(&mut self) {
         self.info.count = 0;
-        self.addresses.clear();
         self.kinds.clear();
         self.gaps.clear();
         self.jumps.clear();
@@ -250,54 +252,58 @@ impl Block {
         Ok(())
     }
 
+    /// Addresses, without a branch that depends on how each was told: in programs that jump about, no such branch can be
+    /// foreseen.
     fn decode_addresses(&mut self) -> Result<(), &'static str> {
         const SHORT: &str = "its address bytes end too early";
         const BACK: &str = "an address is predicted from before the block";
-        let u = &self.unpacker;
-        let mut near = u.get(section::NEAR).iter();
-        let mut middle = u.get(section::MIDDLE).iter().zip(u.get(section::MIDDLE + 1));
-        let planes: [&[u8]; 8] = std::array::from_fn(|i| u.get(section::WHOLE + i as u8));
-        let wholes = planes[0].len();
-        if planes.iter().any(|p| p.len() != wholes) {
-            return Err(SHORT);
-        }
-        let mut whole = 0;
+        /// What of the address looked at counts: all of it, but nothing where the address was told whole.
+        const COUNTS: [u64; 4] = [u64::MAX, u64::MAX, u64::MAX, 0];
+        let mut next = self.decode_steps()?;
+        let ends = [next[1], next[2], next[3], self.steps.len()];
         let count = self.predictors.len();
-        self.addresses.resize(count, 0);
+        if self.addresses.len() < count {
+            self.addresses.resize(BLOCK_ACCESSES.max(count), 0);
+        }
         let addresses = &mut self.addresses[..count];
         for (i, predictor) in self.predictors.iter().enumerate() {
-            let back = usize::from(predictor >> 2);
-            addresses[i] = match predictor & 3 {
-                class::NEAR => {
-                    let step = *near.next().ok_or(SHORT)? as i8;
-                    let from = *addresses.get(i.wrapping_sub(back)).ok_or(BACK)?;
-                    from.wrapping_add(step as u64)
-                }
-                class::MIDDLE => {
-                    let (low, high) = middle.next().ok_or(SHORT)?;
-                    let step = i16::from_le_bytes([*low, *high]);
-                    let from = *addresses.get(i.wrapping_sub(back)).ok_or(BACK)?;
-                    from.wrapping_add(step as u64)
-                }
-                class::STRIDE => {
-                    let from = *addresses.get(i.wrapping_sub(back)).ok_or(BACK)?;
-                    let before = *addresses.get(i.wrapping_sub(2 * back)).ok_or(BACK)?;
-                    from.wrapping_add(from.wrapping_sub(before))
-                }
-                _ => {
-                    if whole == wholes {
-                        return Err(SHORT);
-                    }
-                    let bytes = planes.map(|plane| plane[whole]);
-                    whole += 1;
-                    u64::from_le_bytes(bytes)
-                }
-            };
+            let class = usize::from(predictor & 3);
+            let at = next[class];
+            next[class] = at + 1;
+            let step = *self.steps.get(at).ok_or(SHORT)?;
+            let from = *addresses.get(i.wrapping_sub(usize::from(predictor >> 2))).ok_or(BACK)?;
+            addresses[i] = step.wrapping_add(from & COUNTS[class]);
         }
-        if near.next().is_some() || middle.next().is_some() || whole != wholes {
-            return Err("address bytes are left over");
+        if next == ends {
+            Ok(())
+        } else {
+            Err(SHORT)
         }
-        Ok(())
+    }
+
+    /// Steps of all four classes, one class behind the other; says where each begins.
+    fn decode_steps(&mut self) -> Result<[usize; 4], &'static str> {
+        let (u, steps) = (&self.unpacker, &mut self.steps);
+        steps.clear();
+        let mut begins = [0; 4];
+        steps.extend(u.get(section::NEAR).iter().map(|b| *b as i8 as u64));
+        for (class, first, planes) in [(1, section::MIDDLE, 2), (2, section::FAR, 4), (3, section::WHOLE, 8)] {
+            let begin = steps.len();
+            begins[class] = begin;
+            steps.resize(begin + u.get(first).len(), 0);
+            for plane in 0..planes {
+                let bytes = u.get(first + plane);
+                if bytes.len() != steps.len() - begin {
+                    return Err("its address bytes are not all there");
+                }
+                // The highest plane holds the sign.
+                let sign = if plane + 1 == planes { u64::MAX } else { 0xff };
+                for (step, byte) in steps[begin..].iter_mut().zip(bytes) {
+                    *step |= (*byte as i8 as u64 & sign) << (8 * plane);
+                }
+            }
+        }
+        Ok(begins)
     }
 
     fn decode_sparse(&mut self) -> Result<(), &'static str> {

@@ -16,8 +16,8 @@ pub(crate) mod class {
     pub const NEAR: u16 = 0;
     /// Two bytes to add.
     pub const MIDDLE: u16 = 1;
-    /// The step between the address looked at and the one as far back again, once more.
-    pub const STRIDE: u16 = 2;
+    /// Four bytes to add: a large step that this instruction also made the last time.
+    pub const FAR: u16 = 2;
     /// All eight bytes; looks nowhere.
     pub const WHOLE: u16 = 3;
 }
@@ -48,6 +48,7 @@ struct Context {
     back: u16,
     class: u16,
     narrower: u8,
+    step: i64,
 }
 
 /// Builds blocks of one thread.
@@ -64,6 +65,7 @@ pub struct BlockBuilder {
     escapes: Vec<u8>,
     near: Vec<u8>,
     middle: [Vec<u8>; 2],
+    far: [Vec<u8>; 4],
     whole: [Vec<u8>; 8],
     jumps: Vec<u8>,
     jump_at: u64,
@@ -92,6 +94,7 @@ impl BlockBuilder {
             escapes: Vec::new(),
             near: Vec::new(),
             middle: Default::default(),
+            far: Default::default(),
             whole: Default::default(),
             jumps: Vec::new(),
             jump_at: 0,
@@ -145,7 +148,7 @@ impl BlockBuilder {
         let here = self.addresses.len();
         if pc == 0 {
             let back = self.nearest(address);
-            let (natural, step) = self.natural(back, address);
+            let (natural, step) = self.natural(back, address, 0);
             return self.tell(natural, back, step, address);
         }
         let slot = (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS;
@@ -161,9 +164,9 @@ impl BlockBuilder {
             }
             context.back = distance.min(FARTHEST) as u16;
         }
-        let (natural, step) = self.natural(back, address);
+        let (natural, step) = self.natural(back, address, context.step);
         let mut chosen = natural;
-        if back > 0 && natural != class::STRIDE {
+        if back > 0 && natural != class::FAR {
             if natural >= context.class {
                 (context.class, context.narrower) = (natural, 0);
             } else {
@@ -174,7 +177,7 @@ impl BlockBuilder {
                 chosen = context.class;
             }
         }
-        context.block = self.block;
+        (context.block, context.step) = (self.block, step);
         context.position = here as u32;
         self.contexts[slot] = context;
         self.tell(chosen, back, step, address)
@@ -182,19 +185,18 @@ impl BlockBuilder {
 
     /// The narrowest class for `address` seen from `back`, and the step from there.
     #[inline]
-    fn natural(&self, back: usize, address: u64) -> (u16, i64) {
+    fn natural(&self, back: usize, address: u64, before: i64) -> (u16, i64) {
         if back == 0 {
             return (class::WHOLE, 0);
         }
-        let here = self.addresses.len();
-        let from = self.addresses[here - back];
+        let from = self.addresses[self.addresses.len() - back];
         let step = address.wrapping_sub(from) as i64;
         if i8::try_from(step).is_ok() {
             (class::NEAR, step)
         } else if i16::try_from(step).is_ok() {
             (class::MIDDLE, step)
-        } else if here >= 2 * back && from.wrapping_sub(self.addresses[here - 2 * back]) as i64 == step {
-            (class::STRIDE, step)
+        } else if step == before && i32::try_from(step).is_ok() {
+            (class::FAR, step)
         } else {
             (class::WHOLE, step)
         }
@@ -204,15 +206,10 @@ impl BlockBuilder {
     fn tell(&mut self, class: u16, back: usize, step: i64, address: u64) -> u16 {
         match class {
             class::NEAR => self.near.push(step as u8),
-            class::MIDDLE => {
-                self.middle[0].push(step as u8);
-                self.middle[1].push((step >> 8) as u8);
-            }
-            class::STRIDE => {}
+            class::MIDDLE => spread(&mut self.middle, step as u64),
+            class::FAR => spread(&mut self.far, step as u64),
             _ => {
-                for (plane, byte) in self.whole.iter_mut().zip(address.to_le_bytes()) {
-                    plane.push(byte);
-                }
+                spread(&mut self.whole, address);
                 return class::WHOLE;
             }
         }
@@ -293,6 +290,9 @@ impl BlockBuilder {
         for (i, plane) in self.middle.iter().enumerate() {
             packer.section(section::MIDDLE + i as u8, plane)?;
         }
+        for (i, plane) in self.far.iter().enumerate() {
+            packer.section(section::FAR + i as u8, plane)?;
+        }
         for (i, plane) in self.whole.iter().enumerate() {
             packer.section(section::WHOLE + i as u8, plane)?;
         }
@@ -331,9 +331,16 @@ impl BlockBuilder {
             &mut self.values,
             &mut self.times,
         ];
-        let planes = self.middle.iter_mut().chain(&mut self.whole).chain(&mut self.pcs);
+        let planes = self.middle.iter_mut().chain(&mut self.far).chain(&mut self.whole).chain(&mut self.pcs);
         planes.chain(flat).for_each(Vec::clear);
         (self.jump_at, self.odd_at, self.time_last) = (0, 0, 0);
         self.time_range = None;
+    }
+}
+
+/// One byte of `value` to each plane, the low one first.
+fn spread<const N: usize>(planes: &mut [Vec<u8>; N], value: u64) {
+    for (plane, byte) in planes.iter_mut().zip(value.to_le_bytes()) {
+        plane.push(byte);
     }
 }

@@ -155,6 +155,8 @@ pub(crate) mod section {
     pub const NEAR: u8 = 4;
     /// Low bytes of differences of two bytes; the next section has the high ones.
     pub const MIDDLE: u8 = 5;
+    /// Low bytes of differences of four bytes; the next three sections have the others.
+    pub const FAR: u8 = 32;
     /// Low bytes of whole addresses; the seven sections that follow have the others.
     pub const WHOLE: u8 = 10;
     /// Jumps of time: pairs of position and ticks.
@@ -170,5 +172,5 @@ pub(crate) mod section {
     /// Times as differences, where they do not follow from `gap`.
     pub const TIMES: u8 = 26;
     /// Events.
-    pub const EVENTS: u8 = 30;
+    pub const EVENTS: u8 = 40;
 }
