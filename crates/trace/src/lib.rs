@@ -42,19 +42,25 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod decode;
 mod encode;
 mod error;
 mod event;
 mod events;
 mod frame;
+pub mod import;
+mod info;
 mod pack;
 mod read;
+mod text;
 mod write;
 
 pub use decode::Block;
 pub use error::TraceError;
 pub use event::{Access, Clock, Event, Header, Kind, What};
 pub use frame::{BlockInfo, BlockKind, BLOCK_ACCESSES, VERSION};
+pub use info::Info;
 pub use read::TraceReader;
+pub use text::block_lines;
 pub use write::TraceWriter;

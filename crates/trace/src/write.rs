@@ -153,8 +153,12 @@ impl<W: Write> TraceWriter<W> {
     pub fn advance(&mut self, process: u32, thread: u32, ticks: u64) -> Result<(), TraceError> {
         if ticks > 0 {
             let open = self.open(process, thread)?;
-            open.builder.push_jump(ticks);
             open.now = open.now.saturating_add(ticks);
+            if open.builder.len() == 0 {
+                open.began = open.now;
+            } else {
+                open.builder.push_jump(ticks);
+            }
         }
         Ok(())
     }
@@ -269,9 +273,6 @@ impl<W: Write> TraceWriter<W> {
     fn write_accesses(&mut self, thread: u32, open: &mut Open) -> Result<(), TraceError> {
         let count = open.builder.len() as u32;
         if count == 0 {
-            // Time may have gone on without an access: the next block begins there, without the jump.
-            open.builder.pack(&mut self.packer)?;
-            open.began = open.now;
             return Ok(());
         }
         self.write_events()?;
