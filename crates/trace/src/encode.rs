@@ -30,11 +30,11 @@ pub(crate) const LINE: usize = 7;
 const CONTEXTS: usize = 4096;
 const SLOTS: usize = 1024;
 /// How far back an access of the same instruction may lie, unless it always lies exactly there.
-const NEARBY: usize = 63;
-const FARTHEST: usize = 16_383;
+const NEARBY: u64 = 63;
+const FARTHEST: u64 = 16_383;
 /// How many accesses back are tried where the instruction is not known.
 const TRIED: usize = 16;
-/// So many times must a narrower class do before it is taken: changing costs more than a byte.
+/// So many times must a narrower class do before it is taken.
 const PATIENCE: u8 = 8;
 /// A block is closed early when its values grow beyond this.
 const MOST_VALUES: usize = 4 << 20;
@@ -43,20 +43,27 @@ const MOST_VALUES: usize = 4 << 20;
 #[derive(Debug, Clone, Copy, Default)]
 struct Context {
     pc: u64,
-    block: u32,
-    position: u32,
-    back: u16,
-    class: u16,
-    narrower: u8,
+    /// Its last access: address, and position counted through all blocks, from 1.
+    address: u64,
+    position: u64,
+    /// Its last dictionary line and that line's code, which hold in the block they were made in.
+    line: u64,
     step: i64,
+    back: u16,
+    class: u8,
+    narrower: u8,
+    code: u8,
 }
 
 /// Builds blocks of one thread.
 #[derive(Debug)]
 pub struct BlockBuilder {
-    block: u32,
-    contexts: Vec<Context>,
-    addresses: Vec<u64>,
+    contexts: Box<[Context; CONTEXTS]>,
+    /// The last addresses, the latest at `total % TRIED`.
+    recent: [u64; TRIED],
+    /// Accesses through all blocks, and when this block began.
+    total: u64,
+    begin: u64,
     stores: u32,
     /// Dictionary lines plus one, and their codes; zero is empty.
     slots: Vec<(u64, u8)>,
@@ -84,9 +91,10 @@ pub struct BlockBuilder {
 impl BlockBuilder {
     pub fn new() -> Self {
         Self {
-            block: 1,
-            contexts: vec![Context::default(); CONTEXTS],
-            addresses: Vec::with_capacity(BLOCK_ACCESSES),
+            contexts: Box::new([Context::default(); CONTEXTS]),
+            recent: [0; TRIED],
+            total: 0,
+            begin: 0,
             stores: 0,
             slots: vec![(0, 0); SLOTS],
             lines: Vec::new(),
@@ -112,7 +120,7 @@ impl BlockBuilder {
 
     /// Accesses so far.
     pub fn len(&self) -> usize {
-        self.addresses.len()
+        (self.total - self.begin) as usize
     }
 
     /// Stores among them.
@@ -123,7 +131,7 @@ impl BlockBuilder {
     /// Whether the block must be closed before the next access.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.addresses.len() >= BLOCK_ACCESSES || self.values.len() >= MOST_VALUES
+        self.len() >= BLOCK_ACCESSES || self.values.len() >= MOST_VALUES
     }
 
     /// Adds an access.
@@ -137,69 +145,48 @@ impl BlockBuilder {
             put_number(&mut self.odd, u64::from(access.size));
             self.odd_at = at;
         }
-        let predictor = self.predict(access.pc, access.address);
-        self.addresses.push(access.address);
-        self.shape(u64::from(predictor) | u64::from(kind.0) << 16 | u64::from(access.gap) << 24);
-    }
-
-    /// Writes the bytes that tell `address`, and says how.
-    #[inline]
-    fn predict(&mut self, pc: u64, address: u64) -> u16 {
-        let here = self.addresses.len();
-        if pc == 0 {
-            let back = self.nearest(address);
-            let (natural, step) = self.natural(back, address, 0);
-            return self.tell(natural, back, step, address);
-        }
-        let slot = (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS;
-        let mut context = self.contexts[slot];
-        if context.pc != pc {
-            context = Context { pc, ..Context::default() };
-        }
-        let mut back = 0;
-        if context.block == self.block {
-            let distance = here - context.position as usize;
-            if distance <= NEARBY || (distance <= FARTHEST && distance == usize::from(context.back)) {
-                back = distance;
-            }
-            context.back = distance.min(FARTHEST) as u16;
-        }
-        let (natural, step) = self.natural(back, address, context.step);
-        let mut chosen = natural;
-        if back > 0 && natural != class::FAR {
-            if natural >= context.class {
-                (context.class, context.narrower) = (natural, 0);
-            } else {
-                context.narrower += 1;
-                if context.narrower >= PATIENCE {
-                    (context.class, context.narrower) = (natural, 0);
-                }
-                chosen = context.class;
-            }
-        }
-        (context.block, context.step) = (self.block, step);
-        context.position = here as u32;
-        self.contexts[slot] = context;
-        self.tell(chosen, back, step, address)
-    }
-
-    /// The narrowest class for `address` seen from `back`, and the step from there.
-    #[inline]
-    fn natural(&self, back: usize, address: u64, before: i64) -> (u16, i64) {
-        if back == 0 {
-            return (class::WHOLE, 0);
-        }
-        let from = self.addresses[self.addresses.len() - back];
-        let step = address.wrapping_sub(from) as i64;
-        if i8::try_from(step).is_ok() {
-            (class::NEAR, step)
-        } else if i16::try_from(step).is_ok() {
-            (class::MIDDLE, step)
-        } else if step == before && i32::try_from(step).is_ok() {
-            (class::FAR, step)
+        let rest = u64::from(kind.0) << 16 | u64::from(access.gap) << 24;
+        if access.pc == 0 {
+            let (class, back, step) = self.nearest(access.address);
+            let line = u64::from(self.tell(class, back, step, access.address)) | rest;
+            let code = self.code(line);
+            self.shape(code, line);
         } else {
-            (class::WHOLE, step)
+            self.push_known(access.pc, access.address, rest);
         }
+        self.total += 1;
+        self.recent[(self.total % TRIED as u64) as usize] = access.address;
+    }
+
+    /// Adds an access of a known instruction: predicted from that one's last access in this block.
+    #[inline]
+    fn push_known(&mut self, pc: u64, address: u64, rest: u64) {
+        let slot = (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS;
+        let context = &mut self.contexts[slot];
+        if context.pc != pc {
+            *context = Context { pc, ..Context::default() };
+        }
+        let here = self.total + 1;
+        let here_before = context.position > self.begin;
+        let (mut chosen, mut back, mut step) = (class::WHOLE, 0, 0);
+        if here_before {
+            let distance = here - context.position;
+            let usual = u64::from(context.back) == distance;
+            context.back = distance.min(FARTHEST) as u16;
+            if distance <= NEARBY || (distance <= FARTHEST && usual) {
+                back = distance as usize;
+                step = address.wrapping_sub(context.address) as i64;
+                chosen = context.choose(step);
+            }
+        }
+        context.step = step;
+        (context.address, context.position) = (address, here);
+        let (old_line, old_code) = (context.line, context.code);
+        let line = u64::from(self.tell(chosen, back, step, address)) | rest;
+        let code = if here_before && line == old_line { old_code } else { self.code(line) };
+        let context = &mut self.contexts[slot];
+        (context.line, context.code) = (line, code);
+        self.shape(code, line);
     }
 
     #[inline]
@@ -216,33 +203,48 @@ impl BlockBuilder {
         (back as u16) << 2 | class
     }
 
-    /// How far back the nearest of the last addresses lies; 0 when none is near.
-    fn nearest(&self, address: u64) -> usize {
-        let best = self.addresses.iter().rev().take(TRIED).enumerate().min_by_key(|(_, a)| a.abs_diff(address));
-        best.filter(|(_, a)| a.abs_diff(address) < 1 << 15).map_or(0, |(i, _)| i + 1)
+    /// Class, distance and step from the nearest of the last addresses.
+    fn nearest(&self, address: u64) -> (u16, usize, i64) {
+        let near = (1..=TRIED.min(self.len())).min_by_key(|back| self.ago(*back).abs_diff(address));
+        let found = near.map(|back| (back, address.wrapping_sub(self.ago(back)) as i64));
+        match found {
+            Some((back, step)) if i8::try_from(step).is_ok() => (class::NEAR, back, step),
+            Some((back, step)) if i16::try_from(step).is_ok() => (class::MIDDLE, back, step),
+            _ => (class::WHOLE, 0, 0),
+        }
     }
 
-    #[inline]
-    fn shape(&mut self, line: u64) {
+    /// The address so many accesses ago.
+    fn ago(&self, back: usize) -> u64 {
+        self.recent[((self.total + 1 - back as u64) % TRIED as u64) as usize]
+    }
+
+    /// The code of a dictionary line, or [`ESCAPE`].
+    fn code(&mut self, line: u64) -> u8 {
         let mut slot = (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % SLOTS;
         loop {
             let (have, code) = self.slots[slot];
             if have == line + 1 {
-                self.shapes.push(code);
-                return;
+                return code;
             }
             if have == 0 {
                 break;
             }
             slot = (slot + 1) % SLOTS;
         }
-        if self.lines.len() < usize::from(ESCAPE) {
-            let code = self.lines.len() as u8;
-            self.slots[slot] = (line + 1, code);
-            self.lines.push(line);
-            self.shapes.push(code);
-        } else {
-            self.shapes.push(ESCAPE);
+        if self.lines.len() >= usize::from(ESCAPE) {
+            return ESCAPE;
+        }
+        let code = self.lines.len() as u8;
+        self.slots[slot] = (line + 1, code);
+        self.lines.push(line);
+        code
+    }
+
+    #[inline]
+    fn shape(&mut self, code: u8, line: u64) {
+        self.shapes.push(code);
+        if code == ESCAPE {
             self.escapes.extend_from_slice(&line.to_le_bytes()[..LINE]);
         }
     }
@@ -315,8 +317,7 @@ impl BlockBuilder {
     }
 
     fn clear(&mut self) {
-        self.block = self.block.wrapping_add(1).max(1);
-        self.addresses.clear();
+        self.begin = self.total;
         self.stores = 0;
         self.slots.fill((0, 0));
         self.lines.clear();
@@ -335,6 +336,34 @@ impl BlockBuilder {
         planes.chain(flat).for_each(Vec::clear);
         (self.jump_at, self.odd_at, self.time_last) = (0, 0, 0);
         self.time_range = None;
+    }
+}
+
+impl Context {
+    /// How to tell the step from this instruction's last address. Its usual class, unless the step does not fit or a
+    /// narrower one has done for a while: to change costs more than a byte.
+    #[inline]
+    fn choose(&mut self, step: i64) -> u16 {
+        let natural = if i8::try_from(step).is_ok() {
+            class::NEAR
+        } else if i16::try_from(step).is_ok() {
+            class::MIDDLE
+        } else if step == self.step && i32::try_from(step).is_ok() {
+            return class::FAR;
+        } else {
+            class::WHOLE
+        };
+        let usual = u16::from(self.class);
+        if natural >= usual {
+            (self.class, self.narrower) = (natural as u8, 0);
+            return natural;
+        }
+        self.narrower += 1;
+        if self.narrower >= PATIENCE {
+            (self.class, self.narrower) = (natural as u8, 0);
+            return natural;
+        }
+        usual
     }
 }
 

@@ -51,6 +51,7 @@ impl CodeBlock {
     }
 
     /// Address of an instruction; 0 where it is not known.
+    #[inline]
     pub fn pc(&self, index: usize) -> u64 {
         self.instructions.get(index).map_or(0, |i| i.0)
     }
@@ -133,6 +134,9 @@ impl Values {
     #[inline]
     pub fn depends(&self, block: &CodeBlock, index: usize) -> u8 {
         let origin = block.instructions.get(index).map_or(Origin::default(), |i| i.1);
+        if origin == Origin::default() {
+            return 0;
+        }
         let latest = latest(&self.registers, &self.of_instruction, origin);
         let ago = self.loads + 1 - latest;
         if latest == 0 || ago > RECENT {

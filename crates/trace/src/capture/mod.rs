@@ -71,6 +71,8 @@ pub struct Capture<W: Write> {
     filter: Filter,
     values: bool,
     recording: bool,
+    /// Nothing is filtered.
+    all: bool,
     blocks: Vec<Option<Box<CodeBlock>>>,
     slots: HashMap<u32, Thread>,
     processes: HashMap<u64, u32>,
@@ -81,7 +83,9 @@ impl<W: Write> Capture<W> {
     /// Writes to `writer` what passes the filter. `values`: the plugin sends the values stored.
     pub fn new(writer: TraceWriter<W>, filter: Filter, values: bool) -> Self {
         let recording = !filter.begins_later;
+        let all = filter.notes().is_empty();
         Self {
+            all,
             writer,
             filter,
             values,
@@ -152,14 +156,18 @@ impl<W: Write> Capture<W> {
     /// An access; what an instruction does in pieces of eight bytes becomes one.
     #[inline]
     fn access(&mut self, thread: &mut Thread, word: u64, value: u64) -> Result<(), TraceError> {
-        let next = Pending::new(word, value);
-        if let Some(pending) = &mut thread.pending {
-            if pending.absorb(&next) {
-                return Ok(());
-            }
+        let joined = match &mut thread.pending {
+            Some(pending) => pending.absorb(word),
+            None => false,
+        };
+        if !joined {
             self.settle(thread)?;
+            thread.pending = Some(Pending::new(word));
         }
-        thread.pending = Some(next);
+        if self.values && threads::is_store(word) {
+            let bytes = if joined { 8 } else { Pending::new(word).size.min(8) };
+            thread.value.extend_from_slice(&value.to_le_bytes()[..bytes as usize]);
+        }
         Ok(())
     }
 
@@ -171,30 +179,39 @@ impl<W: Write> Capture<W> {
             self.totals.nonsense += 1;
             return Ok(());
         };
-        let block = self.blocks.get(thread.block).and_then(Option::as_deref);
-        let index = pending.index;
-        let (pc, depends) = block.map_or((0, 0), |b| (b.pc(index), thread.values.depends(b, index)));
-        if pending.store {
+        let (index, store) = (pending.index(), pending.store());
+        let (pc, depends) = match self.blocks.get(thread.block) {
+            Some(Some(block)) => (block.pc(index), thread.values.depends(block, index)),
+            _ => (0, 0),
+        };
+        if store {
             self.totals.stores += 1;
         } else {
             self.totals.loads += 1;
             thread.values.load(index);
         }
         let position = thread.before + index as u64 + 1;
-        if !(self.recording && self.filter.keeps(&mut thread.seen, pending.address, pending.size, position)) {
+        let (address, size) = (pending.address(), pending.size);
+        if !self.recording || !(self.all || self.filter.keeps(&mut thread.seen, address, size, position)) {
+            thread.value.clear();
             return Ok(());
         }
         self.totals.kept += 1;
         let since = position.saturating_sub(thread.last);
         thread.last = thread.last.max(position);
-        let gap = u32::try_from(since).unwrap_or(u32::MAX);
-        self.writer.advance(process, number, since - u64::from(gap))?;
-        let access = Access { address: pending.address, size: pending.size, store: pending.store, depends, gap, pc };
-        if self.values && pending.store {
-            self.writer.store(process, number, &access, &pending.value[..pending.size as usize])
-        } else {
-            self.writer.access(process, number, &access)
+        let gap = since as u32;
+        if since > u64::from(u32::MAX) {
+            self.writer.advance(process, number, since - u64::from(gap))?;
         }
+        let access = Access { address, size, store, depends, gap, pc };
+        if self.values && store {
+            // Pieces wider than a word do not occur; should they, what is not known reads as zero.
+            thread.value.resize(size as usize, 0);
+            self.writer.store(process, number, &access, &thread.value)?;
+            thread.value.clear();
+            return Ok(());
+        }
+        self.writer.access(process, number, &access)
     }
 
     /// A block begins, so the one before it was executed; `false` while its code is not known yet.

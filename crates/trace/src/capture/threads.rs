@@ -13,38 +13,41 @@ pub fn is_store(word: u64) -> bool {
 }
 
 /// An access that may not be complete: QEMU does wide ones in pieces of eight bytes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Pending {
-    pub address: u64,
+    /// The word of its first piece.
+    word: u64,
     pub size: u32,
-    pub store: bool,
-    pub index: usize,
-    pub value: [u8; WIDEST],
 }
 
 impl Pending {
     #[inline]
-    pub fn new(word: u64, value: u64) -> Self {
-        let mut bytes = [0; WIDEST];
-        bytes[..8].copy_from_slice(&value.to_le_bytes());
+    pub fn new(word: u64) -> Self {
         // Three bits can say up to 128 bytes; the plugin never does.
-        let size = (1 << (word >> 48 & 7)).min(WIDEST as u32);
-        let index = (word >> 52 & 0x1ff) as usize;
-        Self { address: word & 0xffff_ffff_ffff, size, store: is_store(word), index, value: bytes }
+        Self { word, size: 1 << (word >> 48 & 7).min(6) }
     }
 
-    /// Joins the next piece on, if it is one.
     #[inline]
-    pub fn absorb(&mut self, next: &Self) -> bool {
-        let joins = next.index == self.index
-            && next.store == self.store
-            && next.size == 8
-            && self.size % 8 == 0
-            && next.address == self.address + u64::from(self.size)
-            && self.size as usize + 8 <= WIDEST;
+    pub fn address(self) -> u64 {
+        self.word & 0xffff_ffff_ffff
+    }
+
+    #[inline]
+    pub fn index(self) -> usize {
+        (self.word >> 52 & 0x1ff) as usize
+    }
+
+    #[inline]
+    pub fn store(self) -> bool {
+        is_store(self.word)
+    }
+
+    /// Joins the next piece on, if it is one: same instruction, size and direction, and just behind.
+    #[inline]
+    pub fn absorb(&mut self, next: u64) -> bool {
+        let joins =
+            next == self.word + u64::from(self.size) && self.word >> 48 & 7 == 3 && self.size as usize + 8 <= WIDEST;
         if joins {
-            let at = self.size as usize;
-            self.value[at..at + 8].copy_from_slice(&next.value[..8]);
             self.size += 8;
         }
         joins
@@ -67,6 +70,8 @@ pub struct Thread {
     /// Accesses seen, for sampling.
     pub seen: u64,
     pub pending: Option<Pending>,
+    /// Values of the pending access's pieces.
+    pub value: Vec<u8>,
     pub values: Values,
     pub patience: u32,
 }
@@ -81,6 +86,7 @@ impl Thread {
             last: 0,
             seen: 0,
             pending: None,
+            value: Vec::new(),
             values: Values::new(),
             patience: PATIENCE,
         }
