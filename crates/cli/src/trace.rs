@@ -4,7 +4,7 @@ use crate::args::{ImportFormat, TraceCatArgs, TraceImportArgs, TraceInfoArgs};
 use crate::output::{print, print_json, say, Ending, Failure};
 use crate::record::range;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use terrace_terrace::trace::{block_lines, import as importers, Block, BlockKind, Info, TraceError, TraceReader};
 
@@ -60,7 +60,12 @@ pub fn cat(args: &TraceCatArgs) -> Ending {
         }
         let mut text = String::new();
         left -= block_lines(&block, left, &mut text);
-        print(&text)?;
+        match std::io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => {}
+            // Whoever was reading has seen enough.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(0),
+            Err(e) => return Err(failed(&e)),
+        }
     }
     if let Some(damage) = reader.damage() {
         say(&format!("{}: {damage}", args.file.display()));
