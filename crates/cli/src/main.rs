@@ -5,9 +5,11 @@ mod args;
 mod lab;
 mod manage;
 mod output;
+mod record;
 mod see;
+mod trace;
 
-use args::{Cli, Command, LabCommand};
+use args::{Cli, Command, LabCommand, TraceCommand};
 use clap::{CommandFactory, Parser};
 use output::Failure;
 use std::process::ExitCode;
@@ -20,6 +22,10 @@ fn main() -> ExitCode {
         Command::Gather(a) => see::gather(&a),
         Command::Run(a) => return ExitCode::from(manage::run(&a)),
         Command::Attach(a) => manage::attach(&a),
+        Command::Record(a) => record::record(&a),
+        Command::Trace(TraceCommand::Info(a)) => trace::info(&a),
+        Command::Trace(TraceCommand::Cat(a)) => trace::cat(&a),
+        Command::Trace(TraceCommand::Import(a)) => trace::import(&a),
         Command::Report(a) => see::report(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),

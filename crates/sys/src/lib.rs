@@ -4,6 +4,7 @@
 
 mod btf;
 mod caps;
+mod capture;
 mod damon;
 mod error;
 mod guardian;
@@ -23,6 +24,7 @@ pub mod task;
 pub mod zones;
 
 pub use caps::{Capabilities, Capability};
+pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
 pub use guardian::Guardian;

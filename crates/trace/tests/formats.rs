@@ -1,0 +1,309 @@
+//! Traces kept for ever: one of version 1, and damaged copies of it. And what damage, disks and hostile input do.
+
+use std::io::{Cursor, Write};
+use std::path::{Path, PathBuf};
+use terrace_trace::import::{import, Format, ImportError};
+use terrace_trace::{
+    block_lines, Access, Block, BlockKind, Clock, Event, Header, Info, TraceError, TraceReader, TraceWriter, What,
+};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/formats").join(name)
+}
+
+fn open(bytes: &[u8]) -> Result<TraceReader<Cursor<&[u8]>>, TraceError> {
+    TraceReader::open(Cursor::new(bytes))
+}
+
+/// A small trace with all that version 1 can hold, two threads and two blocks of accesses of one of them.
+fn everything() -> Vec<u8> {
+    let header = Header {
+        source: "test".into(),
+        command: vec!["./solver".into(), "in put".into()],
+        pcs: true,
+        values: true,
+        dependence: true,
+        notes: vec!["made by a test".into()],
+        ..Header::default()
+    };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let whats = [
+        What::ThreadStart { pid: 100, tid: 100 },
+        What::Map { start: 0x7f00_0000_0000, length: 1 << 20, protection: 3, flags: 0x22, name: String::new() },
+        What::Map { start: 0x40_0000, length: 8192, protection: 5, flags: 2, name: "/bin/solver".into() },
+        What::Unmap { start: 0x7f00_0010_0000, length: 4096 },
+        What::Remap { from: 1 << 30, old_length: 4096, to: 2 << 30, length: 8192 },
+        What::Break { end: 0x60_0000 },
+        What::Fork { parent: 0 },
+        What::Exec { name: "other".into() },
+        What::Object { start: 0x7f00_0000_0000, length: 4096, name: "matrix".into() },
+        What::Mark { id: 1 },
+        What::Lost { accesses: 3 },
+        What::ThreadExit,
+    ];
+    for (i, what) in whats.into_iter().enumerate() {
+        writer.event(&Event { time: i as u64, process: 0, thread: 0, what }).unwrap();
+    }
+    for i in 0..40_000u64 {
+        let access = Access {
+            address: 0x7f00_0000_0000 + i * 8 % 4096 + (i % 3) * 65_536,
+            size: if i % 100 == 0 { 10 } else { 8 },
+            store: i % 4 == 0,
+            depends: (i % 16) as u8,
+            gap: 1 + (i % 5) as u32,
+            pc: 0x40_0000 + i % 7 * 4,
+        };
+        if access.store {
+            writer.store(0, 0, &access, &vec![(i % 8) as u8; access.size as usize]).unwrap();
+        } else {
+            writer.access(0, 0, &access).unwrap();
+        }
+    }
+    writer.advance(0, 1, 1000).unwrap();
+    for i in 0..100 {
+        writer.access(0, 1, &Access { address: 1 << 47 | i << 12, size: 1, gap: 2, ..Access::default() }).unwrap();
+        writer.advance(0, 1, i).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// Writes the traces kept in `fixtures/formats`; run by hand, only ever once for a version.
+#[test]
+fn write_the_trace_fixtures() {
+    let Some(folder) = std::env::var_os("WRITE_TRACE_FIXTURES") else {
+        println!("skipped: WRITE_TRACE_FIXTURES names no folder to write to");
+        return;
+    };
+    let folder = Path::new(&folder);
+    let whole = everything();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
+    put("v1/trace.trace", &whole);
+    put("corrupt/trace-cut-off.trace", &whole[..whole.len() * 3 / 4]);
+    let blocks = open(&whole).unwrap().blocks().to_vec();
+    let mut flipped = whole.clone();
+    flipped[blocks[1].offset as usize + 500] ^= 0x10;
+    put("corrupt/trace-bit-flipped.trace", &flipped);
+    let mut later = whole.clone();
+    later[7] = 99;
+    put("corrupt/trace-v99.trace", &later);
+    put("corrupt/trace-not-one.trace", b"TERRTRA\x01 is not how a trace begins");
+    put("corrupt/trace-empty.trace", b"");
+}
+
+#[test]
+fn traces_of_version_1_are_read_for_ever() {
+    let bytes = std::fs::read(fixture("v1/trace.trace")).unwrap();
+    let mut reader = open(&bytes).unwrap();
+    assert_eq!(reader.header().command, ["./solver", "in put"]);
+    let info = Info::of(&mut reader).unwrap();
+    assert_eq!((info.accesses, info.loads, info.stores, info.threads, info.events), (40_100, 30_100, 10_000, 2, 12));
+    assert!(info.complete && info.damage.is_empty());
+    // The content to the byte, as text.
+    let text = |bytes: &[u8]| {
+        let mut reader = open(bytes).unwrap();
+        let (mut block, mut text) = (Block::new().unwrap(), String::new());
+        while reader.next_block(&mut block).unwrap() {
+            block_lines(&block, u64::MAX, &mut text);
+        }
+        text
+    };
+    assert_eq!(text(&bytes), text(&everything()));
+}
+
+#[test]
+fn damaged_traces_open_as_far_as_they_are_whole() {
+    let file = |name: &str| std::fs::read(fixture(&format!("corrupt/{name}"))).unwrap();
+    let cut = file("trace-cut-off.trace");
+    let mut reader = open(&cut).unwrap();
+    assert!(matches!(reader.damage(), Some(TraceError::Damaged { .. })) && !reader.is_finished());
+    let info = Info::of(&mut reader).unwrap();
+    assert!(info.accesses == 32_768 && !info.complete && info.damage.len() == 1, "{info:?}");
+
+    let flipped = file("trace-bit-flipped.trace");
+    let mut reader = open(&flipped).unwrap();
+    let info = Info::of(&mut reader).unwrap();
+    // The damaged block is left out, those behind it are not.
+    assert!(info.complete && info.accesses == 40_100 - 32_768, "{info:?}");
+    assert!(info.damage[0].contains("checksum does not match"), "{info:?}");
+
+    assert!(matches!(open(&file("trace-v99.trace")), Err(TraceError::Version { found: 99, known: 1 })));
+    assert!(matches!(open(&file("trace-not-one.trace")), Err(TraceError::NotATrace)));
+    assert!(matches!(open(&file("trace-empty.trace")), Err(TraceError::NotATrace)));
+}
+
+#[test]
+fn every_error_is_one_line() {
+    let whole = everything();
+    for end in [0, 5, 9, 20, 100] {
+        let said = open(&whole[..end]).map(|_| ()).unwrap_err().to_string();
+        assert!(!said.contains('\n') && !said.is_empty(), "{said}");
+    }
+}
+
+#[test]
+fn no_accesses_and_no_stores_are_traces_too() {
+    let empty = TraceWriter::new(Vec::new(), &Header::default()).unwrap().finish().unwrap();
+    let info = Info::of(&mut open(&empty).unwrap()).unwrap();
+    assert_eq!((info.accesses, info.bytes_per_access, info.seconds, info.complete), (0, None, 0.0, true));
+    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    writer.access(0, 0, &Access { address: u64::MAX, size: 8, ..Access::default() }).unwrap();
+    let loads = writer.finish().unwrap();
+    let info = Info::of(&mut open(&loads).unwrap()).unwrap();
+    assert_eq!((info.loads, info.stores, info.pages), (1, 0, 1));
+}
+
+#[test]
+fn threads_and_times_are_found_without_reading_the_rest() {
+    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    for i in 0..200_000u64 {
+        let thread = (i / 1000 % 3) as u32;
+        writer.access(0, thread, &Access { address: i * 64, size: 8, gap: 10, ..Access::default() }).unwrap();
+    }
+    let bytes = writer.finish().unwrap();
+    let mut reader = open(&bytes).unwrap();
+    let all: Vec<usize> = reader.select(Some(1), 0, u64::MAX).collect();
+    let some: Vec<usize> = reader.select(Some(1), 400_000, 410_000).collect();
+    assert!(!some.is_empty() && some.len() < all.len() && some.iter().all(|i| all.contains(i)));
+    let (mut block, mut times) = (Block::new().unwrap(), Vec::new());
+    reader.read(some[0], &mut block).unwrap();
+    block.times_into(&mut times);
+    assert!(block.info().thread == 1 && times.iter().any(|t| (400_000..410_000).contains(t)));
+    // A thread's blocks follow each other without a gap.
+    let mut now = 0;
+    for i in all {
+        assert_eq!(reader.blocks()[i].first_time, now);
+        now = reader.blocks()[i].last_time;
+    }
+}
+
+#[test]
+fn more_threads_than_stay_open_come_back_whole() {
+    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    for round in 0..5u64 {
+        for thread in 0..200u32 {
+            let access = Access { address: u64::from(thread) << 20 | round << 6, size: 8, gap: 1, ..Access::default() };
+            writer.access(0, thread, &access).unwrap();
+        }
+    }
+    let bytes = writer.finish().unwrap();
+    let mut reader = open(&bytes).unwrap();
+    let mut block = Block::new().unwrap();
+    let mut rounds = vec![0u64; 200];
+    while reader.next_block(&mut block).unwrap() {
+        for address in block.addresses() {
+            let seen = &mut rounds[(address >> 20) as usize];
+            assert_eq!(address >> 6 & 0xff, *seen);
+            *seen += 1;
+        }
+    }
+    assert_eq!(rounds, [5; 200]);
+}
+
+/// A disk with room for so many bytes.
+struct Disk(Vec<u8>, usize);
+
+impl Write for &mut Disk {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let room = self.1 - self.0.len();
+        if room == 0 {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        let taken = bytes.len().min(room);
+        self.0.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_what_was_written_can_be_read() {
+    for room in [10, 300, 1000, 40_000, 100_000] {
+        let mut disk = Disk(Vec::new(), room);
+        let mut failed = false;
+        match TraceWriter::new(&mut disk, &Header::default()) {
+            Err(TraceError::Write { .. }) => continue,
+            Err(other) => panic!("{other}"),
+            Ok(mut writer) => {
+                for i in 0..200_000u64 {
+                    let access =
+                        Access { address: i.wrapping_mul(0x9e37_79b9_7f4a_7c15), size: 8, ..Access::default() };
+                    failed |= matches!(writer.access(0, 0, &access), Err(TraceError::Write { .. }));
+                }
+                failed |= writer.finish().is_err();
+            }
+        }
+        assert!(failed, "room for {room}");
+        let mut reader = open(&disk.0).unwrap();
+        assert!(!reader.is_finished());
+        assert!(Info::of(&mut reader).unwrap().accesses % 32_768 == 0);
+    }
+}
+
+#[test]
+fn lackey_perf_and_damo_are_read() {
+    let read = |format, text: &str| {
+        let mut out = Vec::new();
+        let read = import(format, text.as_bytes(), &mut out).unwrap();
+        let mut reader = open(&out).unwrap();
+        let (mut block, mut lines) = (Block::new().unwrap(), String::new());
+        while reader.next_block(&mut block).unwrap() {
+            block_lines(&block, u64::MAX, &mut lines);
+        }
+        assert_eq!(reader.header().clock == Clock::Nanoseconds, format != Format::Lackey);
+        (read.accesses, read.skipped, lines)
+    };
+    let lackey = "==7== Lackey\nI  04016b80,3\n L 1ffefffe78,8\nI  04016b83,5\nI  04016b88,5\n M 0421c7cc,4\n";
+    let (accesses, skipped, lines) = read(Format::Lackey, lackey);
+    assert_eq!((accesses, skipped), (3, 1));
+    assert_eq!(
+        lines,
+        "1 0:0 load 0x1ffefffe78 8 pc=0x4016b80\n3 0:0 load 0x421c7cc 4 pc=0x4016b88\n\
+         3 0:0 store 0x421c7cc 4 pc=0x4016b88\n"
+    );
+    let perf = "prog 10/11 [000] 5.000001: 1 cpu/mem-loads/P: 7f00 4010 main\n\
+                prog 10/12 [001] 4.000001: 1 cpu/mem-stores/P: 7f40 4014 main\nnoise\n";
+    let (accesses, skipped, lines) = read(Format::Perf, perf);
+    assert_eq!((accesses, skipped), (2, 1));
+    assert!(lines.contains("5000001000 0:0 load 0x7f00 8 pc=0x4010\n"), "{lines}");
+    assert!(lines.contains("4000001000 0:1 store 0x7f40 8 pc=0x4014\n"), "{lines}");
+    let damo = "base_time_absolute: 8 m 59.809 s\n\nmonitoring_start:    0 ns\nmonitoring_end:   100.000 ms\n\
+                monitoring_duration:   100.000 ms\ntarget_id: 7\nnr_regions: 2\n\
+                1000-4000(  12.000 KiB):\t0\n10000-12000(   8.000 KiB):\t3\n";
+    let (accesses, skipped, lines) = read(Format::Damo, damo);
+    assert_eq!((accesses, skipped), (3, 0));
+    assert_eq!(lines.lines().next(), Some("100000000 0:0 load 0x10000 4096"));
+    let foreign = import(Format::Lackey, "hello\nworld\n".as_bytes(), Vec::new());
+    assert!(matches!(foreign, Err(ImportError::Foreign { lines: 2, .. })));
+    assert!(matches!(import(Format::Perf, "".as_bytes(), Vec::new()), Ok(read) if read.accesses == 0));
+}
+
+#[test]
+fn an_event_block_stands_before_the_accesses_that_follow_it() {
+    let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+    for i in 0..100_000u64 {
+        if i % 10_000 == 0 {
+            let what = What::Map { start: i << 12, length: 4096, protection: 3, flags: 2, name: String::new() };
+            writer.event(&Event { time: i, process: 0, thread: 0, what }).unwrap();
+        }
+        writer
+            .access(0, 0, &Access { address: i / 10_000 * 10_000 << 12, size: 8, gap: 1, ..Access::default() })
+            .unwrap();
+    }
+    let bytes = writer.finish().unwrap();
+    let mut reader = open(&bytes).unwrap();
+    let (mut block, mut mapped) = (Block::new().unwrap(), Vec::new());
+    while reader.next_block(&mut block).unwrap() {
+        for event in block.events() {
+            if let What::Map { start, .. } = event.what {
+                mapped.push(start);
+            }
+        }
+        if block.info().kind == BlockKind::Accesses {
+            assert!(block.addresses().iter().all(|a| mapped.contains(a)));
+        }
+    }
+    assert_eq!(mapped.len(), 10);
+}
