@@ -1,6 +1,6 @@
 #!/bin/sh
 # Everything in docs/results/tracking.md, again: bench/tracking.sh [errors|seen]...
-# Builds what it needs, runs it in the lab, prints Markdown; about half an hour on two cores, not part of the tests.
+# Builds what it needs (unless TERRACE_TRACKING_BUILT is set), runs it in the lab, prints Markdown; about half an hour on two cores, not part of the tests.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -8,11 +8,13 @@ cd "$(dirname "$0")/.."
 cargo_folder=$(scripts/setup.sh)
 PATH=$cargo_folder:$PATH
 export PATH
-[ -n "${TERRACE_TRACKING_BUILT:-}" ] || scripts/lab-parts.sh
 target=${CARGO_TARGET_DIR:-target}
-cargo build --quiet --release -p terrace-lab --example lab
-cargo build --quiet --release -p terrace-track --example livecheck
-cargo build --quiet --release -p terrace-terrace --example tracking-errors
+if [ -z "${TERRACE_TRACKING_BUILT:-}" ]; then
+    scripts/lab-parts.sh
+    cargo build --quiet --release -p terrace-lab --example lab
+    cargo build --quiet --release -p terrace-track --example livecheck
+    cargo build --quiet --release -p terrace-terrace --example tracking-errors
+fi
 lab_dir=${TERRACE_LAB_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/terrace/lab}
 
 echo "revision $(git describe --always --dirty), $(date -u +%Y-%m-%d)"
@@ -58,7 +60,7 @@ for part in $parts; do
         seen tracker=damon layout=contiguous hot=16 cold=48
         seen tracker=damon-page hot=4 cold=12
         ;;
-    errors) "$target/release/examples/tracking-errors" --steps 12 2>/dev/null ;;
+    errors) "$target/release/examples/tracking-errors" --steps 6 2>/dev/null ;;
     *)
         echo "bench/tracking.sh: $part: give errors, seen or both" >&2
         exit 2
