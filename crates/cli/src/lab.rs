@@ -1,36 +1,41 @@
 //! `terrace lab`.
 
 use crate::args::{LabCompareArgs, LabRunArgs, LabSetupArgs};
-use crate::output::{print, print_json, say, watched, Ending, Failure};
+use crate::output::{print, print_json, Ending, Failure, Progress, Work};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_terrace::lab::wire::Outcome;
-use terrace_terrace::lab::{self, calibrate, Bench, CompareSpec, Input, JobSpec, Lab, Progress};
+use terrace_terrace::lab::{self, calibrate, Bench, CompareSpec, Input, JobSpec, Lab};
 use terrace_terrace::report;
 use terrace_terrace::topology::{load_machine, Source};
 
-/// Steps on a terminal; silence in a pipe.
-struct Steps;
+/// Booting and calibrating a machine: 30 to 90 s, once.
+const SETUP: Work = Work::Usually(Duration::from_secs(75));
 
-impl Progress for Steps {
+impl lab::Progress for Progress {
     fn step(&self, what: &str) {
-        if watched() {
-            say(what);
-        }
+        Self::step(self, what);
     }
 }
 
-fn bench(machine: &str) -> Result<Bench, Failure> {
+fn bench(machine: &str, progress: &Progress) -> Result<Bench, Failure> {
     let machine = load_machine(&Source::parse_machine(machine)).map_err(Failure::usage)?;
     let lab = Lab::open(&Lab::default_dir()).map_err(Failure::lacking)?;
-    lab.bench(&machine, None, &Steps).map_err(Failure::failed)
+    lab.bench(&machine, None, progress).map_err(Failure::failed)
+}
+
+/// Booted, saved and calibrated, all of it only where it was not before.
+fn calibrated(machine: &str) -> Result<(Bench, calibrate::Calibration), Failure> {
+    let progress = Progress::new(SETUP);
+    let bench = bench(machine, &progress)?;
+    let calibration = calibrate::ensure(&bench, &progress).map_err(Failure::failed)?;
+    Ok((bench, calibration))
 }
 
 /// `terrace lab setup`.
 pub fn setup(args: &LabSetupArgs) -> Ending {
-    let bench = bench(&args.machine)?;
-    let calibration = calibrate::ensure(&bench, &Steps).map_err(Failure::failed)?;
+    let (bench, calibration) = calibrated(&args.machine)?;
     let mut text = format!("{}: saved machine ready\n", bench.shape().name);
     for r in &calibration.readings {
         text.push_str(&format!(
@@ -43,7 +48,7 @@ pub fn setup(args: &LabSetupArgs) -> Ending {
 
 /// `terrace lab run`.
 pub fn run(args: &LabRunArgs) -> Ending {
-    let bench = bench(&args.machine)?;
+    let bench = bench(&args.machine, &Progress::new(SETUP))?;
     let path = std::env::var("PATH").ok();
     let mut spec = JobSpec::of_host_command(&args.command, path.as_deref()).map_err(Failure::usage)?;
     for program in &args.carry {
@@ -72,7 +77,7 @@ pub fn run(args: &LabRunArgs) -> Ending {
 
 /// `terrace lab compare`.
 pub fn compare(args: &LabCompareArgs) -> Ending {
-    let bench = bench(&args.machine)?;
+    let (bench, _) = calibrated(&args.machine)?;
     let program = |name: &str| bench.lab().guest_program(name);
     let input = if args.command.is_empty() {
         let program = program("terrace-workload")
@@ -91,7 +96,7 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         limit_wall: Duration::from_secs(1800),
         profiles: None,
     };
-    let result = lab::compare(&bench, &spec, &Steps).map_err(Failure::failed)?;
+    let result = lab::compare(&bench, &spec, &Progress::new(runs(&spec))).map_err(Failure::failed)?;
     if let Some(folder) = &args.keep {
         std::fs::create_dir_all(folder).map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
         lab::compare::save_journals(&result, folder).map_err(Failure::failed)?;
@@ -105,6 +110,13 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
     } else {
         print(&lab::table(&result))
     }
+}
+
+/// The bound is profiled first, in a run of its own.
+fn runs(spec: &CompareSpec) -> Work {
+    let profiled = spec.policies.iter().filter(|p| p.starts_with("bound:ideal-move")).count() as u64;
+    let all = spec.policies.len() as u64 + profiled;
+    Work::Runs { all, at_once: spec.jobs as u64, unsaid: profiled }
 }
 
 fn write_report(path: &PathBuf, json: &[u8]) -> Result<(), Failure> {

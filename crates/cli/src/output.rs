@@ -1,6 +1,9 @@
 //! What the command line prints, and how it ends.
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A command that did not do what was asked: one line and an exit status.
 #[derive(Debug)]
@@ -57,7 +60,110 @@ pub fn print_json<T: serde::Serialize>(value: &T) -> Ending {
     print(&format!("{text}\n"))
 }
 
-/// Whether standard error is a terminal, so that progress may be shown.
-pub fn watched() -> bool {
-    std::io::stderr().is_terminal()
+/// What is known beforehand of how long something takes.
+#[derive(Debug, Clone, Copy)]
+pub enum Work {
+    /// This long when it is done for the first time on a machine like those it was tried on.
+    Usually(Duration),
+    /// So many runs, of which so many at a time; each says when it begins, and all but `unsaid` when it ends.
+    Runs {
+        /// All of them.
+        all: u64,
+        /// At a time.
+        at_once: u64,
+        /// Runs whose end is another's beginning.
+        unsaid: u64,
+    },
+}
+
+impl Work {
+    /// What is left after `elapsed`, when `steps` beginnings and ends were told, the last after `last`.
+    fn left(self, elapsed: Duration, steps: u64, last: Duration) -> Option<Duration> {
+        match self {
+            Self::Usually(span) => Some(span.saturating_sub(elapsed)),
+            Self::Runs { all, at_once, unsaid } => {
+                // While `at_once` runs are under way, as many beginnings have no end.
+                let told = (steps + unsaid).saturating_sub(at_once.min(all)) / 2;
+                let done = told.min(all);
+                let each = last.checked_div(u32::try_from(done).ok()?)?;
+                let rest = each.checked_mul(u32::try_from(all - done).ok()?)?;
+                Some(rest.saturating_sub(elapsed.saturating_sub(last)))
+            }
+        }
+    }
+}
+
+/// Lines of what is done, and below them one that says how long it has taken and what is left. Draws on a terminal
+/// only.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    told: Arc<Mutex<(u64, Duration)>>,
+}
+
+impl Progress {
+    /// Begins.
+    pub fn new(work: Work) -> Self {
+        let bar = ProgressBar::new_spinner();
+        if !std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let started = Instant::now();
+        let told = Arc::new(Mutex::new((0, Duration::ZERO)));
+        let seen = told.clone();
+        let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let (steps, last) = seen.lock().map_or((0, Duration::ZERO), |t| *t);
+            let _ = out.write_str(&left_text(work.left(started.elapsed(), steps, last)));
+        };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}, {left}") {
+            bar.set_style(style.with_key("left", left));
+        }
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Self { bar, started, told }
+    }
+
+    /// Something was done, or begins.
+    pub fn step(&self, what: &str) {
+        if let Ok(mut told) = self.told.lock() {
+            *told = (told.0 + 1, self.started.elapsed());
+        }
+        self.bar.println(format!("terrace: {}", what.replace(['\n', '\r'], " ")));
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn left_text(left: Option<Duration>) -> String {
+    match left.map(|l| l.as_secs()) {
+        None => "time left known after the first run".to_owned(),
+        Some(0) => "done any moment".to_owned(),
+        Some(s @ 1..=90) => format!("about {s} s left"),
+        Some(s) => format!("about {} min left", s.div_ceil(60)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_follows_the_runs_that_ended() {
+        let s = Duration::from_secs;
+        let work = Work::Runs { all: 4, at_once: 2, unsaid: 0 };
+        assert_eq!(work.left(s(5), 2, s(0)), None, "two began, none ended");
+        // One ended after 20 s and a third began: three more of 20 s, less what passed since.
+        assert_eq!(work.left(s(26), 4, s(20)), Some(s(54)));
+        assert_eq!(work.left(s(300), 4, s(20)), Some(s(0)));
+        let work = Work::Runs { all: 2, at_once: 1, unsaid: 1 };
+        assert_eq!(work.left(s(9), 1, s(0)), None, "the profile runs");
+        assert_eq!(work.left(s(9), 2, s(8)), Some(s(7)), "its end is the next one's beginning");
+        assert_eq!(Work::Runs { all: 0, at_once: 2, unsaid: 0 }.left(s(1), 9, s(1)), None);
+        assert_eq!(Work::Usually(s(75)).left(s(70), 1, s(0)), Some(s(5)));
+        assert_eq!(left_text(Some(s(61))), "about 61 s left");
+        assert_eq!(left_text(Some(s(181))), "about 4 min left");
+    }
 }

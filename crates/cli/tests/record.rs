@@ -1,6 +1,7 @@
 //! `terrace record`: real programs under the emulator. Each test needs qemu-user with plugins and a C compiler, and says
 //! `skipped` without.
 #![cfg(target_arch = "x86_64")]
+#![allow(clippy::unwrap_used, clippy::type_complexity)] // a test that fails may panic
 
 use std::collections::BTreeMap;
 use std::io::BufReader;

@@ -1,8 +1,8 @@
 //! A snapshot, condensed for the journal.
 
 use crate::journal::{HeatRow, SnapshotEntry, TierHeader, TierSummary, MAX_HEAT_ROWS};
-use terrace_machine::{Kind, Link, Machine};
-use terrace_types::{Area, BytesPerSec, Heat, Nanos, NodeId, PageFlags, PageStat, Snapshot, TierState, Vpn};
+use terrace_machine::{Evidence, Kind, Machine};
+use terrace_types::{Area, BytesPerSec, Heat, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn};
 
 /// Rank of each node's tier; 255 where none.
 struct Ranks([u8; 256]);
@@ -137,21 +137,24 @@ fn row(area: &Area, offset: usize, pages: &[PageStat], tiers: usize, ranks: &Ran
 pub(crate) fn tier_header(machine: &Machine, rank: usize, tier: &TierState) -> TierHeader {
     let nodes = || tier.nodes.iter().filter_map(|n| machine.node(*n));
     let kind = nodes().map(|n| n.kind).find(|k| *k != Kind::Unknown);
+    let links = || machine.links.iter().filter(|l| tier.nodes.contains(&l.target));
+    let latency = links().filter_map(|l| l.read_latency).min_by_key(|f| f.value);
+    let read = links().filter_map(|l| l.read_bandwidth).max_by_key(|f| f.value);
+    let write = links().filter_map(|l| l.write_bandwidth).max_by_key(|f| f.value);
+    let sources = [
+        ("read_latency_ns", latency.map(|f| f.evidence)),
+        ("read_bandwidth_bytes_per_s", read.map(|f| f.evidence)),
+        ("write_bandwidth_bytes_per_s", write.map(|f| f.evidence)),
+    ];
+    let told = |(key, source): (&str, Option<Evidence>)| Some((key.to_owned(), source?.name().to_owned()));
     TierHeader {
         rank,
         kind: kind.map_or("memory".to_owned(), |k| format!("{k:?}").to_lowercase()),
         nodes: tier.nodes.clone(),
         capacity_bytes: tier.capacity.get(),
-        read_latency_ns: least(machine, &tier.nodes, |l| l.read_latency.map(|f| f.value.get())),
-        read_bandwidth_bytes_per_s: most(machine, &tier.nodes, |l| l.read_bandwidth.map(|f| f.value.get())),
-        write_bandwidth_bytes_per_s: most(machine, &tier.nodes, |l| l.write_bandwidth.map(|f| f.value.get())),
+        read_latency_ns: latency.map(|f| f.value.get()),
+        read_bandwidth_bytes_per_s: read.map(|f| f.value.get()),
+        write_bandwidth_bytes_per_s: write.map(|f| f.value.get()),
+        evidence: sources.into_iter().filter_map(told).collect(),
     }
-}
-
-fn least(m: &Machine, nodes: &[NodeId], figure: impl Fn(&Link) -> Option<u64>) -> Option<u64> {
-    m.links.iter().filter(|l| nodes.contains(&l.target)).filter_map(figure).min()
-}
-
-fn most(m: &Machine, nodes: &[NodeId], figure: impl Fn(&Link) -> Option<u64>) -> Option<u64> {
-    m.links.iter().filter(|l| nodes.contains(&l.target)).filter_map(figure).max()
 }

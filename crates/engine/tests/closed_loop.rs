@@ -269,7 +269,7 @@ fn first_touch_moves_nothing_and_is_still_accounted() {
     assert!(summary.fast_access_share.is_some_and(|s| s < 0.5), "{summary:?}");
 }
 
-/// Writes the journal kept as `fixtures/formats/v1`; run by hand, only ever once for a version.
+/// Writes a journal for `fixtures/formats/v1`; run by hand, once for each thing that the version gains, under a new name.
 #[test]
 fn write_the_journal_fixture() {
     let Some(path) = std::env::var_os("WRITE_FIXTURE") else {

@@ -211,6 +211,28 @@ fn a_rate_limit_is_kept() {
 }
 
 #[test]
+fn the_header_says_where_each_figure_comes_from() {
+    let world = world();
+    let mut machine = world.borrow().machine().clone();
+    for link in machine.links.iter_mut().filter(|l| l.target == NodeId(1)) {
+        link.write_bandwidth = None;
+        if let Some(figure) = &mut link.read_bandwidth {
+            figure.evidence = terrace_machine::Evidence::Measured;
+        }
+    }
+    let journal = MemoryJournal::default();
+    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::new(world.clone()))];
+    let parts = Parts { machine, journal: Some(Box::new(journal.clone())), ..parts(&world, "first-touch", trackers) };
+    Engine::new(parts, Config::default()).run_step();
+    let read = journal::read(journal.text().as_bytes()).unwrap();
+    let slow = &read.header.tiers[1];
+    let source = |key: &str| slow.evidence.get(key).map(String::as_str);
+    assert_eq!(source("read_bandwidth_bytes_per_s"), Some("measured"));
+    assert_eq!(source("read_latency_ns"), Some("config"));
+    assert_eq!((slow.write_bandwidth_bytes_per_s, source("write_bandwidth_bytes_per_s")), (None, None));
+}
+
+#[test]
 fn fixtures_of_the_journal_are_read_for_ever() {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/formats");
     let file = |name: &str| std::fs::read(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -218,6 +240,11 @@ fn fixtures_of_the_journal_are_read_for_ever() {
     assert_eq!((whole.problem, whole.skipped), (None, 0));
     assert!(matches!(whole.entries.last(), Some(Entry::End(_))));
     assert!(whole.entries.len() > 10);
+    assert!(whole.header.tiers.iter().all(|t| t.evidence.is_empty()), "it is from before the field");
+    let sources = journal::read(&file("v1/journal-evidence.jsonl")).unwrap();
+    assert_eq!((sources.problem, sources.skipped), (None, 0));
+    let given = sources.header.tiers.iter().map(|t| t.evidence.get("read_latency_ns").map(String::as_str));
+    assert_eq!(given.collect::<Vec<_>>(), [Some("config"); 2]);
     let cut = journal::read(&file("corrupt/journal-cut-off.jsonl")).unwrap();
     assert!(matches!(cut.problem, Some(Problem::CutOff { .. })), "{:?}", cut.problem);
     assert!(!cut.entries.is_empty());

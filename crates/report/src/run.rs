@@ -5,7 +5,7 @@ use crate::markup::{brief, bytes, count, embed, escape, or_unknown, page, pages,
 use crate::steps::{failures, reason, steps, table};
 use crate::timeline::{tier_name, Timeline, MAX_TIERS};
 use serde_json::{json, Value};
-use terrace_engine::journal::{Entry, OutcomeEntry, Reading, SnapshotEntry, Summary};
+use terrace_engine::journal::{Entry, OutcomeEntry, Reading, SnapshotEntry, Summary, TierHeader};
 use terrace_engine::MoveFailure;
 
 /// What a journal comes to, in figures.
@@ -270,12 +270,16 @@ fn machine(body: &mut String, reading: &Reading) {
             "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
             escape(&tier_name(header, rank)),
             bytes(tier.capacity_bytes),
-            or_unknown(tier.read_latency_ns.map(time)),
-            or_unknown(tier.read_bandwidth_bytes_per_s.map(rate)),
-            or_unknown(tier.write_bandwidth_bytes_per_s.map(rate)),
+            sourced(tier, "read_latency_ns", tier.read_latency_ns.map(time)),
+            sourced(tier, "read_bandwidth_bytes_per_s", tier.read_bandwidth_bytes_per_s.map(rate)),
+            sourced(tier, "write_bandwidth_bytes_per_s", tier.write_bandwidth_bytes_per_s.map(rate)),
         );
     }
-    body.push_str("</table></div>\n<table class=\"plain\">\n");
+    body.push_str("</table></div>\n");
+    if header.tiers.iter().all(|t| t.evidence.is_empty()) {
+        body.push_str("<p class=\"small under\">Where these figures come from was not recorded.</p>\n");
+    }
+    body.push_str("<table class=\"plain\">\n");
     put!(body, "<tr><th>Base page</th><td>{}</td></tr>\n", bytes(header.page_size_bytes));
     for tracker in header.trackers.iter().take(16) {
         let blind = if tracker.blind_to.is_empty() { "not stated" } else { &tracker.blind_to };
@@ -290,6 +294,26 @@ fn machine(body: &mut String, reading: &Reading) {
         put!(body, "<tr><th>{}</th><td>{}</td></tr>\n", brief(name, 60), brief(value, 200));
     }
     body.push_str("</table></section>\n");
+}
+
+/// A figure with its source below, as far as either is recorded.
+fn sourced(tier: &TierHeader, key: &str, figure: Option<String>) -> String {
+    let Some(figure) = figure else {
+        return or_unknown(None);
+    };
+    let source = tier.evidence.get(key).map(|source| match source.as_str() {
+        "hmat" => "firmware (HMAT)".to_owned(),
+        "measured" => "measured".to_owned(),
+        "config" => "machine file".to_owned(),
+        "preset" => "preset".to_owned(),
+        "distance" => "guessed from distances".to_owned(),
+        "unknown" => "source unknown".to_owned(),
+        other => brief(other, 40),
+    });
+    match source {
+        Some(source) => format!("{figure}<span class=\"source\">{source}</span>"),
+        None => figure,
+    }
 }
 
 fn notes(body: &mut String, notes: &[(u64, &str)]) {

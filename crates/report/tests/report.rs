@@ -25,11 +25,30 @@ fn a_run_is_told_in_full() {
         "the node was full",
         "2.2% of one core",
         "single hot pages inside large cold regions",
+        "80 ns<span class=\"source\">measured</span>",
+        "20.0 GB/s<span class=\"source\">firmware (HMAT)</span>",
         "id=\"heat-data\"",
     ] {
         assert!(html.contains(expected), "missing: {expected}");
     }
     assert!(!html.contains("NaN") && !html.contains("not whole"));
+}
+
+#[test]
+fn journals_without_sources_say_so_and_strange_sources_are_harmless() {
+    let with = |evidence: &str| {
+        let journal = common::journal("./solver", "settled");
+        let (header, rest) = journal.split_once('\n').expect("a header");
+        let mut header: serde_json::Value = serde_json::from_str(header).expect("JSON");
+        for tier in header["tiers"].as_array_mut().expect("tiers") {
+            tier["evidence"] = serde_json::from_str(evidence).expect("JSON");
+        }
+        document(format!("{header}\n{rest}").as_bytes()).to_html()
+    };
+    let old = with("{}");
+    assert!(old.contains("was not recorded") && !old.contains("class=\"source\""));
+    let strange = with("{\"read_latency_ns\":\"<b>oracle</b>\",\"later\":\"x\"}");
+    assert!(strange.contains("80 ns<span class=\"source\">&lt;b&gt;oracle&lt;/b&gt;</span>"));
 }
 
 #[test]

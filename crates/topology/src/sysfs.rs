@@ -51,7 +51,9 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
 fn machine_name(view: &View<'_>, name: &str) -> Result<String, TopologyError> {
     let host = view.text("proc/sys/kernel/hostname")?.unwrap_or_default();
     let host = host.trim();
-    let usable = !host.is_empty() && host.len() <= 64 && !host.chars().any(char::is_control);
+    // What a kernel says before anybody named the machine, and what distributions write there, name none.
+    let nameless = matches!(host, "" | "(none)" | "localhost" | "localhost.localdomain");
+    let usable = !nameless && host.len() <= 64 && !host.chars().any(char::is_control);
     // An archive made by others often holds one folder, named after the machine.
     let folder = Some(view.base()).filter(|b| !b.is_empty() && b.len() <= 64);
     Ok(if usable { host } else { folder.unwrap_or(name) }.to_owned())

@@ -62,6 +62,38 @@ fn gathered_trees() {
     }
 }
 
+/// The lab writes bandwidths into its HMAT in whole units of this many bytes a second, rounded down.
+const HMAT_UNIT: f64 = (64 << 20) as f64;
+
+/// As `terrace gather` made them in the lab's guests: the machine files that these came from are the presets of the
+/// same names, so that what firmware and kernel make of a figure is seen.
+#[test]
+fn trees_gathered_in_the_lab() {
+    for preset in ["lab-cxl", "lab-hbm", "lab-dcpmm"] {
+        let name = format!("gathered-{preset}");
+        let survey = read(&fixture(&format!("sysfs/{name}")));
+        assert_eq!(survey.machine.name, name, "the guest has no host name");
+        check(&format!("sysfs-{name}"), &survey, &name, &[None]);
+        let wanted = terrace_machine::preset(preset).expect("a preset");
+        let nearest = |l: &&terrace_machine::Link| {
+            let others = wanted.links.iter().filter(|o| o.target == l.target);
+            others.map(|o| o.distance).min() == Some(l.distance)
+        };
+        // sysfs has figures for the nearest CPUs of each node alone.
+        for link in wanted.links.iter().filter(nearest) {
+            let got = survey.machine.link(link.initiator, link.target).unwrap_or_else(|| panic!("{name}: {link:?}"));
+            let latency = |l: &terrace_machine::Link| l.read_latency.map(|f| f.value.get());
+            assert_eq!(latency(got), latency(link), "{name}: {link:?}");
+            let rate = |f: Option<terrace_machine::Figure<terrace_types::BytesPerSec>>| f.map(|f| f.value.get() as f64);
+            for (got, want) in [(got.read_bandwidth, link.read_bandwidth), (got.write_bandwidth, link.write_bandwidth)]
+            {
+                let off = rate(got).zip(rate(want)).map(|(got, want)| want - got);
+                assert!(off.is_some_and(|off| (0.0..HMAT_UNIT).contains(&off)), "{name}: {link:?}: {got:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn machine_files() {
     for name in ["minimal", "probed", "far-first"] {

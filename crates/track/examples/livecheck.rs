@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
-use terrace_engine::{Ask, MoveLimits, Mover, Target, Tracker};
+use terrace_engine::{Ask, MoveLimits, Mover, PageLooks, Target, Tracker};
 use terrace_migrate::MovePages;
 use terrace_sys::{
     now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget, PageMap, PageTables,
@@ -300,13 +300,26 @@ fn watch(
                 w.1 += f64::from(s.windows) * s.window.as_secs_f64();
             }
         }
+        for looks in &seen.looks {
+            let Some(part) = looks.range().intersect(mine) else {
+                continue;
+            };
+            let hits = &looks.hits[(part.start.0 - looks.start.0) as usize..][..part.len() as usize];
+            let pages = (part.start.0 - base) as usize..(part.end.0 - base) as usize;
+            let known = weight[pages].iter_mut().zip(hits).filter(|(_, hits)| **hits != PageLooks::NOT_LOOKED);
+            for (w, hits) in known {
+                w.0 += f64::from(*hits);
+                w.1 += f64::from(looks.windows) * looks.window.as_secs_f64();
+            }
+        }
         let mut order: Vec<u32> = (0..all as u32).collect();
         let heat = |p: u32| weight[p as usize].0 / weight[p as usize].1.max(1e-9);
         order.sort_by(|a, b| heat(*b).total_cmp(&heat(*a)).then(a.cmp(b)));
         let first: std::collections::HashSet<u32> = order[..hot.len()].iter().copied().collect();
         let found = hot.iter().filter(|p| first.contains(p)).count();
         let took = now().since(start);
-        let example = seen.sightings.iter().max_by_key(|s| s.range.len());
+        let sampled = seen.sightings.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
+        let example = seen.looks.first().map(|l| (l.window, u16::from(l.windows))).or(sampled);
         println!(
             "  {round:3} {:6.0} ms: found {:5.1}%  cpu {:6.1} ms ({:4.1}% of a core) of which this {:5.1} ms, lost {}, {} sightings, look {:?} x {:?}",
             took.as_secs_f64() * 1e3,
@@ -315,9 +328,9 @@ fn watch(
             100.0 * trackers.spent().as_secs_f64() / took.as_secs_f64(),
             seen.cpu.as_secs_f64() * 1e3,
             seen.lost,
-            seen.sightings.len(),
-            example.map(|s| s.window.to_string()),
-            example.map(|s| s.windows),
+            seen.sightings.len() + seen.looks.len(),
+            example.map(|e| e.0.to_string()),
+            example.map(|e| e.1),
         );
         if took > Nanos((options.number("seconds", 1.0) * 1e9) as u64) {
             break;

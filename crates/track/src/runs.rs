@@ -44,22 +44,6 @@ pub(crate) fn join(looks: Looks, start: Vpn, hits: impl Iterator<Item = Option<u
     into.extend(open);
 }
 
-/// What is seen of a range when `seen` (ordered, within it) was hit in the one window and the
-/// rest was not.
-pub(crate) fn complement(looks: Looks, range: VpnRange, seen: &[VpnRange], into: &mut Vec<Sighting>) {
-    let mut at = range.start;
-    for run in seen {
-        if run.start > at {
-            into.push(looks.of(VpnRange::new(at, run.start), 0));
-        }
-        into.push(looks.of(*run, 1));
-        at = run.end.max(at);
-    }
-    if at < range.end {
-        into.push(looks.of(VpnRange::new(at, range.end), 0));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,14 +57,5 @@ mod tests {
         join(LOOKS, Vpn(10), hits.into_iter(), &mut all);
         let ranges: Vec<_> = all.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
         assert_eq!(ranges, [(10, 12, 1), (13, 14, 1), (14, 16, 0)]);
-    }
-
-    #[test]
-    fn what_was_not_seen_is_told_too() {
-        let mut all = Vec::new();
-        let range = |a, b| VpnRange::new(Vpn(a), Vpn(b));
-        complement(LOOKS, range(0, 10), &[range(2, 3), range(3, 5)], &mut all);
-        let told: Vec<_> = all.iter().map(|s| (s.range.start.0, s.range.end.0, s.hits)).collect();
-        assert_eq!(told, [(0, 2, 0), (2, 3, 1), (3, 5, 1), (5, 10, 0)]);
     }
 }

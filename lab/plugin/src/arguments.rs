@@ -5,7 +5,7 @@ use terrace_machine::Machine;
 use terrace_model::{Options, Params};
 
 const KNOWN: &str =
-    "machine, stats, profile, profile_window_ms, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only";
+    "machine, stats, profile, profile_window_ms, profile_all, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only";
 
 /// Parsed arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Arguments {
     pub profile: Option<PathBuf>,
     /// Length of the profile's windows; zero: one window.
     pub profile_window_ms: u64,
+    /// The profile counts accesses that a cache serves too.
+    pub profile_all: bool,
     /// Guest time to start from.
     pub clock0_ns: u64,
     /// Quantum in which the vCPUs are kept in step.
@@ -36,6 +38,7 @@ impl Arguments {
             stats: None,
             profile: None,
             profile_window_ms: 0,
+            profile_all: false,
             clock0_ns: 0,
             quantum_us: 10,
             outstanding: None,
@@ -56,6 +59,7 @@ impl Arguments {
                 "stats" => out.stats = Some(value.into()),
                 "profile" => out.profile = Some(value.into()),
                 "profile_window_ms" => out.profile_window_ms = number()?,
+                "profile_all" => out.profile_all = switch()?,
                 "clock0" => out.clock0_ns = number()?,
                 "quantum_us" => out.quantum_us = number()?,
                 "outstanding" => out.outstanding = Some(u32::try_from(number()?).unwrap_or(u32::MAX)),

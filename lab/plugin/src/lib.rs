@@ -66,13 +66,16 @@ impl Lab {
             next_flush: vec![flush_every; vcpus as usize],
             flush_every,
             recorder: Recorder::new(arguments.stats.clone()),
-            profile: Profile::new(arguments.profile.clone(), arguments.profile_window_ms),
+            profile: Profile::new(arguments.profile.clone(), arguments.profile_window_ms, arguments.profile_all),
             arguments,
         })
     }
 
     #[inline(always)]
     fn access<const WRITE: bool>(&mut self, vcpu: usize, address: u64, info: u32) {
+        if self.profile.every() {
+            self.note::<WRITE>(vcpu, address);
+        }
         let unit = &mut self.engine.units[vcpu];
         if WRITE {
             unit.counters.stores += 1;
@@ -108,10 +111,29 @@ impl Lab {
             // SAFETY: called within the callback that QEMU handed `info` to; `value` is writable.
             unsafe { lab_host_value(info, &mut value) }.then_some(value)
         });
-        if missed.is_some() {
-            self.profile.miss(address, WRITE, self.engine.units[vcpu].core.time / PS);
+        if missed.is_some() && !self.profile.every() {
+            self.note::<WRITE>(vcpu, address);
         }
     }
+
+    #[inline(never)]
+    fn note<const WRITE: bool>(&mut self, vcpu: usize, address: u64) {
+        let engine = &self.engine;
+        self.profile.note(address, WRITE, engine.units[vcpu].core.time / PS, || written(engine));
+    }
+}
+
+/// Bytes written on the bus to each node so far.
+fn written(engine: &Engine) -> Vec<u64> {
+    let mut sum = Vec::new();
+    for vcpu in 0..engine.units.len() {
+        let counters = engine.counters(vcpu);
+        sum.resize(counters.write_bytes.len(), 0);
+        for (all, one) in sum.iter_mut().zip(&counters.write_bytes) {
+            *all += one;
+        }
+    }
+    sum
 }
 
 /// Read the arguments and the machine file. On failure returns null and leaves one line in `error`.
@@ -283,8 +305,8 @@ pub unsafe extern "C" fn lab_mark(lab: *mut Lab, mark: u32, now_ns: i64) {
     let lab = unsafe { &mut *lab };
     let now = now_ns.max(0) as u64;
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let written = lab.recorder.mark(mark, now, &lab.engine);
-        lab.profile.mark(mark).and(written)
+        let recorded = lab.recorder.mark(mark, now, &lab.engine);
+        lab.profile.mark(mark, written(&lab.engine)).and(recorded)
     }));
     report(done);
 }

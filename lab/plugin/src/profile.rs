@@ -1,8 +1,11 @@
 //! Last-level misses by the guest's virtual page, between the marks of a phase: what an ideal placement would know.
 //!
 //! The file has one line a page, ascending: page number in hex, loads that missed, stores that missed. With windows, a
-//! line `window NS` (modelled time at which it began) comes before each window's pages. Only user addresses are
-//! counted, those of all processes together.
+//! line `window NS BYTES...` (modelled time at which it began, and the bytes that were written on the bus to each node
+//! while it lasted) comes before each window's pages. Only user addresses are counted, those of all processes together.
+//!
+//! With `profile_all` every access counts, served by a cache or not: what a page's accessed and dirty bits are about. A
+//! word that is read and then written is a load that misses and a store that hits; misses alone call its page read.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -39,51 +42,76 @@ type Pages = HashMap<u64, [u64; 2], BuildHasherDefault<PageHasher>>;
 pub struct Profile {
     path: Option<PathBuf>,
     window_ns: u64,
+    every: bool,
     on: bool,
     window_start: Option<u64>,
+    /// Bytes written to each node up to the window's begin.
+    written: Vec<u64>,
     pages: Pages,
     text: String,
 }
 
 impl Profile {
-    /// A profile that goes to `path`, in windows of this length (zero: a single one).
-    pub fn new(path: Option<PathBuf>, window_ms: u64) -> Self {
+    /// A profile that goes to `path`, in windows of this length (zero: a single one), of every access or of misses.
+    pub fn new(path: Option<PathBuf>, window_ms: u64, every: bool) -> Self {
         let window_ns = if window_ms == 0 { u64::MAX } else { window_ms.saturating_mul(1_000_000) };
-        Self { path, window_ns, on: false, window_start: None, pages: Pages::default(), text: String::new() }
+        let every = every && path.is_some();
+        Self {
+            path,
+            window_ns,
+            every,
+            on: false,
+            window_start: None,
+            written: Vec::new(),
+            pages: Pages::default(),
+            text: String::new(),
+        }
     }
 
-    /// A miss at this modelled time.
+    /// Whether accesses count that a cache serves.
+    #[inline(always)]
+    pub const fn every(&self) -> bool {
+        self.every
+    }
+
+    /// An access at this modelled time; `written` tells the bytes written to each node so far, asked when a window ends.
     #[inline]
-    pub fn miss(&mut self, address: u64, write: bool, now_ns: u64) {
+    pub fn note(&mut self, address: u64, write: bool, now_ns: u64, written: impl FnOnce() -> Vec<u64>) {
         if !self.on || address >= USER_END {
             return;
         }
         let start = *self.window_start.get_or_insert(now_ns);
         if now_ns.saturating_sub(start) >= self.window_ns {
-            self.close_window();
+            self.close_window(written());
             self.window_start = Some(now_ns - (now_ns - start) % self.window_ns);
         }
         self.pages.entry(address >> 12).or_default()[usize::from(write)] += 1;
     }
 
-    fn close_window(&mut self) {
+    fn close_window(&mut self, written: Vec<u64>) {
         let mut pages: Vec<_> = self.pages.drain().collect();
         pages.sort_unstable();
         if self.window_ns < u64::MAX {
-            let _ = writeln!(self.text, "window {}", self.window_start.unwrap_or(0));
+            let _ = write!(self.text, "window {}", self.window_start.unwrap_or(0));
+            for (now, before) in written.iter().zip(&self.written) {
+                let _ = write!(self.text, " {}", now.saturating_sub(*before));
+            }
+            self.text.push('\n');
         }
+        self.written = written;
         for (page, [reads, writes]) in pages {
             let _ = writeln!(self.text, "{page:x} {reads} {writes}");
         }
     }
 
-    /// A mark: a phase's begin starts the profile anew, its end writes it.
-    pub fn mark(&mut self, mark: u32) -> Result<(), String> {
+    /// A mark: a phase's begin starts the profile anew, its end writes it. `written` as in [`Self::note`].
+    pub fn mark(&mut self, mark: u32, written: Vec<u64>) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
         match mark {
             PHASE_BEGIN => {
                 self.on = true;
                 self.window_start = None;
+                self.written = written;
                 self.pages.clear();
                 self.text.clear();
                 Ok(())
@@ -91,7 +119,7 @@ impl Profile {
             PHASE_END if self.on => {
                 let path = path.clone();
                 self.on = false;
-                self.close_window();
+                self.close_window(written);
                 let text = std::mem::take(&mut self.text);
                 std::fs::write(&path, text).map_err(|e| format!("writing the profile {}: {e}", path.display()))
             }
@@ -107,26 +135,27 @@ mod tests {
     #[test]
     fn windows_hold_what_fell_into_them() {
         let path = std::env::temp_dir().join(format!("terrace-profile-{}", std::process::id()));
-        let mut p = Profile::new(Some(path.clone()), 1);
-        p.miss(0x5000, false, 1);
-        assert_eq!(p.mark(1), Ok(()));
-        p.miss(0x2000, false, 5);
-        p.miss(0x1fff, true, 6);
-        p.miss(1 << 63, true, 7);
-        p.miss(0x1000, false, 2_000_007);
-        assert_eq!(p.mark(2), Ok(()));
+        let mut p = Profile::new(Some(path.clone()), 1, false);
+        p.note(0x5000, false, 1, Vec::new);
+        assert_eq!(p.mark(1, vec![10, 100]), Ok(()));
+        p.note(0x2000, false, 5, Vec::new);
+        p.note(0x1fff, true, 6, Vec::new);
+        p.note(1 << 63, true, 7, Vec::new);
+        p.note(0x1000, false, 2_000_007, || vec![10, 164]);
+        assert_eq!(p.mark(2, vec![74, 164]), Ok(()));
         let text = std::fs::read_to_string(&path).unwrap();
         let _ = std::fs::remove_file(path);
-        assert_eq!(text, "window 5\n1 0 1\n2 1 0\nwindow 2000005\n1 1 0\n");
+        assert_eq!(text, "window 5 0 64\n1 0 1\n2 1 0\nwindow 2000005 64 0\n1 1 0\n");
     }
 
     #[test]
     fn without_windows_there_are_only_pages() {
         let path = std::env::temp_dir().join(format!("terrace-profile1-{}", std::process::id()));
-        let mut p = Profile::new(Some(path.clone()), 0);
-        assert_eq!(p.mark(1), Ok(()));
-        p.miss(0xabc_d000, false, 5);
-        assert_eq!(p.mark(2), Ok(()));
+        let mut p = Profile::new(Some(path.clone()), 0, true);
+        assert!(p.every() && !Profile::new(None, 0, true).every());
+        assert_eq!(p.mark(1, vec![0]), Ok(()));
+        p.note(0xabc_d000, false, 5, Vec::new);
+        assert_eq!(p.mark(2, vec![64]), Ok(()));
         let text = std::fs::read_to_string(&path).unwrap();
         let _ = std::fs::remove_file(path);
         assert_eq!(text, "abcd 1 0\n");

@@ -466,6 +466,13 @@ impl HeatMap {
         nodes
     }
 
+    /// Bytes a second written to these nodes, by [`Self::by_node`].
+    #[must_use]
+    pub fn write_throughput(&self, nodes: &[NodeId]) -> BytesPerSec {
+        let tally = self.by_node();
+        self.written(nodes.iter().filter_map(|n| tally.get(usize::from(n.0))).map(|n| n.writes).sum())
+    }
+
     /// Bytes that so many writes leave on the bus, a line each. Of writes by page heat: a lower bound
     /// where pages are dirty in every window (see [`super::estimate`]).
     #[must_use]

@@ -20,6 +20,13 @@ fn header(command: &str) -> Header {
         read_latency_ns: Some(latency),
         read_bandwidth_bytes_per_s: Some(read * 1_000_000_000),
         write_bandwidth_bytes_per_s: Some(write * 1_000_000_000),
+        evidence: [
+            ("read_latency_ns", "measured"),
+            ("read_bandwidth_bytes_per_s", "hmat"),
+            ("write_bandwidth_bytes_per_s", "hmat"),
+        ]
+        .map(|(key, source)| (key.to_owned(), source.to_owned()))
+        .into(),
     };
     Header {
         terrace_journal: VERSION,

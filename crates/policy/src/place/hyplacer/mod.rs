@@ -33,6 +33,7 @@ mod params;
 mod select;
 
 pub use params::{Params, Socket};
+pub use select::{class, Class};
 
 use crate::place::runs::{free_pages, interleave, page_size, Runs};
 use select::{demote, promote};

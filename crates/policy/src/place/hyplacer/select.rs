@@ -4,21 +4,27 @@ use super::{Hand, Params, View};
 use crate::place::runs::{units, Runs, Unit};
 use std::ops::ControlFlow;
 use terrace_types::{
-    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, Pid, Sees, Snapshot, ThroughputSource, TierState, Vpn,
-    VpnRange,
+    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, PageStat, Pid, Sees, Snapshot, ThroughputSource,
+    TierState, Vpn, VpnRange,
 };
 
-/// What a page's bits say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+/// What a page's bits say, or the rates that stand for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Written within one delay.
     Write,
+    /// Referenced within one delay and not written.
     Read,
+    /// Neither.
     Cold,
+    /// Not looked at enough to say.
     Unknown,
 }
 
-fn class(p: &Params, sees: &Sees, unit: &Unit) -> Class {
-    let flags = unit.stat.flags;
+/// How a page counts, with what the trackers see.
+#[must_use]
+pub fn class(p: &Params, sees: &Sees, page: &PageStat) -> Class {
+    let flags = page.flags;
     let (touched, written) = if sees.bits == BitSource::Exact {
         let written = flags.has(PageFlags::DIRTY);
         (written || flags.has(PageFlags::REFERENCED), written)
@@ -26,7 +32,7 @@ fn class(p: &Params, sees: &Sees, unit: &Unit) -> Class {
         return Class::Unknown;
     } else {
         let least = p.touched_per_s();
-        (unit.stat.rate() as f64 >= least, unit.stat.writes.rate() as f64 >= least)
+        (page.rate() as f64 >= least, page.writes.rate() as f64 >= least)
     };
     match (touched, written && !p.write_blind) {
         (_, true) => Class::Write,
@@ -59,7 +65,7 @@ pub(super) fn promote(p: &Params, view: &View, snap: &Snapshot, hand: &mut Hand,
         return found;
     };
     *hand = lap(snap, &view.slow, *hand, |area, unit| {
-        let (runs, why) = match class(p, &snap.sees, unit) {
+        let (runs, why) = match class(p, &snap.sees, &unit.stat) {
             Class::Write => (&mut found.writes, MoveReason::WriteIntensive),
             Class::Read => (&mut found.reads, MoveReason::ReadIntensive),
             Class::Cold | Class::Unknown if cold_too => (&mut found.cold, MoveReason::FillRoom),
@@ -87,7 +93,7 @@ pub(super) fn demote(p: &Params, view: &View, snap: &Snapshot, hand: &mut Hand, 
         return victims;
     }
     *hand = lap(snap, &view.fast, *hand, |area, unit| {
-        let (runs, why) = match class(p, &snap.sees, unit) {
+        let (runs, why) = match class(p, &snap.sees, &unit.stat) {
             Class::Cold => (&mut victims.cold, MoveReason::Cold),
             Class::Read => (&mut victims.reads, MoveReason::Cold),
             Class::Write | Class::Unknown => {
