@@ -4,21 +4,22 @@
 //! saw, merge it into the heat map, look where pages are (only when a decision may follow), let
 //! the policy decide, keep its moves within the quota, move, journal, pass requests on.
 
+mod window;
+
 use crate::account::{outcome_entry, Account};
 use crate::digest::{digest, tier_header};
-use crate::glance::{Glances, Seen};
+use crate::glance::Glances;
 use crate::journal::{
     encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary, TrackerHeader, VERSION,
 };
 use crate::watch::{Watch, Watched};
-use crate::{Ask, Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
+use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{Bucket, TrackingQuota};
 use terrace_types::{
-    Bytes, Decision, Move, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
-    VpnRange,
+    Bytes, Decision, Move, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState, VpnRange,
 };
 
 /// Why the loop cannot go on.
@@ -278,97 +279,6 @@ impl Engine {
             ));
         }
         Ok(mappings)
-    }
-
-    /// Time to the next glance, where glances do for now: heat has settled, every page can be looked at,
-    /// and where pages are is known.
-    fn glance_due(&mut self) -> Option<Nanos> {
-        let able = self.next.relaxed && !self.must_locate && self.watch.sees().pages;
-        if !able {
-            self.glances.over();
-            return None;
-        }
-        let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
-        self.glances.next(self.clock.now(), whole, self.quota.glance_every())
-    }
-
-    fn glance(
-        &mut self,
-        mappings: &[Mapping],
-        window: Nanos,
-        looked: Nanos,
-        report: &mut StepReport,
-    ) -> Result<(), Stop> {
-        let ask = Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed: true, glance: true };
-        let watched = self.look(mappings, ask, report);
-        let before = (self.own_cpu)().saturating_sub(looked);
-        let worse = self.target.tiers().map_err(stop)?;
-        let worse: Vec<NodeId> = worse.iter().skip(1).flat_map(|t| t.nodes.iter().copied()).collect();
-        let (touched, expected) = self.heat.foreseen(&watched.looks, &worse);
-        let seen = Seen { touched, expected };
-        let now = self.clock.now();
-        if seen.surprises() {
-            self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
-            let entry = DecisionEntry {
-                at_ns: now.since(self.started).get(),
-                name: "look again".to_owned(),
-                why: seen.why(),
-                gain_ns_per_s: 0,
-                cost_ns: 0,
-                state: Default::default(),
-            };
-            self.write(&Entry::Decision(entry), &mut report.notes);
-        }
-        let deciding = (self.own_cpu)().saturating_sub(before);
-        self.account.window(watched.cpu, deciding, self.heat.memory() + watched.memory, watched.lost);
-        self.quota.book_glance(watched.cpu + deciding, now);
-        Ok(())
-    }
-
-    fn watch_window(&mut self, mappings: &[Mapping], report: &mut StepReport) -> Watched {
-        if self.next.relaxed && self.watch.sees().pages {
-            // Glances took the time that would be rested through.
-            self.glances.over();
-            self.next.window = self.next.window.min(self.config.first_window);
-            return self.look(mappings, self.ask(true), report);
-        }
-        let pace = self.quota.pace(self.next.window, !self.next.relaxed);
-        if pace.rest > Nanos::ZERO {
-            self.clock.wait(pace.rest);
-        }
-        let ask = self.ask(self.next.relaxed || pace.thrifty);
-        self.look(mappings, ask, report)
-    }
-
-    fn ask(&self, relaxed: bool) -> Ask {
-        let needs = self.placement.needs();
-        Ask {
-            window: self.next.window,
-            fine: self.next.fine.clone(),
-            reads: needs.heat || needs.cells,
-            // Without looks at every page, write bits are what tells pages apart.
-            writes: needs.heat && (needs.writes || !self.watch.sees().pages) || needs.cells,
-            relaxed,
-            glance: false,
-        }
-    }
-
-    fn look(&mut self, mappings: &[Mapping], ask: Ask, report: &mut StepReport) -> Watched {
-        let begun = self.clock.now();
-        self.watch.begin(mappings, &ask, &mut report.notes);
-        self.clock.wait(ask.window.saturating_sub(self.watch.lead()));
-        let mut watched = self.watch.finish(self.clock.now(), &mut report.notes);
-        watched.thrifty = ask.relaxed;
-        report.window = self.clock.now().since(begun);
-        watched
-    }
-
-    /// Lets a window pass without trackers.
-    fn doze(&mut self, report: &mut StepReport) -> Watched {
-        let begun = self.clock.now();
-        self.clock.wait(self.next.window);
-        report.window = self.clock.now().since(begun);
-        Watched { thrifty: true, ..Watched::default() }
     }
 
     /// Locating costs 0.15 to 0.3 us a page: only where something may have changed.

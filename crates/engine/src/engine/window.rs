@@ -1,0 +1,101 @@
+//! How a window is spent: in full looks, in a glance, or dozing.
+
+use super::{stop, Engine, Next, StepReport, Stop};
+use crate::glance::Seen;
+use crate::journal::{DecisionEntry, Entry};
+use crate::watch::Watched;
+use crate::{Ask, Mapping};
+use terrace_types::{Nanos, NodeId};
+
+impl Engine {
+    /// Time to the next glance, where glances do for now: heat has settled, every page can be looked at,
+    /// and where pages are is known.
+    pub(super) fn glance_due(&mut self) -> Option<Nanos> {
+        let able = self.next.relaxed && !self.must_locate && self.watch.sees().pages;
+        if !able {
+            self.glances.over();
+            return None;
+        }
+        let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
+        self.glances.next(self.clock.now(), whole, self.quota.glance_every())
+    }
+
+    pub(super) fn glance(
+        &mut self,
+        mappings: &[Mapping],
+        window: Nanos,
+        looked: Nanos,
+        report: &mut StepReport,
+    ) -> Result<(), Stop> {
+        let ask = Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed: true, glance: true };
+        let watched = self.look(mappings, ask, report);
+        let before = (self.own_cpu)().saturating_sub(looked);
+        let worse = self.target.tiers().map_err(stop)?;
+        let worse: Vec<NodeId> = worse.iter().skip(1).flat_map(|t| t.nodes.iter().copied()).collect();
+        let (touched, expected) = self.heat.foreseen(&watched.looks, &worse);
+        let seen = Seen { touched, expected };
+        let now = self.clock.now();
+        if seen.surprises() {
+            self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
+            let entry = DecisionEntry {
+                at_ns: now.since(self.started).get(),
+                name: "look again".to_owned(),
+                why: seen.why(),
+                gain_ns_per_s: 0,
+                cost_ns: 0,
+                state: Default::default(),
+            };
+            self.write(&Entry::Decision(entry), &mut report.notes);
+        }
+        let deciding = (self.own_cpu)().saturating_sub(before);
+        self.account.window(watched.cpu, deciding, self.heat.memory() + watched.memory, watched.lost);
+        self.quota.book_glance(watched.cpu + deciding, now);
+        Ok(())
+    }
+
+    pub(super) fn watch_window(&mut self, mappings: &[Mapping], report: &mut StepReport) -> Watched {
+        if self.next.relaxed && self.watch.sees().pages {
+            // Glances took the time that would be rested through.
+            self.glances.over();
+            self.next.window = self.next.window.min(self.config.first_window);
+            return self.look(mappings, self.ask(true), report);
+        }
+        let pace = self.quota.pace(self.next.window, !self.next.relaxed);
+        if pace.rest > Nanos::ZERO {
+            self.clock.wait(pace.rest);
+        }
+        let ask = self.ask(self.next.relaxed || pace.thrifty);
+        self.look(mappings, ask, report)
+    }
+
+    pub(super) fn ask(&self, relaxed: bool) -> Ask {
+        let needs = self.placement.needs();
+        Ask {
+            window: self.next.window,
+            fine: self.next.fine.clone(),
+            reads: needs.heat || needs.cells,
+            // Without looks at every page, write bits are what tells pages apart.
+            writes: needs.heat && (needs.writes || !self.watch.sees().pages) || needs.cells,
+            relaxed,
+            glance: false,
+        }
+    }
+
+    pub(super) fn look(&mut self, mappings: &[Mapping], ask: Ask, report: &mut StepReport) -> Watched {
+        let begun = self.clock.now();
+        self.watch.begin(mappings, &ask, &mut report.notes);
+        self.clock.wait(ask.window.saturating_sub(self.watch.lead()));
+        let mut watched = self.watch.finish(self.clock.now(), &mut report.notes);
+        watched.thrifty = ask.relaxed;
+        report.window = self.clock.now().since(begun);
+        watched
+    }
+
+    /// Lets a window pass without trackers.
+    pub(super) fn doze(&mut self, report: &mut StepReport) -> Watched {
+        let begun = self.clock.now();
+        self.clock.wait(self.next.window);
+        report.window = self.clock.now().since(begun);
+        Watched { thrifty: true, ..Watched::default() }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a heat map tells about all pages together.
+
+use super::HeatMap;
+use crate::heat::span::Span;
+use crate::heat::PageLooks;
+use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags};
+
+/// What is on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct NodeTally {
+    /// Base pages present.
+    pub pages: u64,
+    /// Their accesses a second, writes included.
+    pub accesses: f64,
+    /// Their writes a second.
+    pub writes: f64,
+}
+
+impl HeatMap {
+    /// Time looked at behind a typical known page: the harmonic mean over a sample. Policies take
+    /// chance for what it is by it: `n` accesses expected in that time come as `n +- sqrt(n)`.
+    ///
+    /// Looks that nearly always hit tell less than counting would: an estimate from looks with `x`
+    /// accesses each has `(e^x - 1) / x` times the variance, so their time counts for that much
+    /// less (`x` to 3 at most, beyond which the rate is a bound and no estimate). Where some pages
+    /// were looked at much less than others, the seventh part looked at least sets the measure.
+    #[must_use]
+    pub fn evidence(&self) -> Nanos {
+        let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
+        let stride = (total / 1024).max(1);
+        let mut sum = 0.0f64;
+        let mut spans: Vec<Span> = Vec::new();
+        let mut at = 0;
+        for (area, behind) in self.areas.iter().zip(&self.behind) {
+            while at < area.pages.len() {
+                let span = if self.needs_access { behind[at].access } else { behind[at].write };
+                let span = if span == Span::NONE { behind[at].access } else { span };
+                if area.pages[at].flags.has(PageFlags::KNOWN) && span != Span::NONE {
+                    let x = f64::from(area.pages[at].rate() as f32 * self.look_window).clamp(1e-3, 3.0);
+                    let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
+                    sum += 1.0 / (f64::from(span.seconds()) * worth);
+                    spans.push(span);
+                }
+                at += stride;
+            }
+            at -= area.pages.len();
+        }
+        if spans.is_empty() {
+            return Nanos::ZERO;
+        }
+        let n = spans.len() as f64;
+        let plain: f64 = spans.iter().map(|s| 1.0 / f64::from(s.seconds())).sum();
+        spans.sort_unstable();
+        let least = f64::from(spans[spans.len() / 7].seconds());
+        let uneven = (least * plain / n).min(1.0);
+        Nanos((n / sum * uneven * 1e9) as u64)
+    }
+
+    /// Present pages and their heat by node (index: the low 8 bits of the node's number), in one
+    /// pass.
+    #[must_use]
+    pub fn by_node(&self) -> Vec<NodeTally> {
+        let mut nodes = vec![NodeTally::default(); 256];
+        for page in self.areas.iter().flat_map(|a| &a.pages).filter(|p| p.flags.has(PageFlags::PRESENT)) {
+            let node = &mut nodes[usize::from(page.node)];
+            node.pages += 1;
+            let writes = f64::from(page.writes.per_second());
+            node.writes += writes;
+            node.accesses += f64::from(page.reads.per_second()) + writes;
+        }
+        nodes
+    }
+
+    /// Bytes a second written to these nodes, by [`Self::by_node`].
+    #[must_use]
+    pub fn write_throughput(&self, nodes: &[NodeId]) -> BytesPerSec {
+        let tally = self.by_node();
+        self.written(nodes.iter().filter_map(|n| tally.get(usize::from(n.0))).map(|n| n.writes).sum())
+    }
+
+    /// Bytes that so many writes leave on the bus, a line each. Of writes by page heat: a lower bound
+    /// where pages are dirty in every window (see [`super::estimate`]).
+    #[must_use]
+    pub fn written(&self, writes_a_second: f64) -> BytesPerSec {
+        BytesPerSec((writes_a_second * self.params.line.get() as f64) as u64)
+    }
+
+    /// Pages on these nodes that short looks found touched, and how many the map would have foreseen.
+    #[must_use]
+    pub fn foreseen(&self, looks: &[PageLooks], nodes: &[NodeId]) -> (f64, f64) {
+        let mut on = [false; 256];
+        nodes.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
+        let (mut touched, mut expected) = (0u64, 0.0f64);
+        for one in looks {
+            let window = one.window.as_secs_f64() as f32 * f32::from(one.windows);
+            let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
+            for area in self.areas[first..].iter().take_while(|a| a.pid == one.pid) {
+                let Some(part) = area.range().intersect(one.range()) else { break };
+                let pages = &area.pages[(part.start.0 - area.start.0) as usize..][..part.len() as usize];
+                let hits = &one.hits[(part.start.0 - one.start.0) as usize..][..part.len() as usize];
+                for (page, hits) in pages.iter().zip(hits) {
+                    let there = on[usize::from(page.node)] && page.flags.has(PageFlags::PRESENT);
+                    if there && *hits != PageLooks::NOT_LOOKED {
+                        touched += u64::from(*hits > 0);
+                        let rate = page.reads.per_second() + page.writes.per_second();
+                        expected += f64::from(1.0 - self.curve.at(rate * window).missed);
+                    }
+                }
+            }
+        }
+        (touched as f64, expected)
+    }
+}
