@@ -206,6 +206,24 @@ fn a_shifting_hot_set_is_followed_without_ping_pong() {
 }
 
 #[test]
+fn glances_notice_a_shift_within_a_fraction_of_a_second() {
+    for (period, least) in [(2.0, 0.66), (3.0, 0.70), (10.0, 0.78)] {
+        let rate = move |i: usize, t: Tick| {
+            let phase = (Nanos(t.0).as_secs_f64() / period) as usize;
+            let first = (phase * HOT) % (COLD + HOT);
+            let inside = (i + COLD + HOT - first) % (COLD + HOT) < HOT;
+            write(if inside { 2_000.0 } else { 160.0 })
+        };
+        let world = world(COLD + HOT, Box::new(rate), 9);
+        let (summary, text) = run(&world, "terrace", vec![Box::new(PageTracker::as_page_tables(world.clone()))], 40);
+        let share = world.borrow().fast_share();
+        println!("period {period}: {share}, tracking {} ms", summary.tracking_cpu_ns / 1_000_000);
+        assert!(share > least, "period {period}: {share}");
+        assert!(text.contains("heat has shifted"), "no glance noticed a shift");
+    }
+}
+
+#[test]
 fn hot_sets_of_five_to_ninety_five_per_cent_fit() {
     for percent in [5, 20, 50, 80, 95] {
         let hot = (FAST as usize) * percent / 100;

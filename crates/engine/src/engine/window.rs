@@ -36,6 +36,7 @@ impl Engine {
         let seen = Seen { touched, expected };
         let now = self.clock.now();
         if seen.surprises() {
+            self.heat.doubt();
             self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
             let entry = DecisionEntry {
                 at_ns: now.since(self.started).get(),

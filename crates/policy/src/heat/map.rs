@@ -45,6 +45,9 @@ impl Default for HeatParams {
     }
 }
 
+/// Steps of a span off when heat has shifted: four octaves.
+const SHIFTED: u8 = 4 * Span::STEPS_AN_OCTAVE;
+
 /// What became of a round of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Absorbed {
@@ -227,6 +230,14 @@ impl HeatMap {
                     page.flags = page.flags.without(PageFlags::KNOWN);
                 }
             }
+        }
+    }
+
+    /// Heat has shifted: what was known of accesses counts for a sixteenth, so that the next looks say
+    /// what is hot, and not what was.
+    pub fn doubt(&mut self) {
+        for b in self.behind.iter_mut().flatten() {
+            b.access = b.access.faded(SHIFTED).max(b.access.min(Span::LEAST));
         }
     }
 

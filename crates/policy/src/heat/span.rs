@@ -18,6 +18,11 @@ impl Span {
     /// Nothing.
     pub const NONE: Self = Self(0);
 
+    /// The shortest.
+    pub const LEAST: Self = Self(1);
+
+    pub const STEPS_AN_OCTAVE: u8 = STEPS as u8;
+
     /// Seconds.
     pub fn seconds(self) -> f32 {
         if self.0 == 0 {
