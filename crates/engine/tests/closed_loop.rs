@@ -207,7 +207,7 @@ fn a_shifting_hot_set_is_followed_without_ping_pong() {
 
 #[test]
 fn glances_notice_a_shift_within_a_fraction_of_a_second() {
-    for (period, least) in [(2.0, 0.66), (3.0, 0.70), (10.0, 0.78)] {
+    for (period, least) in [(2.0, 0.80), (3.0, 0.82), (10.0, 0.84)] {
         let rate = move |i: usize, t: Tick| {
             let phase = (Nanos(t.0).as_secs_f64() / period) as usize;
             let first = (phase * HOT) % (COLD + HOT);

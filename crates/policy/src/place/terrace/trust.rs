@@ -32,11 +32,13 @@ pub struct Trust {
     pub share: f64,
     /// How long heat is taken to stay; `None` before anything is known.
     pub lifetime: Option<Nanos>,
+    /// When a batch was last found cold.
+    died: Option<Tick>,
 }
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { batches: Vec::new(), share: 1.0, lifetime: None }
+        Self { batches: Vec::new(), share: 1.0, lifetime: None, died: None }
     }
 }
 
@@ -64,19 +66,26 @@ impl Trust {
     pub fn review(&mut self, snap: &Snapshot, worth: &Worth, first: Nanos, now: Tick) {
         let lifetime = self.lifetime.unwrap_or(first);
         let (mut longest_alive, mut died) = (Nanos::ZERO, None);
-        let mut share = self.share;
+        let (mut share, last) = (self.share, self.died);
         self.batches.retain_mut(|batch| {
             let age = now.since(batch.at);
             if age < FIRST_LOOK {
                 return true;
             }
-            let alive = batch.value_now(snap, worth) >= 0.5 * batch.value;
+            let value = batch.value_now(snap, worth);
+            let alive = value >= 0.5 * batch.value;
             if !batch.judged {
                 batch.judged = true;
+                // What was predicted is what the batch gains over those it displaced: from now on it is
+                // measured by itself.
+                batch.value = batch.value.max(value);
                 share = if alive { (share * 2.0).min(1.0) } else { (share * 0.5).max(1.0 / 16.0) };
             }
             if alive {
-                longest_alive = longest_alive.max(age);
+                // Batches from before heat last shifted say nothing of how long it stays now.
+                if last.is_none_or(|died| batch.at >= died) {
+                    longest_alive = longest_alive.max(age);
+                }
             } else {
                 died = Some(died.map_or(age, |d: Nanos| d.max(age)));
             }
@@ -84,6 +93,7 @@ impl Trust {
         });
         self.share = share;
         if let Some(died) = died {
+            self.died = Some(now);
             self.lifetime = Some(Nanos((lifetime.get() + died.get()) / 2));
         } else if longest_alive > lifetime {
             self.lifetime = Some(longest_alive);
