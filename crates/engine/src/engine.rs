@@ -72,6 +72,8 @@ struct Next {
     relaxed: bool,
     /// Without trackers; decide only if pages came or memory was taken.
     doze: bool,
+    /// Without trackers until free memory stands still; since when.
+    settle: Option<Tick>,
 }
 
 /// Windows of a doze grow to this: how late new pages on a worse tier may be noticed.
@@ -126,7 +128,7 @@ impl Engine {
             rate,
             account: Account::default(),
             started,
-            next: Next { window, fine: Vec::new(), relaxed: false, doze },
+            next: Next { window, doze, ..Next::default() },
             glances: Glances::default(),
             located: None,
             must_locate: true,
@@ -212,6 +214,9 @@ impl Engine {
         let start = (self.own_cpu)();
         let mappings = self.look_again(report)?;
         let looked = (self.own_cpu)().saturating_sub(start);
+        if let Some(since) = self.next.settle {
+            return self.settle(since, looked, report);
+        }
         if let Some(every) = self.glance_due() {
             return self.glance(&mappings, every, looked, report);
         }
@@ -433,7 +438,7 @@ impl Engine {
 
     /// Passes a plan's requests on, and sets the next window by them.
     fn hand_on(&mut self, plan: &Plan, notes: &mut Vec<String>) {
-        self.next = Next { window: self.config.first_window, fine: Vec::new(), relaxed: false, doze: false };
+        self.next = Next { window: self.config.first_window, ..Next::default() };
         for request in &plan.requests {
             match request {
                 Request::Clear { nodes } => self.heat.clear_bits(Some(nodes)),
@@ -444,6 +449,10 @@ impl Engine {
                 }
                 Request::LookCloser { pid, range } => self.next.fine.push((*pid, *range)),
                 // `Ask` says it for each window; a tracker need not remember it.
+                Request::Settle => {
+                    self.next.settle = Some(self.clock.now());
+                    continue;
+                }
                 Request::Doze => {
                     self.next.doze = true;
                     continue;

@@ -222,6 +222,7 @@ fn show(plan: &Plan, out: &mut String) {
             }
             Request::Relax => writeln!(out, "  relax"),
             Request::Doze => writeln!(out, "  doze"),
+            Request::Settle => writeln!(out, "  settle"),
         };
     }
     if plan.decisions.is_empty() && plan.moves.is_empty() && plan.requests.is_empty() {

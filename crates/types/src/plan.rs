@@ -76,6 +76,9 @@ pub enum Request {
     /// Nothing could be gained from looking at accesses: let time pass without trackers, and decide
     /// again once pages have come or memory was taken.
     Doze,
+    /// The target is still filling its memory, and what it touches meanwhile says little: let time pass
+    /// without trackers until free memory stands still, then look.
+    Settle,
 }
 
 /// What was decided, for the journal and the report.

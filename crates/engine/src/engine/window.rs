@@ -5,7 +5,14 @@ use crate::glance::Seen;
 use crate::journal::{DecisionEntry, Entry};
 use crate::watch::Watched;
 use crate::{Ask, Mapping};
-use terrace_types::{Nanos, NodeId};
+use terrace_types::{Nanos, NodeId, Tick};
+
+/// Between two looks at free memory while the target fills its own.
+const SETTLING: Nanos = Nanos::millis(10);
+/// It stands still when less than this part of a tier came or went in that time.
+const STANDS_STILL: u64 = 512;
+/// Others may come and go all the time: it is looked after so long in any case.
+const LONGEST_SETTLING: Nanos = Nanos::secs(1);
 
 impl Engine {
     /// Time to the next glance, where glances do for now: heat has settled, every page can be looked at,
@@ -90,6 +97,30 @@ impl Engine {
         watched.thrifty = ask.relaxed;
         report.window = self.clock.now().since(begun);
         watched
+    }
+
+    /// Lets a short time pass, and looks only at whether free memory stands still.
+    pub(super) fn settle(&mut self, since: Tick, looked: Nanos, report: &mut StepReport) -> Result<(), Stop> {
+        let begun = self.clock.now();
+        self.clock.wait(SETTLING);
+        let now = self.clock.now();
+        report.window = now.since(begun);
+        let before = (self.own_cpu)().saturating_sub(looked);
+        let tiers = self.target.tiers().map_err(stop)?;
+        let moving = tiers.len() != self.free_then.len()
+            || tiers
+                .iter()
+                .zip(&self.free_then)
+                .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / STANDS_STILL);
+        self.free_then = tiers.iter().map(|t| t.free).collect();
+        if !moving || now.since(since) >= LONGEST_SETTLING {
+            self.must_locate = true;
+            self.next = Next { window: self.next.window, ..Next::default() };
+        }
+        let deciding = (self.own_cpu)().saturating_sub(before);
+        self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);
+        self.quota.book(deciding, true, now);
+        Ok(())
     }
 
     /// Lets a window pass without trackers.

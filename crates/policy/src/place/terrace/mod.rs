@@ -81,7 +81,7 @@ impl State {
     /// hot now says little.
     fn grew(&mut self, present: u64) -> bool {
         let before = std::mem::replace(&mut self.present, present);
-        present > before + before / 64
+        before > 0 && present > before + before / 64
     }
 
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
@@ -110,6 +110,12 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         (s.settled, s.present) = (0, present);
         return plan;
     }
+    if s.grew(present) && snap.sees.pages {
+        plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
+        plan.requests = vec![Request::Settle, Request::Wait(quarter(p.window))];
+        s.settled = 0;
+        return plan;
+    }
     s.recent.fit(snap.page_count());
     let worths = worths(p, snap);
     s.trust.review(snap, &worths[0], p.first_lifetime, now);
@@ -123,7 +129,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     }
     let moved = !plan.moves.is_empty();
     let shifted = s.shifted(slow.value);
-    if moved || shifted || s.grew(present) {
+    if moved || shifted {
         s.settled = 0;
         s.probe.shifted();
     } else {
