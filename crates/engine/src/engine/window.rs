@@ -24,7 +24,9 @@ impl Engine {
             return None;
         }
         let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
-        self.glances.next(self.clock.now(), whole, self.quota.glance_every())
+        // The longer a policy is content to wait, the longer a shift may go unnoticed.
+        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / 4));
+        self.glances.next(self.clock.now(), whole, every)
     }
 
     pub(super) fn glance(
