@@ -210,7 +210,8 @@ fn weighted_interleave(plan: &mut Plan, shape: &Shape, options: &mut Options) {
     plan.memory_policy = Some(MemoryPolicy { mode: MPOL_WEIGHTED_INTERLEAVE, nodes });
 }
 
-/// The grid for DAMOS: quota (MiB a second, 0 is none), hot threshold (accesses in an aggregation), age of the cold.
+/// The grid for DAMOS: quota (MiB a second, 0 is none), hot threshold (accesses in an aggregation), age of the cold;
+/// and, where the quota picks the coldest first, how many accesses the cold may have.
 #[must_use]
 pub fn damos_grid() -> Vec<String> {
     let mut out = Vec::new();
@@ -221,21 +222,26 @@ pub fn damos_grid() -> Vec<String> {
             }
         }
     }
+    for quota in [200, 50] {
+        for cold_max in [4, 10] {
+            out.push(format!("kernel:damos+quota_mb={quota}+hot_min=5+cold_age=1+cold_max={cold_max}"));
+        }
+    }
     out
 }
 
-/// Quota (MiB a second), hot threshold, age of the cold.
-type DamosSettings = [(&'static str, u64); 3];
-const DAMOS_DEFAULTS: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1)];
-/// The best row of [`damos_grid`], by the rule in docs/results/peers.md.
-const DAMOS_TUNED: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1)];
+/// Quota (MiB a second), hot threshold, age of the cold, accesses that the cold may have in an aggregation.
+type DamosSettings = [(&'static str, u64); 4];
+const DAMOS_DEFAULTS: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1), ("cold_max", 0)];
+/// The best row of [`damos_grid`] of those measured so far, by the rule in docs/results/peers.md.
+const DAMOS_TUNED: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1), ("cold_max", 0)];
 
 /// Two kdamonds on physical addresses: one promotes what is hot on the slow node, one demotes what is cold on the fast.
 fn damos(plan: &mut Plan, shape: &Shape, options: &mut Options, defaults: &DamosSettings) -> Result<()> {
     let sample = options.take("sample_us", 5_000);
     let aggregate = options.take("aggr_us", 100_000);
     let update = options.take("update_us", 1_000_000);
-    let [quota, hot_min, cold_age] = defaults.map(|(key, value)| options.take(key, value));
+    let [quota, hot_min, cold_age, cold_max] = defaults.map(|(key, value)| options.take(key, value));
     let regions = (options.take("regions_min", 100), options.take("regions_max", 500));
     let put = |plan: &mut Plan, path: String, value: String| plan.before.push(set(&path, &value));
     put(plan, format!("{KDAMONDS}/nr_kdamonds"), "2".into());
@@ -245,7 +251,7 @@ fn damos(plan: &mut Plan, shape: &Shape, options: &mut Options, defaults: &Damos
         let scheme = format!("{context}/schemes/0");
         let max = u64::MAX;
         // (accesses, age) of what the scheme acts on.
-        let (accesses, age) = if hot { ((hot_min, 1000), (0, max)) } else { ((0, 0), (cold_age, max)) };
+        let (accesses, age) = if hot { ((hot_min, 1000), (0, max)) } else { ((0, cold_max), (cold_age, max)) };
         let mut rows: Vec<(String, String)> = vec![
             (format!("{KDAMONDS}/{index}/contexts/nr_contexts"), "1".into()),
             (format!("{context}/operations"), "paddr".into()),
@@ -395,6 +401,11 @@ mod tests {
         let at = |i: u32, end: &str| value(&p, &format!("{KDAMONDS}/{i}/contexts/0/targets/0/regions/0/{end}"));
         assert_eq!((at(0, "start"), at(0, "end")), (Some("201326592"), Some("1275068416")));
         assert_eq!((at(1, "start"), at(1, "end")), (Some("1048576"), Some("201326592")));
+        let cold = |p: &Plan| {
+            value(p, &format!("{KDAMONDS}/1/contexts/0/schemes/0/access_pattern/nr_accesses/max")).map(str::to_string)
+        };
+        assert_eq!(cold(&p).as_deref(), Some("0"));
+        assert_eq!(cold(&plan("kernel:damos+cold_max=4", &shape()).unwrap()).as_deref(), Some("4"));
         assert!(plan("kernel:damos+quota_mb=0", &shape()).unwrap().before.len() < p.before.len());
     }
 
