@@ -166,6 +166,31 @@ proptest! {
     }
 
     #[test]
+    fn damage_behind_right_checksums_is_survived(
+        steps in vec(step(), 1..100),
+        damage in vec((0.0f64..1.0, any::<u8>()), 1..6),
+    ) {
+        let mut bytes = write(&Header::default(), &steps);
+        for (at, byte) in damage {
+            let at = (bytes.len() as f64 * at) as usize;
+            bytes[at] = byte;
+        }
+        terrace_trace::mend_checksums(&mut bytes);
+        let Ok(mut reader) = TraceReader::open(Cursor::new(&bytes)) else { return Ok(()) };
+        let mut block = Block::new().unwrap();
+        loop {
+            match reader.next_block(&mut block) {
+                Ok(true) => {
+                    terrace_trace::block_lines(&block, 100, &mut String::new());
+                    prop_assert_eq!(block.addresses().len(), block.kinds().len());
+                }
+                Ok(false) => break,
+                Err(e) => prop_assert!(matches!(e, TraceError::Damaged { .. }), "{}", e),
+            }
+        }
+    }
+
+    #[test]
     fn times_that_run_backwards_come_back(times in vec(any::<u64>(), 1..300)) {
         let header = Header { clock: Clock::Nanoseconds, ..Header::default() };
         let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
