@@ -1,6 +1,7 @@
 //! `terrace record`: real programs under the emulator. Each test needs qemu-user with plugins and a C compiler, and says
 //! `skipped` without.
 #![cfg(target_arch = "x86_64")]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -159,7 +160,9 @@ fn threads_and_forked_children_are_counted_exactly() {
     let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).unwrap();
     let length: u64 = length.parse().unwrap();
     let (accesses, events) = read(&file);
-    let mut by_array: BTreeMap<u64, (u32, u32, Vec<(u32, u32)>)> = BTreeMap::new();
+    // By array: loads, stores, and the processes and threads that made them.
+    type Uses = (u32, u32, Vec<(u32, u32)>);
+    let mut by_array: BTreeMap<u64, Uses> = BTreeMap::new();
     for a in accesses.iter().filter(|a| a.address >= start && a.address < start + 4 * length) {
         let seen = by_array.entry((a.address - start) / length).or_default();
         *(if a.kind.is_store() { &mut seen.1 } else { &mut seen.0 }) += 1;

@@ -1,5 +1,7 @@
 //! Whatever is written comes back, and whatever bytes come are survived.
 
+#![allow(clippy::unwrap_used)]
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::io::Cursor;
@@ -80,7 +82,8 @@ fn read(bytes: &[u8]) -> Content {
         }
         assert_eq!(block.info().process, 7);
         block.times_into(&mut times);
-        for i in 0..block.addresses().len() {
+        assert_eq!(times.len(), block.addresses().len());
+        for (i, time) in times.iter().enumerate() {
             let kind = block.kinds()[i];
             let access = Access {
                 address: block.addresses()[i],
@@ -90,8 +93,8 @@ fn read(bytes: &[u8]) -> Content {
                 gap: block.gaps()[i],
                 pc: block.pcs().get(i).copied().unwrap_or(0),
             };
-            assert!(times[i] >= block.info().first_time && times[i] <= block.info().last_time);
-            threads[block.info().thread as usize].push((times[i], access));
+            assert!((block.info().first_time..=block.info().last_time).contains(time));
+            threads[block.info().thread as usize].push((*time, access));
         }
     }
     (threads, events)
