@@ -114,6 +114,7 @@ static bool flat;        /* the program's addresses are ours */
 static bool fast_info;   /* size and direction can be read off meminfo directly */
 static bool first_block = true;
 static char *maps_before;
+static _Atomic uint64_t begin_pc, end_pc; /* entries of the two functions, once seen */
 static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER;
 
 /* What a thread keeps; `next` reaches `limit` at once in a thread that has not written yet. */
@@ -388,6 +389,22 @@ static uint32_t mark_of(const uint8_t *code, size_t size)
     return (id & 0xffffff00) == 0x7e44a000 ? id & 0xff : 0;
 }
 
+/*
+ * Whether a block is where a function is entered. QEMU tells which function an address lies in and not where that begins;
+ * but what is executed of a function first is its begin, and translation comes before execution.
+ */
+static bool is_entry(const struct qemu_plugin_tb *tb, const struct qemu_plugin_insn *first, const char *function,
+                     _Atomic uint64_t *entry)
+{
+    uint64_t pc = qemu_plugin_tb_vaddr(tb), none = 0;
+    if (atomic_load(entry))
+        return atomic_load(entry) == pc;
+    const char *symbol = qemu_plugin_insn_symbol(first);
+    if (!symbol || strcmp(symbol, function))
+        return false;
+    return atomic_compare_exchange_strong(entry, &none, pc) || none == pc;
+}
+
 static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
 {
     (void)plugin;
@@ -405,10 +422,9 @@ static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
         tell_maps();
     }
     pthread_mutex_unlock(&translating);
-    const char *symbol = control->begin_at[0] || control->end_at[0] ? qemu_plugin_insn_symbol(first) : NULL;
-    if (symbol && control->begin_at[0] && !strcmp(symbol, control->begin_at))
+    if (control->begin_at[0] && is_entry(tb, first, control->begin_at, &begin_pc))
         qemu_plugin_register_vcpu_tb_exec_cb(tb, on_border, NO_REGS, (void *)(uintptr_t)M_BEGIN);
-    if (symbol && control->end_at[0] && !strcmp(symbol, control->end_at))
+    if (control->end_at[0] && is_entry(tb, first, control->end_at, &end_pc))
         qemu_plugin_register_vcpu_tb_exec_cb(tb, on_border, NO_REGS, (void *)(uintptr_t)M_END);
     qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGS, (void *)(uintptr_t)(IS_WORD | number | (uint64_t)n << 32));
     vcpu_mem_cb told = control->options & KEEP_VALUES ? on_access_with_value : on_access;

@@ -2,7 +2,11 @@
 # Makes sure that what building needs is there; installs what is missing where it may, and says so.
 #
 #   scripts/setup.sh          a C compiler, linker and a new enough cargo
-#   scripts/setup.sh --test   besides: rustfmt, clippy and chromium, without which some checks are skipped
+#   scripts/setup.sh --test   besides: rustfmt, clippy and chromium, without which some checks are skipped, and what
+#                             --capture installs
+#   scripts/setup.sh --capture
+#                             besides: qemu-user and the plugin that `terrace record --source full` needs; the plugin goes
+#                             to ~/.cache/terrace
 #
 # Prints the folder of the cargo to use, for PATH.
 set -eu
@@ -66,5 +70,14 @@ if [ "${1:-}" = --test ] && [ "${TERRACE_NO_CHROMIUM:-0}" = 0 ] &&
     else
         say "going on without chromium (sudo apt-get install --no-install-recommends chromium)"
     fi
+fi
+
+# The emulator that recording every load and store runs programs under. Debian 12's takes plugins; later ones do not.
+if [ "${1:-}" = --capture ] || [ "${1:-}" = --test ]; then
+    if ! command -v qemu-x86_64 >/dev/null 2>&1; then
+        install_packages qemu-user || say "going on without qemu-user: terrace record --source full will not work"
+    fi
+    capture/build.sh "${XDG_CACHE_HOME:-$HOME/.cache}/terrace/terrace-capture.so" >&2 ||
+        say "going on without the capture plugin"
 fi
 echo "$cargo_folder"

@@ -1,7 +1,7 @@
 //! `terrace record`: real programs under the emulator. Each test needs qemu-user with plugins and a C compiler, and says
 //! `skipped` without.
 #![cfg(target_arch = "x86_64")]
-#![allow(clippy::unwrap_used, clippy::type_complexity)] // a test that fails may panic
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -132,8 +132,9 @@ fn a_program_that_knows_its_own_count_is_counted_exactly() {
         Command::new(env!("CARGO_BIN_EXE_terrace")).args(["trace", "info", "--json"]).arg(&file).output().unwrap();
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
     assert_eq!((info["loads"].as_u64(), info["stores"].as_u64()), (Some(3001), Some(2002)));
-    // 6007 instructions at the nominal four a nanosecond, up to the last access, the 6004th.
-    assert_eq!(info["seconds"].as_f64(), Some(6004.0 * 0.25e-9));
+    // 6007 instructions at the nominal four a nanosecond.
+    let seconds = info["seconds"].as_f64().unwrap();
+    assert!((seconds - 6007.0 * 0.25e-9).abs() < 1e-15, "{seconds}");
 }
 
 #[test]
@@ -159,7 +160,9 @@ fn threads_and_forked_children_are_counted_exactly() {
     let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).unwrap();
     let length: u64 = length.parse().unwrap();
     let (accesses, events) = read(&file);
-    let mut by_array: BTreeMap<u64, (u32, u32, Vec<(u32, u32)>)> = BTreeMap::new();
+    // By array: loads, stores, and the processes and threads that made them.
+    type Uses = (u32, u32, Vec<(u32, u32)>);
+    let mut by_array: BTreeMap<u64, Uses> = BTreeMap::new();
     for a in accesses.iter().filter(|a| a.address >= start && a.address < start + 4 * length) {
         let seen = by_array.entry((a.address - start) / length).or_default();
         *(if a.kind.is_store() { &mut seen.1 } else { &mut seen.0 }) += 1;
@@ -195,12 +198,12 @@ fn programs_that_are_started_by_the_program_are_recorded_too() {
 #[test]
 fn addresses_that_come_from_memory_are_told_from_those_that_do_not() {
     let Some(folder) = parts() else { return };
-    for (function, next, depends) in [("chase", "gather", 1), ("gather", "plain", 1), ("plain", "printf", 0)] {
+    for (function, next, depends) in [("chase", "gather", 1), ("gather", "plain", 1), ("plain", "after", 0)] {
         let flags = ["--begin-at", function, "--end-at", next];
         let (output, file) = record(folder, function, &flags, &["./chase-static"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let (accesses, _) = read(&file);
-        assert!((1000..3000).contains(&accesses.len()), "{function}: {} accesses", accesses.len());
+        assert!((1000..2100).contains(&accesses.len()), "{function}: {} accesses", accesses.len());
         let dependent = accesses.iter().filter(|a| a.kind.depends() == 1).count();
         let expected = if depends == 1 { 990..=1010 } else { 0..=10 };
         assert!(expected.contains(&dependent), "{function}: {dependent} dependent of {}", accesses.len());

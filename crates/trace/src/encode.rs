@@ -368,6 +368,7 @@ impl Context {
 }
 
 /// One byte of `value` to each plane, the low one first.
+#[inline]
 fn spread<const N: usize>(planes: &mut [Vec<u8>; N], value: u64) {
     for (plane, byte) in planes.iter_mut().zip(value.to_le_bytes()) {
         plane.push(byte);

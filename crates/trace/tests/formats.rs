@@ -1,5 +1,7 @@
 //! Traces kept for ever: one of version 1, and damaged copies of it. And what damage, disks and hostile input do.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 use terrace_trace::import::{import, Format, ImportError};

@@ -1,5 +1,7 @@
 //! Whatever is written comes back, and whatever bytes come are survived.
 
+#![allow(clippy::unwrap_used)]
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::io::Cursor;
@@ -80,7 +82,8 @@ fn read(bytes: &[u8]) -> Content {
         }
         assert_eq!(block.info().process, 7);
         block.times_into(&mut times);
-        for i in 0..block.addresses().len() {
+        assert_eq!(times.len(), block.addresses().len());
+        for (i, time) in times.iter().enumerate() {
             let kind = block.kinds()[i];
             let access = Access {
                 address: block.addresses()[i],
@@ -90,8 +93,8 @@ fn read(bytes: &[u8]) -> Content {
                 gap: block.gaps()[i],
                 pc: block.pcs().get(i).copied().unwrap_or(0),
             };
-            assert!(times[i] >= block.info().first_time && times[i] <= block.info().last_time);
-            threads[block.info().thread as usize].push((times[i], access));
+            assert!((block.info().first_time..=block.info().last_time).contains(time));
+            threads[block.info().thread as usize].push((*time, access));
         }
     }
     (threads, events)
@@ -163,6 +166,31 @@ proptest! {
             }
         }
         prop_assert!(found || read(&bytes) == whole);
+    }
+
+    #[test]
+    fn damage_behind_right_checksums_is_survived(
+        steps in vec(step(), 1..100),
+        damage in vec((0.0f64..1.0, any::<u8>()), 1..6),
+    ) {
+        let mut bytes = write(&Header::default(), &steps);
+        for (at, byte) in damage {
+            let at = (bytes.len() as f64 * at) as usize;
+            bytes[at] = byte;
+        }
+        terrace_trace::mend_checksums(&mut bytes);
+        let Ok(mut reader) = TraceReader::open(Cursor::new(&bytes)) else { return Ok(()) };
+        let mut block = Block::new().unwrap();
+        loop {
+            match reader.next_block(&mut block) {
+                Ok(true) => {
+                    terrace_trace::block_lines(&block, 100, &mut String::new());
+                    prop_assert_eq!(block.addresses().len(), block.kinds().len());
+                }
+                Ok(false) => break,
+                Err(e) => prop_assert!(matches!(e, TraceError::Damaged { .. }), "{}", e),
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpA
 const REGISTERS: usize = 16;
 /// A value older than so many loads does not delay anybody.
 const RECENT: u64 = 64;
+/// Instructions of a block at most, as QEMU has it.
+const MOST_INSTRUCTIONS: usize = 512;
 
 /// Where a value comes from: registers as the block found them, and a load of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,37 +25,100 @@ impl Origin {
     }
 }
 
-/// One block, analysed once when it is translated.
-#[derive(Debug, Default)]
-pub struct CodeBlock {
-    /// Of each instruction: its address, and where its memory operands' addresses come from.
-    instructions: Vec<(u64, Origin)>,
-    /// Registers that the block leaves changed.
-    changes: Vec<(usize, Origin)>,
+/// An origin as it is looked up for every access: up to two registers (`NONE` holds no load), a load (0 is none), and
+/// the rare further registers as bits.
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    registers: [u8; 2],
+    load: u16,
+    more: u16,
 }
 
-impl CodeBlock {
-    /// Reads `code`, which begins at `pc`; at most `count` instructions.
-    pub fn new(pc: u64, code: &[u8], count: usize) -> Self {
+/// Number of a register that never holds anything.
+const NONE: u8 = REGISTERS as u8;
+
+impl From<Origin> for Source {
+    fn from(origin: Origin) -> Self {
+        let mut left = origin.registers;
+        let registers = [0, 1].map(|_| {
+            let next = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            if next < 16 {
+                next as u8
+            } else {
+                NONE
+            }
+        });
+        Self { registers, load: origin.load, more: left }
+    }
+}
+
+/// An instruction: its address, and where its memory operands' addresses come from.
+#[derive(Debug, Clone, Copy)]
+struct Site {
+    pc: u64,
+    address: Source,
+}
+
+/// Where a block lies in [`Code`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Span {
+    site: u32,
+    sites: u16,
+    changes: u16,
+    change: u32,
+}
+
+/// All blocks known, each analysed once when it is translated.
+#[derive(Debug, Default)]
+pub struct Code {
+    /// By number.
+    blocks: Vec<Option<Span>>,
+    sites: Vec<Site>,
+    /// Registers that blocks leave changed.
+    changes: Vec<(u8, Source)>,
+}
+
+impl Code {
+    /// Where the block of this number lies, if it is known.
+    #[inline]
+    pub fn get(&self, number: usize) -> Option<Span> {
+        self.blocks.get(number).copied().flatten()
+    }
+
+    /// Reads the `code` of a block, which begins at `pc`; at most `count` instructions, 512 at most.
+    pub fn add(&mut self, number: usize, pc: u64, code: &[u8], count: usize) -> Span {
         let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
         let mut factory = InstructionInfoFactory::new();
         let mut instruction = Instruction::default();
         let mut now: [Origin; REGISTERS] = std::array::from_fn(|r| Origin { registers: 1 << r, load: 0 });
-        let mut instructions = Vec::with_capacity(count);
-        while decoder.can_decode() && instructions.len() < count {
+        let mut span = Span { site: self.sites.len() as u32, change: self.changes.len() as u32, sites: 0, changes: 0 };
+        while decoder.can_decode() && usize::from(span.sites) < count.min(MOST_INSTRUCTIONS) {
             decoder.decode_out(&mut instruction);
-            let address = follow(&instruction, &mut factory, &mut now, instructions.len() as u16 + 1);
-            instructions.push((instruction.ip(), address));
+            span.sites += 1;
+            let address = follow(&instruction, &mut factory, &mut now, span.sites);
+            self.sites.push(Site { pc: instruction.ip(), address: address.into() });
         }
-        let changed = |(r, origin): &(usize, Origin)| *origin != Origin { registers: 1 << r, load: 0 };
-        let changes = now.into_iter().enumerate().filter(changed).collect();
-        Self { instructions, changes }
+        for (register, origin) in now.into_iter().enumerate() {
+            if origin != (Origin { registers: 1 << register, load: 0 }) {
+                self.changes.push((register as u8, origin.into()));
+                span.changes += 1;
+            }
+        }
+        if self.blocks.len() <= number {
+            self.blocks.resize(number + 1, None);
+        }
+        self.blocks[number] = Some(span);
+        span
     }
 
-    /// Address of an instruction; 0 where it is not known.
     #[inline]
-    pub fn pc(&self, index: usize) -> u64 {
-        self.instructions.get(index).map_or(0, |i| i.0)
+    fn site(&self, span: Span, index: usize) -> Option<&Site> {
+        if index < usize::from(span.sites) {
+            self.sites.get(span.site as usize + index)
+        } else {
+            None
+        }
     }
 }
 
@@ -119,100 +184,107 @@ fn writes(access: OpAccess) -> bool {
 /// Which loads a thread's registers hold values of. Loads are numbered from 1 in the order the thread makes them.
 #[derive(Debug)]
 pub struct Values {
-    registers: [u64; REGISTERS],
+    /// By register; those above 15 stay 0.
+    registers: [u64; 32],
     loads: u64,
-    /// Of each instruction of the block being executed: its load.
-    of_instruction: Vec<u64>,
+    /// By instruction of the block being executed, from 1; number 0 stays 0.
+    of_instruction: Box<[u64; 1024]>,
 }
 
 impl Values {
     pub fn new() -> Self {
-        Self { registers: [0; REGISTERS], loads: 0, of_instruction: vec![0; 512] }
+        Self { registers: [0; 32], loads: 0, of_instruction: Box::new([0; 1024]) }
     }
 
-    /// How many loads ago the value was loaded that the address of this access was computed from; 0: none, or long ago.
+    /// Number of the latest load that a value comes from; 0 for none.
     #[inline]
-    pub fn depends(&self, block: &CodeBlock, index: usize) -> u8 {
-        let origin = block.instructions.get(index).map_or(Origin::default(), |i| i.1);
-        if origin == Origin::default() {
-            return 0;
+    fn latest(&self, source: Source) -> u64 {
+        let register = |r: u8| self.registers[usize::from(r) % 32];
+        let [a, b] = source.registers;
+        let mut latest = register(a).max(register(b)).max(self.of_instruction[usize::from(source.load) % 1024]);
+        let mut left = source.more;
+        while left != 0 {
+            latest = latest.max(register(left.trailing_zeros() as u8));
+            left &= left - 1;
         }
-        let latest = latest(&self.registers, &self.of_instruction, origin);
+        latest
+    }
+
+    /// Address of an instruction, 0 where it is not known; and how many loads ago the value was loaded that the address
+    /// of its access was computed from, 0 for none or long ago.
+    #[inline]
+    pub fn site(&self, code: &Code, span: Span, index: usize) -> (u64, u8) {
+        let Some(site) = code.site(span, index) else { return (0, 0) };
+        let latest = self.latest(site.address);
         let ago = self.loads + 1 - latest;
-        if latest == 0 || ago > RECENT {
-            0
-        } else {
-            ago.min(15) as u8
-        }
+        (site.pc, if latest == 0 || ago > RECENT { 0 } else { ago.min(15) as u8 })
     }
 
     /// An instruction loads.
     #[inline]
     pub fn load(&mut self, index: usize) {
         self.loads += 1;
-        self.of_instruction[index % 512] = self.loads;
+        self.of_instruction[(index + 1) % 1024] = self.loads;
     }
 
     /// The block has been executed.
     #[inline]
-    pub fn leave(&mut self, block: &CodeBlock) {
-        let before = self.registers;
-        for (register, origin) in &block.changes {
-            self.registers[*register] = latest(&before, &self.of_instruction, *origin);
+    pub fn leave(&mut self, code: &Code, span: Span) {
+        let start = span.change as usize;
+        let changes = &code.changes[start..start + usize::from(span.changes)];
+        // All from what the registers held before.
+        let mut after = [0; REGISTERS];
+        for ((_, source), value) in changes.iter().zip(&mut after) {
+            *value = self.latest(*source);
+        }
+        for ((register, _), value) in changes.iter().zip(after) {
+            self.registers[usize::from(*register) % REGISTERS] = value;
         }
     }
-}
-
-/// Number of the latest load that a value comes from; 0 for none.
-#[inline]
-fn latest(registers: &[u64; REGISTERS], of_instruction: &[u64], origin: Origin) -> u64 {
-    let mut latest = match origin.load {
-        0 => 0,
-        load => of_instruction[usize::from(load - 1) % 512],
-    };
-    let mut left = origin.registers;
-    while left != 0 {
-        latest = latest.max(registers[left.trailing_zeros() as usize]);
-        left &= left - 1;
-    }
-    latest
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn block(pc: u64, code: &[u8], count: usize) -> (Code, Span) {
+        let mut all = Code::default();
+        let span = all.add(3, pc, code, count);
+        (all, span)
+    }
+
     /// Executes a block whose instructions of these indices load, and says what each of those depends on.
-    fn run(values: &mut Values, block: &CodeBlock, loads: &[usize]) -> Vec<u8> {
+    fn run(values: &mut Values, (code, span): &(Code, Span), loads: &[usize]) -> Vec<u8> {
         let found = loads.iter().map(|i| {
-            let depends = values.depends(block, *i);
+            let depends = values.site(code, *span, *i).1;
             values.load(*i);
             depends
         });
         let found = found.collect();
-        values.leave(block);
+        values.leave(code, *span);
         found
     }
 
     #[test]
     fn a_pointer_chase_depends_on_the_load_before() {
         // mov rax, [rax]; dec rcx; jnz
-        let block = CodeBlock::new(0x1000, &[0x48, 0x8b, 0x00, 0x48, 0xff, 0xc9, 0x75, 0xf8], 3);
+        let chase = block(0x1000, &[0x48, 0x8b, 0x00, 0x48, 0xff, 0xc9, 0x75, 0xf8], 3);
         let mut values = Values::new();
-        assert_eq!(run(&mut values, &block, &[0]), [0]);
-        assert_eq!(run(&mut values, &block, &[0]), [1]);
-        assert_eq!(run(&mut values, &block, &[0]), [1]);
-        assert_eq!((block.pc(1), block.pc(2), block.pc(3)), (0x1003, 0x1006, 0));
+        assert_eq!(run(&mut values, &chase, &[0]), [0]);
+        assert_eq!(run(&mut values, &chase, &[0]), [1]);
+        assert_eq!(run(&mut values, &chase, &[0]), [1]);
+        let pc = |index| values.site(&chase.0, chase.1, index).0;
+        assert_eq!((pc(1), pc(2), pc(3)), (0x1003, 0x1006, 0));
     }
 
     #[test]
     fn a_gather_depends_on_its_index_only() {
         // movsxd rax, [rsi+rdx*4]; movsd xmm0, [rdi+rax*8]; inc rdx; jmp
         let code = [0x48, 0x63, 0x04, 0x96, 0xf2, 0x0f, 0x10, 0x04, 0xc7, 0x48, 0xff, 0xc2, 0xeb, 0xf2];
-        let block = CodeBlock::new(0, &code, 4);
+        let made = block(0, &code, 4);
         let mut values = Values::new();
         for _ in 0..3 {
-            assert_eq!(run(&mut values, &block, &[0, 1]), [0, 1]);
+            assert_eq!(run(&mut values, &made, &[0, 1]), [0, 1]);
         }
     }
 
@@ -222,41 +294,41 @@ mod tests {
         let code = [
             0x48, 0x8b, 0x1f, 0x48, 0x8d, 0x0c, 0x5b, 0x49, 0x8b, 0x10, 0x48, 0x8b, 0x31, 0x31, 0xc9, 0x48, 0x8b, 0x31,
         ];
-        let block = CodeBlock::new(0, &code, 6);
-        assert_eq!(run(&mut Values::new(), &block, &[0, 2, 3, 5]), [0, 0, 2, 0]);
+        let made = block(0, &code, 6);
+        assert_eq!(run(&mut Values::new(), &made, &[0, 2, 3, 5]), [0, 0, 2, 0]);
     }
 
     #[test]
     fn pushing_and_popping_does_not_make_the_stack_depend() {
         // pop rax; pop rbx; mov rcx, [rsp]; mov rdx, [rax]
         let code = [0x58, 0x5b, 0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x10];
-        let block = CodeBlock::new(0, &code, 4);
-        assert_eq!(run(&mut Values::new(), &block, &[0, 1, 2, 3]), [0, 0, 0, 3]);
+        let made = block(0, &code, 4);
+        assert_eq!(run(&mut Values::new(), &made, &[0, 1, 2, 3]), [0, 0, 0, 3]);
     }
 
     #[test]
     fn values_grow_old() {
-        let chase = CodeBlock::new(0, &[0x48, 0x8b, 0x03], 1); // mov rax, [rbx]
-        let other = CodeBlock::new(0, &[0x48, 0x8b, 0x16], 1); // mov rdx, [rsi]
-        let use_it = CodeBlock::new(0, &[0x48, 0x8b, 0x08], 1); // mov rcx, [rax]
+        let chase = block(0, &[0x48, 0x8b, 0x03], 1); // mov rax, [rbx]
+        let other = block(0, &[0x48, 0x8b, 0x16], 1); // mov rdx, [rsi]
+        let use_it = block(0, &[0x48, 0x8b, 0x08], 1); // mov rcx, [rax]
         let mut values = Values::new();
         run(&mut values, &chase, &[0]);
         for _ in 0..20 {
             run(&mut values, &other, &[0]);
         }
-        assert_eq!(values.depends(&use_it, 0), 15);
+        assert_eq!(values.site(&use_it.0, use_it.1, 0).1, 15);
         for _ in 0..60 {
             run(&mut values, &other, &[0]);
         }
-        assert_eq!(values.depends(&use_it, 0), 0);
+        assert_eq!(values.site(&use_it.0, use_it.1, 0).1, 0);
     }
 
     #[test]
     fn code_that_is_none_is_survived() {
-        let block = CodeBlock::new(u64::MAX - 2, &[0xff; 40], 512);
+        let made = block(u64::MAX - 2, &[0xff; 40], 512);
         let mut values = Values::new();
-        assert_eq!(values.depends(&block, 511), 0);
-        values.load(usize::MAX);
-        values.leave(&block);
+        assert_eq!(values.site(&made.0, made.1, 511).1, 0);
+        values.load(usize::MAX - 1);
+        values.leave(&made.0, made.1);
     }
 }

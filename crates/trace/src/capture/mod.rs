@@ -12,14 +12,14 @@ pub use filter::Filter;
 use crate::error::TraceError;
 use crate::event::{Access, Event, What};
 use crate::write::TraceWriter;
-use code::CodeBlock;
+use code::Code;
 use std::collections::HashMap;
 use std::io::Write;
 use threads::{Pending, Thread};
 
 const IS_WORD: u64 = 1 << 63;
 /// Blocks beyond this number are not remembered: their accesses have neither program counter nor dependence.
-const MOST_BLOCKS: usize = 1 << 24;
+const MOST_BLOCKS: usize = 1 << 22;
 /// A message longer than this is nonsense.
 const MOST_CONTENT: usize = 4096;
 
@@ -73,7 +73,7 @@ pub struct Capture<W: Write> {
     recording: bool,
     /// Nothing is filtered.
     all: bool,
-    blocks: Vec<Option<Box<CodeBlock>>>,
+    code: Code,
     slots: HashMap<u32, Thread>,
     processes: HashMap<u64, u32>,
     totals: Totals,
@@ -90,7 +90,7 @@ impl<W: Write> Capture<W> {
             filter,
             values,
             recording,
-            blocks: Vec::new(),
+            code: Code::default(),
             slots: HashMap::new(),
             processes: HashMap::new(),
             totals: Totals::default(),
@@ -180,10 +180,7 @@ impl<W: Write> Capture<W> {
             return Ok(());
         };
         let (index, store) = (pending.index(), pending.store());
-        let (pc, depends) = match self.blocks.get(thread.block) {
-            Some(Some(block)) => (block.pc(index), thread.values.depends(block, index)),
-            _ => (0, 0),
-        };
+        let (pc, depends) = thread.values.site(&self.code, thread.block, index);
         if store {
             self.totals.stores += 1;
         } else {
@@ -218,20 +215,19 @@ impl<W: Write> Capture<W> {
     #[inline]
     fn enter(&mut self, thread: &mut Thread, word: u64, last: bool) -> Result<bool, TraceError> {
         let block = (word & 0xffff_ffff) as usize;
-        if self.blocks.get(block).is_none_or(Option::is_none) && !last && block < MOST_BLOCKS && thread.patience > 0 {
+        let known = self.code.get(block);
+        if known.is_none() && !last && block < MOST_BLOCKS && thread.patience > 0 {
             // Another thread translated it and its words have not been taken yet.
             thread.patience -= 1;
             return Ok(false);
         }
         self.settle(thread)?;
-        if let Some(done) = self.blocks.get(thread.block).and_then(Option::as_deref) {
-            thread.values.leave(done);
-        }
+        thread.values.leave(&self.code, thread.block);
         thread.patience = threads::PATIENCE;
         thread.before += thread.length;
         self.totals.instructions += thread.length;
         thread.length = word >> 32 & 0xfff;
-        thread.block = block;
+        thread.block = known.unwrap_or_default();
         Ok(true)
     }
 
@@ -304,10 +300,7 @@ impl<W: Write> Capture<W> {
             self.totals.nonsense += 1;
             return;
         }
-        if self.blocks.len() <= at {
-            self.blocks.resize_with(at + 1, || None);
-        }
-        self.blocks[at] = Some(Box::new(CodeBlock::new(pc, &raw, count as usize)));
+        self.code.add(at, pc, &raw, count as usize);
     }
 
     fn begin(&mut self, thread: &mut Thread, pid: u64, tid: u64, time: u64, parent: u64) -> Result<(), TraceError> {

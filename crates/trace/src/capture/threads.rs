@@ -1,6 +1,6 @@
 //! What is known of a thread while its words come in.
 
-use super::code::Values;
+use super::code::{Span, Values};
 
 /// So often may a thread wait for the code of a block to become known.
 pub const PATIENCE: u32 = 10_000;
@@ -63,8 +63,8 @@ pub struct Thread {
     pub before: u64,
     /// Instructions of the current block.
     pub length: u64,
-    /// The current block's number.
-    pub block: usize,
+    /// The current block.
+    pub block: Span,
     /// Position of the last access kept, in instructions.
     pub last: u64,
     /// Accesses seen, for sampling.
@@ -82,7 +82,7 @@ impl Thread {
             number: None,
             before: 0,
             length: 0,
-            block: 0,
+            block: Span::default(),
             last: 0,
             seen: 0,
             pending: None,
