@@ -6,6 +6,7 @@ mod lab;
 mod manage;
 mod output;
 mod see;
+mod sim;
 
 use args::{Cli, Command, LabCommand};
 use clap::{CommandFactory, Parser};
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Run(a) => return ExitCode::from(manage::run(&a)),
         Command::Attach(a) => manage::attach(&a),
         Command::Report(a) => see::report(&a),
+        Command::Sim(a) => sim::sim(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),
         Command::Lab(LabCommand::Compare(a)) => lab::compare(&a),
