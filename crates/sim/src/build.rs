@@ -28,6 +28,20 @@ pub enum Mode {
     MemoryMode,
 }
 
+/// Where pages are put at their first touch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Births {
+    /// On the nearest node with room: Linux's rule.
+    #[default]
+    Nearest,
+    /// As that, in huge pages where a whole one fits.
+    Huge,
+    /// On the worst tier first.
+    Slow,
+    /// Each page has its place: a node's index a page; pages beyond go by the nearest.
+    Placed(Vec<u8>),
+}
+
 /// A machine and a workload, checked, from which any number of worlds can be made.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -83,12 +97,11 @@ impl Plan {
         Params::of(&self.machine, options).map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
     }
 
-    /// A fresh machine with the workload about to start. `placed`: where each page is put at its first touch, in place
-    /// of the nearest node.
+    /// A fresh machine with the workload about to start, its pages born as `births` says.
     ///
     /// # Errors
     /// [`SimError::Machine`], [`SimError::TooSmall`].
-    pub fn world(&self, mode: Mode, placed: Option<Vec<u8>>) -> Result<World, SimError> {
+    pub fn world(&self, mode: Mode, births: Births) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
         let params = self.params(mode)?;
         let feed = Feed::new(&self.spec);
@@ -105,12 +118,17 @@ impl Plan {
             return Err(SimError::TooSmall { machine: machine(), input: self.spec.to_string(), have, need });
         }
         let nearest: Vec<Vec<usize>> = (0..self.ids.len()).map(|home| self.nearest(home)).collect();
-        let first_touch = match placed {
-            None => FirstTouch::Nearest(nearest),
-            Some(nodes) => FirstTouch::Placed(nodes, nearest),
+        let rank = |node: &usize| self.tiers.iter().position(|t| t.contains(node));
+        let mut worst_first = nearest.clone();
+        worst_first.iter_mut().for_each(|list| list.sort_by_key(|node| std::cmp::Reverse(rank(node))));
+        let huge = self.spec.pages == PageSize::Huge || births == Births::Huge;
+        let first_touch = match births {
+            Births::Nearest | Births::Huge => FirstTouch::Nearest(nearest),
+            Births::Slow => FirstTouch::Nearest(worst_first),
+            Births::Placed(nodes) => FirstTouch::Placed(nodes, nearest),
         };
         let mut memory = Memory::new(pools, first_touch);
-        memory.huge = self.spec.pages == PageSize::Huge;
+        memory.huge = huge;
         memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + feed.bytes()).div_ceil(PAGE))));
         let mmus = (0..params.homes.len()).map(|_| Mmu::new(self.machine.core.tlb_flush)).collect();
         let homes = params.homes.clone();

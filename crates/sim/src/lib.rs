@@ -25,6 +25,6 @@ pub mod ports;
 pub mod run;
 pub mod world;
 
-pub use build::{Mode, Plan};
+pub use build::{Births, Mode, Plan};
 pub use error::SimError;
 pub use run::{all, simulate, CacheCount, Options, Run, BOUNDS};

@@ -1,7 +1,7 @@
 //! One policy on one machine with one input, from start to end; and several of them on all cores of the host.
 
 use crate::bounds::{self, Moved};
-use crate::build::{Mode, Plan};
+use crate::build::{Births, Mode, Plan};
 use crate::error::SimError;
 use crate::ports::{own_cpu, PageTableScan, Shared, SimClock, SimMover, SimTarget, SoftDirtyScan};
 use crate::world::World;
@@ -98,9 +98,9 @@ pub fn simulate(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimE
         "bound:static" => {
             let ranking = profile(plan)?;
             let (fast, slow) = ends(plan);
-            let world = plan.world(Mode::Plain, None)?;
+            let world = plan.world(Mode::Plain, Births::Nearest)?;
             let nodes = bounds::placed(world.memory.pages.len(), &ranking, plan.usable(fast) / PAGE, fast, slow);
-            let mut world = plan.world(Mode::Plain, Some(nodes))?;
+            let mut world = plan.world(Mode::Plain, Births::Placed(nodes))?;
             world.pass(FOR_EVER);
             result(plan, policy, &mut world, Moves::default())
         }
@@ -111,7 +111,7 @@ pub fn simulate(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimE
 
 /// A run in which nobody moves anything.
 fn alone(plan: &Plan, policy: &str, mode: Mode) -> Result<Run, SimError> {
-    let mut world = plan.world(mode, None)?;
+    let mut world = plan.world(mode, Births::Nearest)?;
     world.pass(FOR_EVER);
     let mut run = result(plan, policy, &mut world, Moves::default())?;
     if mode == Mode::AllFast {
@@ -128,7 +128,7 @@ fn ends(plan: &Plan) -> (usize, usize) {
 
 /// Pages by what they would gain in the fast node, from a run in which nothing moves.
 fn profile(plan: &Plan) -> Result<Vec<usize>, SimError> {
-    let mut world = plan.world(Mode::Plain, None)?;
+    let mut world = plan.world(Mode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     world.memory.profile();
@@ -144,7 +144,7 @@ fn profile(plan: &Plan) -> Result<Vec<usize>, SimError> {
 fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     let ranking = profile(plan)?;
     let (fast, slow) = ends(plan);
-    let mut world = plan.world(Mode::Plain, None)?;
+    let mut world = plan.world(Mode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     let moved = bounds::place(&mut world.memory, &ranking, fast, slow, plan.machine.migration);
@@ -157,7 +157,12 @@ fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
 /// A run under the engine, with the very policy that runs live.
 fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError> {
     let placement = Placement::named(policy, &plan.machine).map_err(SimError::Policy)?;
-    let world: Shared = Rc::new(RefCell::new(plan.world(Mode::Plain, None)?));
+    let births = match (placement.starts_slow(), placement.wants_huge_pages()) {
+        (true, _) => Births::Slow,
+        (_, true) => Births::Huge,
+        _ => Births::Nearest,
+    };
+    let world: Shared = Rc::new(RefCell::new(plan.world(Mode::Plain, births)?));
     let trackers: Vec<Box<dyn Tracker>> = vec![
         Box::new(PageTableScan::new(world.clone())),
         Box::new(SoftDirtyScan::new(world.clone(), options.cpu_share)),

@@ -33,8 +33,8 @@ pub struct PageTableScan {
     ask: Option<Ask>,
     ranges: Vec<VpnRange>,
     counts: Vec<Vec<Count>>,
-    /// Pages whose tables are known.
-    known: u64,
+    /// The page tables are known.
+    found: bool,
     whole: bool,
     cleared: Tick,
     waited: Nanos,
@@ -52,7 +52,7 @@ impl PageTableScan {
             ask: None,
             ranges: Vec::new(),
             counts: Vec::new(),
-            known: 0,
+            found: false,
             whole: false,
             cleared: Tick::ZERO,
             waited: Nanos::ZERO,
@@ -132,11 +132,11 @@ impl Tracker for PageTableScan {
         self.ranges = mappings.iter().map(|m| m.range).collect();
         self.counts = self.ranges.iter().map(|r| vec![Count::default(); r.len() as usize]).collect();
         self.waited = Nanos::ZERO;
-        // Tables exist for pages that were touched.
-        let touched = world.memory.on_nodes().iter().sum::<u64>();
-        if touched > self.known {
-            self.charge(&mut world, costs::finding_tables(touched - self.known));
-            self.known = touched;
+        // Tables are there once the program has touched something.
+        if !self.found && world.memory.pools.iter().any(|p| p.free() < p.frames()) {
+            let pages = world.memory.pools.iter().map(|p| p.frames()).sum();
+            self.charge(&mut world, costs::finding_tables(pages));
+            self.found = true;
         }
         self.whole = self.looks() < 2;
         if self.whole {
