@@ -30,6 +30,12 @@ pub enum Command {
     /// Place the memory of a process that already runs.
     #[command(after_help = "Example: terrace attach -p 4242 --summary summary.json")]
     Attach(AttachArgs),
+    /// Run a command and record every load and store it makes.
+    #[command(after_help = "Example: terrace record -o run.trace -- ./solver input")]
+    Record(RecordArgs),
+    /// Look into recordings, and read those of other tools.
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Turn a journal, or the JSON of a comparison, into one HTML file.
     #[command(after_help = "Example: terrace report run.jsonl -o report.html")]
     Report(ReportArgs),
@@ -187,7 +193,7 @@ pub struct SimArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// workload:NAME[,key=value...].
+    /// A recording, or workload:NAME[,key=value...].
     pub input: String,
 }
 
@@ -262,4 +268,121 @@ pub struct LabCompareArgs {
     /// Any Linux program as the workload.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+/// How to record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RecordSource {
+    /// The most complete that works here.
+    Auto,
+    /// All loads and stores, by running the command in an emulator.
+    Full,
+}
+
+/// `terrace record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// How to record.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub source: RecordSource,
+    /// File to write.
+    #[arg(short, long, default_value = "terrace.trace")]
+    pub output: PathBuf,
+    /// Keep one access in so many of each thread.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: u64,
+    /// Keep accesses to these addresses only, such as 0x7f0000000000..0x7f0010000000.
+    #[arg(long, value_name = "FROM..TO")]
+    pub addresses: Option<String>,
+    /// Keep accesses of so many bytes only, such as 8..65 for 8 to 64.
+    #[arg(long, value_name = "FROM..TO")]
+    pub sizes: Option<String>,
+    /// Keep what each thread does in this span only, in instructions it has executed, such as 1000000..2000000.
+    #[arg(long, value_name = "FROM..TO")]
+    pub instructions: Option<String>,
+    /// Begin when this function of the command is entered.
+    #[arg(long, value_name = "FUNCTION")]
+    pub begin_at: Option<String>,
+    /// End when this function is entered.
+    #[arg(long, value_name = "FUNCTION")]
+    pub end_at: Option<String>,
+    /// Keep the address of the instruction too.
+    #[arg(long)]
+    pub pc: bool,
+    /// Keep the values stored too.
+    #[arg(long)]
+    pub values: bool,
+    /// No summary line at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// `terrace trace`.
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Say what a recording holds.
+    #[command(after_help = "Example: terrace trace info run.trace --json")]
+    Info(TraceInfoArgs),
+    /// Print a recording as text, one access or event a line.
+    #[command(after_help = "Example: terrace trace cat run.trace --limit 20")]
+    Cat(TraceCatArgs),
+    /// Read another tool's recording.
+    #[command(after_help = "Example: terrace trace import lackey.txt --from lackey -o run.trace")]
+    Import(TraceImportArgs),
+}
+
+/// `terrace trace info`.
+#[derive(Debug, Args)]
+pub struct TraceInfoArgs {
+    /// The recording.
+    pub file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace trace cat`.
+#[derive(Debug, Args)]
+pub struct TraceCatArgs {
+    /// The recording.
+    pub file: PathBuf,
+    /// Lines at most.
+    #[arg(long)]
+    pub limit: Option<u64>,
+    /// Accesses of this thread only, as the recording numbers threads.
+    #[arg(long)]
+    pub thread: Option<u32>,
+    /// Only blocks that reach into this span of time, in the recording's ticks.
+    #[arg(long, value_name = "FROM..TO")]
+    pub times: Option<String>,
+}
+
+/// Whose recording it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ImportFormat {
+    /// valgrind --tool=lackey --trace-mem=yes
+    Lackey,
+    /// perf script of memory samples: -F time,tid,pid,event,addr,ip
+    Perf,
+    /// damo report access --raw_form, or damo show --raw
+    Damo,
+}
+
+/// `terrace trace import`.
+#[derive(Debug, Args)]
+pub struct TraceImportArgs {
+    /// What the other tool wrote; - is standard input.
+    pub file: PathBuf,
+    /// The other tool.
+    #[arg(long, value_enum)]
+    pub from: ImportFormat,
+    /// File to write; default: FILE with .trace.
+    #[arg(short, long)]
+    pub output: Option<PathBuf>,
+    /// Print what was read as JSON.
+    #[arg(long)]
+    pub json: bool,
 }

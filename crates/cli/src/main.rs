@@ -5,10 +5,12 @@ mod args;
 mod lab;
 mod manage;
 mod output;
+mod record;
 mod see;
 mod sim;
+mod trace;
 
-use args::{Cli, Command, LabCommand};
+use args::{Cli, Command, LabCommand, TraceCommand};
 use clap::{CommandFactory, Parser};
 use output::Failure;
 use std::process::ExitCode;
@@ -21,6 +23,10 @@ fn main() -> ExitCode {
         Command::Gather(a) => see::gather(&a),
         Command::Run(a) => return ExitCode::from(manage::run(&a)),
         Command::Attach(a) => manage::attach(&a),
+        Command::Record(a) => record::record(&a),
+        Command::Trace(TraceCommand::Info(a)) => trace::info(&a),
+        Command::Trace(TraceCommand::Cat(a)) => trace::cat(&a),
+        Command::Trace(TraceCommand::Import(a)) => trace::import(&a),
         Command::Report(a) => see::report(&a),
         Command::Sim(a) => sim::sim(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),

@@ -26,6 +26,14 @@ pub enum SimError {
     /// No such workload, or a parameter that cannot be read.
     #[error(transparent)]
     Workload(#[from] SpecError),
+    /// A recording that cannot be run.
+    #[error("recording {name}: {why}")]
+    Recording {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
     /// No such policy.
     #[error("{0}; and: {bounds}", bounds = crate::BOUNDS.join(", "))]
     Policy(PolicyError),

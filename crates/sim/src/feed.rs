@@ -1,4 +1,4 @@
-//! Where a program's accesses come from: a workload driven step by step.
+//! Where a program's accesses come from; a workload driven step by step is one such source.
 //!
 //! A workload's steps can be as long as they like (filling 160 MiB is one), and the simulator wants accesses a few
 //! microseconds at a time. So the workload runs on a thread of its own that hands accesses over in batches and waits
@@ -22,6 +22,24 @@ const AHEAD: usize = 4;
 pub const BASE: u64 = 0x1000_0000_0000;
 const WORD: u64 = 8;
 
+/// A program as a source of accesses. Its threads are asked for one step after another; a step must be taken whole,
+/// until something other than accesses comes, before another thread is asked.
+pub trait Feed: std::fmt::Debug {
+    /// Bytes that are mapped from [`BASE`] on; `None`: pages are mapped as they are touched.
+    fn bytes(&self) -> Option<u64>;
+    /// Threads of the measured phase.
+    fn threads(&self) -> usize;
+    /// What the first thread does before the measured phase.
+    fn prepare(&mut self) -> Supply;
+    /// What thread `index` does at `now`, counted from the begin of the phase.
+    fn step(&mut self, index: usize, now: Nanos) -> Supply;
+    /// Checks the results once all threads are done: accesses as the program counts them.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence.
+    fn finish(&mut self) -> Result<u64, String>;
+}
+
 /// What a thread of the program has next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Supply {
@@ -31,6 +49,10 @@ pub enum Supply {
     Again,
     /// It waits until all threads have come to this point.
     Meet,
+    /// The step is over, at this time of the recording, in its ticks.
+    Reached(u64),
+    /// It waits until the other threads have come to this time of the recording.
+    Until(u64),
     /// It has ended. Of the first thread while it prepares: the measured phase begins.
     Done,
 }
@@ -45,7 +67,7 @@ enum Ask {
 
 /// A workload as a source of accesses.
 #[derive(Debug)]
-pub struct Feed {
+pub struct WorkloadFeed {
     ask: Option<SyncSender<Ask>>,
     reply: Option<Receiver<Reply>>,
     worker: Option<JoinHandle<()>>,
@@ -61,7 +83,7 @@ enum Reply {
     Finished(Result<u64, String>),
 }
 
-impl Feed {
+impl WorkloadFeed {
     /// Starts the workload, which touches nothing yet.
     #[must_use]
     pub fn new(spec: &Spec) -> Self {
@@ -74,41 +96,6 @@ impl Feed {
             _ => 0,
         };
         Self { ask: Some(ask), reply: Some(reply), worker: Some(worker), words, threads, in_step: false }
-    }
-
-    /// Bytes of memory that the program maps, from [`BASE`] on.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.words * WORD
-    }
-
-    /// Threads of the measured phase.
-    #[must_use]
-    pub const fn threads(&self) -> usize {
-        self.threads
-    }
-
-    /// What the first thread does before the measured phase.
-    pub fn prepare(&mut self) -> Supply {
-        self.next(Ask::Prepare)
-    }
-
-    /// What thread `index` does at `now`, counted from the begin of the phase. Its last step must have been handed over
-    /// whole before another thread is asked.
-    pub fn step(&mut self, index: usize, now: Nanos) -> Supply {
-        self.next(Ask::Step(index, now))
-    }
-
-    /// Checks the results once all threads are done: accesses as the workload counts them, or what is wrong.
-    ///
-    /// # Errors
-    /// One sentence.
-    pub fn finish(&mut self) -> Result<u64, String> {
-        let asked = self.ask.as_ref().is_some_and(|a| a.send(Ask::Finish).is_ok());
-        match self.reply.as_ref().filter(|_| asked).and_then(|r| r.recv().ok()) {
-            Some(Reply::Finished(outcome)) => outcome,
-            _ => Err("the workload ended early".to_owned()),
-        }
     }
 
     fn next(&mut self, ask: Ask) -> Supply {
@@ -126,7 +113,33 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Feed for WorkloadFeed {
+    fn bytes(&self) -> Option<u64> {
+        Some(self.words * WORD)
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn prepare(&mut self) -> Supply {
+        self.next(Ask::Prepare)
+    }
+
+    fn step(&mut self, index: usize, now: Nanos) -> Supply {
+        self.next(Ask::Step(index, now))
+    }
+
+    fn finish(&mut self) -> Result<u64, String> {
+        let asked = self.ask.as_ref().is_some_and(|a| a.send(Ask::Finish).is_ok());
+        match self.reply.as_ref().filter(|_| asked).and_then(|r| r.recv().ok()) {
+            Some(Reply::Finished(outcome)) => outcome,
+            _ => Err("the workload ended early".to_owned()),
+        }
+    }
+}
+
+impl Drop for WorkloadFeed {
     fn drop(&mut self) {
         // Without its channels the worker ends at the next batch.
         self.ask = None;
@@ -282,7 +295,7 @@ mod tests {
     /// All accesses of a whole run, and the accesses that the workload says it made.
     fn drain(text: &str) -> (Vec<Event>, u64) {
         let spec = Spec::parse(text).unwrap();
-        let mut feed = Feed::new(&spec);
+        let mut feed = WorkloadFeed::new(&spec);
         let mut all = Vec::new();
         loop {
             match feed.prepare() {
@@ -297,7 +310,7 @@ mod tests {
                     match feed.step(i, Nanos::ZERO) {
                         Supply::Accesses(a) => all.extend(a),
                         Supply::Done => break *running = false,
-                        Supply::Again | Supply::Meet => break,
+                        _ => break,
                     }
                 }
             }
@@ -332,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_feed_can_be_left_in_the_middle() {
-        let mut feed = Feed::new(&Spec::parse("skew,fast=8MiB").unwrap());
+        let mut feed = WorkloadFeed::new(&Spec::parse("skew,fast=8MiB").unwrap());
         assert!(matches!(feed.prepare(), Supply::Accesses(_)));
     }
 }

@@ -4,7 +4,7 @@
 //! plugin uses too. What is added here is what the lab has from a real kernel: page tables, first touch, faults, page
 //! moves, and what trackers see and cost. The engine and the policies are the live ones, unchanged: see [`ports`].
 //!
-//! From the bottom up: [`event`] one access; [`feed`] where accesses come from; [`pool`] a node's frames; [`memory`]
+//! From the bottom up: [`event`] one access; [`feed`] where accesses come from (a workload; [`recording`]); [`pool`] a node's frames; [`memory`]
 //! pages and the kernel's part; [`mmu`] a core's translations; [`world`] all of them and time; [`ports`] the engine's
 //! view; [`build`] from a machine file; [`bounds`] what no policy can know; [`run`] from start to end.
 //!
@@ -22,9 +22,11 @@ pub mod memory;
 pub mod mmu;
 pub mod pool;
 pub mod ports;
+pub mod recording;
 pub mod run;
 pub mod world;
 
-pub use build::{Births, Mode, Plan};
+pub use build::{Births, Input, Mode, Plan};
 pub use error::SimError;
+pub use recording::Recording;
 pub use run::{all, simulate, CacheCount, Options, Run, BOUNDS};

@@ -17,6 +17,9 @@ pub const PART_OF_HUGE: u8 = 1 << 3;
 /// Being moved: whoever touches it waits.
 pub const MOVING: u8 = 1 << 4;
 
+/// Stretches of 2 MiB that are mapped on demand at most: 128 GiB, 512 MiB of bookkeeping.
+const MOST_REGIONS: usize = 1 << 16;
+
 /// Not backed by memory.
 pub const ABSENT: u32 = u32::MAX;
 
@@ -77,6 +80,8 @@ pub struct Memory {
     pub pools: Vec<Pool>,
     /// Misses by page, where wanted.
     pub misses: Option<Vec<Misses>>,
+    /// Pages are mapped as they are touched.
+    pub on_demand: bool,
     /// Use huge pages where a whole one fits.
     pub huge: bool,
     first_touch: FirstTouch,
@@ -108,6 +113,7 @@ impl Memory {
             pages: Vec::new(),
             pools,
             misses: None,
+            on_demand: false,
             huge: false,
             first_touch,
             moving: HashMap::new(),
@@ -148,6 +154,26 @@ impl Memory {
             }
         }
         self.index_elsewhere(vpn, hint)
+    }
+
+    /// As [`Self::index`]; where pages are mapped as they are touched, an aligned stretch around the page is mapped.
+    #[inline(always)]
+    pub fn index_or_map(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
+        match self.index(vpn, hint) {
+            None if self.on_demand => self.map_around(vpn, hint),
+            index => index,
+        }
+    }
+
+    #[inline(never)]
+    fn map_around(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
+        if self.regions.len() >= MOST_REGIONS {
+            self.refused += 1;
+            return None;
+        }
+        let start = vpn - vpn % HUGE;
+        self.map(VpnRange::new(Vpn(start), Vpn(start + HUGE)));
+        self.index(vpn, hint)
     }
 
     #[inline(never)]

@@ -13,7 +13,7 @@ use terrace_engine::journal::Summary;
 use terrace_engine::{Config, Engine, Parts, Stop, Tracker};
 use terrace_model::Counters;
 use terrace_policy::place::Placement;
-use terrace_types::{Nanos, Seed};
+use terrace_types::{Bytes, Nanos, Seed};
 
 /// What is no policy: bounds, and the fast node as a cache.
 pub const BOUNDS: [&str; 4] = ["bound:static", "bound:ideal-move", "bound:all-fast", "hardware:memory-mode"];
@@ -195,6 +195,15 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
 
 fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<Run, SimError> {
     let accesses = world.finish().map_err(SimError::Wrong)?;
+    if world.memory.refused > 0 {
+        let have: u64 = world.memory.pools.iter().map(|p| p.frames() * PAGE).sum();
+        return Err(SimError::TooSmall {
+            machine: plan.machine.name.clone(),
+            input: plan.input.to_string(),
+            have: Bytes(have),
+            need: Bytes(have + world.memory.refused * PAGE),
+        });
+    }
     let (span, counters) =
         world.measured.result().ok_or_else(|| SimError::Wrong("the measured phase did not end".to_owned()))?;
     let served = counters.llc_misses();

@@ -24,6 +24,8 @@ enum Doing {
     Running,
     /// It waits for the other threads.
     Meeting,
+    /// It waits until the others have come to this time of the recording.
+    Until(u64),
     /// It has ended.
     Ended,
 }
@@ -37,6 +39,8 @@ struct Thread {
     waiting: VecDeque<Vec<Event>>,
     /// What comes after the accesses at hand.
     then: Supply,
+    /// Time of the recording that it has come to.
+    reached: u64,
 }
 
 /// The threads that share a core.
@@ -73,7 +77,7 @@ pub struct World {
     pub memory: Memory,
     mmus: Vec<Mmu>,
     homes: Vec<usize>,
-    feed: Feed,
+    feed: Box<dyn Feed>,
     threads: Vec<Thread>,
     queues: Vec<Queue>,
     /// The phase that counts.
@@ -94,7 +98,7 @@ const MAIN: usize = 0;
 impl World {
     /// A machine at time zero, its cores at home on the nodes `homes` (indexes), and the program of `feed` on it.
     #[must_use]
-    pub fn new(engine: Engine, memory: Memory, mmus: Vec<Mmu>, homes: Vec<usize>, feed: Feed) -> Self {
+    pub fn new(engine: Engine, memory: Memory, mmus: Vec<Mmu>, homes: Vec<usize>, feed: Box<dyn Feed>) -> Self {
         let cores = engine.units.len();
         let thread = || Thread {
             doing: Doing::Unborn,
@@ -102,6 +106,7 @@ impl World {
             at: 0,
             waiting: VecDeque::new(),
             then: Supply::Again,
+            reached: 0,
         };
         let mut threads: Vec<Thread> = (0..=feed.threads()).map(|_| thread()).collect();
         threads[MAIN].doing = Doing::Running;
@@ -290,7 +295,7 @@ impl World {
             let (address, store) = (event.address(), event.store());
             let unit = &mut engine.units[core];
             unit.core.execute(event.instructions());
-            let Some(page) = memory.index(address >> 12, &mut mmu.hint) else { continue };
+            let Some(page) = memory.index_or_map(address >> 12, &mut mmu.hint) else { continue };
             let frame = match mmu.translate(page, address >> 12, store) {
                 Some(frame) => frame,
                 None => {
@@ -329,6 +334,14 @@ impl World {
         }
         match std::mem::replace(&mut self.threads[thread].then, Supply::Again) {
             Supply::Again | Supply::Accesses(_) => self.ask(core, thread),
+            Supply::Reached(time) => {
+                self.threads[thread].reached = time;
+                self.wake(core);
+            }
+            Supply::Until(time) => {
+                self.threads[thread].doing = Doing::Until(time);
+                self.wake(core);
+            }
             Supply::Meet => {
                 self.threads[thread].doing = Doing::Meeting;
                 self.release(core);
@@ -337,6 +350,7 @@ impl World {
             Supply::Done => {
                 self.threads[thread].doing = Doing::Ended;
                 self.release(core);
+                self.wake(core);
                 if self.threads.iter().all(|t| t.doing == Doing::Ended) {
                     self.measured.end = Some((self.engine.units[core].core.time, self.counters()));
                 }
@@ -375,6 +389,26 @@ impl World {
         }
         self.measured.begin = Some((time, self.counters()));
         self.stopped = self.stop_at_begin;
+    }
+
+    /// Threads that wait for a time of the recording go on when all who run have come to it; when nobody runs, the
+    /// first of them does.
+    fn wake(&mut self, core: usize) {
+        let running = self.threads.iter().filter(|t| t.doing == Doing::Running).map(|t| t.reached).min();
+        let waiting = |t: &Thread| if let Doing::Until(time) = t.doing { Some(time) } else { None };
+        let due = running.or(self.threads.iter().filter_map(waiting).min());
+        let Some(due) = due else { return };
+        let time = self.engine.units[core].core.time;
+        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
+            for thread in &queue.threads {
+                let thread = &mut self.threads[*thread];
+                if waiting(thread).is_some_and(|until| until <= due) {
+                    thread.reached = thread.reached.max(due);
+                    thread.doing = Doing::Running;
+                    unit.core.time = unit.core.time.max(time);
+                }
+            }
+        }
     }
 
     /// When nobody runs any more, those who wait for each other go on together.

@@ -3,6 +3,7 @@
 //! remedy ([`SysError`]). The library never prints and never aborts.
 
 mod caps;
+mod capture;
 mod damon;
 mod error;
 mod guardian;
@@ -21,6 +22,7 @@ pub mod task;
 pub mod zones;
 
 pub use caps::{Capabilities, Capability};
+pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
 pub use guardian::Guardian;

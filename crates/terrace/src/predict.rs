@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Instant;
 use terrace_machine::Machine;
-use terrace_sim::{all, simulate, Options, Plan, Run, SimError};
+use terrace_sim::{all, simulate, Input, Options, Plan, Recording, Run, SimError};
 use terrace_types::{Bytes, Seed};
 
 /// What to predict.
@@ -14,7 +15,7 @@ pub struct Question {
     pub machine: Machine,
     /// Names of policies, in the order of the table.
     pub policies: Vec<String>,
-    /// `workload:NAME[,key=value...]`.
+    /// A recording's file, or `workload:NAME[,key=value...]`.
     pub input: String,
     /// Shares of the best tier's memory to try, in percent of what the machine has; empty: as it is.
     pub sweep: Vec<u32>,
@@ -92,11 +93,10 @@ pub fn parse_sweep(text: &str) -> Result<Vec<u32>, PredictError> {
 /// [`PredictError`].
 pub fn predict(question: &Question) -> Result<Answer, PredictError> {
     let started = Instant::now();
-    let workload = question.input.strip_prefix("workload:").ok_or_else(|| {
-        let why = "give workload:NAME[,key=value...]; recordings cannot be simulated yet";
-        PredictError::Usage(format!("input {}: {why}", question.input))
-    })?;
-    let whole = Plan::new(&question.machine, workload)?;
+    let whole = match question.input.strip_prefix("workload:") {
+        Some(workload) => Plan::new(&question.machine, workload)?,
+        None => Plan::of(&question.machine, recording(&question.input)?)?,
+    };
     let mut tasks: Vec<(Plan, String, Option<u64>)> = Vec::new();
     if question.sweep.is_empty() {
         tasks.extend(question.policies.iter().map(|p| (whole.clone(), p.clone(), None)));
@@ -111,7 +111,7 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
     let runs = all(&tasks, workers, |(plan, policy, _)| simulate(plan, policy, options))?;
     Ok(Answer {
         machine: question.machine.name.clone(),
-        input: format!("workload:{}", whole.spec),
+        input: whole.input.to_string(),
         accesses: runs.first().map(|r| r.accesses),
         wall_seconds: started.elapsed().as_secs_f64(),
         runs: runs.into_iter().zip(tasks).map(|(run, task)| Entry { run, fast_bytes: task.2 }).collect(),
@@ -126,9 +126,19 @@ fn with_fast_share(whole: &Plan, percent: u32) -> Result<Plan, PredictError> {
         let usable = node.capacity.saturating_sub(node.reserved).get();
         node.reserved = Bytes(node.capacity.get() - usable / 100 * u64::from(percent));
     }
-    let mut plan = Plan::new(&machine, &whole.spec.to_string())?;
-    plan.spec = whole.spec.clone();
-    Ok(plan)
+    Ok(Plan::of(&machine, whole.input.clone())?)
+}
+
+/// A recording in a file, which each run opens anew.
+fn recording(path: &str) -> Result<Input, PredictError> {
+    let bad = |why: String| PredictError::Usage(format!("input {path}: {why}; give a recording or workload:NAME"));
+    let file = std::path::PathBuf::from(path);
+    let open = move || {
+        let file = std::fs::File::open(&file)?;
+        Ok(Box::new(std::io::BufReader::new(file)) as Box<dyn terrace_sim::recording::Source>)
+    };
+    let recording = Recording::new(Arc::new(open)).map_err(|e| bad(e.to_string()))?;
+    Ok(Input::Recording { name: path.to_owned(), recording })
 }
 
 impl Answer {

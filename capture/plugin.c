@@ -1,0 +1,690 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Capture plugin for QEMU 7.2's user mode (qemu-x86_64, plugin interface 1): hands every load and store of the program,
+ * and every block of code it executes, to a recorder in another process. The plugin only writes words into rings of
+ * shared memory; what they mean as a trace is worked out by the recorder (crates/sys/src/capture.rs reads the rings,
+ * crates/trace/src/capture/ understands the words).
+ *
+ * The program is never harmed: where the recorder is gone or asks to stop, words are dropped and the program goes on.
+ *
+ * Words (64 bits). Bit 63 clear: an access; bits 0-47 address, 48-50 log2 of its bytes, 51 store, 52-60 index of the
+ * instruction in its block. Bit 63 set: bits 60-62 say what.
+ *   0  a block begins: bits 0-31 its number, 32-43 its instructions
+ *   1  a message: bits 0-15 which, 16-31 how many words of content follow
+ * With the option `values`, every store is followed by one word: the value stored.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- QEMU's plugin interface, version 1, as far as used ---- */
+typedef uint64_t qemu_plugin_id_t;
+typedef uint32_t qemu_plugin_meminfo_t;
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+typedef struct {
+    const char *target_name;
+    struct { int min, cur; } version;
+    bool system_emulation;
+} qemu_info_t;
+enum { NO_REGS = 0, MEM_R = 1, MEM_W = 2 };
+typedef void (*vcpu_simple_cb)(qemu_plugin_id_t, unsigned);
+typedef void (*vcpu_udata_cb)(unsigned, void *);
+typedef void (*vcpu_mem_cb)(unsigned, qemu_plugin_meminfo_t, uint64_t, void *);
+typedef void (*syscall_cb)(qemu_plugin_id_t, unsigned, int64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                           uint64_t, uint64_t, uint64_t);
+typedef void (*syscall_ret_cb)(qemu_plugin_id_t, unsigned, int64_t, int64_t);
+void qemu_plugin_register_vcpu_init_cb(qemu_plugin_id_t, vcpu_simple_cb);
+void qemu_plugin_register_vcpu_exit_cb(qemu_plugin_id_t, vcpu_simple_cb);
+void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, struct qemu_plugin_tb *));
+void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, vcpu_udata_cb, int, void *);
+void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, vcpu_udata_cb, int, void *);
+void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *, vcpu_mem_cb, int, int, void *);
+void qemu_plugin_register_vcpu_syscall_cb(qemu_plugin_id_t, syscall_cb);
+void qemu_plugin_register_vcpu_syscall_ret_cb(qemu_plugin_id_t, syscall_ret_cb);
+void qemu_plugin_register_atexit_cb(qemu_plugin_id_t, void (*)(qemu_plugin_id_t, void *), void *);
+size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *);
+struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+const char *qemu_plugin_insn_symbol(const struct qemu_plugin_insn *);
+unsigned qemu_plugin_mem_size_shift(qemu_plugin_meminfo_t);
+bool qemu_plugin_mem_is_store(qemu_plugin_meminfo_t);
+const char *qemu_plugin_path_to_binary(void);
+__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+
+/* ---- Shared memory; crates/sys/src/capture.rs has the same offsets ---- */
+#define AREA_MAGIC 0x0143415041525254ull /* "TRRAPAC" and version 1 */
+struct control {
+    uint64_t magic;
+    uint32_t slots, ring_words;
+    int32_t recorder;
+    _Atomic uint32_t stopped;   /* the recorder takes no more words */
+    _Atomic uint32_t blocks;    /* numbers of blocks given so far, through all processes */
+    _Atomic uint32_t unplaced;  /* threads that found no slot */
+    uint32_t options;
+    char spare[28];
+    char begin_at[256], end_at[256]; /* functions, or empty */
+    char emulator[1024], plugin[1024], area[256];
+};
+enum { KEEP_VALUES = 1 };
+struct slot {
+    _Atomic uint32_t state; /* 0 free, 1 in use, 2 all written */
+    int32_t pid, tid;
+    uint32_t zero;
+    _Atomic uint64_t clock; /* the thread's time when it last wrote out */
+    char pad1[40];
+    _Atomic uint64_t head; /* words written */
+    char pad2[56];
+    _Atomic uint64_t tail; /* words taken */
+    char pad3[120];
+};
+_Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "layout is shared with Rust");
+#define CONTROL_BYTES 4096
+/* Written out in chunks of so many words: what a killed thread loses at most, and what others lag behind. */
+#define CHUNK 1024u
+#define MESSAGE_MOST 560
+
+#define IS_WORD (1ull << 63)
+#define MESSAGE (IS_WORD | 1ull << 60)
+enum {
+    M_THREAD = 1, M_BLOCK, M_SYSCALL, M_JUMP, M_MAP, M_EXEC, M_MARK, M_BEGIN, M_END, M_EXIT,
+};
+
+static struct control *control;
+static struct slot *slots;
+static uint64_t *rings;
+static bool flat;        /* the program's addresses are ours */
+static bool fast_info;   /* size and direction can be read off meminfo directly */
+static bool first_block = true;
+static char *maps_before;
+static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER;
+
+/* What a thread keeps; `next` reaches `limit` at once in a thread that has not written yet. */
+struct writer {
+    uint64_t *next, *limit;
+    uint64_t clock;
+    struct slot *slot;
+    uint64_t *ring;
+    uint64_t written;     /* words up to the begin of the current chunk */
+    bool dropping;
+    int64_t call;
+    uint64_t arguments[6];
+};
+static __thread struct writer me __attribute__((tls_model("initial-exec")));
+
+static void put_message(unsigned which, const uint64_t *content, unsigned words);
+
+static void doze(void)
+{
+    struct timespec t = { 0, 50000 };
+    nanosleep(&t, NULL);
+}
+
+static bool recorder_gone(void)
+{
+    return atomic_load_explicit(&control->stopped, memory_order_relaxed) ||
+           (kill(control->recorder, 0) != 0 && errno == ESRCH);
+}
+
+/* The time of the thread that is furthest: where one that waited for others, or is new, goes on. */
+static uint64_t furthest(void)
+{
+    uint64_t most = 0;
+    for (unsigned i = 0; i < control->slots; i++)
+        if (atomic_load_explicit(&slots[i].state, memory_order_relaxed) == 1) {
+            uint64_t c = atomic_load_explicit(&slots[i].clock, memory_order_relaxed);
+            most = c > most ? c : most;
+        }
+    return most;
+}
+
+/* Words up to `next` can be taken. */
+static void write_out(void)
+{
+    if (me.slot && !me.dropping) {
+        uint64_t in_chunk = (uint64_t)(me.next - me.ring) - me.written % control->ring_words;
+        atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
+        atomic_store_explicit(&me.slot->head, me.written + in_chunk, memory_order_release);
+    }
+}
+
+/* One for all threads: nobody reads it, and thread-local storage of this size would not fit where `me` must lie. */
+static uint64_t sink[CHUNK];
+
+static void drop_all(void)
+{
+    me.dropping = true;
+    me.slot = NULL;
+    me.next = sink;
+    me.limit = sink + CHUNK;
+}
+
+/* `parent`: the process this one was forked from just now, else 0. */
+static void claim(uint64_t parent)
+{
+    static _Atomic bool complained;
+    if (recorder_gone()) {
+        drop_all();
+        return;
+    }
+    uint64_t start = furthest();
+    for (unsigned i = 0; i < control->slots; i++) {
+        uint32_t free_state = 0;
+        if (!atomic_compare_exchange_strong(&slots[i].state, &free_state, 3))
+            continue;
+        me.slot = &slots[i];
+        me.ring = rings + (uint64_t)i * control->ring_words;
+        me.dropping = false;
+        me.slot->pid = getpid();
+        me.slot->tid = (int32_t)syscall(SYS_gettid);
+        me.written = atomic_load(&me.slot->head);
+        me.clock = start;
+        me.next = me.ring + me.written % control->ring_words;
+        me.limit = me.ring + (me.written / CHUNK * CHUNK) % control->ring_words + CHUNK;
+        atomic_store(&me.slot->clock, me.clock);
+        atomic_store(&me.slot->state, 1);
+        uint64_t content[] = { (uint64_t)me.slot->pid, (uint64_t)me.slot->tid, start, parent };
+        put_message(M_THREAD, content, 4);
+        return;
+    }
+    if (!atomic_exchange(&complained, true))
+        atomic_fetch_add(&control->unplaced, 1);
+    drop_all();
+}
+
+/* The chunk is full (or there is none): write it out and wait until the next may be written over. */
+static __attribute__((noinline)) void refill(void)
+{
+    if (!me.next) {
+        claim(0);
+        return;
+    }
+    if (me.dropping) {
+        drop_all();
+        return;
+    }
+    uint64_t words = control->ring_words;
+    me.written = me.written / CHUNK * CHUNK + CHUNK;
+    atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
+    atomic_store_explicit(&me.slot->head, me.written, memory_order_release);
+    for (unsigned turn = 0; me.written + CHUNK - atomic_load_explicit(&me.slot->tail, memory_order_acquire) > words;
+         turn++) {
+        if ((turn & 255) == 255 && recorder_gone()) {
+            drop_all();
+            return;
+        }
+        if (turn < 8)
+            sched_yield();
+        else
+            doze();
+    }
+    me.next = me.ring + me.written % words;
+    me.limit = me.next + CHUNK;
+}
+
+static inline void put(uint64_t word)
+{
+    if (__builtin_expect(me.next == me.limit, 0))
+        refill();
+    *me.next++ = word;
+}
+
+static void put_message(unsigned which, const uint64_t *content, unsigned words)
+{
+    put(MESSAGE | which | (uint64_t)words << 16);
+    for (unsigned i = 0; i < words; i++)
+        put(content[i]);
+}
+
+/* Text of at most 2 KiB behind some numbers. */
+static void put_text(unsigned which, const uint64_t *numbers, unsigned count, const char *text)
+{
+    uint64_t content[MESSAGE_MOST] = { 0 };
+    size_t length = strnlen(text, 2048);
+    memcpy(content, numbers, count * sizeof *content);
+    content[count] = length;
+    memcpy(content + count + 1, text, length);
+    put_message(which, content, count + 1 + (unsigned)(length + 7) / 8);
+}
+
+/* ---- Accesses and blocks ---- */
+
+/*
+ * QEMU 7.2 confuses the two directions when it chooses callbacks for one of them, so there is one for both, which reads
+ * the direction off `info`. An atomic read-modify-write is told once, with both bits set.
+ */
+static inline unsigned direction(qemu_plugin_meminfo_t info)
+{
+    return fast_info ? info >> 16 & 3 : qemu_plugin_mem_is_store(info) ? MEM_W : MEM_R;
+}
+
+static inline uint64_t access_word(qemu_plugin_meminfo_t info, uint64_t address, void *index)
+{
+    uint64_t shift = fast_info ? info >> 4 & 7 : qemu_plugin_mem_size_shift(info);
+    return (address & 0xffffffffffffull) | shift << 48 | (uint64_t)(uintptr_t)index;
+}
+
+static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
+{
+    (void)cpu;
+    uint64_t word = access_word(info, address, index);
+    unsigned way = direction(info);
+    if (__builtin_expect(way == (MEM_R | MEM_W), 0)) {
+        put(word);
+        way = MEM_W;
+    }
+    put(word | (uint64_t)(way >> 1) << 51);
+}
+
+static void on_access_with_value(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
+{
+    uint64_t value = 0;
+    on_access(cpu, info, address, index);
+    if (!(direction(info) & MEM_W))
+        return;
+    /* Through the kernel: another thread may unmap the page meanwhile, and the program must not die of our looking. */
+    struct iovec here = { &value, (size_t)1 << (qemu_plugin_mem_size_shift(info) & 3) };
+    struct iovec there = { (void *)(uintptr_t)address, here.iov_len };
+    if (flat)
+        (void)!process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    put(value);
+}
+
+static void on_block(unsigned cpu, void *word)
+{
+    (void)cpu;
+    uint64_t w = (uint64_t)(uintptr_t)word;
+    me.clock += w >> 32 & 0xfff;
+    put(w);
+}
+
+static void on_mark(unsigned cpu, void *which)
+{
+    (void)cpu;
+    uint64_t id = (uint64_t)(uintptr_t)which;
+    put_message(M_MARK, &id, 1);
+}
+
+static void on_border(unsigned cpu, void *which)
+{
+    (void)cpu;
+    put_message((unsigned)(uintptr_t)which, NULL, 0);
+}
+
+/* ---- Translation ---- */
+static char *read_maps(void)
+{
+    size_t room = 1 << 20, got = 0;
+    char *text = malloc(room);
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && text && got < room - 1) {
+        ssize_t n = read(fd, text + got, room - 1 - got);
+        if (n <= 0)
+            break;
+        got += (size_t)n;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (text)
+        text[got] = 0;
+    return text;
+}
+
+/* What was mapped since the emulator was ready and before the program's first instruction is the program's. */
+static void tell_maps(void)
+{
+    char *now = read_maps(), *save = NULL;
+    for (char *line = now ? strtok_r(now, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+        if (maps_before && strstr(maps_before, line))
+            continue;
+        unsigned long start, end;
+        char bits[8] = "", name[2048] = "";
+        if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %2047[^\n]", &start, &end, bits, name) < 3)
+            continue;
+        /* What the emulator itself took meanwhile: its heap, and anonymous memory at the top, where it never puts the
+           program's. */
+        if (strstr(name, "qemu") || !strcmp(name, "[heap]") || (!name[0] && start >= 0x7f0000000000ul))
+            continue;
+        uint64_t prot = (bits[0] == 'r') | (bits[1] == 'w') << 1 | (bits[2] == 'x') << 2;
+        uint64_t content[] = { start, end - start, prot, 2 };
+        put_text(M_MAP, content, 4, name);
+    }
+    free(now);
+    free(maps_before);
+    maps_before = NULL;
+}
+
+static void check_flat(const void *code, uint64_t address)
+{
+    uint64_t there = 0, here = 0;
+    memcpy(&here, code, 1);
+    struct iovec to = { &there, 1 }, from = { (void *)(uintptr_t)address, 1 };
+    flat = process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 && here == there;
+}
+
+static uint32_t mark_of(const uint8_t *code, size_t size)
+{
+    uint32_t id;
+    if (size != 7 || code[0] != 0x0f || code[1] != 0x1f || code[2] != 0x80)
+        return 0;
+    memcpy(&id, code + 3, 4);
+    return (id & 0xffffff00) == 0x7e44a000 ? id & 0xff : 0;
+}
+
+static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
+{
+    (void)plugin;
+    size_t n = qemu_plugin_tb_n_insns(tb);
+    uint64_t content[MESSAGE_MOST + 512];
+    uint8_t *code = (uint8_t *)(content + 4);
+    size_t bytes = 0;
+    uint32_t number = atomic_fetch_add(&control->blocks, 1) + 1;
+    struct qemu_plugin_insn *first = qemu_plugin_tb_get_insn(tb, 0);
+
+    pthread_mutex_lock(&translating);
+    if (first_block) {
+        first_block = false;
+        check_flat(qemu_plugin_insn_data(first), qemu_plugin_tb_vaddr(tb));
+        tell_maps();
+    }
+    pthread_mutex_unlock(&translating);
+    const char *symbol = control->begin_at[0] || control->end_at[0] ? qemu_plugin_insn_symbol(first) : NULL;
+    if (symbol && control->begin_at[0] && !strcmp(symbol, control->begin_at))
+        qemu_plugin_register_vcpu_tb_exec_cb(tb, on_border, NO_REGS, (void *)(uintptr_t)M_BEGIN);
+    if (symbol && control->end_at[0] && !strcmp(symbol, control->end_at))
+        qemu_plugin_register_vcpu_tb_exec_cb(tb, on_border, NO_REGS, (void *)(uintptr_t)M_END);
+    qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGS, (void *)(uintptr_t)(IS_WORD | number | (uint64_t)n << 32));
+    vcpu_mem_cb told = control->options & KEEP_VALUES ? on_access_with_value : on_access;
+    for (size_t i = 0; i < n; i++) {
+        struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+        size_t size = qemu_plugin_insn_size(insn);
+        void *index = (void *)(uintptr_t)((uint64_t)i << 52);
+        qemu_plugin_register_vcpu_mem_cb(insn, told, NO_REGS, MEM_R | MEM_W, index);
+        uint32_t mark = mark_of(qemu_plugin_insn_data(insn), size);
+        if (mark)
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, NO_REGS, (void *)(uintptr_t)mark);
+        if (bytes + size <= 8 * (MESSAGE_MOST - 8)) {
+            memcpy(code + bytes, qemu_plugin_insn_data(insn), size);
+            bytes += size;
+        }
+    }
+    content[0] = number;
+    content[1] = qemu_plugin_tb_vaddr(tb);
+    content[2] = n;
+    content[3] = bytes;
+    memset(code + bytes, 0, 8);
+    put_message(M_BLOCK, content, 4 + (unsigned)(bytes + 7) / 8);
+    write_out();
+}
+
+/* ---- System calls ---- */
+static bool read_memory(uint64_t address, void *out, size_t bytes)
+{
+    struct iovec to = { out, bytes }, from = { (void *)(uintptr_t)address, bytes };
+    return flat && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)bytes;
+}
+
+/* A string of the program's; false where it cannot be read or is too long. */
+static bool read_string(uint64_t address, char *out, size_t room)
+{
+    for (size_t i = 0; i < room; i++) {
+        if (!read_memory(address + i, out + i, 1))
+            return false;
+        if (!out[i])
+            return true;
+    }
+    return false;
+}
+
+#define MOST_WORDS 32768
+static char **read_list(uint64_t address)
+{
+    char **list = calloc(MOST_WORDS + 8, sizeof *list);
+    char *text = malloc(131072);
+    for (size_t i = 0; list && text && i < MOST_WORDS; i++) {
+        uint64_t pointer = 0;
+        if (address && !read_memory(address + 8 * i, &pointer, 8))
+            break;
+        if (!pointer) {
+            free(text);
+            return list;
+        }
+        if (!read_string(pointer, text, 131072) || !(list[i] = strdup(text)))
+            break;
+    }
+    free(text);
+    return NULL; /* what was read is lost: the program is about to be replaced, or gets its error */
+}
+
+static bool is_ours(const char *path)
+{
+    unsigned char head[20];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
+    if (fd >= 0)
+        close(fd);
+    return n == sizeof head && !memcmp(head, "\177ELF\2\1", 6) && head[18] == 62 && head[19] == 0;
+}
+
+/*
+ * The program replaces itself. QEMU would hand it to the kernel, and the new program would not be recorded; so it is
+ * started under the emulator again, here, before QEMU sees the call. Whatever does not fit (scripts are resolved; other
+ * architectures, set-user-ID programs, unreadable arguments are not) is left to QEMU, unrecorded.
+ */
+static void follow_exec(uint64_t path_at, uint64_t argv_at, uint64_t envp_at)
+{
+    char path[4096], line[256] = "", *interpreter = NULL, *option = NULL;
+    struct stat status;
+    if (recorder_gone() || !read_string(path_at, path, sizeof path) || access(path, X_OK) != 0)
+        return;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || (status.st_mode & (S_ISUID | S_ISGID)))
+        return;
+    char **argv = read_list(argv_at), **envp = read_list(envp_at);
+    char **all = calloc(MOST_WORDS + 24, sizeof *all);
+    if (!argv || !envp || !all)
+        return;
+    if (!is_ours(path)) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
+        if (fd >= 0)
+            close(fd);
+        if (n < 4 || line[0] != '#' || line[1] != '!')
+            return;
+        line[n] = 0;
+        line[strcspn(line, "\n")] = 0;
+        interpreter = line + 2 + strspn(line + 2, " \t");
+        option = interpreter + strcspn(interpreter, " \t");
+        if (*option)
+            *option++ = 0;
+        option += strspn(option, " \t");
+        if (!is_ours(interpreter))
+            return;
+    }
+    char plugin[2048];
+    snprintf(plugin, sizeof plugin, "%s,area=%s", control->plugin, control->area);
+    size_t n = 0;
+    all[n++] = control->emulator;
+    all[n++] = "-plugin";
+    all[n++] = plugin;
+    if (interpreter) {
+        all[n++] = interpreter;
+        if (*option)
+            all[n++] = option;
+        all[n++] = path;
+    } else {
+        all[n++] = "-0";
+        all[n++] = argv[0] ? argv[0] : path;
+        all[n++] = path;
+    }
+    for (size_t i = 1; argv[0] && argv[i]; i++)
+        all[n++] = argv[i];
+    put_text(M_EXEC, NULL, 0, path);
+    if (me.slot && !me.dropping) {
+        write_out();
+        atomic_store(&me.slot->state, 2);
+    }
+    execve(control->emulator, all, envp);
+    /* Not started: this thread takes a new slot and QEMU tries in its own way. */
+    memset(&me, 0, sizeof me);
+}
+
+static bool waits(int64_t number, const uint64_t *a)
+{
+    switch (number) {
+    case SYS_futex: {
+        unsigned operation = a[1] & 127;
+        return operation == 0 || operation == 9 || operation == 6 || operation == 11;
+    }
+    case SYS_poll: case SYS_ppoll: case SYS_select: case SYS_pselect6: case SYS_epoll_wait: case SYS_epoll_pwait:
+    case SYS_pause: case SYS_nanosleep: case SYS_clock_nanosleep: case SYS_wait4: case SYS_waitid:
+    case SYS_rt_sigsuspend: case SYS_rt_sigtimedwait:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void on_syscall(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, uint64_t a1, uint64_t a2, uint64_t a3,
+                       uint64_t a4, uint64_t a5, uint64_t a6, uint64_t a7, uint64_t a8)
+{
+    (void)plugin, (void)cpu, (void)a7, (void)a8;
+    uint64_t a[] = { a1, a2, a3, a4, a5, a6 };
+    me.call = number;
+    memcpy(me.arguments, a, sizeof a);
+    if (number == SYS_execve)
+        follow_exec(a1, a2, a3);
+    write_out();
+}
+
+static void on_syscall_done(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, int64_t result)
+{
+    (void)plugin, (void)cpu;
+    const uint64_t *a = me.arguments;
+    if (me.call != number)
+        return;
+    if (waits(number, a) && result != -EAGAIN) {
+        uint64_t now = furthest();
+        if (now > me.clock) {
+            uint64_t ticks = now - me.clock;
+            me.clock = now;
+            put_message(M_JUMP, &ticks, 1);
+        }
+        return;
+    }
+    if (number != SYS_mmap && number != SYS_munmap && number != SYS_brk && number != SYS_mremap)
+        return;
+    uint64_t content[] = { (uint64_t)number, (uint64_t)result, a[0], a[1], a[2], a[3], a[4], a[5] };
+    char name[2048] = "", link[64];
+    if (number == SYS_mmap && !(a[3] & MAP_ANONYMOUS) && (int)a[4] >= 0) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", (int)a[4]);
+        ssize_t n = readlink(link, name, sizeof name - 1);
+        name[n > 0 ? n : 0] = 0;
+    }
+    put_text(M_SYSCALL, content, 8, name);
+    write_out();
+}
+
+/* ---- Begin and end ---- */
+static void release(void)
+{
+    if (me.slot && !me.dropping) {
+        put_message(M_EXIT, NULL, 0);
+        if (me.slot && !me.dropping) {
+            write_out();
+            atomic_store(&me.slot->state, 2);
+        }
+    }
+    drop_all();
+}
+
+static void on_thread_end(qemu_plugin_id_t plugin, unsigned cpu)
+{
+    (void)plugin, (void)cpu;
+    release();
+}
+
+/* The process ends: other threads stop wherever they are, and the recorder takes what they wrote out. */
+static void on_end(qemu_plugin_id_t plugin, void *nothing)
+{
+    (void)plugin, (void)nothing;
+    release();
+}
+
+static void in_child(void)
+{
+    if (me.dropping)
+        return;
+    memset(&me, 0, sizeof me);
+    claim((uint64_t)getppid());
+    write_out();
+}
+
+static void on_thread_begin(qemu_plugin_id_t plugin, unsigned cpu)
+{
+    (void)plugin;
+    if (cpu == 0)
+        maps_before = read_maps();
+}
+
+static bool info_is_as_known(void)
+{
+    for (uint32_t info = 0; info < 1u << 18; info++)
+        if (qemu_plugin_mem_size_shift(info) != (info >> 4 & 7) || qemu_plugin_mem_is_store(info) != (info >> 17 & 1))
+            return false;
+    return true;
+}
+
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
+                                                               char **argv)
+{
+    const char *path = NULL;
+    for (int i = 0; i < argc; i++)
+        if (!strncmp(argv[i], "area=", 5))
+            path = argv[i] + 5;
+    if (info->system_emulation || strcmp(info->target_name, "x86_64") || !path) {
+        fprintf(stderr, "terrace capture: wants qemu-x86_64 and area=FILE\n");
+        return 1;
+    }
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0) {
+        fprintf(stderr, "terrace capture: cannot open %s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    void *area = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (area == MAP_FAILED || ((struct control *)area)->magic != AREA_MAGIC) {
+        fprintf(stderr, "terrace capture: %s is not the shared memory of a recorder of this version\n", path);
+        return 1;
+    }
+    control = area;
+    slots = (struct slot *)((char *)area + CONTROL_BYTES);
+    size_t headers = (CONTROL_BYTES + control->slots * sizeof(struct slot) + 4095) / 4096 * 4096;
+    rings = (uint64_t *)((char *)area + headers);
+    fast_info = info_is_as_known();
+    pthread_atfork(NULL, NULL, in_child);
+    qemu_plugin_register_vcpu_init_cb(id, on_thread_begin);
+    qemu_plugin_register_vcpu_exit_cb(id, on_thread_end);
+    qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
+    qemu_plugin_register_vcpu_syscall_cb(id, on_syscall);
+    qemu_plugin_register_vcpu_syscall_ret_cb(id, on_syscall_done);
+    qemu_plugin_register_atexit_cb(id, on_end, NULL);
+    return 0;
+}

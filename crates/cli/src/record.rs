@@ -1,0 +1,74 @@
+//! `record`.
+
+use crate::args::RecordArgs;
+use crate::output::{say, Ending, Failure};
+use std::ops::Range;
+use terrace_terrace::record::{self, RecordError, Spec};
+use terrace_terrace::trace::capture::Filter;
+
+/// `FROM..TO`, decimal or hexadecimal, either of them left out.
+pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
+    let Some(text) = text else { return Ok(0..u64::MAX) };
+    let wrong = || Failure::usage(format!("{flag} {text}: give FROM..TO with FROM below TO, such as 0x1000..0x2000"));
+    let number = |part: &str, absent: u64| match part.trim() {
+        "" => Some(absent),
+        part => match part.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16).ok(),
+            None => part.parse().ok(),
+        },
+    };
+    let (from, to) = text.split_once("..").ok_or_else(wrong)?;
+    let range = number(from, 0).ok_or_else(wrong)?..number(to, u64::MAX).ok_or_else(wrong)?;
+    if range.is_empty() {
+        return Err(wrong());
+    }
+    Ok(range)
+}
+
+/// `terrace record`: ends as the command did; 3 where recording is not possible here.
+pub fn record(args: &RecordArgs) -> Ending {
+    let sizes = range("--sizes", args.sizes.as_ref())?;
+    let spec = Spec {
+        output: args.output.clone(),
+        filter: Filter {
+            period: args.period,
+            addresses: range("--addresses", args.addresses.as_ref())?,
+            sizes: u32::try_from(sizes.start).unwrap_or(u32::MAX)..u32::try_from(sizes.end).unwrap_or(u32::MAX),
+            times: range("--instructions", args.instructions.as_ref())?,
+            begins_later: args.begin_at.is_some(),
+        },
+        pcs: args.pc,
+        values: args.values,
+        begin_at: args.begin_at.clone(),
+        end_at: args.end_at.clone(),
+    };
+    let recorded = record::record(&spec, &args.command).map_err(|e| match e {
+        RecordError::Lacking(_) => Failure::lacking(e),
+        RecordError::Start(e) => Failure { code: e.exit_code() as u8, line: e.to_string() },
+        _ => Failure::failed(e),
+    })?;
+    for note in &recorded.notes {
+        say(note);
+    }
+    if !args.quiet {
+        say(&recorded.line(&spec.output));
+    }
+    recorded.ended.leave()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_or_refused() {
+        let read = |text: &str| range("--x", Some(&text.to_owned())).ok();
+        assert_eq!(read("0x10..32"), Some(16..32));
+        assert_eq!(read("..8"), Some(0..8));
+        assert_eq!(read("5.."), Some(5..u64::MAX));
+        assert_eq!(range("--x", None).ok(), Some(0..u64::MAX));
+        for wrong in ["", "5", "9..5", "a..b", "5..5", "1..-2"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `trace info`, `trace cat` and `trace import`.
+
+use crate::args::{ImportFormat, TraceCatArgs, TraceImportArgs, TraceInfoArgs};
+use crate::output::{print, print_json, say, Ending, Failure};
+use crate::record::range;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter};
+use std::path::Path;
+use terrace_terrace::trace::{block_lines, import as importers, Block, BlockKind, Info, TraceError, TraceReader};
+
+type Reader = TraceReader<BufReader<File>>;
+
+fn open(path: &Path) -> Result<Reader, Failure> {
+    let failed = |why: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {why}", path.display()));
+    let file = File::open(path).map_err(|e| failed(&e))?;
+    TraceReader::open(BufReader::new(file)).map_err(|e| failed(&e))
+}
+
+/// `terrace trace info`.
+pub fn info(args: &TraceInfoArgs) -> Ending {
+    let failed = |e: TraceError| Failure::failed(format!("trace {}: {e}", args.file.display()));
+    let info = Info::of(&mut open(&args.file)?).map_err(failed)?;
+    for damage in &info.damage {
+        say(&format!("{}: {damage}", args.file.display()));
+    }
+    if args.json {
+        print_json(&info)
+    } else {
+        print(&info.text())
+    }
+}
+
+/// `terrace trace cat`.
+pub fn cat(args: &TraceCatArgs) -> Ending {
+    let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {e}", args.file.display()));
+    let times = range("--times", args.times.as_ref())?;
+    let mut reader = open(&args.file)?;
+    let every = args.thread.is_none() && args.times.is_none();
+    let chosen: Vec<usize> = if every {
+        (0..reader.blocks().len()).collect()
+    } else {
+        reader.select(args.thread, times.start, times.end).collect()
+    };
+    let mut block = Block::new().map_err(|e| failed(&e))?;
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    for position in chosen {
+        match reader.read(position, &mut block) {
+            Ok(()) => {}
+            Err(e @ TraceError::Damaged { .. }) => {
+                say(&format!("{}: {e}", args.file.display()));
+                continue;
+            }
+            Err(e) => return Err(failed(&e)),
+        }
+        if left == 0 {
+            break;
+        }
+        if block.info().kind == BlockKind::End {
+            continue;
+        }
+        let mut text = String::new();
+        left -= block_lines(&block, left, &mut text);
+        print(&text)?;
+    }
+    if let Some(damage) = reader.damage() {
+        say(&format!("{}: {damage}", args.file.display()));
+    }
+    Ok(0)
+}
+
+/// `terrace trace import`.
+pub fn import(args: &TraceImportArgs) -> Ending {
+    let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("import {}: {e}", args.file.display()));
+    let from_pipe = args.file.as_os_str() == "-";
+    let output = match &args.output {
+        Some(output) => output.clone(),
+        None if from_pipe => return Err(Failure::usage("import -: say with -o where to write")),
+        None => args.file.with_extension("trace"),
+    };
+    let input: Box<dyn BufRead> = if from_pipe {
+        Box::new(BufReader::new(std::io::stdin()))
+    } else {
+        Box::new(BufReader::new(File::open(&args.file).map_err(|e| failed(&e))?))
+    };
+    let format = match args.from {
+        ImportFormat::Lackey => importers::Format::Lackey,
+        ImportFormat::Perf => importers::Format::Perf,
+        ImportFormat::Damo => importers::Format::Damo,
+    };
+    let file = File::create(&output).map_err(|e| Failure::failed(format!("import: {}: {e}", output.display())))?;
+    let read = importers::import(format, input, BufWriter::new(file)).map_err(|e| failed(&e))?;
+    if args.json {
+        return print_json(&read);
+    }
+    print(&format!(
+        "{}: {} accesses from {} lines, {} not understood\n",
+        output.display(),
+        read.accesses,
+        read.lines,
+        read.skipped
+    ))
+}

@@ -1,0 +1,402 @@
+//! From the words of the capture plugin (`capture/plugin.c` defines them) to a trace. Pure: whoever has the words hands
+//! them in, slot by slot.
+//!
+//! A program can write anything into its ring, so words are not trusted: nonsense is counted and stepped over.
+
+mod code;
+mod filter;
+mod threads;
+
+pub use filter::Filter;
+
+use crate::error::TraceError;
+use crate::event::{Access, Event, What};
+use crate::write::TraceWriter;
+use code::CodeBlock;
+use std::collections::HashMap;
+use std::io::Write;
+use threads::{Pending, Thread};
+
+const IS_WORD: u64 = 1 << 63;
+/// Blocks beyond this number are not remembered: their accesses have neither program counter nor dependence.
+const MOST_BLOCKS: usize = 1 << 24;
+/// A message longer than this is nonsense.
+const MOST_CONTENT: usize = 4096;
+
+mod message {
+    pub const THREAD: u64 = 1;
+    pub const BLOCK: u64 = 2;
+    pub const SYSCALL: u64 = 3;
+    pub const JUMP: u64 = 4;
+    pub const MAP: u64 = 5;
+    pub const EXEC: u64 = 6;
+    pub const MARK: u64 = 7;
+    pub const BEGIN: u64 = 8;
+    pub const END: u64 = 9;
+    pub const EXIT: u64 = 10;
+}
+
+mod syscall {
+    pub const MMAP: u64 = 9;
+    pub const MUNMAP: u64 = 11;
+    pub const BRK: u64 = 12;
+    pub const MREMAP: u64 = 25;
+}
+
+/// What was seen and kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Loads and stores the program made, filters aside. What an instruction reads or writes in one piece is one access.
+    pub loads: u64,
+    /// See `loads`.
+    pub stores: u64,
+    /// Accesses that went into the trace.
+    pub kept: u64,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Processes and threads seen.
+    pub processes: u32,
+    /// See `processes`.
+    pub threads: u32,
+    /// Words that meant nothing.
+    pub nonsense: u64,
+    /// Times the function was entered at which recording begins.
+    pub begun: u64,
+}
+
+/// Turns words into a trace.
+#[derive(Debug)]
+pub struct Capture<W: Write> {
+    writer: TraceWriter<W>,
+    filter: Filter,
+    values: bool,
+    recording: bool,
+    /// Nothing is filtered.
+    all: bool,
+    blocks: Vec<Option<Box<CodeBlock>>>,
+    slots: HashMap<u32, Thread>,
+    processes: HashMap<u64, u32>,
+    totals: Totals,
+}
+
+impl<W: Write> Capture<W> {
+    /// Writes to `writer` what passes the filter. `values`: the plugin sends the values stored.
+    pub fn new(writer: TraceWriter<W>, filter: Filter, values: bool) -> Self {
+        let recording = !filter.begins_later;
+        let all = filter.notes().is_empty();
+        Self {
+            all,
+            writer,
+            filter,
+            values,
+            recording,
+            blocks: Vec::new(),
+            slots: HashMap::new(),
+            processes: HashMap::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// What was seen so far.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Bytes written so far.
+    pub fn written(&self) -> u64 {
+        self.writer.written()
+    }
+
+    /// Takes words of a slot and says how many were used; the rest must come again, with what follows them. `last`: none
+    /// will follow.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn feed(&mut self, slot: u32, words: &[u64], last: bool) -> Result<usize, TraceError> {
+        // Taken out of the map while its words are worked on.
+        let mut thread = self.slots.remove(&slot).unwrap_or_else(Thread::nobody);
+        let used = self.feed_thread(&mut thread, words, last);
+        self.slots.insert(slot, thread);
+        used
+    }
+
+    fn feed_thread(&mut self, thread: &mut Thread, words: &[u64], last: bool) -> Result<usize, TraceError> {
+        let mut at = 0;
+        while let Some(&word) = words.get(at) {
+            if word & IS_WORD == 0 {
+                let value = if self.values && threads::is_store(word) {
+                    let Some(value) = words.get(at + 1) else { break };
+                    at += 1;
+                    *value
+                } else {
+                    0
+                };
+                self.access(thread, word, value)?;
+                at += 1;
+            } else if word >> 60 & 7 == 0 {
+                if !self.enter(thread, word, last)? {
+                    break;
+                }
+                at += 1;
+            } else {
+                let length = (word >> 16 & 0xffff) as usize;
+                if word >> 60 & 7 != 1 || length > MOST_CONTENT {
+                    self.totals.nonsense += 1;
+                    at += 1;
+                    continue;
+                }
+                let Some(content) = words.get(at + 1..at + 1 + length) else { break };
+                self.message(thread, word & 0xffff, content)?;
+                at += 1 + length;
+            }
+        }
+        Ok(at)
+    }
+
+    /// An access; what an instruction does in pieces of eight bytes becomes one.
+    #[inline]
+    fn access(&mut self, thread: &mut Thread, word: u64, value: u64) -> Result<(), TraceError> {
+        let joined = match &mut thread.pending {
+            Some(pending) => pending.absorb(word),
+            None => false,
+        };
+        if !joined {
+            self.settle(thread)?;
+            thread.pending = Some(Pending::new(word));
+        }
+        if self.values && threads::is_store(word) {
+            let bytes = if joined { 8 } else { Pending::new(word).size.min(8) };
+            thread.value.extend_from_slice(&value.to_le_bytes()[..bytes as usize]);
+        }
+        Ok(())
+    }
+
+    /// The pending access is complete.
+    #[inline]
+    fn settle(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+        let Some(pending) = thread.pending.take() else { return Ok(()) };
+        let Some((process, number)) = thread.number else {
+            self.totals.nonsense += 1;
+            return Ok(());
+        };
+        let (index, store) = (pending.index(), pending.store());
+        let (pc, depends) = match self.blocks.get(thread.block) {
+            Some(Some(block)) => (block.pc(index), thread.values.depends(block, index)),
+            _ => (0, 0),
+        };
+        if store {
+            self.totals.stores += 1;
+        } else {
+            self.totals.loads += 1;
+            thread.values.load(index);
+        }
+        let position = thread.before + index as u64 + 1;
+        let (address, size) = (pending.address(), pending.size);
+        if !self.recording || !(self.all || self.filter.keeps(&mut thread.seen, address, size, position)) {
+            thread.value.clear();
+            return Ok(());
+        }
+        self.totals.kept += 1;
+        let since = position.saturating_sub(thread.last);
+        thread.last = thread.last.max(position);
+        let gap = since as u32;
+        if since > u64::from(u32::MAX) {
+            self.writer.advance(process, number, since - u64::from(gap))?;
+        }
+        let access = Access { address, size, store, depends, gap, pc };
+        if self.values && store {
+            // Pieces wider than a word do not occur; should they, what is not known reads as zero.
+            thread.value.resize(size as usize, 0);
+            self.writer.store(process, number, &access, &thread.value)?;
+            thread.value.clear();
+            return Ok(());
+        }
+        self.writer.access(process, number, &access)
+    }
+
+    /// A block begins, so the one before it was executed; `false` while its code is not known yet.
+    #[inline]
+    fn enter(&mut self, thread: &mut Thread, word: u64, last: bool) -> Result<bool, TraceError> {
+        let block = (word & 0xffff_ffff) as usize;
+        if self.blocks.get(block).is_none_or(Option::is_none) && !last && block < MOST_BLOCKS && thread.patience > 0 {
+            // Another thread translated it and its words have not been taken yet.
+            thread.patience -= 1;
+            return Ok(false);
+        }
+        self.settle(thread)?;
+        if let Some(done) = self.blocks.get(thread.block).and_then(Option::as_deref) {
+            thread.values.leave(done);
+        }
+        thread.patience = threads::PATIENCE;
+        thread.before += thread.length;
+        self.totals.instructions += thread.length;
+        thread.length = word >> 32 & 0xfff;
+        thread.block = block;
+        Ok(true)
+    }
+
+    fn message(&mut self, thread: &mut Thread, which: u64, content: &[u64]) -> Result<(), TraceError> {
+        let event = |capture: &mut Self, thread: &Thread, what: What| match thread.number {
+            None => Ok(()),
+            Some((process, number)) => {
+                let time = capture.writer.time(number) + thread.behind();
+                capture.writer.event(&Event { time, process, thread: number, what })
+            }
+        };
+        match (which, content) {
+            (message::BLOCK, [number, pc, count, bytes, code @ ..]) => {
+                self.settle(thread)?;
+                self.translated(*number, *pc, *count, *bytes, code);
+                Ok(())
+            }
+            (message::THREAD, [pid, tid, time, parent]) => self.begin(thread, *pid, *tid, *time, *parent),
+            (message::EXIT, _) => self.end(thread),
+            (message::JUMP, [ticks]) => {
+                self.settle(thread)?;
+                self.catch_up(thread)?;
+                match thread.number {
+                    Some((process, number)) => self.writer.advance(process, number, *ticks),
+                    None => Ok(()),
+                }
+            }
+            (message::SYSCALL, [number, result, a, b, c, d, _, _, text @ ..]) => {
+                self.settle(thread)?;
+                match mapping(*number, *result, [*a, *b, *c, *d], text) {
+                    Some(what) => event(self, thread, what),
+                    None => Ok(()),
+                }
+            }
+            (message::MAP, [start, length, protection, flags, text @ ..]) => {
+                let (protection, flags) = (*protection as u32, *flags as u32);
+                event(
+                    self,
+                    thread,
+                    What::Map { start: *start, length: *length, protection, flags, name: words_as_text(text) },
+                )
+            }
+            (message::EXEC, text) => event(self, thread, What::Exec { name: words_as_text(text) }),
+            (message::MARK, [id]) => {
+                self.settle(thread)?;
+                event(self, thread, What::Mark { id: *id as u32 })
+            }
+            (message::BEGIN, _) => {
+                self.settle(thread)?;
+                self.recording = true;
+                self.totals.begun += 1;
+                Ok(())
+            }
+            (message::END, _) => {
+                self.settle(thread)?;
+                self.recording = false;
+                Ok(())
+            }
+            _ => {
+                self.totals.nonsense += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn translated(&mut self, number: u64, pc: u64, count: u64, bytes: u64, code: &[u64]) {
+        let at = number as usize;
+        let raw: Vec<u8> = code.iter().flat_map(|w| w.to_le_bytes()).take(bytes as usize).collect();
+        if at >= MOST_BLOCKS || count > 4096 {
+            self.totals.nonsense += 1;
+            return;
+        }
+        if self.blocks.len() <= at {
+            self.blocks.resize_with(at + 1, || None);
+        }
+        self.blocks[at] = Some(Box::new(CodeBlock::new(pc, &raw, count as usize)));
+    }
+
+    fn begin(&mut self, thread: &mut Thread, pid: u64, tid: u64, time: u64, parent: u64) -> Result<(), TraceError> {
+        self.end(thread)?;
+        let known = self.processes.get(&pid).copied().filter(|_| parent == 0);
+        let process = known.unwrap_or(self.totals.processes);
+        let number = self.totals.threads;
+        self.totals.threads += 1;
+        *thread = Thread::numbered(process, number);
+        self.writer.advance(process, number, time)?;
+        let event = |what| Event { time, process, thread: number, what };
+        if known.is_none() {
+            self.totals.processes += 1;
+            let from = self.processes.get(&parent).copied().filter(|_| parent != 0);
+            self.processes.insert(pid, process);
+            if let Some(parent) = from {
+                self.writer.event(&event(What::Fork { parent }))?;
+            }
+        }
+        self.writer.event(&event(What::ThreadStart { pid: pid as i32, tid: tid as i32 }))
+    }
+
+    /// The thread has written its last; its block is executed as far as it came.
+    fn end(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+        self.settle(thread)?;
+        let Some((process, number)) = thread.number else { return Ok(()) };
+        thread.before += thread.length;
+        self.totals.instructions += thread.length;
+        thread.length = 0;
+        self.catch_up(thread)?;
+        let time = self.writer.time(number);
+        self.writer.flush_thread(number)?;
+        self.writer.event(&Event { time, process, thread: number, what: What::ThreadExit })?;
+        thread.number = None;
+        Ok(())
+    }
+
+    /// Instructions since the last access become time of their own.
+    fn catch_up(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+        let Some((process, number)) = thread.number else { return Ok(()) };
+        let behind = thread.behind();
+        thread.last += behind;
+        self.writer.advance(process, number, behind)
+    }
+
+    /// No more words will come in this slot, whether its thread said so or died.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn close(&mut self, slot: u32) -> Result<(), TraceError> {
+        match self.slots.remove(&slot) {
+            Some(mut thread) => self.end(&mut thread),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the trace; what became of it, and where it was written.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn finish(mut self) -> Result<(Totals, W), TraceError> {
+        let mut slots: Vec<u32> = self.slots.keys().copied().collect();
+        slots.sort_unstable();
+        for slot in slots {
+            self.close(slot)?;
+        }
+        Ok((self.totals, self.writer.finish()?))
+    }
+}
+
+/// The event that a system call means.
+fn mapping(number: u64, result: u64, [a, b, c, d]: [u64; 4], text: &[u64]) -> Option<What> {
+    let failed = result > u64::MAX - 4096;
+    match number {
+        _ if failed => None,
+        syscall::MMAP => {
+            let name = words_as_text(text);
+            Some(What::Map { start: result, length: b, protection: c as u32, flags: d as u32, name })
+        }
+        syscall::MUNMAP => Some(What::Unmap { start: a, length: b }),
+        syscall::BRK => Some(What::Break { end: result }),
+        syscall::MREMAP => Some(What::Remap { from: a, old_length: b, to: result, length: c }),
+        _ => None,
+    }
+}
+
+/// Text behind its length; what is no text is replaced.
+fn words_as_text(words: &[u64]) -> String {
+    let Some((length, rest)) = words.split_first() else { return String::new() };
+    let bytes: Vec<u8> = rest.iter().flat_map(|w| w.to_le_bytes()).take(*length as usize).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

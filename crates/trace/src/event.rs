@@ -1,0 +1,216 @@
+//! What a trace holds.
+
+use serde::{Deserialize, Serialize};
+
+/// What a tick of a trace's time is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// One instruction executed by the thread. Threads' clocks are comparable: a thread that waited for others goes on
+    /// at the time of the one that is furthest.
+    #[default]
+    Instructions,
+    /// A nanosecond of real time.
+    Nanoseconds,
+}
+
+/// What a trace says of itself. JSON within the file: fields may be added, never change their meaning.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Header {
+    /// What was recorded: `full`, `lackey`, `perf`, `damo`, ...
+    pub source: String,
+    /// The command line, one word an item.
+    pub command: Vec<String>,
+    /// What time counts.
+    pub clock: Clock,
+    /// Nanoseconds of a tick; for instructions a nominal figure (four a nanosecond), since how long they take is
+    /// for a machine model to say.
+    pub ns_per_tick: f64,
+    /// One access in so many was kept; 1 keeps all. Where it is larger, `gap` counts from the access kept before.
+    pub period: u64,
+    /// Bytes of a base page on the machine that recorded.
+    pub page_size_bytes: u64,
+    /// Blocks may carry program counters.
+    pub pcs: bool,
+    /// Blocks may carry the values stored.
+    pub values: bool,
+    /// Whether `dependence` was looked for; where it was not, none is marked.
+    pub dependence: bool,
+    /// Filters that were applied and other remarks, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            source: String::new(),
+            command: Vec::new(),
+            clock: Clock::Instructions,
+            ns_per_tick: 0.25,
+            period: 1,
+            page_size_bytes: 4096,
+            pcs: false,
+            values: false,
+            dependence: false,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Size, direction and dependence of an access in one byte: bits 0 to 2 the power of two of its bytes (7: another
+/// size, see [`Block::size`](crate::Block::size)), bit 3 set for a store, bits 4 to 7 the dependence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct Kind(pub u8);
+
+impl Kind {
+    /// The code of sizes that are no power of two up to 64.
+    pub const ODD: u8 = 7;
+    /// The largest dependence that can be written.
+    pub const FARTHEST: u8 = 15;
+
+    /// From its parts; `depends` above 15 becomes 15.
+    #[inline]
+    #[must_use]
+    pub fn new(size: u32, store: bool, depends: u8) -> Self {
+        let code = if size.is_power_of_two() && size <= 64 { size.trailing_zeros() as u8 } else { Self::ODD };
+        Self(code | u8::from(store) << 3 | depends.min(Self::FARTHEST) << 4)
+    }
+
+    /// Whether it wrote.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_store(self) -> bool {
+        self.0 & 8 != 0
+    }
+
+    /// Bytes, where they are a power of two up to 64.
+    #[inline(always)]
+    #[must_use]
+    pub const fn size(self) -> Option<u32> {
+        if self.0 & 7 == Self::ODD {
+            None
+        } else {
+            Some(1 << (self.0 & 7))
+        }
+    }
+
+    /// How many loads ago the value was loaded that this address was computed from: 1 is the load just before, 15 is 15
+    /// or more, 0 means none of the recent loads (or not known).
+    #[inline(always)]
+    #[must_use]
+    pub const fn depends(self) -> u8 {
+        self.0 >> 4
+    }
+}
+
+/// One access, as the writer takes it. Readers get columns instead: see [`Block`](crate::Block).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Virtual address of the first byte.
+    pub address: u64,
+    /// Bytes; at most `u32::MAX`.
+    pub size: u32,
+    /// Whether it wrote.
+    pub store: bool,
+    /// See [`Kind::depends`].
+    pub depends: u8,
+    /// Instructions the thread has executed since its last access, the one that makes this access included.
+    pub gap: u32,
+    /// Address of the instruction; also helps to predict the address, so give it where known, even if the header says
+    /// that program counters are not kept. Zero: not known.
+    pub pc: u64,
+}
+
+/// Something other than an access, at a time on a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Time in the trace's ticks.
+    pub time: u64,
+    /// Process it happened in; processes are numbered from 0 in the order they appear.
+    pub process: u32,
+    /// Thread it happened on; threads are numbered from 0 through all processes.
+    pub thread: u32,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// Memory was mapped. `name` is the file's, or empty for anonymous memory.
+    Map {
+        /// First byte.
+        start: u64,
+        /// Bytes.
+        length: u64,
+        /// `PROT_*` bits.
+        protection: u32,
+        /// `MAP_*` bits.
+        flags: u32,
+        /// File mapped.
+        name: String,
+    },
+    /// Memory was unmapped.
+    Unmap {
+        /// First byte.
+        start: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Memory was moved and perhaps resized.
+    Remap {
+        /// First byte before.
+        from: u64,
+        /// Bytes before.
+        old_length: u64,
+        /// First byte after.
+        to: u64,
+        /// Bytes after.
+        length: u64,
+    },
+    /// The heap's end.
+    Break {
+        /// First byte after the heap.
+        end: u64,
+    },
+    /// A thread begins. The first of a process makes the process known.
+    ThreadStart {
+        /// As the kernel numbers the process.
+        pid: i32,
+        /// As the kernel numbers the thread.
+        tid: i32,
+    },
+    /// A thread ends.
+    ThreadExit,
+    /// This process is a copy of another, mappings included.
+    Fork {
+        /// The process copied.
+        parent: u32,
+    },
+    /// This process begins anew with another program: all its mappings are gone.
+    Exec {
+        /// The program.
+        name: String,
+    },
+    /// A range has a name: an allocation, an array, a file's section. An empty name takes it away.
+    Object {
+        /// First byte.
+        start: u64,
+        /// Bytes.
+        length: u64,
+        /// The name.
+        name: String,
+    },
+    /// The program marked a point: 1 is the begin of its measured phase, 2 the end, others are its own.
+    Mark {
+        /// Which.
+        id: u32,
+    },
+    /// Accesses that could not be kept, as a recorder that samples loses them.
+    Lost {
+        /// How many.
+        accesses: u64,
+    },
+}

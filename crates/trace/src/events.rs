@@ -1,0 +1,97 @@
+//! Events as bytes.
+
+use crate::event::{Event, What};
+use crate::pack::{put_number, unzigzag, zigzag, Taker};
+
+/// Longest name that is kept, bytes.
+pub const MOST_NAME: usize = 4096;
+
+const MAP: u8 = 1;
+const UNMAP: u8 = 2;
+const REMAP: u8 = 3;
+const BREAK: u8 = 4;
+const THREAD_START: u8 = 5;
+const THREAD_EXIT: u8 = 6;
+const FORK: u8 = 7;
+const EXEC: u8 = 8;
+const OBJECT: u8 = 9;
+const MARK: u8 = 10;
+const LOST: u8 = 11;
+
+/// Appends an event: length, then what it is, so that readers can step over kinds they do not know.
+pub fn put(out: &mut Vec<u8>, event: &Event, scratch: &mut Vec<u8>) {
+    scratch.clear();
+    put_number(scratch, event.time);
+    put_number(scratch, u64::from(event.process));
+    put_number(scratch, u64::from(event.thread));
+    let mut part = |tag: u8, numbers: &[u64], name: Option<&str>| {
+        scratch.push(tag);
+        numbers.iter().for_each(|n| put_number(scratch, *n));
+        if let Some(name) = name {
+            let mut end = name.len().min(MOST_NAME);
+            while !name.is_char_boundary(end) {
+                end -= 1;
+            }
+            put_number(scratch, end as u64);
+            scratch.extend_from_slice(&name.as_bytes()[..end]);
+        }
+    };
+    match &event.what {
+        What::Map { start, length, protection, flags, name } => {
+            part(MAP, &[*start, *length, u64::from(*protection), u64::from(*flags)], Some(name));
+        }
+        What::Unmap { start, length } => part(UNMAP, &[*start, *length], None),
+        What::Remap { from, old_length, to, length } => part(REMAP, &[*from, *old_length, *to, *length], None),
+        What::Break { end } => part(BREAK, &[*end], None),
+        What::ThreadStart { pid, tid } => {
+            part(THREAD_START, &[zigzag(i64::from(*pid)), zigzag(i64::from(*tid))], None);
+        }
+        What::ThreadExit => part(THREAD_EXIT, &[], None),
+        What::Fork { parent } => part(FORK, &[u64::from(*parent)], None),
+        What::Exec { name } => part(EXEC, &[], Some(name)),
+        What::Object { start, length, name } => part(OBJECT, &[*start, *length], Some(name)),
+        What::Mark { id } => part(MARK, &[u64::from(*id)], None),
+        What::Lost { accesses } => part(LOST, &[*accesses], None),
+    }
+    put_number(out, scratch.len() as u64);
+    out.extend_from_slice(scratch);
+}
+
+/// Takes the next event; `Some(None)` for a kind that is not known here.
+pub fn take(rest: &mut Taker<'_>) -> Option<Option<Event>> {
+    let length = usize::try_from(rest.number()?).ok()?;
+    let mut t = Taker(rest.bytes(length)?);
+    let (time, process, thread) = (t.number()?, t.small()?, t.small()?);
+    let tag = t.bytes(1)?[0];
+    let what = match tag {
+        MAP => What::Map {
+            start: t.number()?,
+            length: t.number()?,
+            protection: t.small()?,
+            flags: t.small()?,
+            name: name(&mut t)?,
+        },
+        UNMAP => What::Unmap { start: t.number()?, length: t.number()? },
+        REMAP => What::Remap { from: t.number()?, old_length: t.number()?, to: t.number()?, length: t.number()? },
+        BREAK => What::Break { end: t.number()? },
+        THREAD_START => What::ThreadStart { pid: signed(&mut t)?, tid: signed(&mut t)? },
+        THREAD_EXIT => What::ThreadExit,
+        FORK => What::Fork { parent: t.small()? },
+        EXEC => What::Exec { name: name(&mut t)? },
+        OBJECT => What::Object { start: t.number()?, length: t.number()?, name: name(&mut t)? },
+        MARK => What::Mark { id: t.small()? },
+        LOST => What::Lost { accesses: t.number()? },
+        _ => return Some(None),
+    };
+    // Bytes left over are fields that a later version added.
+    Some(Some(Event { time, process, thread, what }))
+}
+
+fn signed(t: &mut Taker<'_>) -> Option<i32> {
+    i32::try_from(unzigzag(t.number()?)).ok()
+}
+
+fn name(t: &mut Taker<'_>) -> Option<String> {
+    let length = usize::try_from(t.number()?).ok().filter(|n| *n <= MOST_NAME)?;
+    Some(String::from_utf8_lossy(t.bytes(length)?).into_owned())
+}

@@ -1,0 +1,128 @@
+//! What a trace is about, in few figures.
+
+use crate::decode::Block;
+use crate::error::TraceError;
+use crate::frame::BlockKind;
+use crate::read::TraceReader;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::io::{Read, Seek};
+
+/// The figures of `terrace trace info`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Info {
+    /// Accesses in the trace.
+    pub accesses: u64,
+    /// Loads among them.
+    pub loads: u64,
+    /// Stores among them.
+    pub stores: u64,
+    /// Pages touched, of the size the trace states.
+    pub pages: u64,
+    /// Threads that made accesses.
+    pub threads: u64,
+    /// Bytes of the file for each access; null without any.
+    pub bytes_per_access: Option<f64>,
+    /// From the earliest time to the latest, as the trace's clock has it. Where that counts instructions, nominal.
+    pub seconds: f64,
+    /// Mappings, threads, marks and other events.
+    pub events: u64,
+    /// How it was recorded.
+    pub source: String,
+    /// What was recorded.
+    pub command: Vec<String>,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Whether it was written to its end.
+    pub complete: bool,
+    /// Damage that was found and left out.
+    pub damage: Vec<String>,
+    /// What the trace says of itself besides.
+    pub notes: Vec<String>,
+}
+
+impl Info {
+    /// Reads all of a trace.
+    ///
+    /// # Errors
+    /// [`TraceError::Read`]; damaged blocks are left out and told in `damage`.
+    pub fn of<R: Read + Seek>(reader: &mut TraceReader<R>) -> Result<Self, TraceError> {
+        let header = reader.header().clone();
+        let page_shift = header.page_size_bytes.max(1).ilog2();
+        let mut damage: Vec<String> = reader.damage().map(ToString::to_string).into_iter().collect();
+        let (mut pages, mut threads) = (HashSet::new(), HashSet::new());
+        let (mut accesses, mut stores, mut events) = (0, 0, 0);
+        let (mut first, mut last) = (u64::MAX, 0);
+        let mut block = Block::new().map_err(|source| TraceError::Read { offset: 0, source })?;
+        reader.rewind_to(0);
+        loop {
+            match reader.next_block(&mut block) {
+                Ok(false) => break,
+                Ok(true) => {}
+                Err(error @ TraceError::Damaged { .. }) => {
+                    damage.push(error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let info = block.info();
+            if info.kind != BlockKind::Accesses {
+                events += block.events().len() as u64;
+                continue;
+            }
+            accesses += u64::from(info.count);
+            stores += u64::from(info.stores);
+            (first, last) = (first.min(info.first_time), last.max(info.last_time));
+            threads.insert(info.thread);
+            // Neighbours in time are mostly neighbours in space: asking the set is what costs.
+            let mut before = u64::MAX;
+            for (i, address) in block.addresses().iter().enumerate() {
+                let end = address.saturating_add(u64::from(block.size(i).max(1)) - 1) >> page_shift;
+                let start = address >> page_shift;
+                if start != before || end != before {
+                    // An access longer than a page is damage or an importer's guess: its ends count.
+                    pages.extend([start, end]);
+                    before = end;
+                }
+            }
+        }
+        let file_bytes = reader.length();
+        Ok(Self {
+            accesses,
+            loads: accesses - stores,
+            stores,
+            pages: pages.len() as u64,
+            threads: threads.len() as u64,
+            bytes_per_access: (accesses > 0).then(|| file_bytes as f64 / accesses as f64),
+            seconds: last.saturating_sub(first.min(last)) as f64 * header.ns_per_tick / 1e9,
+            events,
+            source: header.source,
+            command: header.command,
+            file_bytes,
+            complete: reader.is_finished(),
+            damage,
+            notes: header.notes,
+        })
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("recorded by {}: {}\n", self.source, self.command.join(" "));
+        text += &format!("{} accesses: {} loads, {} stores\n", self.accesses, self.loads, self.stores);
+        text += &format!("{} pages, {} threads, {} events\n", self.pages, self.threads, self.events);
+        text += &format!("{:.6} seconds of the trace's clock\n", self.seconds);
+        text += &format!("{} bytes", self.file_bytes);
+        if let Some(each) = self.bytes_per_access {
+            text += &format!(", {each:.3} an access");
+        }
+        text += "\n";
+        if !self.complete && self.damage.is_empty() {
+            text += "not written to its end\n";
+        }
+        for line in self.damage.iter().chain(&self.notes) {
+            text += &format!("{line}\n");
+        }
+        text
+    }
+}

@@ -1,0 +1,66 @@
+//! The trace: every load and store of a program in a file, with what makes the addresses mean something. Pure: it reads
+//! and writes formats, and never touches a live process.
+//!
+//! # Interface
+//!
+//! Writing: [`TraceWriter::new`]`(out, &Header)`, then [`TraceWriter::access`] for each access, [`TraceWriter::event`]
+//! for what else happens, [`TraceWriter::advance`] where a thread waited, and [`TraceWriter::finish`].
+//!
+//! Reading: [`TraceReader::open`] on anything that can seek, [`Block::new`] once, then either
+//! [`TraceReader::next_block`] from begin to end, or [`TraceReader::select`] and [`TraceReader::read`] for one thread or
+//! a span of time. A block of [`BlockKind::Accesses`] holds up to 32,768 accesses of **one** thread as columns:
+//!
+//! | column | element |
+//! |---|---|
+//! | [`Block::addresses`] | `u64`, virtual address of the first byte |
+//! | [`Block::kinds`] | [`Kind`], one byte: size, store or load, how many loads ago the address was loaded |
+//! | [`Block::gaps`] | `u32`, instructions since the thread's last access, this access's own included |
+//! | [`Block::pcs`], [`Block::values`] | only where the header says so |
+//!
+//! Time is in ticks ([`Header::clock`], [`Header::ns_per_tick`]); of each access by [`Block::times_into`]. To interleave
+//! threads, open a reader a thread, or select each thread's blocks, and merge by time; [`Block::jumps`] tells where a
+//! thread waited. A block of [`BlockKind::Events`] holds [`Event`]s; each stands in the file before the accesses that
+//! came after it.
+//!
+//! ```
+//! use terrace_trace::{Access, Block, Header, TraceReader, TraceWriter};
+//! let mut writer = TraceWriter::new(Vec::new(), &Header::default())?;
+//! for i in 0..1000 {
+//!     let access = Access { address: 0x7000_0000 + 8 * i, size: 8, gap: 3, pc: 0x40_1000, ..Access::default() };
+//!     writer.access(0, 0, &access)?;
+//! }
+//! let bytes = writer.finish()?;
+//!
+//! let mut reader = TraceReader::open(std::io::Cursor::new(bytes))?;
+//! let mut block = Block::new()?;
+//! let mut stores = 0;
+//! while reader.next_block(&mut block)? {
+//!     stores += block.kinds().iter().filter(|kind| kind.is_store()).count();
+//! }
+//! assert_eq!((stores, reader.blocks()[0].count), (0, 1000));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod capture;
+mod decode;
+mod encode;
+mod error;
+mod event;
+mod events;
+mod frame;
+pub mod import;
+mod info;
+mod pack;
+mod read;
+mod text;
+mod write;
+
+pub use decode::Block;
+pub use error::TraceError;
+pub use event::{Access, Clock, Event, Header, Kind, What};
+pub use frame::{BlockInfo, BlockKind, BLOCK_ACCESSES, VERSION};
+pub use info::Info;
+pub use read::TraceReader;
+pub use text::block_lines;
+pub use write::TraceWriter;

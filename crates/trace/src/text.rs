@@ -1,0 +1,69 @@
+//! A trace as lines of text, one an access or event.
+
+use crate::decode::Block;
+use crate::event::{Event, What};
+use crate::frame::BlockKind;
+use std::fmt::Write;
+
+/// Appends a block's lines: `TIME PROCESS:THREAD load|store ADDRESS SIZE [dN] [pc=ADDRESS] [=VALUE]` for accesses, where
+/// `dN` says that the address was computed from the value loaded N loads before; `TIME PROCESS:THREAD WORD ...` for
+/// events. Stops after `most` lines and says how many it wrote.
+pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
+    let info = block.info();
+    if info.kind != BlockKind::Accesses {
+        let events = block.events().iter().take(usize::try_from(most).unwrap_or(usize::MAX));
+        return events.map(|event| event_line(event, out)).count() as u64;
+    }
+    let mut times = Vec::new();
+    block.times_into(&mut times);
+    let mut values = block.values();
+    let lines = block.addresses().iter().zip(block.kinds()).zip(&times).enumerate();
+    let mut written = 0;
+    for (i, ((address, kind), time)) in lines.take(usize::try_from(most).unwrap_or(usize::MAX)) {
+        let size = block.size(i);
+        let word = if kind.is_store() { "store" } else { "load" };
+        // Writing to a string does not fail.
+        let _ = write!(out, "{time} {}:{} {word} {address:#x} {size}", info.process, info.thread);
+        if kind.depends() > 0 {
+            let _ = write!(out, " d{}", kind.depends());
+        }
+        if let Some(pc) = block.pcs().get(i) {
+            let _ = write!(out, " pc={pc:#x}");
+        }
+        if kind.is_store() && !block.values().is_empty() {
+            let (value, rest) = values.split_at(values.len().min(size as usize));
+            values = rest;
+            out.push_str(" =");
+            value.iter().for_each(|byte| {
+                let _ = write!(out, "{byte:02x}");
+            });
+        }
+        out.push('\n');
+        written += 1;
+    }
+    written
+}
+
+fn event_line(event: &Event, out: &mut String) {
+    let _ = write!(out, "{} {}:{} ", event.time, event.process, event.thread);
+    // Names come from programs and files: no control characters reach the terminal.
+    let clean = |name: &String| name.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
+    let _ = match &event.what {
+        What::Map { start, length, protection, flags, name } => {
+            write!(out, "map {start:#x} {length} protection={protection} flags={flags:#x} {}", clean(name))
+        }
+        What::Unmap { start, length } => write!(out, "unmap {start:#x} {length}"),
+        What::Remap { from, old_length, to, length } => {
+            write!(out, "remap {from:#x} {old_length} to {to:#x} {length}")
+        }
+        What::Break { end } => write!(out, "break {end:#x}"),
+        What::ThreadStart { pid, tid } => write!(out, "thread-start pid={pid} tid={tid}"),
+        What::ThreadExit => write!(out, "thread-exit"),
+        What::Fork { parent } => write!(out, "fork-of {parent}"),
+        What::Exec { name } => write!(out, "exec {}", clean(name)),
+        What::Object { start, length, name } => write!(out, "object {start:#x} {length} {}", clean(name)),
+        What::Mark { id } => write!(out, "mark {id}"),
+        What::Lost { accesses } => write!(out, "lost {accesses}"),
+    };
+    out.push('\n');
+}

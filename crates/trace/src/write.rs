@@ -1,0 +1,330 @@
+//! Writes traces, block by block.
+
+use crate::encode::BlockBuilder;
+use crate::error::TraceError;
+use crate::event::{Access, Clock, Event, Header};
+use crate::events;
+use crate::frame::{section, BlockInfo, BlockKind, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
+use crate::pack::Packer;
+use std::collections::HashMap;
+use std::io::Write;
+
+/// Threads with an unfinished block at most; beyond that, the one longest not used is closed early. Bounds memory.
+const MOST_OPEN: usize = 64;
+/// Events are written out when their bytes exceed this, even if few.
+const MOST_EVENT_BYTES: usize = 256 << 10;
+
+/// A thread as the writer sees it.
+#[derive(Debug)]
+struct Open {
+    process: u32,
+    builder: BlockBuilder,
+    /// The thread's time, and its time when the block began.
+    now: u64,
+    began: u64,
+    used: u64,
+}
+
+/// Writes a trace to `out`. Memory does not grow with its length: a block a thread, at most 64 of them.
+///
+/// Events are written before the accesses that were handed over after them, so that a reader that goes from begin to end
+/// knows a mapping before it is used. [`TraceWriter::finish`] must be called; without it the last blocks are lost and the
+/// trace reads as cut off.
+#[derive(Debug)]
+pub struct TraceWriter<W: Write> {
+    out: W,
+    offset: u64,
+    header: Header,
+    packer: Packer,
+    threads: HashMap<u32, Open>,
+    /// The thread used last, kept out of the map: nearly every access is of the same thread as the one before.
+    current: Option<(u32, Open)>,
+    spare: Vec<BlockBuilder>,
+    clocks: HashMap<u32, u64>,
+    pending: Vec<u8>,
+    pending_count: u32,
+    pending_span: Option<(u64, u64)>,
+    scratch: Vec<u8>,
+    uses: u64,
+    failed: bool,
+}
+
+impl<W: Write> TraceWriter<W> {
+    /// Writes the header.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`], or [`TraceError::Unfit`] for a header of more than 1 MiB.
+    pub fn new(mut out: W, header: &Header) -> Result<Self, TraceError> {
+        let failed = |source| TraceError::Write { offset: 0, source };
+        let json = serde_json::to_vec(header).map_err(|e| failed(e.into()))?;
+        if json.len() > MOST_HEADER as usize {
+            return Err(TraceError::Unfit("a header of more than 1 MiB"));
+        }
+        let mut head = MAGIC.to_vec();
+        head.push(VERSION);
+        head.extend_from_slice(&(json.len() as u32).to_le_bytes());
+        head.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
+        head.extend_from_slice(&json);
+        out.write_all(&head).map_err(failed)?;
+        Ok(Self {
+            out,
+            offset: head.len() as u64,
+            header: header.clone(),
+            packer: Packer::new()?,
+            threads: HashMap::new(),
+            current: None,
+            spare: Vec::new(),
+            clocks: HashMap::new(),
+            pending: Vec::new(),
+            pending_count: 0,
+            pending_span: None,
+            scratch: Vec::new(),
+            uses: 0,
+            failed: false,
+        })
+    }
+
+    /// Bytes written whole so far.
+    pub fn written(&self) -> u64 {
+        self.offset
+    }
+
+    /// A thread's time as it follows from what was written.
+    pub fn time(&self, thread: u32) -> u64 {
+        match &self.current {
+            Some((id, open)) if *id == thread => open.now,
+            _ => self.threads.get(&thread).map(|o| o.now).or(self.clocks.get(&thread).copied()).unwrap_or(0),
+        }
+    }
+
+    /// Adds an access; the thread's time goes on by its gap.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    #[inline]
+    pub fn access(&mut self, process: u32, thread: u32, access: &Access) -> Result<(), TraceError> {
+        let keep_pcs = self.header.pcs;
+        let open = self.open(process, thread)?;
+        open.builder.push(access);
+        open.now = open.now.saturating_add(u64::from(access.gap));
+        if keep_pcs {
+            open.builder.push_pc(access.pc);
+        }
+        Ok(())
+    }
+
+    /// Adds a store with the bytes it wrote; `value` must be `access.size` long. For traces whose header says `values`:
+    /// there every store must come this way.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`]; [`TraceError::Unfit`] when the value does not fit the access.
+    pub fn store(&mut self, process: u32, thread: u32, access: &Access, value: &[u8]) -> Result<(), TraceError> {
+        if !self.header.values || !access.store || value.len() != access.size as usize {
+            return Err(TraceError::Unfit("a value that does not belong to a store of its size"));
+        }
+        self.access(process, thread, access)?;
+        if let Some((_, open)) = &mut self.current {
+            open.builder.push_value(value);
+        }
+        Ok(())
+    }
+
+    /// Adds an access whose time was recorded. For traces whose clock is [`Clock::Nanoseconds`]: there every access must
+    /// come this way. Times may run backwards.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`]; [`TraceError::Unfit`] for another clock.
+    pub fn access_at(&mut self, process: u32, thread: u32, access: &Access, time: u64) -> Result<(), TraceError> {
+        if self.header.clock != Clock::Nanoseconds {
+            return Err(TraceError::Unfit("a time of its own where time is counted in instructions"));
+        }
+        self.access(process, thread, access)?;
+        if let Some((_, open)) = &mut self.current {
+            open.builder.push_time(time);
+            open.now = open.now.max(time);
+        }
+        Ok(())
+    }
+
+    /// A thread's time goes on although it executes nothing.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn advance(&mut self, process: u32, thread: u32, ticks: u64) -> Result<(), TraceError> {
+        if ticks > 0 {
+            let open = self.open(process, thread)?;
+            open.now = open.now.saturating_add(ticks);
+            if open.builder.len() == 0 {
+                open.began = open.now;
+            } else {
+                open.builder.push_jump(ticks);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an event.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn event(&mut self, event: &Event) -> Result<(), TraceError> {
+        events::put(&mut self.pending, event, &mut self.scratch);
+        self.pending_count += 1;
+        let (first, last) = self.pending_span.unwrap_or((event.time, event.time));
+        self.pending_span = Some((first.min(event.time), last.max(event.time)));
+        if self.pending_count as usize >= BLOCK_EVENTS || self.pending.len() >= MOST_EVENT_BYTES {
+            self.write_events()?;
+        }
+        Ok(())
+    }
+
+    /// Writes out a thread's unfinished block, at its end or when it must be seen.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn flush_thread(&mut self, thread: u32) -> Result<(), TraceError> {
+        if self.current.as_ref().is_some_and(|(id, _)| *id == thread) {
+            self.park();
+        }
+        if let Some(mut open) = self.threads.remove(&thread) {
+            self.write_accesses(thread, &mut open)?;
+            self.clocks.insert(thread, open.now);
+            self.spare.push(open.builder);
+        }
+        Ok(())
+    }
+
+    /// Writes out all unfinished blocks; the trace can be read up to here.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        self.park();
+        let mut threads: Vec<u32> = self.threads.keys().copied().collect();
+        threads.sort_unstable();
+        for thread in threads {
+            self.flush_thread(thread)?;
+        }
+        self.write_events()?;
+        self.out.flush().map_err(|source| TraceError::Write { offset: self.offset, source })
+    }
+
+    /// Writes what is left and the mark that the trace is whole.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`].
+    pub fn finish(mut self) -> Result<W, TraceError> {
+        self.flush()?;
+        self.packer.begin();
+        self.write_block(BlockKind::End, (0, 0), 0, 0, (0, 0))?;
+        self.out.flush().map_err(|source| TraceError::Write { offset: self.offset, source })?;
+        Ok(self.out)
+    }
+
+    #[inline]
+    fn open(&mut self, process: u32, thread: u32) -> Result<&mut Open, TraceError> {
+        let ready = matches!(&self.current, Some((id, open)) if *id == thread && !open.builder.is_full());
+        if !ready {
+            self.make_current(process, thread)?;
+        }
+        match &mut self.current {
+            Some((_, open)) => Ok(open),
+            None => Err(TraceError::Unfit("an access of no thread")),
+        }
+    }
+
+    #[cold]
+    fn make_current(&mut self, process: u32, thread: u32) -> Result<(), TraceError> {
+        self.park();
+        self.uses += 1;
+        let mut open = match self.threads.remove(&thread) {
+            Some(open) => open,
+            None => {
+                self.make_room()?;
+                let now = self.clocks.get(&thread).copied().unwrap_or(0);
+                let builder = self.spare.pop().unwrap_or_else(BlockBuilder::new);
+                Open { process, builder, now, began: now, used: 0 }
+            }
+        };
+        if open.builder.is_full() {
+            self.write_accesses(thread, &mut open)?;
+        }
+        open.used = self.uses;
+        self.current = Some((thread, open));
+        Ok(())
+    }
+
+    fn park(&mut self) {
+        if let Some((id, open)) = self.current.take() {
+            self.threads.insert(id, open);
+        }
+    }
+
+    fn make_room(&mut self) -> Result<(), TraceError> {
+        if self.threads.len() >= MOST_OPEN {
+            let oldest = self.threads.iter().min_by_key(|(_, open)| open.used).map(|(id, _)| *id);
+            if let Some(thread) = oldest {
+                self.flush_thread(thread)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_accesses(&mut self, thread: u32, open: &mut Open) -> Result<(), TraceError> {
+        let count = open.builder.len() as u32;
+        if count == 0 {
+            return Ok(());
+        }
+        self.write_events()?;
+        let stores = open.builder.stores();
+        let span = open.builder.time_range.unwrap_or((open.began, open.now));
+        open.builder.pack(&mut self.packer)?;
+        open.began = open.now;
+        self.write_block(BlockKind::Accesses, (open.process, thread), count, stores, span)
+    }
+
+    fn write_events(&mut self) -> Result<(), TraceError> {
+        let Some(span) = self.pending_span.take() else { return Ok(()) };
+        self.packer.begin();
+        self.packer.section(section::EVENTS, &self.pending)?;
+        self.pending.clear();
+        let count = std::mem::take(&mut self.pending_count);
+        self.write_block(BlockKind::Events, (0, 0), count, 0, span)
+    }
+
+    fn write_block(
+        &mut self,
+        kind: BlockKind,
+        (process, thread): (u32, u32),
+        count: u32,
+        stores: u32,
+        (first_time, last_time): (u64, u64),
+    ) -> Result<(), TraceError> {
+        let offset = self.offset;
+        if self.failed {
+            // Behind a block that was written in part, nothing could be found again.
+            let source = std::io::Error::other("an earlier block could not be written");
+            return Err(TraceError::Write { offset, source });
+        }
+        let payload = self.packer.payload();
+        let info = BlockInfo {
+            offset,
+            kind,
+            process,
+            thread,
+            count,
+            stores,
+            first_time,
+            last_time,
+            payload_bytes: payload.len() as u32,
+            payload_crc: crc32fast::hash(payload),
+        };
+        let done = self.out.write_all(&info.to_bytes()).and_then(|()| self.out.write_all(payload));
+        if let Err(source) = done {
+            self.failed = true;
+            return Err(TraceError::Write { offset, source });
+        }
+        self.offset += info.stored_bytes();
+        Ok(())
+    }
+}
