@@ -12,7 +12,7 @@ use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 use terrace_types::Nanos;
-use terrace_workload::{conduct, Algorithm, Conduct, Memory, Name, Spec, Step};
+use terrace_workload::{conduct, Algorithm, Conduct, Hot, Layout, Memory, Name, Spec, Step};
 
 /// Accesses in a batch.
 const BATCH: usize = 8192;
@@ -164,7 +164,7 @@ impl Conduct for Worker {
         if self.reply.send(Reply::Words(words as u64)).is_err() {
             return;
         }
-        let recorder = Recorder::new(words, instructions(spec.name), self.reply.clone());
+        let recorder = Recorder::new(words, instructions(spec), self.reply.clone());
         let mut threads: Vec<A::Thread> = Vec::new();
         while let Ok(ask) = self.asked.recv() {
             let supply = match ask {
@@ -279,13 +279,20 @@ impl Memory for Recorder {
 
 /// 1024ths of an instruction for each access to the data: what `terrace-workload`, built for release on x86-64, executes.
 /// Instructions were counted by valgrind's cachegrind at 1 and 3 million accesses; their difference divided by that of
-/// the accesses to data that the same algorithm makes here.
-const fn instructions(name: Name) -> u64 {
-    let tenths = match name {
-        Name::Skew | Name::Fits | Name::Rwsplit | Name::Shift => 98,
-        Name::Scan | Name::GraphBfs | Name::Stream | Name::Chase => 60,
+/// the accesses to data that the same algorithm makes here. What fills the data before is taken to go at the same pace.
+const fn instructions(spec: &Spec) -> u64 {
+    let hundredths = match (spec.name, spec.layout, spec.hot) {
+        (Name::Skew | Name::Fits, Layout::Contiguous, _) => 980,
+        (Name::Skew | Name::Fits, Layout::Scattered, Hot::Write) => 2110,
+        (Name::Skew | Name::Fits, Layout::Scattered, Hot::Read) => 3760,
+        (Name::Shift, _, _) => 890,
+        (Name::Rwsplit, _, _) => 1130,
+        (Name::Scan, _, _) => 1070,
+        (Name::GraphBfs, _, _) => 750,
+        (Name::Stream, _, _) => 235,
+        (Name::Chase, _, _) => 500,
     };
-    tenths * 1024 / 10
+    hundredths * 1024 / 100
 }
 
 #[cfg(test)]
