@@ -1,8 +1,22 @@
-//! A set-associative cache of lines: least recently used goes first, written lines are remembered as dirty. Pure.
+//! Caches: one of them, or any number of levels with coherence between cores. Pure.
 //!
 //! Lines are numbers (address divided by the line size); what they address, and what a miss costs, is the caller's
-//! business. Used by the lab's timing plugin for every memory access of the guest, so the way used last is tried first.
+//! business. [`Cache`] is the plain one that the timing model is built from; [`Hierarchy`] has everything: replacement,
+//! inclusion, write policies, MESI, prefetch, flushes, and which lines are dirty where.
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod hierarchy;
+mod level;
+mod lru;
+mod prefetch;
+mod spec;
+
+pub use hierarchy::{Hierarchy, LevelCount, Mesi, Traffic};
+pub use level::{Flags, Held, Level, Replacement};
+pub use lru::{Cache, Outcome, Victim};
+pub use prefetch::Prefetch;
+pub use spec::{HierarchySpec, Inclusion, LevelSpec, SpecError, WritePolicy};
 
 /// Why a cache cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +25,8 @@ pub enum GeometryError {
     Empty,
     /// The size is not a whole number of sets of this many ways.
     Uneven,
+    /// Tree-PLRU with a number of ways that is no power of two, or more than 64.
+    NoTree,
 }
 
 impl std::fmt::Display for GeometryError {
@@ -18,170 +34,9 @@ impl std::fmt::Display for GeometryError {
         match self {
             Self::Empty => f.write_str("a cache needs a size, a line size and at least one way"),
             Self::Uneven => f.write_str("the cache's size is not a multiple of ways times line size"),
+            Self::NoTree => f.write_str("tree-PLRU needs 1, 2, 4, ... or 64 ways"),
         }
     }
 }
 
 impl std::error::Error for GeometryError {}
-
-/// A line that had to leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Victim {
-    /// Its number.
-    pub line: u64,
-    /// It was written since it came: it must be written back.
-    pub dirty: bool,
-}
-
-/// What an access found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The line was there.
-    Hit,
-    /// It was not, and is now; `victim` left for it.
-    Miss {
-        /// The line that left, if the set was full.
-        victim: Option<Victim>,
-    },
-}
-
-/// The cache. A tag is `(line + 1) << 1 | dirty`; zero is an empty way. Each set is kept in order of use.
-#[derive(Debug, Clone)]
-pub struct Cache {
-    tags: Vec<u64>,
-    ways: usize,
-    sets: u64,
-    /// `sets - 1` where the number of sets is a power of two, else zero.
-    mask: u64,
-}
-
-impl Cache {
-    /// A cache of `bytes` in sets of `ways` lines of `line_bytes`.
-    pub fn new(bytes: u64, ways: u32, line_bytes: u64) -> Result<Self, GeometryError> {
-        if bytes == 0 || ways == 0 || line_bytes == 0 {
-            return Err(GeometryError::Empty);
-        }
-        let set_bytes = u64::from(ways).saturating_mul(line_bytes);
-        if bytes % set_bytes != 0 {
-            return Err(GeometryError::Uneven);
-        }
-        let sets = bytes / set_bytes;
-        let mask = if sets.is_power_of_two() { sets - 1 } else { 0 };
-        Ok(Self { tags: vec![0; (sets * u64::from(ways)) as usize], ways: ways as usize, sets, mask })
-    }
-
-    #[inline(always)]
-    fn first_way(&self, line: u64) -> usize {
-        let set = if self.mask != 0 { line & self.mask } else { line % self.sets };
-        set as usize * self.ways
-    }
-
-    /// Look `line` up without letting it in: `true` is a hit, which makes it the latest used (and dirty, if `write`).
-    #[inline(always)]
-    pub fn hit(&mut self, line: u64, write: bool) -> bool {
-        let first = self.first_way(line);
-        let clean = (line + 1) << 1;
-        let Some(tag) = self.tags.get_mut(first) else { return false };
-        if (*tag ^ clean) <= 1 {
-            *tag |= u64::from(write);
-            return true;
-        }
-        self.hit_other_way(first, clean, write)
-    }
-
-    fn hit_other_way(&mut self, first: usize, clean: u64, write: bool) -> bool {
-        let Some(set) = self.tags.get_mut(first..first + self.ways) else { return false };
-        let Some(way) = set.iter().position(|tag| (*tag ^ clean) <= 1) else { return false };
-        let tag = set[way] | u64::from(write);
-        set.copy_within(0..way, 1);
-        set[0] = tag;
-        true
-    }
-
-    /// Let `line` in, which must not be there.
-    pub fn fill(&mut self, line: u64, write: bool) -> Option<Victim> {
-        let first = self.first_way(line);
-        let set = self.tags.get_mut(first..first + self.ways)?;
-        let last = set[self.ways - 1];
-        set.copy_within(0..self.ways - 1, 1);
-        set[0] = (line + 1) << 1 | u64::from(write);
-        (last != 0).then(|| Victim { line: (last >> 1) - 1, dirty: last & 1 == 1 })
-    }
-
-    /// One access: a hit, or a fill.
-    #[inline]
-    pub fn access(&mut self, line: u64, write: bool) -> Outcome {
-        if self.hit(line, write) {
-            Outcome::Hit
-        } else {
-            Outcome::Miss { victim: self.fill(line, write) }
-        }
-    }
-
-    /// Mark `line` as written without using it; `false` if it is not here.
-    pub fn mark_dirty(&mut self, line: u64) -> bool {
-        let first = self.first_way(line);
-        let clean = (line + 1) << 1;
-        let found = self.tags[first..first + self.ways].iter_mut().find(|tag| (**tag ^ clean) <= 1);
-        found.map(|tag| *tag |= 1).is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bad_geometries_are_named() {
-        assert_eq!(Cache::new(0, 8, 64).err(), Some(GeometryError::Empty));
-        assert_eq!(Cache::new(100, 8, 64).err(), Some(GeometryError::Uneven));
-        assert!(Cache::new(3 * 8 * 64, 8, 64).is_ok());
-    }
-
-    #[test]
-    fn least_recently_used_leaves_first() {
-        let mut c = Cache::new(2 * 64, 2, 64).unwrap();
-        assert_eq!(c.access(1, false), Outcome::Miss { victim: None });
-        assert_eq!(c.access(2, true), Outcome::Miss { victim: None });
-        assert_eq!(c.access(1, false), Outcome::Hit);
-        let gone = Victim { line: 2, dirty: true };
-        assert_eq!(c.access(3, false), Outcome::Miss { victim: Some(gone) });
-        assert!(c.hit(1, false) && !c.hit(2, false));
-    }
-
-    #[test]
-    fn a_written_line_leaves_dirty() {
-        let mut c = Cache::new(64, 1, 64).unwrap();
-        c.access(0, false);
-        assert!(c.mark_dirty(0) && !c.mark_dirty(1));
-        assert_eq!(c.access(7, false), Outcome::Miss { victim: Some(Victim { line: 0, dirty: true }) });
-        assert_eq!(c.access(8, false), Outcome::Miss { victim: Some(Victim { line: 7, dirty: false }) });
-    }
-
-    /// Against the plainest model there is: a list of lines a set.
-    #[test]
-    fn agrees_with_a_list_of_lines() {
-        for (ways, sets) in [(1u32, 8u64), (4, 4), (3, 5)] {
-            let mut cache = Cache::new(u64::from(ways) * sets * 64, ways, 64).unwrap();
-            let mut lists: Vec<Vec<(u64, bool)>> = vec![Vec::new(); sets as usize];
-            let mut x = 88_172_645_463_325_252u64;
-            for _ in 0..20_000 {
-                x ^= x << 13;
-                x ^= x >> 7;
-                x ^= x << 17;
-                let (line, write) = (x % 60, x >> 40 & 1 == 1);
-                let list = &mut lists[(line % sets) as usize];
-                let expected = if let Some(at) = list.iter().position(|l| l.0 == line) {
-                    let old = list.remove(at);
-                    list.insert(0, (line, old.1 | write));
-                    Outcome::Hit
-                } else {
-                    list.insert(0, (line, write));
-                    let over = if list.len() > ways as usize { list.pop() } else { None };
-                    Outcome::Miss { victim: over.map(|(line, dirty)| Victim { line, dirty }) }
-                };
-                assert_eq!(cache.access(line, write), expected);
-            }
-        }
-    }
-}

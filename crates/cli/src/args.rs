@@ -39,6 +39,11 @@ pub enum Command {
     /// Turn a journal, or the JSON of a comparison, into one HTML file.
     #[command(after_help = "Example: terrace report run.jsonl -o report.html")]
     Report(ReportArgs),
+    /// Predict what a machine and a policy would give.
+    #[command(
+        after_help = "Example: terrace sim --machine lab-cxl --policy first-touch,terrace,bound:all-fast workload:skew,accesses=8M"
+    )]
+    Sim(SimArgs),
     /// The virtual machine whose slow node really is slow.
     #[command(subcommand)]
     Lab(LabCommand),
@@ -168,6 +173,28 @@ pub struct ReportArgs {
     /// Print the figures as JSON instead.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `terrace sim`.
+#[derive(Debug, Args)]
+pub struct SimArgs {
+    /// Preset name or machine file.
+    #[arg(long)]
+    pub machine: String,
+    /// Policies, separated by commas; bound:NAME and hardware:memory-mode too.
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub policy: Vec<String>,
+    /// Sizes of the fast tier to try, such as fast=10%..100%.
+    #[arg(long)]
+    pub sweep: Option<String>,
+    /// Seed of all chance.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// A recording, or workload:NAME[,key=value...].
+    pub input: String,
 }
 
 /// `terrace lab`.

@@ -7,6 +7,7 @@ mod manage;
 mod output;
 mod record;
 mod see;
+mod sim;
 mod trace;
 
 use args::{Cli, Command, LabCommand, TraceCommand};
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Trace(TraceCommand::Cat(a)) => trace::cat(&a),
         Command::Trace(TraceCommand::Import(a)) => trace::import(&a),
         Command::Report(a) => see::report(&a),
+        Command::Sim(a) => sim::sim(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),
         Command::Lab(LabCommand::Compare(a)) => lab::compare(&a),

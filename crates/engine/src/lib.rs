@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod account;
+pub mod aim;
 mod config;
 mod digest;
 mod engine;

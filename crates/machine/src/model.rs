@@ -114,6 +114,8 @@ pub struct Node {
     pub cpus: Vec<CpuId>,
     /// Memory in all; zero for CPU-only nodes.
     pub capacity: Bytes,
+    /// Of that, what no program gets: the kernel, its reserves and what firmware keeps. Zero where not told.
+    pub reserved: Bytes,
     /// Smallest unit the medium reads or writes (64 B; Optane: 256 B).
     pub block: Bytes,
     /// Socket, where known.

@@ -67,7 +67,7 @@ prop_compose! {
         package in option::of(0u32..65_536),
     ) -> Node {
         let cpus = cpus.into_iter().map(CpuId).collect();
-        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), block: Bytes(1 << block), package }
+        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), reserved: Bytes(capacity / 3), block: Bytes(1 << block), package }
     }
 }
 

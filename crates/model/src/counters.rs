@@ -11,6 +11,8 @@ pub struct Counters {
     pub stores: u64,
     /// Accesses that missed the first-level cache.
     pub l1_misses: u64,
+    /// Dirty lines that left the first-level cache.
+    pub l1_writebacks: u64,
     /// Of those, accesses that the last level served.
     pub llc_hits: u64,
     /// Last-level misses that loads caused, by node.
@@ -56,6 +58,7 @@ impl Counters {
             loads: f(self.loads, other.loads),
             stores: f(self.stores, other.stores),
             l1_misses: f(self.l1_misses, other.l1_misses),
+            l1_writebacks: f(self.l1_writebacks, other.l1_writebacks),
             llc_hits: f(self.llc_hits, other.llc_hits),
             read_misses: all(&self.read_misses, &other.read_misses),
             write_misses: all(&self.write_misses, &other.write_misses),

@@ -39,6 +39,33 @@ impl Layout {
         Self { ranges }
     }
 
+    /// Physical address of the byte at `offset` of a node; `None` past its end.
+    #[must_use]
+    pub fn address(&self, node: usize, offset: u64) -> Option<u64> {
+        let mut left = offset;
+        for (range, _) in self.ranges.iter().filter(|r| r.1 == node) {
+            let length = range.end - range.start;
+            if left < length {
+                return Some(range.start + left);
+            }
+            left -= length;
+        }
+        None
+    }
+
+    /// What [`Self::address`] turns into `address`; `None` if it is no address of the node.
+    #[must_use]
+    pub fn offset(&self, node: usize, address: u64) -> Option<u64> {
+        let mut before = 0;
+        for (range, _) in self.ranges.iter().filter(|r| r.1 == node) {
+            if range.contains(&address) {
+                return Some(before + address - range.start);
+            }
+            before += range.end - range.start;
+        }
+        None
+    }
+
     /// Node of a physical address; `None` for devices and holes.
     #[inline]
     #[must_use]
@@ -70,6 +97,11 @@ mod tests {
         assert_eq!(l.node_of(4 * GIB), Some(1));
         assert_eq!(l.node_of(6 * GIB - 1), Some(1));
         assert_eq!(l.node_of(6 * GIB), None);
+        for offset in [0, GIB - 1, GIB, 3 * GIB - 1] {
+            let address = l.address(1, offset).unwrap();
+            assert_eq!((l.node_of(address), l.offset(1, address)), (Some(1), Some(offset)));
+        }
+        assert_eq!((l.address(0, 5), l.address(1, GIB), l.address(1, 3 * GIB)), (Some(5), Some(4 * GIB), None));
     }
 
     #[test]

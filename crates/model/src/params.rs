@@ -87,6 +87,8 @@ pub struct Params {
     pub sizes: Vec<u64>,
     /// Which addresses belong to which node.
     pub layout: Layout,
+    /// Home node (index) of each vCPU.
+    pub homes: Vec<usize>,
     /// By vCPU, then by node.
     pub links: Vec<Vec<LinkParams>>,
     /// Interval after which a vCPU's translations are dropped, picoseconds; zero: never.
@@ -120,8 +122,8 @@ impl Params {
         }
         let homes = deal_vcpus(machine, options.vcpus)?;
         let mut links = Vec::with_capacity(homes.len());
-        for home in homes {
-            let row: Result<Vec<_>, _> = machine.nodes.iter().map(|node| link(machine, home, node)).collect();
+        for home in &homes {
+            let row: Result<Vec<_>, _> = machine.nodes.iter().map(|node| link(machine, *home, node)).collect();
             links.push(row?);
         }
         let by_latency = |n: &usize| (links[0][*n].read_latency, *n);
@@ -152,6 +154,7 @@ impl Params {
             llc: cache(last, "a last-level cache")?,
             layout: Layout::q35(&sizes),
             sizes,
+            homes,
             links,
             tlb_flush: machine.core.tlb_flush.get().saturating_mul(PS),
             fast,

@@ -6,6 +6,7 @@ pub mod doctor;
 mod journal_file;
 pub mod manage;
 pub mod output;
+pub mod predict;
 pub mod record;
 
 pub use terrace_lab as lab;

@@ -29,6 +29,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         kind: Kind::Dram,
         cpus: if s.cpus { vec![CpuId(i as u32)] } else { Vec::new() },
         capacity: s.capacity,
+        reserved: Bytes::ZERO,
         block: Bytes(s.block),
         package: s.package,
     });

@@ -93,7 +93,15 @@ fn nodes(view: &View<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Topology
         };
         let kind = if cpus.is_empty() || capacity == Bytes::ZERO { Kind::Unknown } else { Kind::Dram };
         let package = package(view, &cpus)?;
-        nodes.push(Node { id: NodeId(id as u16), kind, cpus, capacity, block: Bytes(64), package });
+        nodes.push(Node {
+            id: NodeId(id as u16),
+            kind,
+            cpus,
+            capacity,
+            reserved: Bytes::ZERO,
+            block: Bytes(64),
+            package,
+        });
     }
     Ok(nodes)
 }
@@ -107,7 +115,7 @@ fn whole(view: &View<'_>) -> Result<Node, TopologyError> {
     let text = view.text("proc/meminfo")?.unwrap_or_default();
     let capacity = mem_total(&text).ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
     let package = package(view, &cpus)?;
-    Ok(Node { id: NodeId(0), kind: Kind::Dram, cpus, capacity, block: Bytes(64), package })
+    Ok(Node { id: NodeId(0), kind: Kind::Dram, cpus, capacity, reserved: Bytes::ZERO, block: Bytes(64), package })
 }
 
 fn cpus(view: &View<'_>, folder: &str) -> Result<Vec<CpuId>, TopologyError> {

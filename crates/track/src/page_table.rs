@@ -1,47 +1,22 @@
 //! Accesses page by page, from the accessed bits of the target's own page tables.
 
 use std::collections::BTreeMap;
+use terrace_engine::aim::{Aim, Found, Group};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
-/// Looks in one burst, and in one while relaxed.
-const LOOKS: (u8, u8) = (8, 3);
-/// Shortest and first window of a burst.
-const SHORTEST: Nanos = Nanos::micros(400);
-const FIRST: Nanos = Nanos::millis(2);
-const SHARPEST: Nanos = Nanos::micros(50);
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
-/// Share of pages seen in a window, in thousandths, between which its length is left alone.
-const AIM: (u64, u64) = (80, 350);
-/// Share of pages found accessed in every look, in thousandths, from which some looks are made sharp.
-const SATURATED: u64 = 5;
-/// Of those pages, the share seen in a sharp look, in thousandths.
-const SHARP_AIM: (u64, u64) = (300, 700);
-
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
 /// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
-///
-/// A window that nearly every page is touched in tells nothing about which are hot. So `finish`
-/// makes a burst of short looks whose length follows the share of pages found accessed; where
-/// pages are touched too rarely for that, one look spans the engine's whole window.
-///
-/// A page touched in every look of a burst may be touched a little more often than once a look, or a
-/// thousand times. Where there are such pages, half of the looks are made so short that they miss a
-/// part of them: a few very hot pages among many warm ones (an array of vertices beside its edges).
+/// How long it looks: [`terrace_engine::aim`].
 #[derive(Debug)]
 pub struct PageTable {
     root: Root,
     tables: PageTables,
     meter: CpuMeter,
-    window: Nanos,
-    /// Length of a sharp look, where some are made.
-    sharp: Option<Nanos>,
-    /// Share of pages found accessed in every look lately, in thousandths.
-    saturated: u64,
-    /// What clearing and reading took in the last look, beside the window.
-    overhead: Nanos,
+    aim: Aim,
     ask: Ask,
     watched: BTreeMap<Pid, Watch>,
     /// Accessed bits were cleared at `begin` for one look over the whole window.
@@ -85,10 +60,7 @@ impl PageTable {
             tables: PageTables::open(&root)?,
             meter: CpuMeter::new(),
             root,
-            window: FIRST,
-            sharp: None,
-            saturated: 0,
-            overhead: Nanos::ZERO,
+            aim: Aim::default(),
             ask,
             watched: BTreeMap::new(),
             whole: false,
@@ -97,26 +69,10 @@ impl PageTable {
         })
     }
 
-    /// Length of one look now.
-    #[must_use]
-    pub const fn window(&self) -> Nanos {
-        self.window
-    }
-
     /// Base pages whose tables were not found at the last `begin`.
     #[must_use]
     pub const fn unknown(&self) -> u64 {
         self.unknown
-    }
-
-    /// Looks that fit three quarters of the engine's window; fewer than two make no burst.
-    fn looks(&self) -> u8 {
-        if self.ask.glance {
-            return 1;
-        }
-        let most = if self.ask.relaxed { LOOKS.1 } else { LOOKS.0 };
-        let one = (self.window + self.overhead).0.max(1);
-        most.min(u8::try_from(self.ask.window.0 * 3 / 4 / one).unwrap_or(most))
     }
 
     /// Opens one process anew and finds its tables.
@@ -176,76 +132,39 @@ impl PageTable {
         (present, accessed)
     }
 
-    /// Looks of one length, reported; returns pages found present and accessed.
-    fn group(&mut self, length: Nanos, looks: u8, seen: &mut Observation, slept: &mut Nanos) -> (u64, u64) {
-        let (mut present, mut accessed) = (0, 0);
+    /// Looks of one length, reported.
+    fn group(&mut self, group: Group, seen: &mut Observation, slept: &mut Nanos) -> Found {
+        let mut found = Found::default();
         for watch in self.watched.values_mut() {
             watch.waited = Nanos::ZERO;
             watch.counts.iter_mut().for_each(|counts| counts.fill(Count::default()));
         }
-        for _ in 0..looks {
+        for _ in 0..group.looks {
             self.clear_all();
             let before = now();
-            sleep(length);
+            sleep(group.length);
             *slept += now().since(before);
-            let (p, a) = self.read_all();
-            present += p;
-            accessed += a;
+            let (present, accessed) = self.read_all();
+            found.present += present;
+            found.accessed += accessed;
         }
-        self.report(looks, seen);
-        (present, accessed)
+        let counts = || self.watched.values().flat_map(|w| &w.counts).flatten().filter(|c| c.present == group.looks);
+        found.throughout = counts().count() as u64;
+        found.always = counts().filter(|c| c.hits == group.looks).count() as u64;
+        self.report(group.looks, seen);
+        found
     }
 
-    /// A burst: sharp looks where they tell something, then the others.
-    fn burst(&mut self, looks: u8, seen: &mut Observation) -> Nanos {
-        let (start, mut slept) = (now(), Nanos::ZERO);
-        if self.ask.glance {
-            self.group(self.window, 1, seen, &mut slept);
-            return slept;
+    /// All looks of a burst; how long it slept.
+    fn burst(&mut self, groups: Vec<Group>, seen: &mut Observation) -> Nanos {
+        let (start, mut slept, mut looks) = (now(), Nanos::ZERO, 0);
+        for group in groups {
+            let found = self.group(group, seen, &mut slept);
+            self.aim.learn(group, found, &self.ask);
+            looks += group.looks;
         }
-        let sharp = self.sharp.map_or(0, |_| looks / 2);
-        if let Some(length) = self.sharp.filter(|_| sharp > 0) {
-            let (present, accessed) = self.group(length, sharp, seen, &mut slept);
-            self.aim_sharply(length, accessed * 1000 / present.max(1));
-        }
-        let (present, accessed) = self.group(self.window, looks - sharp, seen, &mut slept);
-        self.overhead = Nanos((now().since(start) - slept).0 / u64::from(looks));
-        self.note_saturation(looks - sharp);
-        self.aim(present, accessed);
+        self.aim.took(now().since(start).saturating_sub(slept), looks);
         slept
-    }
-
-    fn note_saturation(&mut self, looks: u8) {
-        if looks < 3 {
-            return;
-        }
-        let counts = || self.watched.values().flat_map(|w| &w.counts).flatten().filter(|c| c.present == looks);
-        let always = counts().filter(|c| c.hits == looks).count() as u64;
-        self.saturated = always * 1000 / (counts().count() as u64).max(1);
-        self.sharp = match self.sharp {
-            _ if self.saturated < SATURATED => None,
-            Some(length) => Some(length.min(Nanos(self.window.0 / 2))),
-            None => Some(Nanos(self.window.0 / 8).max(SHARPEST)),
-        };
-    }
-
-    fn aim_sharply(&mut self, length: Nanos, share: u64) {
-        let of_saturated = share * 1000 / self.saturated.max(1);
-        self.sharp = Some(match of_saturated {
-            more if more > SHARP_AIM.1 => Nanos(length.0 / 2).max(SHARPEST),
-            less if less < SHARP_AIM.0 => Nanos(length.0 * 2),
-            _ => length,
-        });
-    }
-
-    /// Lengthens or shortens the window by the share of pages seen in the last looks.
-    fn aim(&mut self, present: u64, accessed: u64) {
-        let share = accessed * 1000 / present.max(1);
-        if present > 0 && share > AIM.1 {
-            self.window = Nanos(self.window.0 / 2).max(SHORTEST);
-        } else if present > 0 && share < AIM.0 {
-            self.window = Nanos(self.window.0 * 2).min(self.ask.window);
-        }
     }
 
     fn report(&self, looks: u8, seen: &mut Observation) {
@@ -313,7 +232,7 @@ impl Tracker for PageTable {
                 remedy: "use --trackers damon",
             });
         }
-        self.whole = self.looks() < 2 && !self.ask.glance;
+        self.whole = self.aim.groups(&self.ask).is_empty();
         if self.whole {
             self.clear_all();
         }
@@ -322,11 +241,7 @@ impl Tracker for PageTable {
     }
 
     fn lead(&self) -> Nanos {
-        if self.whole {
-            Nanos::ZERO
-        } else {
-            Nanos((self.window + self.overhead).0 * u64::from(self.looks()))
-        }
+        self.aim.lead(&self.ask)
     }
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
@@ -336,9 +251,10 @@ impl Tracker for PageTable {
         if self.whole {
             let (present, accessed) = self.read_all();
             self.report(1, &mut seen);
-            self.aim(present, accessed);
+            let found = Found { present, accessed, ..Found::default() };
+            self.aim.learn(Group { length: self.ask.window, looks: 1, sharp: false }, found, &self.ask);
         } else {
-            slept = self.burst(self.looks(), &mut seen);
+            slept = self.burst(self.aim.groups(&self.ask), &mut seen);
         }
         seen.cpu = self.cpu + work.used(slept);
         self.cpu = Nanos::ZERO;

@@ -77,6 +77,19 @@ macro_rules! with_algorithm {
     };
 }
 
+/// Something that wants to run a workload in its own way: a simulator, say.
+pub trait Conduct {
+    /// What comes of it.
+    type Out;
+    /// Runs the algorithm of `spec`.
+    fn conduct<A: Algorithm>(self, algorithm: A, spec: &Spec) -> Self::Out;
+}
+
+/// Hands the algorithm of the name that `spec` has to `conductor`.
+pub fn conduct<C: Conduct>(spec: &Spec, conductor: C) -> C::Out {
+    with_algorithm!(spec, algorithm => conductor.conduct(algorithm, spec))
+}
+
 /// Runs `spec` on real pages with real threads, calling `phase` at both ends of what is measured.
 ///
 /// # Errors

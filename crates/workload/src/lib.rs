@@ -32,7 +32,7 @@ mod stream;
 
 pub use algorithm::{Algorithm, Outcome, Step, Wrong};
 pub use arena::{Arena, ArenaError, PageSize};
-pub use drive::{run_serially, run_threads, Phase, RunError, Timing};
+pub use drive::{conduct, run_serially, run_threads, Conduct, Phase, RunError, Timing};
 pub use marks::{mark, Mark};
 pub use memory::{Heap, Memory};
 pub use spec::{Hot, Layout, Name, Size, Spec, SpecError};

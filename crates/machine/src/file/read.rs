@@ -14,7 +14,7 @@ const TOP: [&str; 9] = ["name", "page_size", "evidence", "notes", "core", "migra
 const CORE: [&str; 4] = ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
 const MIGRATION: [&str; 4] = ["call_us", "call_ns", "page_us", "page_ns"];
 const CACHE: [&str; 6] = ["level", "size", "line", "ways", "shared", "hit_ns"];
-const NODE: [&str; 6] = ["id", "kind", "cpus", "capacity", "block", "package"];
+const NODE: [&str; 7] = ["id", "kind", "cpus", "capacity", "reserved", "block", "package"];
 const LINK: [&str; 10] = [
     "initiator",
     "target",
@@ -135,6 +135,7 @@ fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
         kind,
         cpus,
         capacity: section.bytes("capacity")?.ok_or_else(|| section.missing("capacity", "`capacity = \"16 GiB\"`"))?,
+        reserved: section.bytes("reserved")?.unwrap_or(Bytes::ZERO),
         block: section.bytes("block")?.unwrap_or(Bytes(64)),
         package: section.integer("package", 0..=65_535)?.map(|p| p as u32),
     })

@@ -3,7 +3,7 @@
 use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, Node};
 use crate::quantity::{format_bytes, format_rate};
 use std::fmt::Write as _;
-use terrace_types::Nanos;
+use terrace_types::{Bytes, Nanos};
 
 impl Machine {
     /// The machine as a machine file. [`Machine::from_toml`] gives exactly the same machine back.
@@ -53,6 +53,9 @@ fn node(out: &mut String, node: &Node) {
     let cpus: Vec<String> = node.cpus.iter().map(ToString::to_string).collect();
     line(out, "cpus", format!("[{}]", cpus.join(", ")));
     line(out, "capacity", quote(&format_bytes(node.capacity)));
+    if node.reserved > Bytes::ZERO {
+        line(out, "reserved", quote(&format_bytes(node.reserved)));
+    }
     line(out, "block", quote(&format_bytes(node.block)));
     if let Some(package) = node.package {
         line(out, "package", package.to_string());

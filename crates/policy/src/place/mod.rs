@@ -5,8 +5,16 @@
 //! registry is filled at start-up, the compiler knows them all.
 
 pub mod access_count;
+pub mod autonuma;
+pub mod bandwidth_balance;
 pub mod first_touch;
+pub mod histogram;
 pub mod hyplacer;
+pub mod latency_balance;
+pub mod memos;
+pub mod nimble;
+pub mod paced;
+pub mod partitioned;
 pub mod terrace;
 
 mod runs;
@@ -107,12 +115,32 @@ pub enum Placement {
         /// State.
         state: Box<terrace::State>,
     },
+    /// A periodic policy of others: see [`paced`] and the file of each.
+    Paced {
+        /// Which, with its parameters.
+        rule: paced::Rule,
+        /// State.
+        state: paced::State,
+    },
 }
 
 impl Placement {
     /// All policies there are, best known first.
-    pub const NAMES: [&'static str; 6] =
-        ["terrace", "hyplacer", "access-count", "first-touch", "terrace-write-blind", "hyplacer-write-blind"];
+    pub const NAMES: [&'static str; 13] = [
+        "terrace",
+        "hyplacer",
+        "access-count",
+        "first-touch",
+        "terrace-write-blind",
+        "hyplacer-write-blind",
+        "nimble",
+        "autonuma",
+        "memos",
+        "partitioned",
+        "bandwidth-balance",
+        "histogram",
+        "latency-balance",
+    ];
 
     /// The policy of this name, for this machine.
     ///
@@ -137,8 +165,22 @@ impl Placement {
             }),
             "terrace" => Ok(terrace(false)),
             "terrace-write-blind" => Ok(terrace(true)),
-            _ => Err(PolicyError::UnknownName { name: name.to_owned() }),
+            _ => paced::Rule::named(name, machine)
+                .map(|rule| Self::Paced { rule, state: paced::State::default() })
+                .ok_or_else(|| PolicyError::UnknownName { name: name.to_owned() }),
         }
+    }
+
+    /// Whether the pages of a program should be born in the slow tier, as far as whoever starts it can arrange that.
+    #[must_use]
+    pub fn starts_slow(&self) -> bool {
+        matches!(self, Self::Paced { rule: paced::Rule::Memos(_), .. })
+    }
+
+    /// Whether the program should have huge pages where it can, as the policy's authors ran theirs.
+    #[must_use]
+    pub fn wants_huge_pages(&self) -> bool {
+        matches!(self, Self::Paced { rule: paced::Rule::Nimble(_), .. })
     }
 
     /// Its name.
@@ -151,6 +193,7 @@ impl Placement {
             Self::AccessCount { .. } => "access-count",
             Self::Terrace { params, .. } if params.write_blind => "terrace-write-blind",
             Self::Terrace { .. } => "terrace",
+            Self::Paced { rule, .. } => rule.name(),
         }
     }
 
@@ -166,6 +209,7 @@ impl Placement {
             Self::Terrace { params, .. } => {
                 Needs { heat: true, writes: params.writes_matter(), dozes: true, ..Needs::default() }
             }
+            Self::Paced { rule, .. } => rule.needs(),
         }
     }
 
@@ -176,6 +220,7 @@ impl Placement {
             Self::HyPlacer { params, state } => hyplacer::step(params, state, snapshot, now, seed),
             Self::AccessCount { params, state } => access_count::step(params, state, snapshot, now, seed),
             Self::Terrace { params, state } => terrace::step(params, state, snapshot, now, seed),
+            Self::Paced { rule, state } => rule.step(state, snapshot, now, seed),
         }
     }
 
@@ -187,6 +232,7 @@ impl Placement {
             Self::HyPlacer { params, .. } => params.named(),
             Self::AccessCount { params, .. } => params.named(),
             Self::Terrace { params, .. } => params.named(),
+            Self::Paced { rule, .. } => rule.params(),
         };
         pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
     }
@@ -203,6 +249,7 @@ impl Placement {
             Self::HyPlacer { params, .. } => params.set(name, value),
             Self::AccessCount { params, .. } => params.set(name, value),
             Self::Terrace { params, .. } => params.set(name, value),
+            Self::Paced { rule, .. } => rule.set(name, value),
         };
         outcome.map_err(|e| match e {
             SetError::Unknown => PolicyError::UnknownParameter {
@@ -220,7 +267,7 @@ impl Placement {
     #[must_use]
     pub fn memo(&self) -> BTreeMap<String, String> {
         let pairs = match self {
-            Self::FirstTouch | Self::AccessCount { .. } => Vec::new(),
+            Self::FirstTouch | Self::AccessCount { .. } | Self::Paced { .. } => Vec::new(),
             Self::HyPlacer { state, .. } => state.memo(),
             Self::Terrace { state, .. } => state.memo(),
         };

@@ -1,0 +1,481 @@
+//! Levels of caches between cores and memory, coherent by MESI.
+//!
+//! An access looks from the nearest level outwards and fills on its way back. What leaves a level dirty is written to
+//! the next level out that has the line, else to memory. Private caches of different cores are kept coherent where the
+//! shared levels begin (at memory, if there are none): a write takes the line from all other cores, a read leaves it
+//! shared and its changes written out.
+
+use crate::level::{Flags, Held, Level};
+use crate::prefetch::{Prefetch, Prefetcher};
+use crate::spec::{HierarchySpec, Inclusion, LevelSpec, SpecError};
+
+/// What memory is asked to do, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// A line is read.
+    Read(u64),
+    /// A line is written: written back, flushed or written through.
+    Write(u64),
+}
+
+/// A core's view of a line, by MESI's four states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mesi {
+    /// This core alone has it, changed.
+    Modified,
+    /// This core alone has it, as memory (or a shared level) has it.
+    Exclusive,
+    /// Others may have it too.
+    Shared,
+    /// This core does not have it.
+    Invalid,
+}
+
+/// What one level did, all its caches together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LevelCount {
+    /// Demands that found their line.
+    pub hits: u64,
+    /// Demands that did not.
+    pub misses: u64,
+    /// Lines that left for lack of room, dirty or not.
+    pub evictions: u64,
+    /// Dirty lines handed on outwards.
+    pub writebacks: u64,
+    /// Lines fetched unasked.
+    pub prefetches: u64,
+    /// Of those, lines that a demand found later.
+    pub useful: u64,
+    /// Lines taken away by other cores, by flushes and by outer levels that include this one.
+    pub invalidations: u64,
+}
+
+/// One level: one cache, or one a core.
+#[derive(Debug, Clone)]
+struct Tier {
+    spec: LevelSpec,
+    caches: Vec<Level>,
+    prefetchers: Vec<Prefetcher>,
+    count: LevelCount,
+}
+
+impl Tier {
+    #[inline(always)]
+    fn at(&self, core: usize) -> usize {
+        if self.spec.shared {
+            0
+        } else {
+            core
+        }
+    }
+}
+
+/// All levels.
+#[derive(Debug, Clone)]
+pub struct Hierarchy {
+    tiers: Vec<Tier>,
+    cores: usize,
+    /// Levels that are private, from the first on.
+    private: usize,
+    line_shift: u32,
+    wanted: Vec<u64>,
+}
+
+const PLAIN: Flags = Flags::DIRTY.without(Flags::DIRTY);
+const PAGE_SHIFT: u32 = 12;
+
+impl Hierarchy {
+    /// Empty caches.
+    ///
+    /// # Errors
+    /// [`SpecError`].
+    pub fn new(spec: &HierarchySpec) -> Result<Self, SpecError> {
+        spec.check()?;
+        let mut tiers = Vec::with_capacity(spec.levels.len());
+        for (index, level) in spec.levels.iter().enumerate() {
+            let cache = Level::new(level.bytes, level.ways, spec.line, level.replacement)
+                .map_err(|why| SpecError::Level { level: index, why })?;
+            let copies = if level.shared { 1 } else { spec.cores };
+            tiers.push(Tier {
+                spec: *level,
+                caches: vec![cache; copies],
+                prefetchers: vec![Prefetcher::default(); copies],
+                count: LevelCount::default(),
+            });
+        }
+        Ok(Self {
+            private: spec.levels.iter().take_while(|l| !l.shared).count(),
+            tiers,
+            cores: spec.cores,
+            line_shift: spec.line.trailing_zeros(),
+            wanted: Vec::new(),
+        })
+    }
+
+    /// What each level did so far, nearest first.
+    #[must_use]
+    pub fn counts(&self) -> Vec<LevelCount> {
+        self.tiers.iter().map(|t| t.count).collect()
+    }
+
+    /// An access of `size` bytes (at least one) at `address`: every line of it. Says the index of the outermost level that
+    /// had to serve; as many as there are levels: memory did. `memory` is told what reaches it.
+    pub fn access(
+        &mut self,
+        core: usize,
+        address: u64,
+        size: u64,
+        write: bool,
+        memory: &mut impl FnMut(Traffic),
+    ) -> usize {
+        let (first, last) = (address >> self.line_shift, address.saturating_add(size.max(1) - 1) >> self.line_shift);
+        (first..=last).map(|line| self.access_line(core, line, write, memory)).max().unwrap_or(0)
+    }
+
+    /// As [`Self::access`], of one line by its number.
+    #[inline]
+    pub fn access_line(&mut self, core: usize, line: u64, write: bool, memory: &mut impl FnMut(Traffic)) -> usize {
+        let core = core % self.cores;
+        // The common case: a load that hits the first level, or a store to a line that is this core's alone there.
+        let tier = &mut self.tiers[0];
+        let at = tier.at(core);
+        if !write {
+            if let Some(flags) = tier.caches[at].touch(line, PLAIN, Flags::PREFETCHED) {
+                tier.count.hits += 1;
+                tier.count.useful += u64::from(flags.has(Flags::PREFETCHED));
+                return 0;
+            }
+            return self.read(core, 0, line, memory).0;
+        }
+        self.write(core, line, memory)
+    }
+
+    /// Looks for a line from `level` outwards and fills on the way back: the level that had it, and the flags that it
+    /// comes with.
+    fn read(&mut self, core: usize, level: usize, line: u64, memory: &mut impl FnMut(Traffic)) -> (usize, Flags) {
+        let Some(tier) = self.tiers.get_mut(level) else {
+            memory(Traffic::Read(line));
+            return (level, Flags::EXCLUSIVE);
+        };
+        let at = tier.at(core);
+        if let Some(flags) = tier.caches[at].touch(line, PLAIN, Flags::PREFETCHED) {
+            tier.count.hits += 1;
+            tier.count.useful += u64::from(flags.has(Flags::PREFETCHED));
+            if level > 0 && tier.spec.inclusion == Inclusion::Exclusive {
+                tier.caches[at].remove(line);
+                return (level, flags.without(Flags::PREFETCHED));
+            }
+            let carried = if flags.has(Flags::EXCLUSIVE) { Flags::EXCLUSIVE } else { PLAIN };
+            return (level, carried);
+        }
+        tier.count.misses += 1;
+        // Where private caches end, other cores are asked first.
+        let others = level + 1 == self.private && self.cores > 1 && self.share(core, line, memory);
+        let (served, mut flags) = self.read(core, level + 1, line, memory);
+        if others {
+            // Changes that came out of an exclusive level cannot stay with a line that others have too.
+            if flags.has(Flags::DIRTY) {
+                memory(Traffic::Write(line));
+            }
+            flags = flags.without(Flags::EXCLUSIVE.with(Flags::DIRTY));
+        } else if level + 1 == self.private {
+            flags = flags.with(Flags::EXCLUSIVE);
+        }
+        let exclusive_here = level > 0 && self.tiers[level].spec.inclusion == Inclusion::Exclusive;
+        if !exclusive_here {
+            let passed_on = self.fill(core, level, line, flags, memory);
+            self.prefetch(core, level, line, memory);
+            return (served, passed_on);
+        }
+        (served, flags)
+    }
+
+    /// Lets a line into a level; gives what is known of it at the next nearer one. Changes stay here.
+    fn fill(&mut self, core: usize, level: usize, line: u64, flags: Flags, memory: &mut impl FnMut(Traffic)) -> Flags {
+        let at = self.tiers[level].at(core);
+        if let Some(left) = self.tiers[level].caches[at].insert(line, flags) {
+            self.tiers[level].count.evictions += 1;
+            self.leave(core, level, left, memory);
+        }
+        flags.without(Flags::DIRTY)
+    }
+
+    /// A line has left a level for lack of room.
+    fn leave(&mut self, core: usize, level: usize, left: Held, memory: &mut impl FnMut(Traffic)) {
+        let mut flags = left.flags;
+        if self.tiers[level].spec.inclusion == Inclusion::Inclusive {
+            flags = self.take_from_nearer(core, level, left.line, flags);
+        }
+        let next_takes_all = self.tiers.get(level + 1).is_some_and(|t| t.spec.inclusion == Inclusion::Exclusive);
+        if flags.has(Flags::DIRTY) {
+            self.tiers[level].count.writebacks += 1;
+        }
+        if next_takes_all {
+            let elsewhere = self.tiers[level + 1].spec.shared
+                && !self.tiers[level].spec.shared
+                && self.holders(left.line).any(|other| other != core);
+            if flags.has(Flags::DIRTY) || !elsewhere {
+                self.put(core, level + 1, Held { line: left.line, flags: flags.without(Flags::PREFETCHED) }, memory);
+            }
+        } else if flags.has(Flags::DIRTY) {
+            self.write_out(core, level + 1, left.line, memory);
+        }
+    }
+
+    /// Lets a line that left a nearer level into an exclusive one.
+    fn put(&mut self, core: usize, level: usize, held: Held, memory: &mut impl FnMut(Traffic)) {
+        let at = self.tiers[level].at(core);
+        let dirty = if held.flags.has(Flags::DIRTY) { Flags::DIRTY } else { PLAIN };
+        if !self.tiers[level].caches[at].mark(held.line, dirty, PLAIN) {
+            if let Some(left) = self.tiers[level].caches[at].insert(held.line, held.flags) {
+                self.tiers[level].count.evictions += 1;
+                self.leave(core, level, left, memory);
+            }
+        }
+    }
+
+    /// Takes a line out of all nearer caches that `level` covers for `core`; its flags with their changes.
+    fn take_from_nearer(&mut self, core: usize, level: usize, line: u64, flags: Flags) -> Flags {
+        let shared = self.tiers[level].spec.shared;
+        let mut flags = flags;
+        for tier in &mut self.tiers[..level] {
+            let at = if tier.spec.shared { 0 } else { core };
+            let caches = if shared && !tier.spec.shared {
+                &mut tier.caches[..]
+            } else {
+                std::slice::from_mut(&mut tier.caches[at])
+            };
+            for cache in caches {
+                if let Some(gone) = cache.remove(line) {
+                    tier.count.invalidations += 1;
+                    if gone.has(Flags::DIRTY) {
+                        flags = flags.with(Flags::DIRTY);
+                    }
+                }
+            }
+        }
+        flags
+    }
+
+    /// Writes a changed line to the next cache outwards that has it, else to memory.
+    fn write_out(&mut self, core: usize, level: usize, line: u64, memory: &mut impl FnMut(Traffic)) {
+        for index in level..self.tiers.len() {
+            let tier = &mut self.tiers[index];
+            let at = tier.at(core);
+            if tier.caches[at].mark(line, if tier.spec.write.back { Flags::DIRTY } else { PLAIN }, PLAIN)
+                && tier.spec.write.back
+            {
+                return;
+            }
+        }
+        memory(Traffic::Write(line));
+    }
+
+    fn write(&mut self, core: usize, line: u64, memory: &mut impl FnMut(Traffic)) -> usize {
+        let mut served = None;
+        for level in 0..self.tiers.len() {
+            if level == 0 || level == self.private {
+                // Beyond the private levels the shared ones are nobody's own.
+                self.own(core, line, memory);
+            }
+            let tier = &mut self.tiers[level];
+            let (at, policy) = (tier.at(core), tier.spec.write);
+            let mark = if policy.back { Flags::DIRTY.with(Flags::EXCLUSIVE) } else { Flags::EXCLUSIVE };
+            let mut here = tier.caches[at].touch(line, mark, Flags::PREFETCHED);
+            if let Some(flags) = here {
+                tier.count.hits += 1;
+                tier.count.useful += u64::from(flags.has(Flags::PREFETCHED));
+                served.get_or_insert(level);
+            } else if policy.allocate {
+                let (found, _) = self.read(core, level, line, memory);
+                served.get_or_insert(found);
+                let at = self.tiers[level].at(core);
+                here = self.tiers[level].caches[at].touch(line, mark, PLAIN);
+            } else {
+                tier.count.misses += 1;
+            }
+            if here.is_some() && policy.back {
+                return served.unwrap_or(level);
+            }
+        }
+        memory(Traffic::Write(line));
+        served.unwrap_or(self.tiers.len())
+    }
+
+    /// Makes a line this core's alone before it is written: it leaves all others, changes included.
+    fn own(&mut self, core: usize, line: u64, memory: &mut impl FnMut(Traffic)) {
+        if self.cores == 1 || self.private == 0 {
+            return;
+        }
+        let alone = |f: Option<Flags>| f.is_some_and(|f| f.has(Flags::EXCLUSIVE));
+        if self.tiers[..self.private].iter().any(|t| alone(t.caches[core].peek(line))) {
+            return;
+        }
+        let mut changed = false;
+        for tier in &mut self.tiers[..self.private] {
+            for (other, cache) in tier.caches.iter_mut().enumerate() {
+                if other == core {
+                    continue;
+                }
+                if let Some(gone) = cache.remove(line) {
+                    tier.count.invalidations += 1;
+                    changed |= gone.has(Flags::DIRTY);
+                }
+            }
+        }
+        if changed {
+            self.write_out(core, self.private, line, memory);
+        }
+        for tier in &mut self.tiers[..self.private] {
+            tier.caches[core].mark(line, Flags::EXCLUSIVE, PLAIN);
+        }
+    }
+
+    /// A read by `core`: others keep the line, shared, their changes written out. Whether any other has it.
+    fn share(&mut self, core: usize, line: u64, memory: &mut impl FnMut(Traffic)) -> bool {
+        let (mut any, mut changed) = (false, None);
+        for tier in &mut self.tiers[..self.private] {
+            for (other, cache) in tier.caches.iter_mut().enumerate() {
+                if other == core {
+                    continue;
+                }
+                if let Some(flags) = cache.peek(line) {
+                    any = true;
+                    if flags.has(Flags::DIRTY) {
+                        changed = Some(other);
+                    }
+                    cache.mark(line, PLAIN, Flags::DIRTY.with(Flags::EXCLUSIVE));
+                }
+            }
+        }
+        if let Some(other) = changed {
+            self.write_out(other, self.private, line, memory);
+        }
+        any
+    }
+
+    fn holders(&self, line: u64) -> impl Iterator<Item = usize> + '_ {
+        let tiers = &self.tiers[..self.private];
+        (0..self.cores).filter(move |core| tiers.iter().any(|t| t.caches[*core].peek(line).is_some()))
+    }
+
+    fn prefetch(&mut self, core: usize, level: usize, line: u64, memory: &mut impl FnMut(Traffic)) {
+        let kind = self.tiers[level].spec.prefetch;
+        if kind == Prefetch::Nothing {
+            return;
+        }
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.clear();
+        let at = self.tiers[level].at(core);
+        self.tiers[level].prefetchers[at].after_miss(kind, line, PAGE_SHIFT - self.line_shift.min(12), &mut wanted);
+        for line in &wanted {
+            if self.tiers[level].caches[at].peek(*line).is_some() {
+                continue;
+            }
+            let others = level < self.private && self.cores > 1 && self.share(core, *line, memory);
+            let (counts, rest) = (self.counts(), level + 1);
+            let (_, mut flags) = self.read(core, rest, *line, memory);
+            // Outer levels saw no demand.
+            for (tier, count) in self.tiers[rest..].iter_mut().zip(&counts[rest..]) {
+                tier.count.hits = count.hits;
+                tier.count.misses = count.misses;
+            }
+            if others {
+                if flags.has(Flags::DIRTY) {
+                    memory(Traffic::Write(*line));
+                }
+                flags = flags.without(Flags::EXCLUSIVE.with(Flags::DIRTY));
+            }
+            self.tiers[level].count.prefetches += 1;
+            self.fill(core, level, *line, flags.with(Flags::PREFETCHED), memory);
+        }
+        self.wanted = wanted;
+    }
+
+    /// CLWB: the line's changes reach memory; it stays where it is, clean. Whether there were any.
+    pub fn clwb(&mut self, line: u64, memory: &mut impl FnMut(Traffic)) -> bool {
+        let mut changed = false;
+        for cache in self.tiers.iter_mut().flat_map(|t| &mut t.caches) {
+            changed |= cache.peek(line).is_some_and(|f| f.has(Flags::DIRTY));
+            cache.mark(line, PLAIN, Flags::DIRTY);
+        }
+        if changed {
+            memory(Traffic::Write(line));
+        }
+        changed
+    }
+
+    /// CLFLUSH: the line leaves all caches, its changes reach memory. Whether there were any.
+    pub fn clflush(&mut self, line: u64, memory: &mut impl FnMut(Traffic)) -> bool {
+        let mut changed = false;
+        for tier in &mut self.tiers {
+            for cache in &mut tier.caches {
+                if let Some(gone) = cache.remove(line) {
+                    tier.count.invalidations += 1;
+                    changed |= gone.has(Flags::DIRTY);
+                }
+            }
+        }
+        if changed {
+            memory(Traffic::Write(line));
+        }
+        changed
+    }
+
+    /// WBINVD on `core`: its own caches and the shared ones are emptied, changes reach memory; each line once. (Lines of
+    /// other cores that an inclusive level covers leave with it.) Gives how many lines were written.
+    pub fn wbinvd(&mut self, core: usize, memory: &mut impl FnMut(Traffic)) -> u64 {
+        let core = core % self.cores;
+        let inclusive = self.tiers.iter().any(|t| t.spec.shared && t.spec.inclusion == Inclusion::Inclusive);
+        let mut written = std::collections::BTreeSet::new();
+        for tier in &mut self.tiers {
+            let shared = tier.spec.shared;
+            for (index, cache) in tier.caches.iter_mut().enumerate() {
+                if !shared && index != core && !inclusive {
+                    continue;
+                }
+                tier.count.invalidations += cache.lines().count() as u64;
+                written.extend(cache.lines().filter(|h| h.flags.has(Flags::DIRTY)).map(|h| h.line));
+                cache.clear();
+            }
+        }
+        written.iter().for_each(|line| memory(Traffic::Write(*line)));
+        written.len() as u64
+    }
+
+    /// Lines whose changes memory does not have, ascending: what a loss of power would lose.
+    #[must_use]
+    pub fn dirty_lines(&self) -> Vec<u64> {
+        let held = self.tiers.iter().flat_map(|t| &t.caches).flat_map(Level::lines);
+        let mut lines: Vec<u64> = held.filter(|h| h.flags.has(Flags::DIRTY)).map(|h| h.line).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines
+    }
+
+    /// Whether some cache has changes to the line that memory does not have.
+    #[must_use]
+    pub fn is_dirty(&self, line: u64) -> bool {
+        let mut caches = self.tiers.iter().flat_map(|t| &t.caches);
+        caches.any(|c| c.peek(line).is_some_and(|f| f.has(Flags::DIRTY)))
+    }
+
+    /// The state of a line in a core's private caches.
+    #[must_use]
+    pub fn state(&self, core: usize, line: u64) -> Mesi {
+        let flags = self.tiers[..self.private].iter().filter_map(|t| t.caches.get(core)?.peek(line));
+        flags.fold(Mesi::Invalid, |state, f| match state {
+            Mesi::Modified => state,
+            _ if f.has(Flags::DIRTY) => Mesi::Modified,
+            Mesi::Exclusive => state,
+            _ if f.has(Flags::EXCLUSIVE) => Mesi::Exclusive,
+            _ => Mesi::Shared,
+        })
+    }
+
+    /// Whether a level (by its index) holds the line for `core`.
+    #[must_use]
+    pub fn holds(&self, level: usize, core: usize, line: u64) -> bool {
+        self.tiers.get(level).is_some_and(|t| t.caches.get(t.at(core)).is_some_and(|c| c.peek(line).is_some()))
+    }
+}

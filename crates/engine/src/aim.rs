@@ -1,0 +1,191 @@
+//! How long to look: for trackers that clear accessed bits, wait and read them back, live and simulated
+//! alike.
+//!
+//! A window that nearly every page is touched in tells nothing about which are hot. So such a tracker
+//! makes a burst of short looks whose length follows the share of pages found accessed; where pages
+//! are touched too rarely for that, one look spans the engine's whole window.
+//!
+//! A page touched in every look of a burst may be touched a little more often than once a look, or a
+//! thousand times. Where there are such pages, half of the looks are made so short that they miss a
+//! part of them: a few very hot pages among many warm ones (an array of vertices beside its edges).
+
+use crate::Ask;
+use terrace_types::Nanos;
+
+/// Looks in one burst, and in one while relaxed.
+const LOOKS: (u8, u8) = (8, 3);
+/// Shortest and first look of a burst, and the shortest sharp one.
+const SHORTEST: Nanos = Nanos::micros(400);
+const FIRST: Nanos = Nanos::millis(2);
+const SHARPEST: Nanos = Nanos::micros(50);
+/// Share of pages seen in a look, in thousandths, between which its length is left alone.
+const AIM: (u64, u64) = (80, 350);
+/// Share of pages found accessed in every look, in thousandths, from which some looks are made sharp.
+const SATURATED: u64 = 5;
+/// Of those pages, the share seen in a sharp look, in thousandths.
+const SHARP_AIM: (u64, u64) = (300, 700);
+
+/// Looks of one length, made one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    /// Length of each.
+    pub length: Nanos,
+    /// How many.
+    pub looks: u8,
+    /// Meant for the pages that are found accessed in all others.
+    pub sharp: bool,
+}
+
+/// What a group of looks found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Pages present, counted in each look.
+    pub present: u64,
+    /// Pages accessed, counted in each look.
+    pub accessed: u64,
+    /// Pages present in all looks, and accessed in all of them.
+    pub throughout: u64,
+    /// See `throughout`.
+    pub always: u64,
+}
+
+/// Lengths of looks, learned from what they found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aim {
+    length: Nanos,
+    sharp: Option<Nanos>,
+    /// Share of pages found accessed in every look lately, in thousandths.
+    saturated: u64,
+    /// What a look takes beside its length.
+    overhead: Nanos,
+}
+
+impl Default for Aim {
+    fn default() -> Self {
+        Self { length: FIRST, sharp: None, saturated: 0, overhead: Nanos::ZERO }
+    }
+}
+
+impl Aim {
+    /// Length of an ordinary look now.
+    #[must_use]
+    pub const fn length(&self) -> Nanos {
+        self.length
+    }
+
+    /// Looks that fit three quarters of the engine's window.
+    fn looks(&self, ask: &Ask) -> u8 {
+        let most = if ask.relaxed { LOOKS.1 } else { LOOKS.0 };
+        let one = (self.length + self.overhead).get().max(1);
+        most.min(u8::try_from(ask.window.get() * 3 / 4 / one).unwrap_or(most))
+    }
+
+    /// The looks to make at the end of the window; none: one look over the whole window, begun with it.
+    #[must_use]
+    pub fn groups(&self, ask: &Ask) -> Vec<Group> {
+        if ask.glance {
+            return vec![Group { length: self.length, looks: 1, sharp: false }];
+        }
+        let looks = self.looks(ask);
+        if looks < 2 {
+            return Vec::new();
+        }
+        let sharp = self.sharp.map(|length| Group { length, looks: looks / 2, sharp: true });
+        let rest = looks - sharp.map_or(0, |s| s.looks);
+        sharp.into_iter().chain([Group { length: self.length, looks: rest, sharp: false }]).collect()
+    }
+
+    /// How long they take in all.
+    #[must_use]
+    pub fn lead(&self, ask: &Ask) -> Nanos {
+        let one = |g: Group| (g.length + self.overhead).get() * u64::from(g.looks);
+        Nanos(self.groups(ask).into_iter().map(one).sum())
+    }
+
+    /// So many looks took so long, their lengths left out.
+    pub fn took(&mut self, beside: Nanos, looks: u8) {
+        self.overhead = Nanos(beside.get() / u64::from(looks.max(1)));
+    }
+
+    /// Learns from a group, or from one look over a whole window.
+    pub fn learn(&mut self, group: Group, found: Found, ask: &Ask) {
+        let share = found.accessed * 1000 / found.present.max(1);
+        if group.sharp {
+            self.aim_sharply(group.length, share);
+            return;
+        }
+        if ask.glance || found.present == 0 {
+            return;
+        }
+        if group.looks > 2 {
+            self.saturated = found.always * 1000 / found.throughout.max(1);
+            self.sharp = match self.sharp {
+                _ if self.saturated < SATURATED => None,
+                Some(length) => Some(length.min(Nanos(self.length.get() / 2))),
+                None => Some(Nanos(self.length.get() / 8).max(SHARPEST)),
+            };
+        }
+        if share > AIM.1 {
+            self.length = Nanos(self.length.get() / 2).max(SHORTEST);
+        } else if share < AIM.0 {
+            self.length = Nanos(self.length.get() * 2).min(ask.window.max(SHORTEST));
+        }
+    }
+
+    fn aim_sharply(&mut self, length: Nanos, share: u64) {
+        let of_saturated = share * 1000 / self.saturated.max(1);
+        self.sharp = Some(match of_saturated {
+            more if more > SHARP_AIM.1 => Nanos(length.get() / 2).max(SHARPEST),
+            less if less < SHARP_AIM.0 => Nanos(length.get() * 2),
+            _ => length,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(window: Nanos, relaxed: bool, glance: bool) -> Ask {
+        Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed, glance }
+    }
+
+    fn found(share: u64, always: u64) -> Found {
+        Found { present: 8_000, accessed: 8 * share, throughout: 1_000, always }
+    }
+
+    #[test]
+    fn looks_get_as_long_as_leaves_a_part_of_the_pages_unseen() {
+        let (mut aim, full) = (Aim::default(), ask(Nanos::millis(100), false, false));
+        let group = Group { length: FIRST, looks: 8, sharp: false };
+        assert_eq!(aim.groups(&full), [group]);
+        aim.learn(group, found(900, 0), &full);
+        assert_eq!(aim.length(), Nanos::millis(1));
+        for _ in 0..9 {
+            aim.learn(group, found(10, 0), &full);
+        }
+        assert_eq!(aim.length(), full.window);
+        assert!(aim.groups(&full).is_empty(), "one look spans the window");
+        assert_eq!(aim.groups(&ask(Nanos::millis(100), true, true)).len(), 1, "a glance is one look all the same");
+    }
+
+    #[test]
+    fn pages_that_are_always_hit_get_sharp_looks() {
+        let (mut aim, full) = (Aim::default(), ask(Nanos::millis(100), false, false));
+        aim.learn(Group { length: FIRST, looks: 8, sharp: false }, found(100, 40), &full);
+        let sharp = Group { length: Nanos::micros(250), looks: 4, sharp: true };
+        assert_eq!(aim.groups(&full), [sharp, Group { length: FIRST, looks: 4, sharp: false }]);
+        aim.learn(sharp, found(39, 0), &full);
+        assert_eq!(aim.groups(&full)[0].length, Nanos::micros(125));
+        aim.learn(Group { length: FIRST, looks: 4, sharp: false }, found(100, 0), &full);
+        assert_eq!(aim.groups(&full).len(), 1);
+    }
+
+    #[test]
+    fn a_burst_leads_the_end_of_its_window() {
+        let mut aim = Aim::default();
+        aim.took(Nanos::millis(8), 8);
+        assert_eq!(aim.lead(&ask(Nanos::millis(100), false, false)), Nanos::millis(24));
+        assert_eq!(aim.lead(&ask(Nanos::millis(1), false, false)), Nanos::ZERO);
+    }
+}

@@ -1,0 +1,130 @@
+//! `histogram`: the threshold at which the hot pages just fit the fast tier, read off a histogram of page heat (after
+//! MEMTIS: Lee et al., "MEMTIS: Efficient memory tiering with dynamic page classification and page size determination",
+//! SOSP 2023).
+//!
+//! Heat falls into bins, each twice as hot as the one below. The hot threshold is the lowest bin such that it and all
+//! hotter ones fit the fast tier; pages in it and above come up. The bin below is *warm*: those pages stay where they
+//! are, unless room is needed and nothing colder is left. Only the cold go down, and only for room. MEMTIS counts
+//! samples of processor events and halves the counts now and then; here the heat map does both. Its splitting of huge
+//! pages is not modelled.
+//!
+//! Decided here: when the hot set is smaller than `warm_from` (0.9) of the fast tier, warm pages may come up into room
+//! that is free, and `reserve` (0.02) of the tier stays free, as MEMTIS keeps some for new pages.
+
+use super::paced::{first, hottest_first, millis, one_tier, pages, period, sum, told, Item, Pages, State};
+use super::runs::page_size;
+use super::{number, SetError};
+use serde::{Deserialize, Serialize};
+use terrace_machine::Machine;
+use terrace_types::{MoveReason, Nanos, Plan, Seed, Snapshot, Tick};
+
+/// Parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Params {
+    /// `period_ms`: between two rounds (500 ms).
+    pub period: Nanos,
+    /// `round_pages`: base pages brought up at most in one round (131,072).
+    pub round_pages: u64,
+    /// `reserve`: share of the fast tier that stays free (0.02).
+    pub reserve: f64,
+    /// `warm_from`: below this share of the fast tier's room that is hot, warm pages come up too (0.9).
+    pub warm_from: f64,
+}
+
+impl Params {
+    pub(crate) fn for_machine(_: &Machine) -> Self {
+        Self { period: Nanos::millis(500), round_pages: 131_072, reserve: 0.02, warm_from: 0.9 }
+    }
+
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("period_ms", millis(self.period)),
+            ("round_pages", self.round_pages.to_string()),
+            ("reserve", self.reserve.to_string()),
+            ("warm_from", self.warm_from.to_string()),
+        ]
+    }
+
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), SetError> {
+        match name {
+            "period_ms" => self.period = period(value)?,
+            "round_pages" => self.round_pages = pages(value)?,
+            "reserve" => self.reserve = number(value, 0.0, 0.5, "a share, 0 to 0.5")?,
+            "warm_from" => self.warm_from = number(value, 0.0, 1.0, "a share, 0 to 1")?,
+            _ => return Err(SetError::Unknown),
+        }
+        Ok(())
+    }
+}
+
+/// Bins of heat; the last takes all that is hotter.
+const BINS: usize = 40;
+
+/// The bin of a rate: 0 for nothing, else one more than the logarithm.
+fn bin(rate: u64) -> usize {
+    (64 - rate.leading_zeros() as usize).min(BINS - 1)
+}
+
+/// The lowest bin such that it and all above hold at most `room` pages, and how many they hold.
+fn threshold(counts: &[u64; BINS], room: u64) -> (usize, u64) {
+    let (mut at, mut held) = (BINS, 0);
+    // Bin 0 was not accessed at all: never hot.
+    for bin in (1..BINS).rev() {
+        if held + counts[bin] > room {
+            break;
+        }
+        held += counts[bin];
+        at = bin;
+    }
+    (at, held)
+}
+
+/// Brings the hot up; sends the cold down for room.
+pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Seed) -> Plan {
+    if let Err(wait) = state.due(now, p.period) {
+        return wait;
+    }
+    let Some(mut all) = Pages::of(snap) else { return one_tier(p.period) };
+    let mut counts = [0u64; BINS];
+    for item in all.fast.iter().chain(&all.slow) {
+        counts[bin(item.rate)] += item.pages();
+    }
+    let reserve = (snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve) as u64;
+    let room = (sum(&all.fast) + all.free).saturating_sub(reserve);
+    let (hot, held) = threshold(&counts, room);
+    let warm = hot.saturating_sub(1).max(1);
+    let from = if (held as f64) < room as f64 * p.warm_from { warm } else { hot };
+    hottest_first(&mut all.slow, |i| i.rate);
+    hottest_first(&mut all.fast, |i| u64::MAX - i.rate);
+    let up: Vec<Item> = all.slow.iter().copied().filter(|i| bin(i.rate) >= from).collect();
+    // Cold pages leave for hot ones; for warm ones only what is colder than they are.
+    let cold: Vec<Item> = all.fast.iter().copied().filter(|i| bin(i.rate) < warm.min(from)).collect();
+    let less_hot: Vec<Item> =
+        all.fast.iter().copied().filter(|i| (warm.min(from)..hot).contains(&bin(i.rate))).collect();
+    let hot_up = up.iter().filter(|i| bin(i.rate) >= hot).map(Item::pages).sum::<u64>();
+    let free = all.free.saturating_sub(reserve);
+    let most = (free + sum(&cold)).max(hot_up.min(free + sum(&cold) + sum(&less_hot)));
+    let up = first(&up, most.min(p.round_pages));
+    let mut leaving = cold;
+    leaving.extend(less_hot);
+    let down = first(&leaving, (sum(up) + reserve).saturating_sub(all.free));
+    let rate = |bin: usize| if bin >= BINS { u64::MAX } else { 1u64 << (bin - 1) };
+    let why =
+        format!("hot from {} accesses a second: {held} of {room} pages; {} up, {} down", rate(hot), sum(up), sum(down));
+    told(all.exchange(snap, up, down, MoveReason::Hot), "classify", why, p.period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threshold_is_the_lowest_that_fits() {
+        let mut counts = [0; BINS];
+        (counts[10], counts[8], counts[3], counts[0]) = (5, 10, 20, 100);
+        assert_eq!(threshold(&counts, 4), (11, 0));
+        assert_eq!(threshold(&counts, 15), (4, 15));
+        assert_eq!(threshold(&counts, 1_000), (1, 35));
+        assert_eq!([bin(0), bin(1), bin(2), bin(3), bin(u64::MAX)], [0, 1, 2, 2, BINS - 1]);
+    }
+}

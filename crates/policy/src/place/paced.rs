@@ -1,0 +1,288 @@
+//! What the periodic policies of others share: when to act, the pages of each tier, and an exchange of some of them.
+//!
+//! These policies look at the pages once a period, choose some to bring up and some to send down, and know nothing
+//! else. Each has a file of its own for the choosing.
+
+use super::runs::{free_pages, interleave, units, Runs, Unit};
+use super::{
+    autonuma, bandwidth_balance, histogram, latency_balance, memos, nimble, number, partitioned, Needs, SetError,
+};
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use terrace_machine::Machine;
+use terrace_types::{Decision, MoveReason, Nanos, NodeId, PageFlags, Plan, Request, Seed, Snapshot, Tick};
+
+/// All that a periodic policy remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct State {
+    /// When it acts next; at once, if it never has.
+    pub next: Option<Tick>,
+}
+
+impl State {
+    /// Whether a period is over, and begins anew; else the request to wait for the rest of it.
+    pub(crate) fn due(&mut self, now: Tick, period: Nanos) -> Result<(), Plan> {
+        match self.next {
+            Some(next) if now < next => Err(Plan { requests: vec![Request::Wait(next.since(now))], ..Plan::default() }),
+            _ => {
+                self.next = Some(now.after(period));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A page (or huge page) and what is known of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item {
+    /// Index of its area in the snapshot.
+    pub area: usize,
+    pub unit: Unit,
+    /// Accesses a second to each of its base pages, and the writes among them.
+    pub rate: u64,
+    pub writes: u64,
+}
+
+impl Item {
+    pub(crate) fn pages(&self) -> u64 {
+        u64::from(self.unit.pages)
+    }
+}
+
+/// Movable pages of the best tier and of all others.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub fast: Vec<Item>,
+    pub slow: Vec<Item>,
+    /// Base pages free in the best tier, and in the worst.
+    pub free: u64,
+    free_slow: u64,
+    /// Nodes that pages go to.
+    to_fast: NodeId,
+    to_slow: NodeId,
+}
+
+impl Pages {
+    /// Sorted by tier. `None` with one tier only. Pages that nothing is known of yet are left out.
+    pub(crate) fn of(snap: &Snapshot) -> Option<Self> {
+        let (best, worst) = (snap.tiers.first()?, snap.tiers.last().filter(|_| snap.tiers.len() > 1)?);
+        let (to_fast, to_slow) = (*best.nodes.first()?, *worst.nodes.first()?);
+        let (free, free_slow) = (free_pages(snap, 0), free_pages(snap, snap.tiers.len() - 1));
+        let mut pages = Self { fast: Vec::new(), slow: Vec::new(), free, free_slow, to_fast, to_slow };
+        for (area, a) in snap.areas.iter().enumerate() {
+            for unit in units(a).filter(|u| u.stat.movable() && u.stat.flags.has(PageFlags::KNOWN)) {
+                let item = Item { area, unit, rate: unit.stat.rate(), writes: unit.stat.writes.rate() };
+                if best.nodes.contains(&unit.stat.node()) {
+                    pages.fast.push(item);
+                } else {
+                    pages.slow.push(item);
+                }
+            }
+        }
+        Some(pages)
+    }
+
+    /// Brings `up` to the best tier and sends `down` away, room being made just before it is used; fewer of both where
+    /// the worst tier cannot take as many.
+    pub(crate) fn exchange(&self, snap: &Snapshot, up: &[Item], down: &[Item], why: MoveReason) -> Plan {
+        let runs = |items: &[Item], to: NodeId, why: MoveReason| {
+            let mut items = items.to_vec();
+            items.sort_unstable_by_key(|i| (i.area, i.unit.index));
+            let mut runs = Runs::default();
+            for item in &items {
+                let area = &snap.areas[item.area];
+                runs.push(area.pid, area.start, &item.unit, to, why);
+            }
+            runs.moves
+        };
+        let down = first(down, self.free_slow);
+        let up = first(up, self.free + sum(down));
+        let (out, into) = (runs(down, self.to_slow, MoveReason::Cold), runs(up, self.to_fast, why));
+        Plan { moves: interleave(out, into, self.free, 512), ..Plan::default() }
+    }
+}
+
+/// The hottest first; equal ones in address order.
+pub(crate) fn hottest_first(items: &mut [Item], heat: impl Fn(&Item) -> u64) {
+    items.sort_by(|a, b| heat(b).cmp(&heat(a)).then((a.area, a.unit.index).cmp(&(b.area, b.unit.index))));
+}
+
+/// The first of `items` with at most `pages` base pages together.
+pub(crate) fn first(items: &[Item], pages: u64) -> &[Item] {
+    let mut left = pages;
+    let count = items.iter().take_while(|i| left.checked_sub(i.pages()).map(|l| left = l).is_some()).count();
+    &items[..count]
+}
+
+/// Base pages of all.
+pub(crate) fn sum(items: &[Item]) -> u64 {
+    items.iter().map(Item::pages).sum()
+}
+
+/// Pairs the hottest of `up` with the coldest of `down`, beyond what room is free, as long as `gains` says that one is
+/// worth the other's place; at most `most` base pages up. Both must be sorted: `up` hottest first, `down` coldest first.
+pub(crate) fn pair<'a>(
+    up: &'a [Item],
+    down: &'a [Item],
+    free: u64,
+    most: u64,
+    gains: impl Fn(&Item, &Item) -> bool,
+) -> (&'a [Item], &'a [Item]) {
+    let up = first(up, most);
+    let (mut room, mut used, mut taken) = (free, 0, 0);
+    for item in up {
+        while room < item.pages() && used < down.len() && gains(item, &down[used]) {
+            room += down[used].pages();
+            used += 1;
+        }
+        match room.checked_sub(item.pages()) {
+            Some(left) => room = left,
+            None => break,
+        }
+        taken += 1;
+    }
+    (&up[..taken], &down[..used])
+}
+
+/// A plan's decision, and the wait for the next period.
+pub(crate) fn told(mut plan: Plan, name: &str, why: String, period: Nanos) -> Plan {
+    plan.decisions.push(Decision { name: name.to_owned(), why, gain_ns_per_s: 0, cost_ns: 0 });
+    plan.requests.push(Request::Wait(period));
+    plan
+}
+
+/// Nothing to do on a machine with one tier.
+pub(crate) fn one_tier(period: Nanos) -> Plan {
+    told(Plan::default(), "hold", "there is one tier only".to_owned(), period)
+}
+
+/// Milliseconds as a period.
+pub(crate) fn period(value: &str) -> Result<Nanos, SetError> {
+    number(value, 1.0, 3_600_000.0, "milliseconds, 1 to 3600000").map(|ms| Nanos((ms * 1e6) as u64))
+}
+
+/// A number of pages.
+pub(crate) fn pages(value: &str) -> Result<u64, SetError> {
+    number(value, 1.0, 1e12, "base pages, from 1").map(|n| n as u64)
+}
+
+/// Milliseconds, for people.
+pub(crate) fn millis(span: Nanos) -> String {
+    (span.get() / 1_000_000).to_string()
+}
+
+/// Orders rates that may not be numbers; none of ours is.
+pub(crate) fn by_value(a: f64, b: f64) -> Ordering {
+    a.total_cmp(&b)
+}
+
+macro_rules! rules {
+    ($($variant:ident, $module:ident, $name:literal;)*) => {
+        /// One of the periodic policies, with its parameters.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "rule", rename_all = "snake_case")]
+        pub enum Rule {
+            $(
+                #[doc = concat!("See [`", stringify!($module), "`](super::", stringify!($module), ").")]
+                $variant($module::Params),
+            )*
+        }
+
+        impl Rule {
+            /// Their names.
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+
+            /// The policy of this name, for this machine.
+            #[must_use]
+            pub fn named(name: &str, machine: &Machine) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant($module::Params::for_machine(machine))),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)*
+                }
+            }
+
+            pub(crate) fn params(&self) -> Vec<(&'static str, String)> {
+                match self {
+                    $(Self::$variant(p) => p.named(),)*
+                }
+            }
+
+            pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), SetError> {
+                match self {
+                    $(Self::$variant(p) => p.set(name, value),)*
+                }
+            }
+
+            pub(crate) fn step(&self, state: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -> Plan {
+                match self {
+                    $(Self::$variant(p) => $module::step(p, state, snap, now, seed),)*
+                }
+            }
+        }
+    };
+}
+
+rules! {
+    Nimble, nimble, "nimble";
+    Autonuma, autonuma, "autonuma";
+    Memos, memos, "memos";
+    Partitioned, partitioned, "partitioned";
+    BandwidthBalance, bandwidth_balance, "bandwidth-balance";
+    Histogram, histogram, "histogram";
+    LatencyBalance, latency_balance, "latency-balance";
+}
+
+impl Rule {
+    pub(crate) fn needs(&self) -> Needs {
+        let writes = matches!(self, Self::Partitioned(_) | Self::Memos(_));
+        Needs { heat: true, writes, ..Needs::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::PageStat;
+
+    fn item(index: usize, rate: u64, pages: u32) -> Item {
+        Item { area: 0, unit: Unit { index, pages, stat: PageStat::default() }, rate, writes: 0 }
+    }
+
+    #[test]
+    fn pairs_stop_where_nothing_is_gained() {
+        let up: Vec<Item> = [90, 80, 20, 10].iter().enumerate().map(|(i, r)| item(i, *r, 1)).collect();
+        let down: Vec<Item> = [1, 30, 40].iter().enumerate().map(|(i, r)| item(10 + i, *r, 1)).collect();
+        let (u, d) = pair(&up, &down, 0, 10, |u, d| u.rate > d.rate);
+        assert_eq!((u.len(), d.len()), (2, 2));
+        let (u, d) = pair(&up, &down, 3, 10, |u, d| u.rate > d.rate);
+        assert_eq!((u.len(), d.len()), (4, 1));
+        let (u, d) = pair(&up, &down, 0, 1, |_, _| true);
+        assert_eq!((u.len(), d.len()), (1, 1));
+    }
+
+    #[test]
+    fn huge_pages_take_the_room_of_many() {
+        let up = [item(0, 90, 4), item(4, 80, 4)];
+        let down: Vec<Item> = (0..6).map(|i| item(10 + i, 1, 1)).collect();
+        let (u, d) = pair(&up, &down, 1, 100, |_, _| true);
+        assert_eq!((u.len(), d.len()), (1, 6));
+        assert_eq!((first(&up, 7).len(), sum(&up)), (1, 8));
+    }
+
+    #[test]
+    fn a_period_is_waited_for() {
+        let mut state = State::default();
+        assert!(state.due(Tick(5), Nanos(10)).is_ok());
+        let plan = state.due(Tick(9), Nanos(10)).unwrap_err();
+        assert_eq!(plan.requests, [Request::Wait(Nanos(6))]);
+        assert!(state.due(Tick(15), Nanos(10)).is_ok());
+    }
+}

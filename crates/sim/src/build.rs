@@ -1,0 +1,208 @@
+//! From a machine file to a simulated machine.
+
+use crate::error::SimError;
+use crate::feed::{Feed, WorkloadFeed, BASE};
+use crate::memory::{FirstTouch, Memory};
+use crate::mmu::Mmu;
+use crate::pool::Pool;
+use crate::recording::Recording;
+use crate::world::World;
+use terrace_machine::{rank, By, Machine};
+use terrace_model::{Engine, Options, Params, PS};
+use terrace_types::{Bytes, NodeId, Vpn, VpnRange};
+use terrace_workload::{PageSize, Spec};
+
+/// Length of a quantum, as the lab's plugin has it: 10 us.
+const QUANTUM: u64 = 10_000 * PS;
+const PAGE: u64 = 4096;
+const MOST_CORES: usize = 64;
+
+/// How a machine is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// As its file says.
+    #[default]
+    Plain,
+    /// Every node as good as the best.
+    AllFast,
+    /// The fast node as a cache of the slow one.
+    MemoryMode,
+}
+
+/// Where pages are put at their first touch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Births {
+    /// On the nearest node with room: Linux's rule.
+    #[default]
+    Nearest,
+    /// As that, in huge pages where a whole one fits.
+    Huge,
+    /// On the worst tier first.
+    Slow,
+    /// Each page has its place: a node's index a page; pages beyond go by the nearest.
+    Placed(Vec<u8>),
+}
+
+/// What runs.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A workload, its sizes fixed.
+    Workload(Spec),
+    /// A recording.
+    Recording {
+        /// Its name, for people.
+        name: String,
+        /// The recording.
+        recording: Recording,
+    },
+}
+
+impl Input {
+    fn threads(&self) -> usize {
+        match self {
+            Self::Workload(spec) => spec.threads as usize,
+            Self::Recording { recording, .. } => recording.threads(),
+        }
+    }
+}
+
+impl std::fmt::Display for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Workload(spec) => write!(f, "workload:{spec}"),
+            Self::Recording { name, .. } => f.write_str(name),
+        }
+    }
+}
+
+/// A machine and an input, checked, from which any number of worlds can be made.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The machine.
+    pub machine: Machine,
+    /// What runs on it.
+    pub input: Input,
+    /// Names of the nodes by index.
+    pub ids: Vec<NodeId>,
+    /// Indexes of nodes by tier, best first.
+    pub tiers: Vec<Vec<usize>>,
+    cores: u32,
+}
+
+impl Plan {
+    /// A workload on a machine. Where the specification gives no `fast`, sizes follow what the best tier has free.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn new(machine: &Machine, workload: &str) -> Result<Self, SimError> {
+        let mut spec = Spec::parse(workload)?;
+        let given = workload.split(',').skip(1).any(|part| part.trim().starts_with("fast"));
+        if !given {
+            let tiers = tiers(machine)?;
+            let free: u64 = tiers.first().into_iter().flatten().map(|n| usable(machine, *n)).sum();
+            spec.fast = Bytes((free >> 20).max(1) << 20);
+        }
+        Self::of(machine, Input::Workload(spec))
+    }
+
+    /// Any input on a machine: checks that the two go together.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn of(machine: &Machine, input: Input) -> Result<Self, SimError> {
+        let ids: Vec<NodeId> = machine.nodes.iter().map(|n| n.id).collect();
+        let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
+        // One more than the program has threads, for the manager; those beyond would only be idle.
+        let cores = cpus.min(input.threads() + 1).clamp(1, MOST_CORES) as u32;
+        let plan = Self { machine: machine.clone(), input, ids, tiers: tiers(machine)?, cores };
+        plan.params(Mode::Plain)?;
+        Ok(plan)
+    }
+
+    /// Bytes of a node, by its index, that programs can have.
+    #[must_use]
+    pub fn usable(&self, node: usize) -> u64 {
+        usable(&self.machine, node)
+    }
+
+    fn params(&self, mode: Mode) -> Result<Params, SimError> {
+        let options = Options {
+            vcpus: self.cores,
+            all_fast: mode == Mode::AllFast,
+            memory_mode: mode == Mode::MemoryMode,
+            outstanding: None,
+        };
+        Params::of(&self.machine, options).map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
+    }
+
+    /// A fresh machine with the workload about to start, its pages born as `births` says.
+    ///
+    /// # Errors
+    /// [`SimError::Machine`], [`SimError::TooSmall`].
+    pub fn world(&self, mode: Mode, births: Births) -> Result<World, SimError> {
+        let machine = || self.machine.name.clone();
+        let params = self.params(mode)?;
+        let feed: Box<dyn Feed> = match &self.input {
+            Input::Workload(spec) => Box::new(WorkloadFeed::new(spec)),
+            Input::Recording { name, recording } => Box::new(
+                recording.feed().map_err(|why| SimError::Recording { name: name.clone(), why: why.to_string() })?,
+            ),
+        };
+        let frames = |node: usize| match mode {
+            // The fast node is no memory of its own then.
+            Mode::MemoryMode if node == params.fast => 0,
+            _ => self.usable(node) / PAGE,
+        };
+        let pools: Vec<Pool> =
+            (0..self.ids.len()).map(|node| Pool::new(node, frames(node), params.layout.clone())).collect();
+        let have = pools.iter().map(|p| p.frames() * PAGE).sum();
+        let bytes = feed.bytes();
+        if let Some(need) = bytes.filter(|b| *b > have) {
+            let (have, need) = (Bytes(have), Bytes(need));
+            return Err(SimError::TooSmall { machine: machine(), input: self.input.to_string(), have, need });
+        }
+        let nearest: Vec<Vec<usize>> = (0..self.ids.len()).map(|home| self.nearest(home)).collect();
+        let rank = |node: &usize| self.tiers.iter().position(|t| t.contains(node));
+        let mut worst_first = nearest.clone();
+        worst_first.iter_mut().for_each(|list| list.sort_by_key(|node| std::cmp::Reverse(rank(node))));
+        let asked = matches!(&self.input, Input::Workload(spec) if spec.pages == PageSize::Huge);
+        let huge = asked || births == Births::Huge;
+        let first_touch = match births {
+            Births::Nearest | Births::Huge => FirstTouch::Nearest(nearest),
+            Births::Slow => FirstTouch::Nearest(worst_first),
+            Births::Placed(nodes) => FirstTouch::Placed(nodes, nearest),
+        };
+        let mut memory = Memory::new(pools, first_touch);
+        memory.huge = huge;
+        match bytes {
+            Some(bytes) => memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE)))),
+            None => memory.on_demand = true,
+        }
+        let mmus = (0..params.homes.len()).map(|_| Mmu::new(self.machine.core.tlb_flush)).collect();
+        let homes = params.homes.clone();
+        let engine = Engine::new(params, QUANTUM).map_err(|why| SimError::Machine { machine: machine(), why })?;
+        Ok(World::new(engine, memory, mmus, homes, feed))
+    }
+
+    /// Nodes in the order in which Linux tries them for a CPU at home on `home`: by distance, then latency.
+    fn nearest(&self, home: usize) -> Vec<usize> {
+        let mut nodes: Vec<usize> = (0..self.ids.len()).filter(|n| self.usable(*n) > 0).collect();
+        nodes.sort_by_key(|n| {
+            let link = self.machine.link(self.ids[home], self.ids[*n]);
+            let distance = link.and_then(|l| l.distance).unwrap_or(u32::MAX);
+            (*n != home, distance, link.and_then(|l| l.read_latency).map(|f| f.value), *n)
+        });
+        nodes
+    }
+}
+
+fn tiers(machine: &Machine) -> Result<Vec<Vec<usize>>, SimError> {
+    let ranking = rank(machine, By::Bandwidth, None)
+        .map_err(|why| SimError::Ranking { machine: machine.name.clone(), why: why.to_string() })?;
+    let index = |id: &NodeId| machine.nodes.iter().position(|n| n.id == *id);
+    Ok(ranking.tiers.iter().map(|t| t.nodes.iter().filter_map(index).collect()).collect())
+}
+
+fn usable(machine: &Machine, node: usize) -> u64 {
+    machine.nodes.get(node).map_or(0, |n| n.capacity.saturating_sub(n.reserved).get())
+}

@@ -1,0 +1,60 @@
+//! What can go wrong before or while a machine is simulated.
+
+use terrace_model::ModelError;
+use terrace_policy::place::PolicyError;
+use terrace_workload::SpecError;
+
+/// Why there is no result.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SimError {
+    /// The machine file lacks what the model needs.
+    #[error("machine {machine}: {why}; complete the machine file or take a preset")]
+    Machine {
+        /// Its name.
+        machine: String,
+        /// What the model said.
+        why: ModelError,
+    },
+    /// The machine's nodes cannot be ranked.
+    #[error("machine {machine}: {why}")]
+    Ranking {
+        /// Its name.
+        machine: String,
+        /// What is missing.
+        why: String,
+    },
+    /// No such workload, or a parameter that cannot be read.
+    #[error(transparent)]
+    Workload(#[from] SpecError),
+    /// A recording that cannot be run.
+    #[error("recording {name}: {why}")]
+    Recording {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// No such policy.
+    #[error("{0}; and: {bounds}", bounds = crate::BOUNDS.join(", "))]
+    Policy(PolicyError),
+    /// The policy cannot work with what the simulated trackers see.
+    #[error("{0}")]
+    Needs(String),
+    /// The program does not fit.
+    #[error(
+        "machine {machine} has {have} for programs and {input} needs {need}; give a smaller size= or a larger machine"
+    )]
+    TooSmall {
+        /// Machine.
+        machine: String,
+        /// What ran.
+        input: String,
+        /// Memory that programs can have.
+        have: terrace_types::Bytes,
+        /// Memory that it maps.
+        need: terrace_types::Bytes,
+    },
+    /// The workload found its own results wrong.
+    #[error("{0}")]
+    Wrong(String),
+}

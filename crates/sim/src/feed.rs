@@ -1,0 +1,358 @@
+//! Where a program's accesses come from; a workload driven step by step is one such source.
+//!
+//! A workload's steps can be as long as they like (filling 160 MiB is one), and the simulator wants accesses a few
+//! microseconds at a time. So the workload runs on a thread of its own that hands accesses over in batches and waits
+//! when it is a few batches ahead. It makes a step only when it is asked to, with the simulated time: nothing that it
+//! does depends on the host.
+
+use crate::event::Event;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+use terrace_types::Nanos;
+use terrace_workload::{conduct, Algorithm, Conduct, Hot, Layout, Memory, Name, Spec, Step};
+
+/// Accesses in a batch.
+const BATCH: usize = 8192;
+/// Batches that the workload may be ahead.
+const AHEAD: usize = 4;
+/// Virtual address of a workload's first word.
+pub const BASE: u64 = 0x1000_0000_0000;
+const WORD: u64 = 8;
+
+/// A program as a source of accesses. Its threads are asked for one step after another; a step must be taken whole,
+/// until something other than accesses comes, before another thread is asked.
+pub trait Feed: std::fmt::Debug {
+    /// Bytes that are mapped from [`BASE`] on; `None`: pages are mapped as they are touched.
+    fn bytes(&self) -> Option<u64>;
+    /// Threads of the measured phase.
+    fn threads(&self) -> usize;
+    /// What the first thread does before the measured phase.
+    fn prepare(&mut self) -> Supply;
+    /// What thread `index` does at `now`, counted from the begin of the phase.
+    fn step(&mut self, index: usize, now: Nanos) -> Supply;
+    /// Checks the results once all threads are done: accesses as the program counts them.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence.
+    fn finish(&mut self) -> Result<u64, String>;
+}
+
+/// What a thread of the program has next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Supply {
+    /// Accesses, in order.
+    Accesses(Vec<Event>),
+    /// The step is over; ask for another.
+    Again,
+    /// It waits until all threads have come to this point.
+    Meet,
+    /// The step is over, at this time of the recording, in its ticks.
+    Reached(u64),
+    /// It waits until the other threads have come to this time of the recording.
+    Until(u64),
+    /// It has ended. Of the first thread while it prepares: the measured phase begins.
+    Done,
+}
+
+/// Which step is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Prepare,
+    Step(usize, Nanos),
+    Finish,
+}
+
+/// A workload as a source of accesses.
+#[derive(Debug)]
+pub struct WorkloadFeed {
+    ask: Option<SyncSender<Ask>>,
+    reply: Option<Receiver<Reply>>,
+    worker: Option<JoinHandle<()>>,
+    words: u64,
+    threads: usize,
+    in_step: bool,
+}
+
+#[derive(Debug)]
+enum Reply {
+    Words(u64),
+    Supply(Supply),
+    Finished(Result<u64, String>),
+}
+
+impl WorkloadFeed {
+    /// Starts the workload, which touches nothing yet.
+    #[must_use]
+    pub fn new(spec: &Spec) -> Self {
+        let (ask, asked) = sync_channel(1);
+        let (sender, reply) = sync_channel(AHEAD);
+        let (own, threads) = (spec.clone(), spec.threads as usize);
+        let worker = std::thread::spawn(move || conduct(&own, Worker { asked, reply: sender }));
+        let words = match reply.recv() {
+            Ok(Reply::Words(words)) => words,
+            _ => 0,
+        };
+        Self { ask: Some(ask), reply: Some(reply), worker: Some(worker), words, threads, in_step: false }
+    }
+
+    fn next(&mut self, ask: Ask) -> Supply {
+        if !self.in_step && self.ask.as_ref().is_none_or(|a| a.send(ask).is_err()) {
+            return Supply::Done;
+        }
+        match self.reply.as_ref().and_then(|r| r.recv().ok()) {
+            Some(Reply::Supply(supply)) => {
+                self.in_step = matches!(supply, Supply::Accesses(_));
+                supply
+            }
+            // The worker is gone: only a bug of the workload's does that, and `finish` says so.
+            _ => Supply::Done,
+        }
+    }
+}
+
+impl Feed for WorkloadFeed {
+    fn bytes(&self) -> Option<u64> {
+        Some(self.words * WORD)
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn prepare(&mut self) -> Supply {
+        self.next(Ask::Prepare)
+    }
+
+    fn step(&mut self, index: usize, now: Nanos) -> Supply {
+        self.next(Ask::Step(index, now))
+    }
+
+    fn finish(&mut self) -> Result<u64, String> {
+        let asked = self.ask.as_ref().is_some_and(|a| a.send(Ask::Finish).is_ok());
+        match self.reply.as_ref().filter(|_| asked).and_then(|r| r.recv().ok()) {
+            Some(Reply::Finished(outcome)) => outcome,
+            _ => Err("the workload ended early".to_owned()),
+        }
+    }
+}
+
+impl Drop for WorkloadFeed {
+    fn drop(&mut self) {
+        // Without its channels the worker ends at the next batch.
+        self.ask = None;
+        self.reply = None;
+        if let Some(worker) = self.worker.take() {
+            let _ended = worker.join();
+        }
+    }
+}
+
+/// The thread that runs the workload.
+struct Worker {
+    asked: Receiver<Ask>,
+    reply: SyncSender<Reply>,
+}
+
+impl Conduct for Worker {
+    type Out = ();
+
+    fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &Spec) {
+        let words = algorithm.words();
+        if self.reply.send(Reply::Words(words as u64)).is_err() {
+            return;
+        }
+        let recorder = Recorder::new(words, instructions(spec), self.reply.clone());
+        let mut threads: Vec<A::Thread> = Vec::new();
+        while let Ok(ask) = self.asked.recv() {
+            let supply = match ask {
+                Ask::Prepare => {
+                    algorithm.prepare(&recorder);
+                    threads = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
+                    Supply::Done
+                }
+                Ask::Step(index, now) => match threads.get_mut(index) {
+                    None => Supply::Done,
+                    Some(thread) => match algorithm.step(&recorder, thread, now) {
+                        Step::More => Supply::Again,
+                        Step::Meet => Supply::Meet,
+                        Step::Done => Supply::Done,
+                    },
+                },
+                Ask::Finish => {
+                    recorder.stop();
+                    let outcome = algorithm.finish(&recorder, &threads).map(|o| o.accesses).map_err(|e| e.to_string());
+                    let _gone = self.reply.send(Reply::Finished(outcome));
+                    return;
+                }
+            };
+            if recorder.flush().is_break() || self.reply.send(Reply::Supply(supply)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Memory that notes what is done to it. Only one thread uses it; atomics are there because [`Memory`] asks for `Sync`.
+struct Recorder {
+    words: Vec<AtomicU64>,
+    batch: Vec<[AtomicU64; 2]>,
+    filled: AtomicUsize,
+    /// 1024ths of an instruction an access, and those left over.
+    pace: u64,
+    rest: AtomicU64,
+    /// Nobody listens (any more).
+    silent: AtomicUsize,
+    reply: Mutex<SyncSender<Reply>>,
+}
+
+impl Recorder {
+    fn new(words: usize, pace: u64, reply: SyncSender<Reply>) -> Self {
+        Self {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            batch: (0..BATCH).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect(),
+            filled: AtomicUsize::new(0),
+            pace,
+            rest: AtomicU64::new(0),
+            silent: AtomicUsize::new(0),
+            reply: Mutex::new(reply),
+        }
+    }
+
+    #[inline(always)]
+    fn note(&self, word: usize, store: bool, value: u64) {
+        let at = self.filled.load(Ordering::Relaxed);
+        let due = self.rest.load(Ordering::Relaxed) + self.pace;
+        self.rest.store(due & 1023, Ordering::Relaxed);
+        let [a, b] = Event::new(BASE + word as u64 * WORD, store, due >> 10, value).words();
+        self.batch[at][0].store(a, Ordering::Relaxed);
+        self.batch[at][1].store(b, Ordering::Relaxed);
+        self.filled.store(at + 1, Ordering::Relaxed);
+        if at + 1 == BATCH {
+            let _told_at_the_end_of_the_step = self.flush();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn flush(&self) -> ControlFlow<()> {
+        let filled = self.filled.swap(0, Ordering::Relaxed);
+        if self.silent.load(Ordering::Relaxed) != 0 {
+            return ControlFlow::Break(());
+        }
+        if filled == 0 {
+            return ControlFlow::Continue(());
+        }
+        let read = |slot: &[AtomicU64; 2]| Event::from_words([0, 1].map(|i| slot[i].load(Ordering::Relaxed)));
+        let events = self.batch[..filled].iter().map(read).collect();
+        let sent = self.reply.lock().is_ok_and(|r| r.send(Reply::Supply(Supply::Accesses(events))).is_ok());
+        if sent {
+            ControlFlow::Continue(())
+        } else {
+            self.stop();
+            ControlFlow::Break(())
+        }
+    }
+
+    /// Notes nothing from now on.
+    fn stop(&self) {
+        self.silent.store(1, Ordering::Relaxed);
+    }
+}
+
+impl Memory for Recorder {
+    #[inline(always)]
+    fn load(&self, word: usize) -> u64 {
+        let value = self.words[word].load(Ordering::Relaxed);
+        self.note(word, false, value);
+        value
+    }
+
+    #[inline(always)]
+    fn store(&self, word: usize, value: u64) {
+        self.words[word].store(value, Ordering::Relaxed);
+        self.note(word, true, 0);
+    }
+}
+
+/// 1024ths of an instruction for each access to the data: what `terrace-workload`, built for release on x86-64, executes.
+/// Instructions were counted by valgrind's cachegrind at 1 and 3 million accesses; their difference divided by that of
+/// the accesses to data that the same algorithm makes here. What fills the data before is taken to go at the same pace.
+const fn instructions(spec: &Spec) -> u64 {
+    let hundredths = match (spec.name, spec.layout, spec.hot) {
+        (Name::Skew | Name::Fits, Layout::Contiguous, _) => 980,
+        (Name::Skew | Name::Fits, Layout::Scattered, Hot::Write) => 2110,
+        (Name::Skew | Name::Fits, Layout::Scattered, Hot::Read) => 3760,
+        (Name::Shift, _, _) => 890,
+        (Name::Rwsplit, _, _) => 1130,
+        (Name::Scan, _, _) => 1070,
+        (Name::GraphBfs, _, _) => 750,
+        (Name::Stream, _, _) => 235,
+        (Name::Chase, _, _) => 500,
+    };
+    hundredths * 1024 / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All accesses of a whole run, and the accesses that the workload says it made.
+    fn drain(text: &str) -> (Vec<Event>, u64) {
+        let spec = Spec::parse(text).unwrap();
+        let mut feed = WorkloadFeed::new(&spec);
+        let mut all = Vec::new();
+        loop {
+            match feed.prepare() {
+                Supply::Accesses(a) => all.extend(a),
+                other => break assert_eq!(other, Supply::Done),
+            }
+        }
+        let mut state = vec![true; feed.threads()];
+        while state.iter().any(|s| *s) {
+            for (i, running) in state.iter_mut().enumerate().filter(|s| *s.1) {
+                loop {
+                    match feed.step(i, Nanos::ZERO) {
+                        Supply::Accesses(a) => all.extend(a),
+                        Supply::Done => break *running = false,
+                        _ => break,
+                    }
+                }
+            }
+        }
+        (all, feed.finish().unwrap())
+    }
+
+    #[test]
+    fn all_accesses_come_and_the_results_are_right() {
+        for text in
+            ["skew,fast=256KiB,accesses=50k", "graph-bfs,fast=256KiB,accesses=1", "stream,fast=256KiB,accesses=9k"]
+        {
+            let (events, accesses) = drain(text);
+            assert!(events.len() as u64 > accesses && accesses > 0, "{text}");
+            assert_eq!(drain(text), (events, accesses), "{text}");
+        }
+    }
+
+    #[test]
+    fn skew_is_filled_then_read_and_written() {
+        let (events, accesses) = drain("skew,fast=64KiB,size=64KiB,hot_size=64KiB,accesses=10k");
+        assert_eq!(accesses, 10_000);
+        let filled = 2 * 65_536 / 8;
+        assert!(events[..filled].iter().enumerate().all(|(i, e)| e.store() && e.address() == BASE + 8 * i as u64));
+        // Of 10,000 accesses 80% are a load and a store, the rest a load.
+        let stores = events[filled..].iter().filter(|e| e.store()).count();
+        assert_eq!(events.len() - filled, 10_000 + stores);
+        assert!((7_800..8_200).contains(&stores), "{stores}");
+        let instructions: u64 = events.iter().map(|e| e.instructions()).sum();
+        assert!((9.7..9.9).contains(&(instructions as f64 / events.len() as f64)));
+    }
+
+    #[test]
+    fn a_feed_can_be_left_in_the_middle() {
+        let mut feed = WorkloadFeed::new(&Spec::parse("skew,fast=8MiB").unwrap());
+        assert!(matches!(feed.prepare(), Supply::Accesses(_)));
+    }
+}

@@ -1,0 +1,393 @@
+//! The program's memory: which pages there are, in which frames, with which bits; and the kernel's part in it (first
+//! touch, faults, page moves).
+
+use crate::pool::{Pool, HUGE};
+use std::collections::HashMap;
+use terrace_model::PS;
+use terrace_types::{Vpn, VpnRange};
+
+/// Accessed since the bit was cleared, as a page walk sets it.
+pub const ACCESSED: u8 = 1;
+/// Written since the bit was cleared.
+pub const DIRTY: u8 = 1 << 1;
+/// Write-protected, so that the next write is noticed (soft-dirty).
+pub const WATCHED: u8 = 1 << 2;
+/// Part of a huge page.
+pub const PART_OF_HUGE: u8 = 1 << 3;
+/// Being moved: whoever touches it waits.
+pub const MOVING: u8 = 1 << 4;
+
+/// Stretches of 2 MiB that are mapped on demand at most: 128 GiB, 512 MiB of bookkeeping.
+const MOST_REGIONS: usize = 1 << 16;
+
+/// Not backed by memory.
+pub const ABSENT: u32 = u32::MAX;
+
+/// What a first touch costs the program beside the fault's cache misses: entering the kernel, finding and zeroing a
+/// page. An estimate for Linux 6.12 at four instructions a nanosecond; a huge page is 512 times the zeroing.
+const FAULT: u64 = 700 * PS;
+const ZERO_PAGE: u64 = 250 * PS;
+/// What the first write to a watched page costs the program: 0.7 to 1.0 us measured on Linux 6.18 (soft-dirty and
+/// write-protection faults alike).
+const WATCHED_WRITE: u64 = 850 * PS;
+
+/// One base page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// Physical frame, or [`ABSENT`].
+    pub frame: u32,
+    /// Index of its node.
+    pub node: u8,
+    /// The bits above.
+    pub bits: u8,
+    /// Which part of its huge page it is.
+    pub part: u16,
+}
+
+/// A mapping: consecutive pages, kept consecutive in the list of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Region {
+    start: u64,
+    end: u64,
+    first: u32,
+}
+
+/// Misses of one page in the last-level cache, for those who may know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Misses {
+    /// By loads.
+    pub reads: u32,
+    /// By stores.
+    pub writes: u32,
+}
+
+/// Where first touches go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FirstTouch {
+    /// To these nodes (indexes), the first that has room: by the toucher's home node.
+    Nearest(Vec<Vec<usize>>),
+    /// Each page has its place: a node's index a page; the first list for pages beyond.
+    Placed(Vec<u8>, Vec<Vec<usize>>),
+}
+
+/// The program's memory.
+#[derive(Debug)]
+pub struct Memory {
+    regions: Vec<Region>,
+    /// All pages of all regions.
+    pub pages: Vec<Page>,
+    /// Frames by node.
+    pub pools: Vec<Pool>,
+    /// Misses by page, where wanted.
+    pub misses: Option<Vec<Misses>>,
+    /// Pages are mapped as they are touched.
+    pub on_demand: bool,
+    /// Use huge pages where a whole one fits.
+    pub huge: bool,
+    first_touch: FirstTouch,
+    /// When pages that are being moved are done, picoseconds.
+    moving: HashMap<u32, u64>,
+    /// Pages asked for when no node had room.
+    pub refused: u64,
+    /// Writes to watched pages, so far.
+    pub watched_writes: u64,
+}
+
+/// What a walk found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Walked {
+    /// The frame.
+    pub frame: u32,
+    /// The core's time when the access can go on, picoseconds.
+    pub time: u64,
+    /// Writes need no notice any more.
+    pub writable: bool,
+}
+
+impl Memory {
+    /// No mappings yet.
+    #[must_use]
+    pub fn new(pools: Vec<Pool>, first_touch: FirstTouch) -> Self {
+        Self {
+            regions: Vec::new(),
+            pages: Vec::new(),
+            pools,
+            misses: None,
+            on_demand: false,
+            huge: false,
+            first_touch,
+            moving: HashMap::new(),
+            refused: 0,
+            watched_writes: 0,
+        }
+    }
+
+    /// Adds a mapping of whole pages; nothing of it is touched.
+    pub fn map(&mut self, range: VpnRange) {
+        let first = self.pages.len() as u32;
+        self.pages.extend((0..range.len()).map(|_| Page { frame: ABSENT, node: 0, bits: 0, part: 0 }));
+        if let Some(misses) = &mut self.misses {
+            misses.resize(self.pages.len(), Misses::default());
+        }
+        self.regions.push(Region { start: range.start.0, end: range.end.0, first });
+        self.regions.sort_unstable_by_key(|r| r.start);
+    }
+
+    /// Counts misses by page from now on.
+    pub fn profile(&mut self) {
+        self.misses = Some(vec![Misses::default(); self.pages.len()]);
+    }
+
+    /// The mappings in order.
+    pub fn mappings(&self) -> impl Iterator<Item = VpnRange> + '_ {
+        self.regions.iter().map(|r| VpnRange::new(Vpn(r.start), Vpn(r.end)))
+    }
+
+    /// Index of a page in [`Self::pages`]; `None` where nothing is mapped. `hint`: the caller's last region.
+    #[inline(always)]
+    #[must_use]
+    pub fn index(&self, vpn: u64, hint: &mut usize) -> Option<usize> {
+        if let Some(r) = self.regions.get(*hint) {
+            let offset = vpn.wrapping_sub(r.start);
+            if offset < r.end - r.start {
+                return Some(r.first as usize + offset as usize);
+            }
+        }
+        self.index_elsewhere(vpn, hint)
+    }
+
+    /// As [`Self::index`]; where pages are mapped as they are touched, an aligned stretch around the page is mapped.
+    #[inline(always)]
+    pub fn index_or_map(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
+        match self.index(vpn, hint) {
+            None if self.on_demand => self.map_around(vpn, hint),
+            index => index,
+        }
+    }
+
+    #[inline(never)]
+    fn map_around(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
+        if self.regions.len() >= MOST_REGIONS {
+            self.refused += 1;
+            return None;
+        }
+        let start = vpn - vpn % HUGE;
+        self.map(VpnRange::new(Vpn(start), Vpn(start + HUGE)));
+        self.index(vpn, hint)
+    }
+
+    #[inline(never)]
+    fn index_elsewhere(&self, vpn: u64, hint: &mut usize) -> Option<usize> {
+        let at = self.regions.partition_point(|r| r.end <= vpn);
+        let r = self.regions.get(at).filter(|r| r.start <= vpn)?;
+        *hint = at;
+        Some(r.first as usize + (vpn - r.start) as usize)
+    }
+
+    /// First page of the huge page that `index` is part of, or itself.
+    #[must_use]
+    pub fn head(&self, index: usize) -> usize {
+        index - self.pages[index].part as usize
+    }
+
+    /// Base pages that move with `index`.
+    #[must_use]
+    pub fn span(&self, index: usize) -> usize {
+        if self.pages[index].bits & PART_OF_HUGE == 0 {
+            1
+        } else {
+            HUGE as usize
+        }
+    }
+
+    /// A page walk by a core of `home` at `time`: faults are served, bits set.
+    pub fn walk(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
+        let mut time = time;
+        if self.pages[index].frame == ABSENT {
+            time += self.touch_first(index, vpn, home);
+        }
+        let head = self.head(index);
+        if self.pages[head].bits & MOVING != 0 {
+            let head_key = head as u32;
+            time = time.max(self.moving.get(&head_key).copied().unwrap_or(0));
+            self.moving.remove(&head_key);
+            self.pages[head].bits &= !MOVING;
+        }
+        let page = &mut self.pages[head];
+        page.bits |= ACCESSED;
+        if store {
+            if page.bits & WATCHED != 0 {
+                self.watched_writes += 1;
+                time += WATCHED_WRITE;
+            }
+            page.bits = page.bits & !WATCHED | DIRTY;
+        }
+        let writable = page.bits & (WATCHED | DIRTY) == DIRTY;
+        Walked { frame: self.pages[index].frame, time, writable }
+    }
+
+    /// Backs a page for the first time; gives the cost, picoseconds. Where no node has room, the program gets a page of
+    /// the last node all the same, and the run reports it.
+    fn touch_first(&mut self, index: usize, vpn: u64, home: usize) -> u64 {
+        let (placed, lists) = match &self.first_touch {
+            FirstTouch::Nearest(lists) => (None, lists),
+            FirstTouch::Placed(nodes, lists) => (nodes.get(index).map(|n| *n as usize), lists),
+        };
+        let list = lists.get(home).or(lists.first()).cloned().unwrap_or_default();
+        let order = placed.into_iter().chain(list);
+        let whole = self.huge && self.is_untouched_huge(index, vpn);
+        let start = if whole { index - (vpn % HUGE) as usize } else { index };
+        for node in order {
+            if whole {
+                if let Some(frame) = self.pools[node].take_huge() {
+                    for (i, page) in self.pages[start..start + HUGE as usize].iter_mut().enumerate() {
+                        let frame = frame as u32 + i as u32;
+                        *page = Page { frame, node: node as u8, bits: PART_OF_HUGE, part: i as u16 };
+                    }
+                    return FAULT + HUGE * ZERO_PAGE;
+                }
+            }
+            if let Some(frame) = self.pools[node].take() {
+                self.pages[index] = Page { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
+                return FAULT + ZERO_PAGE;
+            }
+        }
+        self.refused += 1;
+        // Frame 0 of the first node: shared by all that find no room.
+        self.pages[index] = Page { frame: 0, node: 0, bits: 0, part: 0 };
+        FAULT
+    }
+
+    /// Whether the aligned huge page around `index` lies in one mapping and nothing of it is backed.
+    fn is_untouched_huge(&self, index: usize, vpn: u64) -> bool {
+        let (low, high) = (vpn - vpn % HUGE, vpn - vpn % HUGE + HUGE);
+        let within = self.regions.iter().any(|r| r.start <= low && high <= r.end);
+        within && {
+            let start = index - (vpn - low) as usize;
+            self.pages[start..start + HUGE as usize].iter().all(|p| p.frame == ABSENT)
+        }
+    }
+
+    /// Puts the page at `head` (a huge page whole) on `node`; who touches it before `ready` waits. `false`: no room, or
+    /// nothing to move.
+    pub fn relocate(&mut self, head: usize, node: usize, ready: u64) -> bool {
+        let old = self.pages[head];
+        let huge = old.bits & PART_OF_HUGE != 0;
+        if old.frame == ABSENT || old.node as usize == node {
+            return false;
+        }
+        let pool = &mut self.pools[node];
+        let Some(frame) = (if huge { pool.take_huge() } else { pool.take() }) else { return false };
+        self.pools[old.node as usize].give_back(u64::from(old.frame), huge);
+        for (i, page) in self.pages[head..head + if huge { HUGE as usize } else { 1 }].iter_mut().enumerate() {
+            page.frame = frame as u32 + i as u32;
+            page.node = node as u8;
+        }
+        if ready > 0 {
+            self.pages[head].bits |= MOVING;
+            self.moving.insert(head as u32, ready);
+        }
+        true
+    }
+
+    /// Present base pages on each node.
+    #[must_use]
+    pub fn on_nodes(&self) -> Vec<u64> {
+        let mut on = vec![0; self.pools.len()];
+        for page in self.pages.iter().filter(|p| p.frame != ABSENT) {
+            on[page.node as usize] += 1;
+        }
+        on
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_model::layout::Layout;
+
+    fn memory(fast: u64, slow: u64) -> Memory {
+        let layout = Layout::q35(&[16 << 20, 64 << 20]);
+        let pools = vec![Pool::new(0, fast, layout.clone()), Pool::new(1, slow, layout)];
+        Memory::new(pools, FirstTouch::Nearest(vec![vec![0, 1]]))
+    }
+
+    fn walk(m: &mut Memory, vpn: u64, store: bool, time: u64) -> Walked {
+        let index = m.index(vpn, &mut 0).unwrap();
+        m.walk(index, vpn, store, 0, time)
+    }
+
+    #[test]
+    fn first_touch_fills_the_nearest_node_first() {
+        let mut m = memory(2, 10);
+        m.map(VpnRange::new(Vpn(512), Vpn(520)));
+        for vpn in 512..516 {
+            assert!(walk(&mut m, vpn, true, 0).time > 0);
+        }
+        assert_eq!(m.on_nodes(), [2, 2]);
+        assert_eq!(walk(&mut m, 512, false, 77).time, 77);
+        assert_eq!(m.index(520, &mut 0), None);
+    }
+
+    #[test]
+    fn regions_keep_their_indexes_when_more_come() {
+        let mut m = memory(10, 10);
+        m.map(VpnRange::new(Vpn(1000), Vpn(1010)));
+        m.map(VpnRange::new(Vpn(10), Vpn(20)));
+        let mut hint = 0;
+        assert_eq!(
+            (m.index(1003, &mut hint), m.index(12, &mut hint), m.index(500, &mut hint)),
+            (Some(3), Some(12), None)
+        );
+    }
+
+    #[test]
+    fn a_watched_page_is_noticed_once_by_writes_only() {
+        let mut m = memory(10, 10);
+        m.map(VpnRange::new(Vpn(0), Vpn(4)));
+        walk(&mut m, 0, true, 0);
+        m.pages[0].bits = WATCHED;
+        assert!(!walk(&mut m, 0, false, 0).writable);
+        assert_eq!(walk(&mut m, 0, true, 0), Walked { frame: 0, time: WATCHED_WRITE, writable: true });
+        assert_eq!((walk(&mut m, 0, true, 0).time, m.watched_writes), (0, 1));
+    }
+
+    #[test]
+    fn a_page_on_the_move_is_waited_for() {
+        let mut m = memory(10, 10);
+        m.map(VpnRange::new(Vpn(0), Vpn(4)));
+        walk(&mut m, 1, true, 0);
+        assert!(m.relocate(1, 1, 5_000));
+        assert_eq!((m.on_nodes(), m.pools[0].free()), (vec![0, 1], 10));
+        assert_eq!(walk(&mut m, 1, false, 1_000).time, 5_000);
+        assert_eq!(walk(&mut m, 1, false, 1_000).time, 1_000);
+        assert!(!m.relocate(1, 1, 0) && !m.relocate(2, 1, 0));
+    }
+
+    #[test]
+    fn huge_pages_come_and_move_whole() {
+        let mut m = memory(1024, 1024);
+        m.huge = true;
+        m.map(VpnRange::new(Vpn(500), Vpn(1600)));
+        walk(&mut m, 600, true, 0);
+        assert_eq!(m.on_nodes(), [512, 0]);
+        let index = m.index(600, &mut 0).unwrap();
+        assert_eq!((m.head(index), m.span(index)), (12, 512));
+        assert!(m.relocate(12, 1, 0));
+        assert_eq!(m.on_nodes(), [0, 512]);
+        // The ends of the mapping are no whole huge pages.
+        walk(&mut m, 500, true, 0);
+        walk(&mut m, 1599, true, 0);
+        assert_eq!(m.on_nodes(), [2, 512]);
+    }
+
+    #[test]
+    fn a_program_too_large_is_told_of() {
+        let mut m = memory(1, 1);
+        m.map(VpnRange::new(Vpn(0), Vpn(4)));
+        for vpn in 0..4 {
+            walk(&mut m, vpn, true, 0);
+        }
+        assert_eq!(m.refused, 2);
+    }
+}

@@ -1,0 +1,445 @@
+//! The simulated machine with one program on it, and the time that both share with whoever manages them.
+//!
+//! Cores run in the lock-step quanta of `terrace-model`: each runs the same few microseconds, one after the other. What
+//! the manager (tracking, deciding, moving) uses of a core is taken from the program where no core is idle.
+
+use crate::event::Event;
+use crate::feed::{Feed, Supply};
+use crate::memory::{Memory, Misses};
+use crate::mmu::Mmu;
+use std::collections::VecDeque;
+use terrace_model::{Access, Counters, Engine, LINE, PS};
+use terrace_types::{Nanos, Tick};
+
+/// Time that a thread has a core before another that waits for it, picoseconds: the base slice of Linux 6.12's
+/// scheduler on two cores (`kernel/sched/fair.c`, 0.7 ms times 1 + log2 of the cores, rounded up by the tick of 250 Hz).
+const SLICE: u64 = 4_000_000_000;
+
+/// What a thread of the program is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// It has not begun.
+    Unborn,
+    /// It runs, or would if it had a core.
+    Running,
+    /// It waits for the other threads.
+    Meeting,
+    /// It waits until the others have come to this time of the recording.
+    Until(u64),
+    /// It has ended.
+    Ended,
+}
+
+/// One thread of the program.
+#[derive(Debug)]
+struct Thread {
+    doing: Doing,
+    events: Vec<Event>,
+    at: usize,
+    waiting: VecDeque<Vec<Event>>,
+    /// What comes after the accesses at hand.
+    then: Supply,
+    /// Time of the recording that it has come to.
+    reached: u64,
+}
+
+/// The threads that share a core.
+#[derive(Debug, Default)]
+struct Queue {
+    threads: Vec<usize>,
+    current: usize,
+    slice_ends: u64,
+}
+
+/// The phase that counts: when it began and ended, picoseconds, and what had been counted then.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// Begin of the phase.
+    pub begin: Option<(u64, Counters)>,
+    /// End of the phase.
+    pub end: Option<(u64, Counters)>,
+}
+
+impl Measured {
+    /// Length, and what was counted in it; `None` until it has ended.
+    #[must_use]
+    pub fn result(&self) -> Option<(Nanos, Counters)> {
+        let ((begin, before), (end, after)) = (self.begin.as_ref()?, self.end.as_ref()?);
+        Some((Nanos(end.saturating_sub(*begin) / PS), after.since(before)))
+    }
+}
+
+/// The machine and the program.
+#[derive(Debug)]
+pub struct World {
+    engine: Engine,
+    /// The program's memory.
+    pub memory: Memory,
+    mmus: Vec<Mmu>,
+    homes: Vec<usize>,
+    feed: Box<dyn Feed>,
+    threads: Vec<Thread>,
+    queues: Vec<Queue>,
+    /// The phase that counts.
+    pub measured: Measured,
+    /// The program stops at the begin of the phase that counts until [`World::proceed`].
+    pub stop_at_begin: bool,
+    stopped: bool,
+    /// The manager's time, picoseconds, and the CPU time it used.
+    time: u64,
+    manager: Nanos,
+    manager_core: usize,
+    accesses: u64,
+}
+
+/// The thread that prepares; threads of the measured phase follow.
+const MAIN: usize = 0;
+
+impl World {
+    /// A machine at time zero, its cores at home on the nodes `homes` (indexes), and the program of `feed` on it.
+    #[must_use]
+    pub fn new(engine: Engine, memory: Memory, mmus: Vec<Mmu>, homes: Vec<usize>, feed: Box<dyn Feed>) -> Self {
+        let cores = engine.units.len();
+        let thread = || Thread {
+            doing: Doing::Unborn,
+            events: Vec::new(),
+            at: 0,
+            waiting: VecDeque::new(),
+            then: Supply::Again,
+            reached: 0,
+        };
+        let mut threads: Vec<Thread> = (0..=feed.threads()).map(|_| thread()).collect();
+        threads[MAIN].doing = Doing::Running;
+        let mut queues: Vec<Queue> = (0..cores).map(|_| Queue::default()).collect();
+        queues[0].threads.push(MAIN);
+        for worker in 0..feed.threads() {
+            queues[worker % cores].threads.push(worker + 1);
+        }
+        Self {
+            engine,
+            memory,
+            mmus,
+            homes,
+            feed,
+            threads,
+            queues,
+            measured: Measured::default(),
+            stop_at_begin: false,
+            stopped: false,
+            time: 0,
+            manager: Nanos::ZERO,
+            manager_core: 0,
+            accesses: 0,
+        }
+    }
+
+    /// The manager's time. The program may be up to a quantum ahead of it, or as far as it waits for a page.
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        Tick(self.time / PS)
+    }
+
+    /// Whether the program has ended.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.measured.end.is_some()
+    }
+
+    /// Whether the program waits at the begin of its phase (see [`World::stop_at_begin`]).
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Goes on after a stop that took `span`.
+    pub fn proceed(&mut self, span: Nanos) {
+        self.stopped = false;
+        for unit in &mut self.engine.units {
+            unit.core.time += span.get() * PS;
+        }
+    }
+
+    /// Accesses of the program so far.
+    #[must_use]
+    pub fn accesses(&self) -> u64 {
+        self.accesses
+    }
+
+    /// CPU time that the manager has used.
+    #[must_use]
+    pub fn manager_cpu(&self) -> Nanos {
+        self.manager
+    }
+
+    /// The machine's timing model.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Cores.
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Checks the program's results; its own count of accesses.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn finish(&mut self) -> Result<u64, String> {
+        self.feed.finish()
+    }
+
+    /// Lets `span` pass, or less if the program ends or stops.
+    pub fn pass(&mut self, span: Nanos) {
+        self.time = self.time.saturating_add(span.get().saturating_mul(PS));
+        while self.engine.lockstep().start() < self.time && !self.ended() && !self.stopped {
+            let end = self.engine.lockstep().end();
+            for core in 0..self.queues.len() {
+                self.run_core(core, end);
+            }
+            let idle: Vec<bool> = (0..self.queues.len()).map(|c| !self.busy(c)).collect();
+            if !self.engine.advance(|core| idle[core]) && idle.iter().all(|i| *i) {
+                break;
+            }
+            for (mmu, unit) in self.mmus.iter_mut().zip(&self.engine.units) {
+                mmu.pass(unit.core.time);
+            }
+        }
+    }
+
+    /// The manager works for `span` on a core; the program has that core back afterwards.
+    pub fn charge(&mut self, span: Nanos) {
+        self.manager += span;
+        if self.ended() {
+            return;
+        }
+        let cores = self.queues.len();
+        let core = (0..cores).find(|c| !self.busy(*c)).unwrap_or_else(|| {
+            self.manager_core = (self.manager_core + 1) % cores;
+            self.manager_core
+        });
+        self.engine.units[core].core.time += span.get() * PS;
+        self.pass(span);
+    }
+
+    /// Time passes for the program while something else stands still (the manager waits for a page to be copied).
+    pub fn copy(&mut self, from: usize, to: usize, bytes: u64) {
+        let core = self.manager_core;
+        let _the_manager_is_charged_for_the_time = self.engine.copy(core, from, to, bytes);
+    }
+
+    /// Translations of the page at `index` (and of those that move with it) are dropped on all cores.
+    pub fn shoot_down(&mut self, head: usize) {
+        let span = self.memory.span(head);
+        for mmu in &mut self.mmus {
+            (head..head + span).for_each(|page| mmu.forget(page));
+        }
+    }
+
+    /// All translations are dropped on all cores.
+    pub fn flush_translations(&mut self) {
+        self.mmus.iter_mut().for_each(Mmu::flush);
+    }
+
+    /// Takes `span` from every core that runs the program: an interrupt.
+    pub fn interrupt(&mut self, span: Nanos) {
+        for core in 0..self.queues.len() {
+            if self.busy(core) {
+                self.engine.units[core].core.time += span.get() * PS;
+            }
+        }
+    }
+
+    fn busy(&self, core: usize) -> bool {
+        self.queues[core].threads.iter().any(|t| self.threads[*t].doing == Doing::Running)
+    }
+
+    /// The thread that has the core now: the next one where a slice is over or a thread has nothing to do.
+    fn scheduled(&mut self, core: usize) -> Option<usize> {
+        let time = self.engine.units[core].core.time;
+        let queue = &mut self.queues[core];
+        let runs = |t: &usize| self.threads[*t].doing == Doing::Running;
+        let current = queue.threads.get(queue.current).copied().filter(runs);
+        if current.is_some() && (time < queue.slice_ends || queue.threads.len() == 1) {
+            return current;
+        }
+        let count = queue.threads.len();
+        let next = (1..=count).map(|i| (queue.current + i) % count).find(|i| runs(&queue.threads[*i]))?;
+        queue.current = next;
+        queue.slice_ends = time + SLICE;
+        Some(queue.threads[next])
+    }
+
+    fn run_core(&mut self, core: usize, end: u64) {
+        while self.engine.units[core].core.time < end && !self.ended() && !self.stopped {
+            let Some(thread) = self.scheduled(core) else { return };
+            if self.threads[thread].at < self.threads[thread].events.len() {
+                self.run_events(core, thread, end);
+            } else {
+                self.refill(core, thread);
+            }
+        }
+    }
+
+    /// Runs what is at hand of a thread until its core's time is `end`.
+    fn run_events(&mut self, core: usize, thread: usize, end: u64) {
+        let Thread { events, at, .. } = &mut self.threads[thread];
+        let (engine, memory, mmu) = (&mut self.engine, &mut self.memory, &mut self.mmus[core]);
+        let mut left = events[*at..].iter();
+        let mut made = 0;
+        while engine.units[core].core.time < end {
+            let Some(event) = left.next() else { break };
+            made += 1;
+            let (address, store) = (event.address(), event.store());
+            let unit = &mut engine.units[core];
+            unit.core.execute(event.instructions());
+            let Some(page) = memory.index_or_map(address >> 12, &mut mmu.hint) else { continue };
+            let frame = match mmu.translate(page, address >> 12, store) {
+                Some(frame) => frame,
+                None => {
+                    let walked = memory.walk(page, address >> 12, store, self.homes[core], unit.core.time);
+                    unit.core.time = walked.time;
+                    mmu.learn(page, address >> 12, walked);
+                    walked.frame
+                }
+            };
+            let physical = u64::from(frame) << 12 | address & 4095;
+            if store {
+                unit.counters.stores += 1;
+            } else {
+                unit.counters.loads += 1;
+            }
+            if unit.l1.hit(physical / LINE, store) {
+                continue;
+            }
+            let access = Access { physical, virtual_: address, write: store };
+            let served = engine.miss(core, access, || Some(event.value));
+            if let (Some(_), Some(misses)) = (served, &mut memory.misses) {
+                count(&mut misses[page], store);
+            }
+        }
+        *at += made;
+        self.accesses += made as u64;
+    }
+
+    /// Gets a thread's next accesses, or what comes in their place.
+    fn refill(&mut self, core: usize, thread: usize) {
+        let next = self.threads[thread].waiting.pop_front();
+        if let Some(events) = next {
+            let t = &mut self.threads[thread];
+            (t.events, t.at) = (events, 0);
+            return;
+        }
+        match std::mem::replace(&mut self.threads[thread].then, Supply::Again) {
+            Supply::Again | Supply::Accesses(_) => self.ask(core, thread),
+            Supply::Reached(time) => {
+                self.threads[thread].reached = time;
+                self.wake(core);
+            }
+            Supply::Until(time) => {
+                self.threads[thread].doing = Doing::Until(time);
+                self.wake(core);
+            }
+            Supply::Meet => {
+                self.threads[thread].doing = Doing::Meeting;
+                self.release(core);
+            }
+            Supply::Done if thread == MAIN => self.begin(core),
+            Supply::Done => {
+                self.threads[thread].doing = Doing::Ended;
+                self.release(core);
+                self.wake(core);
+                if self.threads.iter().all(|t| t.doing == Doing::Ended) {
+                    self.measured.end = Some((self.engine.units[core].core.time, self.counters()));
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, core: usize, thread: usize) {
+        if thread == MAIN {
+            match self.feed.prepare() {
+                Supply::Accesses(events) => self.threads[MAIN].waiting.push_back(events),
+                other => self.threads[MAIN].then = other,
+            }
+            return;
+        }
+        let begin = self.measured.begin.as_ref().map_or(0, |b| b.0);
+        let now = Nanos(self.engine.units[core].core.time.saturating_sub(begin) / PS);
+        // A step is taken whole: the workload cannot be asked for another thread's before.
+        loop {
+            match self.feed.step(thread - 1, now) {
+                Supply::Accesses(events) => self.threads[thread].waiting.push_back(events),
+                other => break self.threads[thread].then = other,
+            }
+        }
+    }
+
+    /// The main thread is done: the others start.
+    fn begin(&mut self, core: usize) {
+        self.threads[MAIN].doing = Doing::Ended;
+        for thread in &mut self.threads[MAIN + 1..] {
+            thread.doing = Doing::Running;
+        }
+        let time = self.engine.units[core].core.time;
+        for unit in &mut self.engine.units {
+            unit.core.time = unit.core.time.max(time);
+        }
+        self.measured.begin = Some((time, self.counters()));
+        self.stopped = self.stop_at_begin;
+    }
+
+    /// Threads that wait for a time of the recording go on when all who run have come to it; when nobody runs, the
+    /// first of them does.
+    fn wake(&mut self, core: usize) {
+        let running = self.threads.iter().filter(|t| t.doing == Doing::Running).map(|t| t.reached).min();
+        let waiting = |t: &Thread| if let Doing::Until(time) = t.doing { Some(time) } else { None };
+        let due = running.or(self.threads.iter().filter_map(waiting).min());
+        let Some(due) = due else { return };
+        let time = self.engine.units[core].core.time;
+        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
+            for thread in &queue.threads {
+                let thread = &mut self.threads[*thread];
+                if waiting(thread).is_some_and(|until| until <= due) {
+                    thread.reached = thread.reached.max(due);
+                    thread.doing = Doing::Running;
+                    unit.core.time = unit.core.time.max(time);
+                }
+            }
+        }
+    }
+
+    /// When nobody runs any more, those who wait for each other go on together.
+    fn release(&mut self, core: usize) {
+        if self.threads.iter().any(|t| matches!(t.doing, Doing::Running | Doing::Unborn)) {
+            return;
+        }
+        let time = self.engine.units[core].core.time;
+        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
+            for thread in &queue.threads {
+                if self.threads[*thread].doing == Doing::Meeting {
+                    self.threads[*thread].doing = Doing::Running;
+                    unit.core.time = unit.core.time.max(time);
+                }
+            }
+        }
+    }
+
+    /// What all cores did so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let nodes = self.engine.params().sizes.len();
+        (0..self.queues.len()).fold(Counters::new(nodes), |sum, core| sum.plus(&self.engine.counters(core)))
+    }
+}
+
+#[inline]
+fn count(misses: &mut Misses, store: bool) {
+    if store {
+        misses.writes = misses.writes.saturating_add(1);
+    } else {
+        misses.reads = misses.reads.saturating_add(1);
+    }
+}

@@ -1,0 +1,103 @@
+//! Recordings run on a simulated machine.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Cursor;
+use std::sync::Arc;
+use terrace_machine::preset;
+use terrace_sim::recording::{Open, Source};
+use terrace_sim::{simulate, Input, Options, Plan, Recording, Run, SimError};
+use terrace_trace::{Access, Header, TraceWriter};
+
+fn recording(write: impl FnOnce(&mut TraceWriter<Vec<u8>>)) -> Input {
+    let header = Header { dependence: true, ..Header::default() };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    write(&mut writer);
+    let bytes = writer.finish().unwrap();
+    let open: Arc<Open> = Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
+    Input::Recording { name: "test".to_owned(), recording: Recording::new(open).unwrap() }
+}
+
+fn run(input: Input, policy: &str) -> Result<Run, SimError> {
+    let plan = Plan::of(&preset("lab-cxl").unwrap(), input)?;
+    simulate(&plan, policy, Options::default())
+}
+
+/// Every line once, in an order that no prefetcher follows, over 32 MiB.
+fn scattered(i: u64) -> u64 {
+    0x7f12_0000_0000 + i.wrapping_mul(0x9e37_79b1) % (1 << 19) * 64
+}
+
+const STEPS: u64 = 100_000;
+/// Seconds that the first touch of all its pages costs.
+const TOUCHES: f64 = 8_192.0 * 950e-9;
+
+fn chase(thread: u32, depends: u8) -> impl Fn(&mut TraceWriter<Vec<u8>>) {
+    move |w| {
+        for i in 0..STEPS {
+            let access = Access {
+                address: scattered(i + u64::from(thread) * STEPS),
+                size: 8,
+                gap: 4,
+                depends,
+                ..Access::default()
+            };
+            w.access(0, thread, &access).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_chase_takes_the_latency_and_independent_loads_overlap() {
+    let per_load = |run: &Run| run.seconds * 1e9 / STEPS as f64;
+    // 80 ns a load where pages lie in the fast node, less what the caches serve; two misses in flight. A page's first
+    // touch, about 1 us for some 8,192 pages, adds 78 ns a load to both.
+    let dependent = run(recording(chase(0, 1)), "first-touch").unwrap();
+    let independent = run(recording(chase(0, 0)), "first-touch").unwrap();
+    let touches = TOUCHES * 1e9 / STEPS as f64;
+    let (slow, quick) = (per_load(&dependent) - touches, per_load(&independent) - touches);
+    assert!((70.0..86.0).contains(&slow), "{slow}");
+    assert!((35.0..45.0).contains(&quick), "{quick}");
+    assert_eq!((dependent.accesses, dependent.fast_access_share), (STEPS, Some(1.0)));
+}
+
+#[test]
+fn threads_run_at_once_unless_one_waited_for_the_other() {
+    let one = run(recording(chase(0, 1)), "first-touch").unwrap().seconds;
+    let both = |w: &mut TraceWriter<Vec<u8>>| {
+        chase(0, 1)(w);
+        chase(1, 1)(w);
+    };
+    let together = run(recording(both), "first-touch").unwrap().seconds;
+    assert!(together < 1.2 * one, "{together} against {one}");
+    let waiting = |w: &mut TraceWriter<Vec<u8>>| {
+        chase(0, 1)(w);
+        w.advance(0, 1, STEPS * 4).unwrap();
+        chase(1, 1)(w);
+    };
+    let in_turn = run(recording(waiting), "first-touch").unwrap().seconds;
+    // The second finds all pages touched.
+    let expected = 2.0 * one - TOUCHES;
+    assert!((0.95..1.05).contains(&(in_turn / expected)), "{in_turn} against {expected}");
+}
+
+#[test]
+fn any_address_will_do_and_a_machine_too_small_is_told_of() {
+    let wide = |w: &mut TraceWriter<Vec<u8>>| {
+        for i in 0..1000u64 {
+            w.access(
+                0,
+                0,
+                &Access { address: i.wrapping_mul(0x9e37_79b9_7f4a_7c15), size: 8, gap: 1, ..Access::default() },
+            )
+            .unwrap();
+        }
+    };
+    assert_eq!(run(recording(wide), "first-touch").unwrap().accesses, 1000);
+    let large = |w: &mut TraceWriter<Vec<u8>>| {
+        for page in 0..(1200u64 << 20) / 4096 {
+            w.access(0, 0, &Access { address: page * 4096, size: 8, gap: 1, ..Access::default() }).unwrap();
+        }
+    };
+    let error = run(recording(large), "terrace").unwrap_err();
+    assert!(matches!(error, SimError::TooSmall { .. }), "{error}");
+}

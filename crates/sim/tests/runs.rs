@@ -1,0 +1,88 @@
+//! Whole runs on a small machine: the same engine and policies as live, a program that is simulated.
+#![allow(clippy::unwrap_used)]
+
+use terrace_machine::{preset, Machine};
+use terrace_sim::{all, simulate, Options, Plan, Run, SimError};
+use terrace_types::{Bytes, Seed};
+
+/// `lab-cxl` with 32 MiB of fast memory, and caches that leave something to miss.
+fn machine() -> Machine {
+    let mut machine = preset("lab-cxl").unwrap();
+    machine.nodes[0].capacity = Bytes::mib(32);
+    machine.nodes[0].reserved = Bytes::ZERO;
+    machine.nodes[1].capacity = Bytes::mib(64);
+    machine.caches[1].size = Bytes(256 << 10);
+    machine
+}
+
+fn run(workload: &str, policy: &str) -> Run {
+    simulate(&Plan::new(&machine(), workload).unwrap(), policy, Options::default()).unwrap()
+}
+
+const SKEW: &str = "skew,accesses=9M,hot_size=25%";
+
+#[test]
+fn bounds_stand_in_their_order() {
+    let seconds = |policy: &str| run("skew,accesses=300k,hot_size=25%", policy).seconds;
+    let (fast, best, moved, first) =
+        (seconds("bound:all-fast"), seconds("bound:static"), seconds("bound:ideal-move"), seconds("first-touch"));
+    assert!(fast < best && best < moved && best < 0.7 * first, "{fast} {best} {moved} {first}");
+    let all = run("skew,accesses=300k,hot_size=25%", "bound:all-fast");
+    assert_eq!((all.fast_access_share, all.accesses), (Some(1.0), 300_000));
+}
+
+#[test]
+fn terrace_finds_the_hot_set_and_gains_and_does_so_again() {
+    let (first, managed) = (run(SKEW, "first-touch"), run(SKEW, "terrace"));
+    assert!(managed.promoted_pages.unwrap() > 1_600, "{managed:?}");
+    assert!(managed.fast_access_share > first.fast_access_share, "{managed:?}");
+    assert!(managed.overhead_seconds.unwrap() > 0.0);
+    assert!(managed.seconds < first.seconds, "{} of {}", managed.seconds, first.seconds);
+    assert_eq!(run(SKEW, "terrace"), managed);
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_on_any_number_of_threads() {
+    let plan = Plan::new(&machine(), "graph-bfs,accesses=200k,size=6MiB").unwrap();
+    let policies = ["terrace", "first-touch", "terrace", "hyplacer"];
+    let go = |workers| {
+        let options = Options { seed: Seed(5), ..Options::default() };
+        all(&policies, workers, |p| simulate(&plan, p, options)).unwrap()
+    };
+    let (one, three) = (go(1), go(3));
+    assert_eq!(one, three);
+    assert_eq!(one[0], one[2]);
+}
+
+#[test]
+fn memory_mode_serves_what_is_reused() {
+    let run = run("skew,accesses=300k,size=4MiB,hot_size=2MiB", "hardware:memory-mode");
+    assert!(run.fast_access_share.unwrap() > 0.9, "{run:?}");
+}
+
+#[test]
+fn caches_are_counted_before_tiers() {
+    let run = run("fits,accesses=200k", "first-touch");
+    let [l1, last] = run.caches[..] else { panic!("{run:?}") };
+    assert_eq!((l1.level, last.level), (1, 2));
+    assert_eq!(l1.misses, last.hits + last.misses);
+    // Of 200,000 accesses four fifths are a load and a store.
+    let all = l1.hits + l1.misses;
+    assert!((355_000..365_000).contains(&all), "{all}");
+    assert!(l1.writebacks > 0);
+}
+
+#[test]
+fn huge_pages_and_many_threads_run_too() {
+    let run = run("skew,accesses=100k,pages=thp,threads=5,size=6MiB,hot_size=2MiB", "first-touch");
+    assert_eq!(run.accesses, 100_000);
+    let shift = self::run("shift,accesses=100k,phase_seconds=0.001", "first-touch");
+    assert!(shift.seconds > 0.0);
+}
+
+#[test]
+fn what_does_not_fit_is_said_with_both_sizes() {
+    let plan = Plan::new(&machine(), "skew,size=100MiB").unwrap();
+    let error = simulate(&plan, "first-touch", Options::default()).unwrap_err();
+    assert!(matches!(error, SimError::TooSmall { .. }) && error.to_string().contains("96 MiB"), "{error}");
+}

@@ -1,0 +1,252 @@
+//! `terrace sim`: what another machine or another policy would give.
+
+use serde::Serialize;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+use terrace_machine::Machine;
+use terrace_sim::{all, simulate, Input, Options, Plan, Recording, Run, SimError};
+use terrace_types::{Bytes, Seed};
+
+/// What to predict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// The machine.
+    pub machine: Machine,
+    /// Names of policies, in the order of the table.
+    pub policies: Vec<String>,
+    /// A recording's file, or `workload:NAME[,key=value...]`.
+    pub input: String,
+    /// Shares of the best tier's memory to try, in percent of what the machine has; empty: as it is.
+    pub sweep: Vec<u32>,
+    /// Seed.
+    pub seed: Seed,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PredictError {
+    /// Asked for wrongly.
+    #[error("{0}")]
+    Usage(String),
+    /// It cannot be done, or went wrong.
+    #[error(transparent)]
+    Sim(#[from] SimError),
+}
+
+/// The answer; as JSON it is the contract's `sim`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Answer {
+    /// Name of the machine.
+    pub machine: String,
+    /// What ran.
+    pub input: String,
+    /// Accesses of the phase that counts, as the workload counts them.
+    pub accesses: Option<u64>,
+    /// What the command took.
+    pub wall_seconds: f64,
+    /// One entry a policy, in the order asked; with a sweep, one a policy and size, sizes in the order asked.
+    pub runs: Vec<Entry>,
+}
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Entry {
+    /// The run.
+    #[serde(flatten)]
+    pub run: Run,
+    /// Memory of the best tier that programs could have, where it was swept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_bytes: Option<u64>,
+}
+
+/// Reads `fast=10%..100%` (in steps of ten) or `fast=25%,50%`, as percent.
+///
+/// # Errors
+/// What would be understood.
+pub fn parse_sweep(text: &str) -> Result<Vec<u32>, PredictError> {
+    let bad = || PredictError::Usage(format!("--sweep {text}: give fast=10%..100% or fast=25%,50%,100%"));
+    let list = text.strip_prefix("fast=").ok_or_else(bad)?;
+    let percent = |t: &str| {
+        let n = t.trim().strip_suffix('%').and_then(|n| n.parse::<u32>().ok());
+        n.filter(|n| (1..=100).contains(n)).ok_or_else(bad)
+    };
+    match list.split_once("..") {
+        Some((from, to)) => {
+            let (from, to) = (percent(from)?, percent(to)?);
+            if from > to {
+                return Err(bad());
+            }
+            let mut all: Vec<u32> = (from..=to).step_by(10).collect();
+            if all.last() != Some(&to) {
+                all.push(to);
+            }
+            Ok(all)
+        }
+        None => list.split(',').map(percent).collect(),
+    }
+}
+
+/// Simulates; policies and sizes on all cores of the host.
+///
+/// # Errors
+/// [`PredictError`].
+pub fn predict(question: &Question) -> Result<Answer, PredictError> {
+    let started = Instant::now();
+    let whole = match question.input.strip_prefix("workload:") {
+        Some(workload) => Plan::new(&question.machine, workload)?,
+        None => Plan::of(&question.machine, recording(&question.input)?)?,
+    };
+    let mut tasks: Vec<(Plan, String, Option<u64>)> = Vec::new();
+    if question.sweep.is_empty() {
+        tasks.extend(question.policies.iter().map(|p| (whole.clone(), p.clone(), None)));
+    }
+    for percent in &question.sweep {
+        let plan = with_fast_share(&whole, *percent)?;
+        let bytes = plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum();
+        tasks.extend(question.policies.iter().map(|p| (plan.clone(), p.clone(), Some(bytes))));
+    }
+    let options = Options { seed: question.seed, ..Options::default() };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let runs = all(&tasks, workers, |(plan, policy, _)| simulate(plan, policy, options))?;
+    Ok(Answer {
+        machine: question.machine.name.clone(),
+        input: whole.input.to_string(),
+        accesses: runs.first().map(|r| r.accesses),
+        wall_seconds: started.elapsed().as_secs_f64(),
+        runs: runs.into_iter().zip(tasks).map(|(run, task)| Entry { run, fast_bytes: task.2 }).collect(),
+    })
+}
+
+/// The same program on a machine whose best tier has so many percent of its memory for programs.
+fn with_fast_share(whole: &Plan, percent: u32) -> Result<Plan, PredictError> {
+    let mut machine = whole.machine.clone();
+    for node in whole.tiers.first().into_iter().flatten() {
+        let node = &mut machine.nodes[*node];
+        let usable = node.capacity.saturating_sub(node.reserved).get();
+        node.reserved = Bytes(node.capacity.get() - usable / 100 * u64::from(percent));
+    }
+    Ok(Plan::of(&machine, whole.input.clone())?)
+}
+
+/// A recording in a file, which each run opens anew.
+fn recording(path: &str) -> Result<Input, PredictError> {
+    let bad = |why: String| PredictError::Usage(format!("input {path}: {why}; give a recording or workload:NAME"));
+    let file = std::path::PathBuf::from(path);
+    let open = move || {
+        let file = std::fs::File::open(&file)?;
+        Ok(Box::new(std::io::BufReader::new(file)) as Box<dyn terrace_sim::recording::Source>)
+    };
+    let recording = Recording::new(Arc::new(open)).map_err(|e| bad(e.to_string()))?;
+    Ok(Input::Recording { name: path.to_owned(), recording })
+}
+
+impl Answer {
+    /// The answer as a table for people, at most 80 columns.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{} on {}, simulated", self.input, self.machine);
+        let swept = self.runs.iter().any(|e| e.fast_bytes.is_some());
+        let size = |e: &Entry| e.fast_bytes.map(|b| format!("{:>8}M ", b >> 20)).unwrap_or_default();
+        let head = if swept { "fast mem  " } else { "" };
+        let _ = writeln!(
+            out,
+            "{head}{:<22}{:>10}{:>7}{:>7}{:>9}{:>9}{:>9}",
+            "policy", "seconds", "ratio", "fast", "promoted", "demoted", "overhead"
+        );
+        let base = |e: &Entry| {
+            let alike = |b: &&Entry| b.run.policy == "first-touch" && b.fast_bytes == e.fast_bytes;
+            self.runs.iter().find(alike).or(self.runs.first()).map_or(1.0, |b| b.run.seconds.max(1e-12))
+        };
+        for e in &self.runs {
+            let r = &e.run;
+            let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
+            let _ = writeln!(
+                out,
+                "{}{:<22}{:>10.4}{:>7.3}{:>7}{:>9}{:>9}{:>9}",
+                size(e),
+                r.policy,
+                r.seconds,
+                r.seconds / base(e),
+                r.fast_access_share.map_or("-".to_owned(), |s| format!("{:.1}%", s * 100.0)),
+                number(r.promoted_pages),
+                number(r.demoted_pages),
+                r.overhead_seconds.map_or("-".to_owned(), |s| format!("{s:.3} s")),
+            );
+        }
+        let _ = writeln!(out, "seconds: modelled time of the measured phase; ratio to first touch;");
+        let _ = writeln!(out, "fast: share of last-level misses served by the fast tier.");
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_are_ranges_or_lists() {
+        assert_eq!(parse_sweep("fast=10%..40%").unwrap(), [10, 20, 30, 40]);
+        assert_eq!(parse_sweep("fast=25%..40%").unwrap(), [25, 35, 40]);
+        assert_eq!(parse_sweep("fast=5%,100%").unwrap(), [5, 100]);
+        for bad in ["10%", "fast=", "fast=0%", "fast=101%", "fast=50%..10%", "slow=10%"] {
+            assert!(parse_sweep(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn question(policies: &[&str], sweep: Vec<u32>) -> Question {
+        Question {
+            machine: terrace_machine::preset("lab-cxl").unwrap(),
+            policies: policies.iter().map(|p| (*p).to_owned()).collect(),
+            input: "workload:skew,accesses=20k,size=4MiB,hot_size=1MiB".to_owned(),
+            sweep,
+            seed: Seed(1),
+        }
+    }
+
+    #[test]
+    fn the_json_is_the_contracts() {
+        let answer = predict(&question(&["first-touch", "terrace"], vec![])).unwrap();
+        let json = serde_json::to_value(&answer).unwrap();
+        for key in ["machine", "input", "accesses", "wall_seconds", "runs"] {
+            assert!(json.get(key).is_some(), "{key}");
+        }
+        for key in [
+            "policy",
+            "seconds",
+            "fast_access_share",
+            "promoted_pages",
+            "demoted_pages",
+            "migrated_bytes",
+            "overhead_seconds",
+            "energy_joules",
+            "caches",
+        ] {
+            assert!(json["runs"][1].get(key).is_some(), "{key}");
+        }
+        assert_eq!(json["accesses"], 20_000);
+        assert_eq!(json["runs"][0]["policy"], "first-touch");
+        assert!(answer.text().lines().all(|l| l.chars().count() <= 80), "{}", answer.text());
+    }
+
+    #[test]
+    fn less_fast_memory_is_not_faster() {
+        let answer = predict(&question(&["first-touch"], vec![1, 100])).unwrap();
+        let seconds: Vec<f64> = answer.runs.iter().map(|e| e.run.seconds).collect();
+        assert!(seconds[0] > seconds[1], "{seconds:?}");
+        assert!(answer.runs[0].fast_bytes < answer.runs[1].fast_bytes);
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_said() {
+        let wrong = |q: Question| predict(&q).unwrap_err().to_string();
+        assert!(wrong(question(&["no-such"], vec![])).contains("bound:static"));
+        let mut q = question(&["terrace"], vec![]);
+        q.input = "workload:skew,size=9GiB".to_owned();
+        assert!(wrong(q.clone()).contains("needs"));
+        q.input = "recording.trc".to_owned();
+        assert!(wrong(q).contains("workload:"));
+    }
+}
