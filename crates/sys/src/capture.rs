@@ -35,6 +35,8 @@ mod slot {
     pub const HEAD: usize = 64;
     pub const TAIL: usize = 128;
 }
+/// Words taken at a time.
+const MOST_TAKEN: u64 = 16_384;
 /// States of a slot.
 const FREE: u32 = 0;
 const IN_USE: u32 = 1;
@@ -166,7 +168,8 @@ impl CaptureArea {
         self.word32(control::STOPPED).store(1, Ordering::Release);
     }
 
-    /// Puts what is new in a slot at the end of `words`. `None` for a slot that nobody uses.
+    /// Puts what is new in a slot at the end of `words`, at most 16,384 words at a time: what is taken should still be in
+    /// the processor's cache when it is worked on. `None` for a slot that nobody uses.
     pub fn take(&self, index: u32, words: &mut Vec<u64>) -> Option<Taken> {
         let at = CONTROL_BYTES + index as usize * SLOT_BYTES;
         if index >= self.slots {
@@ -181,7 +184,8 @@ impl CaptureArea {
         let tail = self.word64(at + slot::TAIL).load(Ordering::Relaxed);
         let ring = u64::from(self.ring_words);
         // A program can write anything here; more than a ring cannot be meant.
-        let count = head.wrapping_sub(tail).min(ring) as usize;
+        let new = head.wrapping_sub(tail).min(ring);
+        let count = new.min(MOST_TAKEN) as usize;
         let start = (tail % ring) as usize;
         let first = count.min(self.ring_words as usize - start);
         for (from, count) in [(start, first), (0, count - first)] {
@@ -198,10 +202,10 @@ impl CaptureArea {
                 words.set_len(words.len() + count);
             }
         }
-        self.word64(at + slot::TAIL).store(head, Ordering::Release);
+        self.word64(at + slot::TAIL).store(head.wrapping_sub(new - count as u64), Ordering::Release);
         let pid = Pid(self.word32(at + slot::PID).load(Ordering::Relaxed) as i32);
         let tid = self.word32(at + slot::TID).load(Ordering::Relaxed) as i32;
-        Some(Taken { pid, tid, ended: state == ALL_WRITTEN })
+        Some(Taken { pid, tid, ended: state == ALL_WRITTEN && count as u64 == new })
     }
 
     /// A slot whose thread has ended, or whose process has died, can be used by others.
@@ -293,6 +297,26 @@ mod tests {
         let mut out = Vec::new();
         assert!(area.take(0, &mut out).is_some());
         assert_eq!(out.len(), 4096);
+        assert!(area.take(0, &mut out).is_some());
+        assert_eq!(out.len(), 4096, "the nonsense is passed over");
+    }
+
+    #[test]
+    fn a_full_ring_is_taken_in_parts() {
+        let options = CaptureOptions { slots: 1, ring_words: 1 << 16, ..Default::default() };
+        let area = CaptureArea::create(&options).unwrap();
+        let at = CONTROL_BYTES + slot::HEAD;
+        area.word64(at).store(40_000, Ordering::Release);
+        area.word32(CONTROL_BYTES + slot::STATE).store(ALL_WRITTEN, Ordering::Release);
+        let (mut out, mut parts) = (Vec::new(), Vec::new());
+        loop {
+            let taken = area.take(0, &mut out).unwrap();
+            parts.push(out.len());
+            if taken.ended {
+                break;
+            }
+        }
+        assert_eq!(parts, [16_384, 32_768, 40_000]);
     }
 
     #[test]

@@ -291,7 +291,7 @@ fn an_event_block_stands_before_the_accesses_that_follow_it() {
             writer.event(&Event { time: i, process: 0, thread: 0, what }).unwrap();
         }
         writer
-            .access(0, 0, &Access { address: i / 10_000 * 10_000 << 12, size: 8, gap: 1, ..Access::default() })
+            .access(0, 0, &Access { address: (i / 10_000 * 10_000) << 12, size: 8, gap: 1, ..Access::default() })
             .unwrap();
     }
     let bytes = writer.finish().unwrap();
