@@ -91,6 +91,18 @@ impl Work {
             }
         }
     }
+
+    /// In words.
+    fn text(self, left: Option<Duration>) -> String {
+        // What was done before is not done again, so that the usual time is the most.
+        let about = if matches!(self, Self::Usually(_)) { "up to" } else { "about" };
+        match left.map(|l| l.as_secs()) {
+            None => "time left known after the first run".to_owned(),
+            Some(0) => "done any moment".to_owned(),
+            Some(s @ 1..=90) => format!("{about} {s} s left"),
+            Some(s) => format!("{about} {} min left", s.div_ceil(60)),
+        }
+    }
 }
 
 /// Lines of what is done, and below them one that says how long it has taken and what is left. Draws on a terminal
@@ -113,7 +125,7 @@ impl Progress {
         let seen = told.clone();
         let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             let (steps, last) = seen.lock().map_or((0, Duration::ZERO), |t| *t);
-            let _ = out.write_str(&left_text(work.left(started.elapsed(), steps, last)));
+            let _ = out.write_str(&work.text(work.left(started.elapsed(), steps, last)));
         };
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}, {left}") {
             bar.set_style(style.with_key("left", left));
@@ -137,15 +149,6 @@ impl Drop for Progress {
     }
 }
 
-fn left_text(left: Option<Duration>) -> String {
-    match left.map(|l| l.as_secs()) {
-        None => "time left known after the first run".to_owned(),
-        Some(0) => "done any moment".to_owned(),
-        Some(s @ 1..=90) => format!("about {s} s left"),
-        Some(s) => format!("about {} min left", s.div_ceil(60)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +166,8 @@ mod tests {
         assert_eq!(work.left(s(9), 2, s(8)), Some(s(7)), "its end is the next one's beginning");
         assert_eq!(Work::Runs { all: 0, at_once: 2, unsaid: 0 }.left(s(1), 9, s(1)), None);
         assert_eq!(Work::Usually(s(75)).left(s(70), 1, s(0)), Some(s(5)));
-        assert_eq!(left_text(Some(s(61))), "about 61 s left");
-        assert_eq!(left_text(Some(s(181))), "about 4 min left");
+        assert_eq!(work.text(Some(s(61))), "about 61 s left");
+        assert_eq!(work.text(Some(s(181))), "about 4 min left");
+        assert_eq!(Work::Usually(s(75)).text(Some(s(74))), "up to 74 s left");
     }
 }
