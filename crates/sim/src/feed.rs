@@ -164,18 +164,20 @@ impl Conduct for Worker {
         if self.reply.send(Reply::Words(words as u64)).is_err() {
             return;
         }
-        let recorder = Recorder::new(words, instructions(spec), self.reply.clone());
         let mut threads: Vec<A::Thread> = Vec::new();
+        // Memory is taken when it is asked for: until then the program may turn out too large.
+        let mut made = None;
         while let Ok(ask) = self.asked.recv() {
+            let recorder = made.get_or_insert_with(|| Recorder::new(words, instructions(spec), self.reply.clone()));
             let supply = match ask {
                 Ask::Prepare => {
-                    algorithm.prepare(&recorder);
+                    algorithm.prepare(&*recorder);
                     threads = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
                     Supply::Done
                 }
                 Ask::Step(index, now) => match threads.get_mut(index) {
                     None => Supply::Done,
-                    Some(thread) => match algorithm.step(&recorder, thread, now) {
+                    Some(thread) => match algorithm.step(&*recorder, thread, now) {
                         Step::More => Supply::Again,
                         Step::Meet => Supply::Meet,
                         Step::Done => Supply::Done,
@@ -183,7 +185,7 @@ impl Conduct for Worker {
                 },
                 Ask::Finish => {
                     recorder.stop();
-                    let outcome = algorithm.finish(&recorder, &threads).map(|o| o.accesses).map_err(|e| e.to_string());
+                    let outcome = algorithm.finish(&*recorder, &threads).map(|o| o.accesses).map_err(|e| e.to_string());
                     let _gone = self.reply.send(Reply::Finished(outcome));
                     return;
                 }

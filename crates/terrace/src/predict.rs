@@ -147,7 +147,7 @@ impl Answer {
     pub fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "{} on {}, simulated", self.input, self.machine);
+        let _ = writeln!(out, "{} on {}, simulated", clip(&self.input, 44), clip(&self.machine, 20));
         let swept = self.runs.iter().any(|e| e.fast_bytes.is_some());
         let size = |e: &Entry| e.fast_bytes.map(|b| format!("{:>8}M ", b >> 20)).unwrap_or_default();
         let head = if swept { "fast mem  " } else { "" };
@@ -180,6 +180,14 @@ impl Answer {
         let _ = writeln!(out, "fast: share of last-level misses served by the fast tier.");
         out
     }
+}
+
+/// At most `width` characters, the cut marked.
+fn clip(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(2)).chain("..".chars()).collect()
 }
 
 #[cfg(test)]
