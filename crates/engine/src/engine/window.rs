@@ -25,7 +25,7 @@ impl Engine {
         }
         let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
         // The longer a policy is content to wait, the longer a shift may go unnoticed.
-        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / 4));
+        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / 8));
         self.glances.next(self.clock.now(), whole, every)
     }
 

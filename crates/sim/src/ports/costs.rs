@@ -19,7 +19,7 @@ pub const fn reading(pages: u64) -> Nanos {
     per_page(pages, 6_000)
 }
 
-/// Finding a process's page tables for the first time, by the kernel's own pointers (ADR 0043).
+/// Finding a process's page tables for the first time, by the kernel's own pointers (ADR 0044).
 pub const FINDING_TABLES: Nanos = Nanos::micros(11);
 
 /// Clearing soft-dirty bits (`clear_refs` = 4). With [`scanning`] 30 ns a page: 7 ms for 900 MiB in

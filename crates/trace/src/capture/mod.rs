@@ -224,7 +224,7 @@ impl<W: Write> Capture<W> {
         self.settle(thread)?;
         thread.values.leave(&self.code, thread.block);
         thread.patience = threads::PATIENCE;
-        thread.before += thread.length;
+        thread.before = thread.before.saturating_add(thread.length);
         self.totals.instructions += thread.length;
         thread.length = word >> 32 & 0xfff;
         thread.block = known.unwrap_or_default();
@@ -235,7 +235,7 @@ impl<W: Write> Capture<W> {
         let event = |capture: &mut Self, thread: &Thread, what: What| match thread.number {
             None => Ok(()),
             Some((process, number)) => {
-                let time = capture.writer.time(number) + thread.behind();
+                let time = capture.writer.time(number).saturating_add(thread.behind());
                 capture.writer.event(&Event { time, process, thread: number, what })
             }
         };
@@ -327,7 +327,7 @@ impl<W: Write> Capture<W> {
     fn end(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
         self.settle(thread)?;
         let Some((process, number)) = thread.number else { return Ok(()) };
-        thread.before += thread.length;
+        thread.before = thread.before.saturating_add(thread.length);
         self.totals.instructions += thread.length;
         thread.length = 0;
         self.catch_up(thread)?;
