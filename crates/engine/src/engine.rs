@@ -8,7 +8,7 @@ mod window;
 
 use crate::account::{outcome_entry, Account};
 use crate::digest::{digest, tier_header};
-use crate::glance::Glances;
+use crate::glance::{surprise, Glances};
 use crate::journal::{
     encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary, TrackerHeader, VERSION,
 };
@@ -225,8 +225,13 @@ impl Engine {
         let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
-        self.heat.absorb(&watched.seen, &watched.looks, now);
         let tiers = self.target.tiers().map_err(stop)?;
+        // After a rest what is seen may be all new.
+        let rested = self.next.relaxed && !watched.looks.is_empty();
+        if rested && surprise(&self.heat.foreseen(&watched.looks, &window::worse_nodes(&tiers))).is_some() {
+            self.heat.doubt();
+        }
+        self.heat.absorb(&watched.seen, &watched.looks, now);
         let located = self.locate_if_needed(&tiers, now)?;
         self.steps += 1;
         if dozing && !located {

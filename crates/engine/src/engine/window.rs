@@ -1,11 +1,11 @@
 //! How a window is spent: in full looks, in a glance, or dozing.
 
 use super::{stop, Engine, Next, StepReport, Stop};
-use crate::glance::Seen;
+use crate::glance::surprise;
 use crate::journal::{DecisionEntry, Entry};
 use crate::watch::Watched;
 use crate::{Ask, Mapping};
-use terrace_types::{Nanos, NodeId, Tick};
+use terrace_types::{Nanos, NodeId, Tick, TierState};
 
 /// Between two looks at free memory while the target fills its own.
 const SETTLING: Nanos = Nanos::millis(10);
@@ -13,6 +13,11 @@ const SETTLING: Nanos = Nanos::millis(10);
 const STANDS_STILL: u64 = 512;
 /// Others may come and go all the time: it is looked after so long in any case.
 const LONGEST_SETTLING: Nanos = Nanos::secs(1);
+
+/// Nodes of all tiers but the best.
+pub(super) fn worse_nodes(tiers: &[TierState]) -> Vec<NodeId> {
+    tiers.iter().skip(1).flat_map(|t| t.nodes.iter().copied()).collect()
+}
 
 impl Engine {
     /// Time to the next glance, where glances do for now: heat has settled, every page can be looked at,
@@ -39,18 +44,15 @@ impl Engine {
         let ask = Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed: true, glance: true };
         let watched = self.look(mappings, ask, report);
         let before = (self.own_cpu)().saturating_sub(looked);
-        let worse = self.target.tiers().map_err(stop)?;
-        let worse: Vec<NodeId> = worse.iter().skip(1).flat_map(|t| t.nodes.iter().copied()).collect();
-        let (touched, expected) = self.heat.foreseen(&watched.looks, &worse);
-        let seen = Seen { touched, expected };
+        let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
-        if seen.surprises() {
+        if let Some(why) = surprise(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers))) {
             self.heat.doubt();
             self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
             let entry = DecisionEntry {
                 at_ns: now.since(self.started).get(),
                 name: "look again".to_owned(),
-                why: seen.why(),
+                why,
                 gain_ns_per_s: 0,
                 cost_ns: 0,
                 state: Default::default(),
@@ -116,6 +118,7 @@ impl Engine {
                 .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / STANDS_STILL);
         self.free_then = tiers.iter().map(|t| t.free).collect();
         if !moving || now.since(since) >= LONGEST_SETTLING {
+            self.heat.doubt();
             self.must_locate = true;
             self.next = Next { window: self.next.window, ..Next::default() };
         }

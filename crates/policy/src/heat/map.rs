@@ -2,7 +2,7 @@
 
 mod readings;
 
-pub use readings::NodeTally;
+pub use readings::{Foreseen, NodeTally, Touched};
 
 use super::estimate::{Curve, Looks};
 use super::exact::{covers, Exact};

@@ -12,7 +12,7 @@ mod map;
 mod round;
 mod span;
 
-pub use map::{Absorbed, HeatMap, HeatParams, NodeTally};
+pub use map::{Absorbed, Foreseen, HeatMap, HeatParams, NodeTally, Touched};
 
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 

@@ -16,6 +16,34 @@ pub struct NodeTally {
     pub writes: f64,
 }
 
+/// Pages touched in looks, beside those that were expected to be.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Touched {
+    /// Found touched.
+    pub found: f64,
+    /// Sum of the chances that they would be.
+    pub expected: f64,
+}
+
+impl Touched {
+    fn add(&mut self, touched: bool, expected: f32) {
+        self.found += f64::from(u8::from(touched));
+        self.expected += f64::from(expected);
+    }
+}
+
+/// What looks found, beside what the map would have foreseen.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Foreseen {
+    /// All pages present.
+    pub all: Touched,
+    /// Those on the worse tiers that were thought to be touched seldom.
+    pub new: Touched,
+}
+
+/// A page is thought to be touched seldom below this chance.
+const SELDOM: f32 = 0.25;
+
 impl HeatMap {
     /// Time looked at behind a typical known page: the harmonic mean over a sample. Policies take
     /// chance for what it is by it: `n` accesses expected in that time come as `n +- sqrt(n)`.
@@ -85,12 +113,12 @@ impl HeatMap {
         BytesPerSec((writes_a_second * self.params.line.get() as f64) as u64)
     }
 
-    /// Pages on these nodes that short looks found touched, and how many the map would have foreseen.
+    /// Pages that short looks found touched, beside those that the map would have foreseen.
     #[must_use]
-    pub fn foreseen(&self, looks: &[PageLooks], nodes: &[NodeId]) -> (f64, f64) {
+    pub fn foreseen(&self, looks: &[PageLooks], worse: &[NodeId]) -> Foreseen {
         let mut on = [false; 256];
-        nodes.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
-        let (mut touched, mut expected) = (0u64, 0.0f64);
+        worse.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
+        let mut out = Foreseen::default();
         for one in looks {
             let window = one.window.as_secs_f64() as f32 * f32::from(one.windows);
             let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
@@ -99,15 +127,17 @@ impl HeatMap {
                 let pages = &area.pages[(part.start.0 - area.start.0) as usize..][..part.len() as usize];
                 let hits = &one.hits[(part.start.0 - one.start.0) as usize..][..part.len() as usize];
                 for (page, hits) in pages.iter().zip(hits) {
-                    let there = on[usize::from(page.node)] && page.flags.has(PageFlags::PRESENT);
-                    if there && *hits != PageLooks::NOT_LOOKED {
-                        touched += u64::from(*hits > 0);
+                    if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
                         let rate = page.reads.per_second() + page.writes.per_second();
-                        expected += f64::from(1.0 - self.curve.at(rate * window).missed);
+                        let expected = 1.0 - self.curve.at(rate * window).missed;
+                        out.all.add(*hits > 0, expected);
+                        if on[usize::from(page.node)] && expected < SELDOM {
+                            out.new.add(*hits > 0, expected);
+                        }
                     }
                 }
             }
         }
-        (touched as f64, expected)
+        out
     }
 }
