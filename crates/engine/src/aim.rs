@@ -14,6 +14,8 @@ use terrace_types::Nanos;
 
 /// Looks in one burst, and in one while relaxed.
 const LOOKS: (u8, u8) = (8, 3);
+/// Fewest while heat has not settled.
+const FEWEST: u8 = 4;
 /// Shortest and first look of a burst, and the shortest sharp one.
 const SHORTEST: Nanos = Nanos::micros(400);
 const FIRST: Nanos = Nanos::millis(2);
@@ -73,26 +75,33 @@ impl Aim {
         self.length
     }
 
-    /// Looks that fit three quarters of the engine's window.
-    fn looks(&self, ask: &Ask) -> u8 {
-        let most = if ask.relaxed { LOOKS.1 } else { LOOKS.0 };
-        let one = (self.length + self.overhead).get().max(1);
-        most.min(u8::try_from(ask.window.get() * 3 / 4 / one).unwrap_or(most))
+    /// Length of a look in this window. While heat has not settled, at least [`FEWEST`] looks are made, however rarely
+    /// pages were touched before: one long look does not tell hot from warm.
+    fn fitting(&self, ask: &Ask) -> Nanos {
+        if ask.relaxed {
+            return self.length;
+        }
+        let share = Nanos(ask.window.get() * 3 / 4 / u64::from(FEWEST));
+        self.length.min(share.saturating_sub(self.overhead).max(SHORTEST))
     }
 
-    /// The looks to make at the end of the window; none: one look over the whole window, begun with it.
+    /// The looks to make at the end of the window, in three quarters of it; none: one look over the whole window,
+    /// begun with it.
     #[must_use]
     pub fn groups(&self, ask: &Ask) -> Vec<Group> {
         if ask.glance {
             return vec![Group { length: self.length, looks: 1, sharp: false }];
         }
-        let looks = self.looks(ask);
+        let length = self.fitting(ask);
+        let most = if ask.relaxed { LOOKS.1 } else { LOOKS.0 };
+        let one = (length + self.overhead).get().max(1);
+        let looks = most.min(u8::try_from(ask.window.get() * 3 / 4 / one).unwrap_or(most));
         if looks < 2 {
             return Vec::new();
         }
         let sharp = self.sharp.map(|length| Group { length, looks: looks / 2, sharp: true });
         let rest = looks - sharp.map_or(0, |s| s.looks);
-        sharp.into_iter().chain([Group { length: self.length, looks: rest, sharp: false }]).collect()
+        sharp.into_iter().chain([Group { length, looks: rest, sharp: false }]).collect()
     }
 
     /// How long they take in all.
@@ -126,16 +135,18 @@ impl Aim {
             };
         }
         if share > AIM.1 {
-            self.length = Nanos(self.length.get() / 2).max(SHORTEST);
+            self.length = Nanos(group.length.min(self.length).get() / 2).max(SHORTEST);
         } else if share < AIM.0 {
             self.length = Nanos(self.length.get() * 2).min(ask.window.max(SHORTEST));
+        } else {
+            self.length = self.length.min(group.length);
         }
     }
 
     fn aim_sharply(&mut self, length: Nanos, share: u64) {
         let of_saturated = share * 1000 / self.saturated.max(1);
         self.sharp = Some(match of_saturated {
-            more if more > SHARP_AIM.1 => Nanos(length.get() / 2).max(SHARPEST),
+            more if more > SHARP_AIM.1 => Nanos(length.get() / 4).max(SHARPEST),
             less if less < SHARP_AIM.0 => Nanos(length.get() * 2),
             _ => length,
         });
@@ -165,7 +176,9 @@ mod tests {
             aim.learn(group, found(10, 0), &full);
         }
         assert_eq!(aim.length(), full.window);
-        assert!(aim.groups(&full).is_empty(), "one look spans the window");
+        assert!(aim.groups(&ask(Nanos::millis(100), true, false)).is_empty(), "one look spans the window");
+        let several = aim.groups(&full);
+        assert!(several[0].looks >= 4 && several[0].length < Nanos::millis(19), "while heat has not settled, several");
         assert_eq!(aim.groups(&ask(Nanos::millis(100), true, true)).len(), 1, "a glance is one look all the same");
     }
 
@@ -176,7 +189,7 @@ mod tests {
         let sharp = Group { length: Nanos::micros(250), looks: 4, sharp: true };
         assert_eq!(aim.groups(&full), [sharp, Group { length: FIRST, looks: 4, sharp: false }]);
         aim.learn(sharp, found(39, 0), &full);
-        assert_eq!(aim.groups(&full)[0].length, Nanos::micros(125));
+        assert_eq!(aim.groups(&full)[0].length, Nanos(62_500));
         aim.learn(Group { length: FIRST, looks: 4, sharp: false }, found(100, 0), &full);
         assert_eq!(aim.groups(&full).len(), 1);
     }
@@ -186,6 +199,6 @@ mod tests {
         let mut aim = Aim::default();
         aim.took(Nanos::millis(8), 8);
         assert_eq!(aim.lead(&ask(Nanos::millis(100), false, false)), Nanos::millis(24));
-        assert_eq!(aim.lead(&ask(Nanos::millis(1), false, false)), Nanos::ZERO);
+        assert_eq!(aim.lead(&ask(Nanos::millis(1), true, false)), Nanos::ZERO);
     }
 }

@@ -99,6 +99,7 @@ pub struct Engine {
     glances: Glances,
     located: Option<Tick>,
     must_locate: bool,
+    shifted: bool,
     free_then: Vec<Bytes>,
     journalled: Option<Tick>,
     headed: bool,
@@ -132,6 +133,7 @@ impl Engine {
             glances: Glances::default(),
             located: None,
             must_locate: true,
+            shifted: false,
             free_then: Vec::new(),
             journalled: None,
             headed: false,
@@ -229,7 +231,7 @@ impl Engine {
         // After a rest what is seen may be all new.
         let rested = self.next.relaxed && !watched.looks.is_empty();
         if rested && surprise(&self.heat.foreseen(&watched.looks, &window::worse_nodes(&tiers))).is_some() {
-            self.heat.doubt();
+            self.doubt();
         }
         self.heat.absorb(&watched.seen, &watched.looks, now);
         let located = self.locate_if_needed(&tiers, now)?;
@@ -322,6 +324,7 @@ impl Engine {
             tiers,
             by_cell: watched.by_cell.clone(),
             sees,
+            shifted: std::mem::take(&mut self.shifted),
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {

@@ -62,6 +62,7 @@ prop_compose! {
             tiers,
             areas,
             by_cell,
+            shifted: exact,
             sees: Sees {
                 reads: true,
                 writes: true,

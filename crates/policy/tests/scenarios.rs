@@ -182,6 +182,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
             pages: false,
         },
         by_cell,
+        shifted: false,
     }
 }
 

@@ -190,6 +190,8 @@ pub struct Snapshot {
     pub by_cell: Vec<CellCount>,
     /// What the trackers can and cannot see.
     pub sees: Sees,
+    /// Heat was seen to shift since the previous snapshot: what was known before counts for little.
+    pub shifted: bool,
 }
 
 impl Snapshot {

@@ -34,6 +34,12 @@ impl Engine {
         self.glances.next(self.clock.now(), whole, every)
     }
 
+    /// What was known of heat counts for little from now on.
+    pub(super) fn doubt(&mut self) {
+        self.heat.doubt();
+        self.shifted = true;
+    }
+
     pub(super) fn glance(
         &mut self,
         mappings: &[Mapping],
@@ -47,7 +53,7 @@ impl Engine {
         let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
         if let Some(why) = surprise(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers))) {
-            self.heat.doubt();
+            self.doubt();
             self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
             let entry = DecisionEntry {
                 at_ns: now.since(self.started).get(),
@@ -118,7 +124,7 @@ impl Engine {
                 .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / STANDS_STILL);
         self.free_then = tiers.iter().map(|t| t.free).collect();
         if !moving || now.since(since) >= LONGEST_SETTLING {
-            self.heat.doubt();
+            self.doubt();
             self.must_locate = true;
             self.next = Next { window: self.next.window, ..Next::default() };
         }

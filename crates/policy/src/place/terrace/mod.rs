@@ -119,6 +119,9 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.fit(snap.page_count());
     let worths = worths(p, snap);
     s.trust.review(snap, &worths[0], p.first_lifetime, now);
+    if snap.shifted {
+        s.trust.shifted(now);
+    }
     let mut slow = SlowSide::default();
     for (rank, worth) in worths.iter().enumerate() {
         let seen = boundary(p, s, snap, rank, *worth, now, &mut plan);
@@ -129,7 +132,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     }
     let moved = !plan.moves.is_empty();
     let shifted = s.shifted(slow.value);
-    if moved || shifted {
+    if moved || shifted || snap.shifted {
         s.settled = 0;
         s.probe.shifted();
     } else {
@@ -212,7 +215,7 @@ fn boundary(
     plan: &mut Plan,
 ) -> Boundary {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    let horizon = lifetime.as_secs_f64().clamp(0.2, 20.0) * s.trust.share;
+    let horizon = lifetime.as_secs_f64().clamp(0.2, 20.0) * s.trust.counted_on(now);
     let (rater, census) = Rater::new(p, &s.recent, worth, snap, rank, now);
     let seen = Boundary { slow_value: census.slow_value, known: census.known };
     // Pages of a probe are known less well than the rest until it is over.

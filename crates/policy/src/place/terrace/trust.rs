@@ -34,11 +34,18 @@ pub struct Trust {
     pub lifetime: Option<Nanos>,
     /// When a batch was last found cold.
     died: Option<Tick>,
+    /// When a prediction last failed.
+    failed: Option<Tick>,
 }
+
+/// Trust that was lost comes back twofold in so long: a policy that moves nothing learns nothing.
+const RECOVERS: f64 = 1.0;
+/// Where heat has shifted, earlier predictions say little of those to come.
+const AFTER_A_SHIFT: f64 = 0.5;
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { batches: Vec::new(), share: 1.0, lifetime: None, died: None }
+        Self { batches: Vec::new(), share: 1.0, lifetime: None, died: None, failed: None }
     }
 }
 
@@ -62,11 +69,25 @@ impl Trust {
         self.batches.push(Batch { at: now, value, samples, judged: false });
     }
 
+    /// Share of a predicted gain that is counted on now.
+    #[must_use]
+    pub fn counted_on(&self, now: Tick) -> f64 {
+        let since = self.failed.map_or(0.0, |failed| now.since(failed).as_secs_f64());
+        (self.share * (since / RECOVERS).min(8.0).exp2()).min(1.0)
+    }
+
+    /// Heat has shifted.
+    pub fn shifted(&mut self, now: Tick) {
+        self.share = self.counted_on(now).max(AFTER_A_SHIFT);
+        self.failed = self.failed.map(|_| now);
+    }
+
     /// Looks at all batches again.
     pub fn review(&mut self, snap: &Snapshot, worth: &Worth, first: Nanos, now: Tick) {
         let lifetime = self.lifetime.unwrap_or(first);
         let (mut longest_alive, mut died) = (Nanos::ZERO, None);
-        let (mut share, last) = (self.share, self.died);
+        let (mut share, last) = (self.counted_on(now), self.died);
+        let mut failed = false;
         self.batches.retain_mut(|batch| {
             let age = now.since(batch.at);
             if age < FIRST_LOOK {
@@ -80,6 +101,7 @@ impl Trust {
                 // measured by itself.
                 batch.value = batch.value.max(value);
                 share = if alive { (share * 2.0).min(1.0) } else { (share * 0.5).max(1.0 / 16.0) };
+                failed |= !alive;
             }
             if alive {
                 // Batches from before heat last shifted say nothing of how long it stays now.
@@ -92,6 +114,7 @@ impl Trust {
             alive
         });
         self.share = share;
+        self.failed = if failed { Some(now) } else { self.failed.map(|_| now) };
         if let Some(died) = died {
             self.died = Some(now);
             self.lifetime = Some(Nanos((lifetime.get() + died.get()) / 2));
