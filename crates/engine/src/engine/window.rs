@@ -124,7 +124,6 @@ impl Engine {
                 .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / STANDS_STILL);
         self.free_then = tiers.iter().map(|t| t.free).collect();
         if !moving || now.since(since) >= LONGEST_SETTLING {
-            self.doubt();
             self.must_locate = true;
             self.next = Next { window: self.next.window, ..Next::default() };
         }

@@ -114,6 +114,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
         plan.requests = vec![Request::Settle, Request::Wait(quarter(p.window))];
         s.settled = 0;
+        // More memory is another phase of the program: how long heat stayed in the last one says nothing.
+        s.trust = Trust::default();
         return plan;
     }
     s.recent.fit(snap.page_count());
