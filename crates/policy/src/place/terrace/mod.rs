@@ -52,6 +52,10 @@ const SETTLED: u32 = 3;
 /// The same where every page is looked at: one such step says as much as several of samples.
 const SETTLED_BY_PAGE: u32 = 1;
 
+/// Steps in a row that wait for a target to fill its memory: one that grows for minutes is managed all the
+/// same.
+const MOST_WAITS: u32 = 3;
+
 /// What it remembers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
@@ -67,6 +71,8 @@ pub struct State {
     pub usual_cost: f64,
     /// Base pages present at the last step.
     pub present: u64,
+    /// Steps in a row that waited for the target to fill its memory.
+    pub waits: u32,
 }
 
 impl State {
@@ -110,7 +116,9 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         (s.settled, s.present) = (0, present);
         return plan;
     }
-    if s.grew(present) && snap.sees.pages {
+    let grew = s.grew(present) && snap.sees.pages;
+    s.waits = if grew { s.waits + 1 } else { 0 };
+    if grew && s.waits <= MOST_WAITS {
         plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
         plan.requests = vec![Request::Settle, Request::Wait(quarter(p.window))];
         s.settled = 0;
@@ -385,5 +393,52 @@ fn probe_why(what: &str, slow_value: f64) -> String {
         "probe" => format!("the worse tier's traffic costs {ms:.1} ms a second and looks even: a few ranges are looked at page by page"),
         "look closer" => "pages that lie together differ: all are looked at page by page".to_owned(),
         _ => "pages that lie together are alike: heat is even".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::{Area, Bytes, Heat, PageFlags, PageStat, Pid, Sees, ThroughputSource, TierState, Vpn};
+
+    fn growing(pages: usize) -> Snapshot {
+        let tier = |node: u16, pages: u64, free: u64| TierState {
+            nodes: vec![NodeId(node)],
+            capacity: Bytes(pages * 4096),
+            free: Bytes(free * 4096),
+            write_throughput: None,
+            throughput_source: ThroughputSource::Unknown,
+        };
+        let flags = PageFlags::PRESENT.with(PageFlags::KNOWN);
+        let page = |i| PageStat {
+            reads: Heat::from_rate(if i >= 2_000 { 2_000 } else { 10 }),
+            node: u8::from(i >= 1_000),
+            flags,
+            ..PageStat::default()
+        };
+        Snapshot {
+            window: Nanos::millis(100),
+            page_size: Bytes(4096),
+            tiers: vec![tier(0, 1_000, 0), tier(1, 100_000, 50_000)],
+            areas: vec![Area { pid: Pid(1), start: Vpn(0), pages: (0..pages).map(page).collect() }],
+            sees: Sees { reads: true, pages: true, ..Sees::default() },
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_target_that_grows_is_waited_for_but_not_for_ever() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        let (params, mut state) = (Params::for_machine(&machine), State::default());
+        let mut waited = 0;
+        for (at, pages) in (0u64..).zip([2_400, 2_600, 2_800, 3_000, 3_200, 3_400]) {
+            let plan = step(&params, &mut state, &growing(pages), Tick(at * 1_000_000_000), Seed(1));
+            let waits = plan.requests.contains(&Request::Settle);
+            assert_eq!(waits, plan.decisions[0].name == "wait");
+            assert!(!waits || plan.moves.is_empty());
+            waited += u32::from(waits);
+        }
+        assert_eq!(waited, MOST_WAITS);
+        assert_eq!(state.waits, MOST_WAITS + 2, "the first step has nothing to compare with");
     }
 }
