@@ -4,14 +4,12 @@
 //! saw, merge it into the heat map, look where pages are (only when a decision may follow), let
 //! the policy decide, keep its moves within the quota, move, journal, pass requests on.
 
+mod log;
 mod window;
 
 use crate::account::{outcome_entry, Account};
-use crate::digest::{digest, tier_header};
-use crate::glance::{surprise, Glances};
-use crate::journal::{
-    encode, encode_header, DecisionEntry, Entry, Header, NoteEntry, OutcomeEntry, Summary, TrackerHeader, VERSION,
-};
+use crate::glance::{Glances, Wont};
+use crate::journal::{Entry, NoteEntry, OutcomeEntry, Summary};
 use crate::watch::{Watch, Watched};
 use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
 use terrace_machine::Machine;
@@ -76,8 +74,19 @@ struct Next {
     settle: Option<Tick>,
 }
 
+/// What is usual in glances, and in full looks after a rest.
+#[derive(Debug, Default)]
+struct Wonts {
+    glances: Wont,
+    rests: Wont,
+}
+
 /// Windows of a doze grow to this: how late new pages on a worse tier may be noticed.
 const LONGEST_DOZE: Nanos = Nanos::millis(100);
+
+/// Where more than this part of a program's pages was promoted at once, it goes on at another pace: rates
+/// that were known before count for little.
+const PACE_CHANGES: u64 = 16;
 
 /// The engine.
 pub struct Engine {
@@ -97,6 +106,7 @@ pub struct Engine {
     started: Tick,
     next: Next,
     glances: Glances,
+    wont: Wonts,
     located: Option<Tick>,
     must_locate: bool,
     shifted: bool,
@@ -131,6 +141,7 @@ impl Engine {
             started,
             next: Next { window, doze, ..Next::default() },
             glances: Glances::default(),
+            wont: Wonts::default(),
             located: None,
             must_locate: true,
             shifted: false,
@@ -230,10 +241,12 @@ impl Engine {
         let tiers = self.target.tiers().map_err(stop)?;
         // After a rest what is seen may be all new.
         let rested = self.next.relaxed && !watched.looks.is_empty();
-        if rested && surprise(&self.heat.foreseen(&watched.looks, &window::worse_nodes(&tiers))).is_some() {
+        let worse = window::worse_nodes(&tiers);
+        if rested && self.wont.rests.surprised_by(&self.heat.foreseen(&watched.looks, &worse)).is_some() {
             self.doubt();
         }
         self.heat.absorb(&watched.seen, &watched.looks, now);
+        let filling = self.shrank(&tiers);
         let located = self.locate_if_needed(&tiers, now)?;
         self.steps += 1;
         if dozing && !located {
@@ -245,13 +258,17 @@ impl Engine {
         }
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &watched, report.window);
-        let (snapshot, plan) = self.decide(tiers, &tally, &watched, now);
+        let present: u64 = tally.iter().map(|n| n.pages).sum();
+        let (snapshot, plan) = self.decide(tiers, &tally, &watched, filling, now);
         self.journal_step(&snapshot, &plan, &watched, now, report);
         let deciding = (self.own_cpu)().saturating_sub(before);
         let applied = self.apply(&plan, &snapshot, now);
         self.heat.give_back(snapshot.areas);
         if let Some((outcome, done)) = applied {
             self.heat.moved(&done);
+            if outcome.promoted_pages.saturating_mul(PACE_CHANGES) > present {
+                self.heat.doubt();
+            }
             self.write(&Entry::Outcome(outcome.clone()), &mut report.notes);
             report.outcome = Some(outcome);
         }
@@ -316,7 +333,20 @@ impl Engine {
         Ok(true)
     }
 
-    fn decide(&mut self, tiers: Vec<TierState>, tally: &[NodeTally], watched: &Watched, now: Tick) -> (Snapshot, Plan) {
+    /// Whether free memory shrank since pages were last located or the target was last waited for.
+    fn shrank(&self, tiers: &[TierState]) -> bool {
+        let less = |(t, then): (&TierState, &Bytes)| window::differs(t, then.get().max(t.free.get()));
+        tiers.iter().zip(&self.free_then).any(less)
+    }
+
+    fn decide(
+        &mut self,
+        tiers: Vec<TierState>,
+        tally: &[NodeTally],
+        watched: &Watched,
+        filling: bool,
+        now: Tick,
+    ) -> (Snapshot, Plan) {
         let sees = self.watch.sees();
         let mut snapshot = Snapshot {
             window: self.heat.evidence(),
@@ -325,6 +355,7 @@ impl Engine {
             by_cell: watched.by_cell.clone(),
             sees,
             shifted: std::mem::take(&mut self.shifted),
+            filling,
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
@@ -348,64 +379,6 @@ impl Engine {
         let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
         let seen = !(watched.seen.is_empty() && watched.looks.is_empty());
         self.account.share((seen && all > 0.0).then(|| fast / all), window, managed);
-    }
-
-    fn journal_step(
-        &mut self,
-        snapshot: &Snapshot,
-        plan: &Plan,
-        watched: &Watched,
-        now: Tick,
-        report: &mut StepReport,
-    ) {
-        if self.journal.is_none() {
-            return;
-        }
-        if !self.headed {
-            self.headed = true;
-            let header = self.header(snapshot);
-            self.write_line(&encode_header(&header), &mut report.notes);
-        }
-        let every = self.config.journal_every;
-        let due = self.journalled.is_none_or(|then| now.since(then) >= every);
-        let at = now.since(self.started);
-        if due || !plan.moves.is_empty() {
-            self.journalled = Some(now);
-            let entry = digest(snapshot, at, watched.cpu);
-            self.write(&Entry::Snapshot(entry), &mut report.notes);
-        }
-        let state = if plan.moves.is_empty() { Default::default() } else { self.placement.memo() };
-        for (i, d) in plan.decisions.iter().enumerate() {
-            let entry = DecisionEntry {
-                at_ns: at.get(),
-                name: d.name.clone(),
-                why: d.why.clone(),
-                gain_ns_per_s: d.gain_ns_per_s,
-                cost_ns: d.cost_ns,
-                state: if i == 0 { state.clone() } else { Default::default() },
-            };
-            self.write(&Entry::Decision(entry), &mut report.notes);
-        }
-    }
-
-    fn header(&self, snapshot: &Snapshot) -> Header {
-        let tiers = snapshot.tiers.iter().enumerate();
-        Header {
-            terrace_journal: VERSION,
-            command: self.config.command.clone(),
-            policy: self.placement.name().to_owned(),
-            params: self.placement.params(),
-            machine: self.machine.name.clone(),
-            page_size_bytes: snapshot.page_size.get(),
-            tiers: tiers.map(|(rank, t)| tier_header(&self.machine, rank, t)).collect(),
-            trackers: self
-                .watch
-                .trackers()
-                .iter()
-                .map(|t| t.info())
-                .map(|i| TrackerHeader { name: i.name.to_owned(), blind_to: i.blind_to.to_owned() })
-                .collect(),
-        }
     }
 
     fn apply(&mut self, plan: &Plan, snapshot: &Snapshot, now: Tick) -> Option<(OutcomeEntry, Vec<Move>)> {
@@ -446,6 +419,13 @@ impl Engine {
 
     /// Passes a plan's requests on, and sets the next window by them.
     fn hand_on(&mut self, plan: &Plan, notes: &mut Vec<String>) {
+        for wont in [&mut self.wont.glances, &mut self.wont.rests] {
+            if !plan.moves.is_empty() {
+                wont.moved();
+            } else if plan.requests.contains(&Request::Relax) {
+                wont.settled();
+            }
+        }
         self.next = Next { window: self.config.first_window, ..Next::default() };
         for request in &plan.requests {
             match request {
@@ -471,23 +451,6 @@ impl Engine {
                 }
             }
             self.watch.request(request, notes);
-        }
-    }
-
-    fn write(&mut self, entry: &Entry, notes: &mut Vec<String>) {
-        if self.headed {
-            self.write_line(&encode(entry), notes);
-        }
-    }
-
-    /// A journal that fails is given up, and that is said once.
-    fn write_line(&mut self, line: &str, notes: &mut Vec<String>) {
-        let Some(journal) = &mut self.journal else {
-            return;
-        };
-        if let Err(error) = journal.append(line) {
-            self.journal = None;
-            notes.push(format!("{error}; going on without a journal"));
         }
     }
 }

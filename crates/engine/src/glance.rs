@@ -13,6 +13,10 @@ const WENT: f64 = 0.5;
 const DEVIATIONS: f64 = 4.0;
 /// and by more than so many pages.
 const PAGES: f64 = 32.0;
+/// Before it is known how far off expectations usually are, this much is taken for usual at most.
+const AT_FIRST: f64 = 1.75;
+/// Share of one look in what is usual.
+const SHARE: f64 = 0.25;
 /// Glances are not made closer together.
 const SHORTEST: Nanos = Nanos::millis(50);
 
@@ -20,24 +24,53 @@ fn chance(touched: &Touched) -> f64 {
     (DEVIATIONS * touched.expected.sqrt()).max(PAGES)
 }
 
-/// Why heat must have shifted, if it must. A program that goes faster touches all of its pages more
-/// often: that is no shift.
-pub(crate) fn surprise(seen: &Foreseen) -> Option<String> {
-    let faster = (seen.all.found / seen.all.expected.max(1.0)).max(1.0);
-    let new = Touched { expected: seen.new.expected * faster, ..seen.new };
-    if new.found > (CAME * new.expected).max(new.expected + chance(&new)) {
-        return Some(format!(
-            "{:.0} pages of the worse tiers that were thought cold were touched in a short look, {:.0} were foreseen: heat has shifted",
-            new.found, new.expected
-        ));
+/// Tells a shift of heat from what looks usually find.
+///
+/// Of many pages thought to be touched seldom, some only were underrated, so a look finds more of them touched
+/// than foreseen although nothing shifted; how many more depends on the program. That ratio is learned. An alarm
+/// after which nothing was worth moving was a false one, and its ratio is usual from then on.
+#[derive(Debug, Default)]
+pub(crate) struct Wont {
+    usual: Option<f64>,
+    alarm: Option<f64>,
+}
+
+impl Wont {
+    /// Why heat must have shifted, if it must. A program that goes faster touches all of its pages more
+    /// often: that is no shift.
+    pub fn surprised_by(&mut self, seen: &Foreseen) -> Option<String> {
+        let faster = (seen.all.found / seen.all.expected.max(1.0)).max(1.0);
+        let new = Touched { expected: seen.new.expected * faster, ..seen.new };
+        let ratio = new.found / new.expected.max(1.0);
+        let usual = self.usual.unwrap_or_else(|| ratio.clamp(1.0, AT_FIRST));
+        if new.found > (CAME * usual * new.expected).max(new.expected + chance(&new)) {
+            self.alarm = Some(ratio);
+            return Some(format!(
+                "{:.0} pages of the worse tiers that were thought cold were touched in a short look, {:.0} were foreseen: heat has shifted",
+                new.found, new.expected
+            ));
+        }
+        self.usual = Some(usual + SHARE * (ratio.max(1.0) - usual));
+        let all = &seen.all;
+        (all.found < (WENT * all.expected).min(all.expected - chance(all))).then(|| {
+            format!(
+                "{:.0} pages were touched in a short look, {:.0} were foreseen: heat has shifted",
+                all.found, all.expected
+            )
+        })
     }
-    let all = &seen.all;
-    (all.found < (WENT * all.expected).min(all.expected - chance(all))).then(|| {
-        format!(
-            "{:.0} pages were touched in a short look, {:.0} were foreseen: heat has shifted",
-            all.found, all.expected
-        )
-    })
+
+    /// Pages were moved: what was usual before says nothing now.
+    pub fn moved(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Heat settled again, and nothing was worth moving.
+    pub fn settled(&mut self) {
+        if let Some(ratio) = self.alarm.take() {
+            self.usual = Some(self.usual.unwrap_or(1.0).max(ratio));
+        }
+    }
 }
 
 /// Until when glances take the place of full looks.
@@ -71,17 +104,36 @@ mod tests {
 
     #[test]
     fn chance_is_no_surprise_and_a_shift_is() {
-        let surprises = |all, new| surprise(&seen(all, new)).is_some();
+        let surprises = |all, new| Wont::default().surprised_by(&seen(all, new)).is_some();
         assert!(!surprises((5_000.0, 5_000.0), (1_120.0, 1_000.0)));
         assert!(!surprises((30.0, 0.0), (30.0, 0.0)), "few pages");
-        assert!(surprises((5_000.0, 5_000.0), (1_400.0, 1_000.0)), "heat came");
+        assert!(surprises((5_000.0, 5_000.0), (2_400.0, 1_000.0)), "heat came");
         assert!(surprises((350.0, 2_600.0), (300.0, 20.0)), "a hot set much smaller than the last");
         assert!(surprises((2_000.0, 5_000.0), (0.0, 0.0)), "heat went");
     }
 
     #[test]
     fn a_program_that_goes_faster_is_no_surprise() {
-        assert_eq!(surprise(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0))), None);
+        assert_eq!(Wont::default().surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0))), None);
+    }
+
+    #[test]
+    fn what_is_usual_is_learned_and_more_than_that_is_a_surprise() {
+        let mut wont = Wont::default();
+        let look = |found| seen((5_000.0, 5_000.0), (found, 1_000.0));
+        for _ in 0..20 {
+            assert_eq!(wont.surprised_by(&look(1_000.0)), None);
+        }
+        assert!(wont.surprised_by(&look(1_400.0)).is_some());
+        wont.settled();
+        assert_eq!(wont.surprised_by(&look(1_400.0)), None, "once a false alarm, no alarm again");
+        assert!(wont.surprised_by(&look(2_500.0)).is_some());
+        wont.moved();
+        assert_eq!(wont.surprised_by(&look(1_400.0)), None, "nothing is known of what is usual");
+        for _ in 0..20 {
+            assert_eq!(wont.surprised_by(&look(1_000.0)), None);
+        }
+        assert!(wont.surprised_by(&look(1_400.0)).is_some(), "what was usual is forgotten");
     }
 
     #[test]

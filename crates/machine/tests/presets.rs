@@ -57,7 +57,7 @@ fn lab_machines_share_core_caches_and_costs() {
     for name in preset_names().filter(|n| n.starts_with("lab-")) {
         let machine = get(name);
         assert!((machine.core.ns_per_instruction - 0.25).abs() < 1e-12);
-        assert_eq!(machine.core.outstanding_misses, 2);
+        assert_eq!(machine.core.outstanding_misses, if name == "lab-dcpmm" { 10 } else { 2 }, "{name}: ADR 0001, 0002");
         assert_eq!(machine.core.tlb_flush, Nanos::micros(500));
         assert_eq!(machine.migration.call, Nanos::micros(100));
         assert_eq!(machine.migration.page, Nanos::micros(11));

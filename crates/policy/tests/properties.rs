@@ -63,6 +63,7 @@ prop_compose! {
             areas,
             by_cell,
             shifted: exact,
+            filling: exact,
             sees: Sees {
                 reads: true,
                 writes: true,

@@ -183,6 +183,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         },
         by_cell,
         shifted: false,
+        filling: false,
     }
 }
 

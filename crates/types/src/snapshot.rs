@@ -192,6 +192,8 @@ pub struct Snapshot {
     pub sees: Sees,
     /// Heat was seen to shift since the previous snapshot: what was known before counts for little.
     pub shifted: bool,
+    /// Whether free memory went on shrinking while the last window passed: the target may still be filling its own.
+    pub filling: bool,
 }
 
 impl Snapshot {

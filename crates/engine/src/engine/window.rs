@@ -1,7 +1,6 @@
 //! How a window is spent: in full looks, in a glance, or dozing.
 
 use super::{stop, Engine, Next, StepReport, Stop};
-use crate::glance::surprise;
 use crate::journal::{DecisionEntry, Entry};
 use crate::watch::Watched;
 use crate::{Ask, Mapping};
@@ -13,6 +12,11 @@ const SETTLING: Nanos = Nanos::millis(10);
 const STANDS_STILL: u64 = 512;
 /// Others may come and go all the time: it is looked after so long in any case.
 const LONGEST_SETTLING: Nanos = Nanos::secs(1);
+
+/// Whether a tier's free memory does not stand still, compared with what it was.
+pub(super) fn differs(tier: &TierState, then: u64) -> bool {
+    tier.free.get().abs_diff(then) > tier.capacity.get() / STANDS_STILL
+}
 
 /// Nodes of all tiers but the best.
 pub(super) fn worse_nodes(tiers: &[TierState]) -> Vec<NodeId> {
@@ -52,7 +56,7 @@ impl Engine {
         let before = (self.own_cpu)().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
-        if let Some(why) = surprise(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers))) {
+        if let Some(why) = self.wont.glances.surprised_by(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers))) {
             self.doubt();
             self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
             let entry = DecisionEntry {
@@ -118,10 +122,7 @@ impl Engine {
         let before = (self.own_cpu)().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let moving = tiers.len() != self.free_then.len()
-            || tiers
-                .iter()
-                .zip(&self.free_then)
-                .any(|(t, then)| t.free.get().abs_diff(then.get()) > t.capacity.get() / STANDS_STILL);
+            || tiers.iter().zip(&self.free_then).any(|(t, then)| differs(t, then.get()));
         self.free_then = tiers.iter().map(|t| t.free).collect();
         if !moving || now.since(since) >= LONGEST_SETTLING {
             self.must_locate = true;

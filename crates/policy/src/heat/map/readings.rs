@@ -41,8 +41,10 @@ pub struct Foreseen {
     pub new: Touched,
 }
 
-/// A page is thought to be touched seldom below this chance.
-const SELDOM: f32 = 0.25;
+/// A page is thought to be touched seldom below so many accesses a look. Looks are as long as leaves most pages
+/// untouched, so that the cut lies well above the many: were it among them, those of them thought to be touched
+/// seldom would be the underrated ones, and be touched more often than foreseen.
+const SELDOM: f32 = 0.4;
 
 impl HeatMap {
     /// Time looked at behind a typical known page: the harmonic mean over a sample. Policies take
@@ -120,7 +122,7 @@ impl HeatMap {
         worse.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
         let mut out = Foreseen::default();
         for one in looks {
-            let window = one.window.as_secs_f64() as f32 * f32::from(one.windows);
+            let look = one.window.as_secs_f64() as f32;
             let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
             for area in self.areas[first..].iter().take_while(|a| a.pid == one.pid) {
                 let Some(part) = area.range().intersect(one.range()) else { break };
@@ -129,9 +131,9 @@ impl HeatMap {
                 for (page, hits) in pages.iter().zip(hits) {
                     if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
                         let rate = page.reads.per_second() + page.writes.per_second();
-                        let expected = 1.0 - self.curve.at(rate * window).missed;
+                        let expected = 1.0 - self.curve.at(rate * look * f32::from(one.windows)).missed;
                         out.all.add(*hits > 0, expected);
-                        if on[usize::from(page.node)] && expected < SELDOM {
+                        if on[usize::from(page.node)] && rate * look < SELDOM {
                             out.new.add(*hits > 0, expected);
                         }
                     }

@@ -108,7 +108,7 @@ impl<'a> Rater<'a> {
         let raw = rater.look(snap);
         let evidence = snap.window.as_secs_f64();
         let unit = if raw.rates > 0.0 { raw.values / raw.rates } else { worth.unit() };
-        let noise = rater.noise(snap, evidence / unit.max(1e-9));
+        let noise = if snap.sees.pages { 1.0 } else { rater.noise(snap, evidence / unit.max(1e-9)) };
         let seen = (0..BUCKETS).map(|b| (b, u64::from(raw.counts[0][b]) + u64::from(raw.counts[1][b])));
         let seen = seen.filter(|(_, n)| *n > 0).map(|(b, n)| (middle_of(b), n));
         let shrink = Shrink::new(seen, unit, evidence / (noise * noise), params.doubt);

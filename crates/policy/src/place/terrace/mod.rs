@@ -116,7 +116,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         (s.settled, s.present) = (0, present);
         return plan;
     }
-    let grew = s.grew(present) && snap.sees.pages;
+    // What it grew by until it was waited for is no reason to wait again.
+    let grew = s.grew(present) && snap.sees.pages && (s.waits == 0 || snap.filling);
     s.waits = if grew { s.waits + 1 } else { 0 };
     if grew && s.waits <= MOST_WAITS {
         plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
@@ -370,7 +371,8 @@ fn pace(p: &Params, s: &State, snap: &Snapshot, enough: bool, plan: &mut Plan) {
         return;
     }
     if !enough || s.probe.busy() || s.settled < patience {
-        let window = if snap.sees.pages { Nanos(p.window.get() / 2) } else { p.window };
+        let moved = !plan.moves.is_empty();
+        let window = if snap.sees.pages && !moved { Nanos(p.window.get() / 2) } else { p.window };
         plan.requests.push(Request::Wait(window));
         return;
     }
@@ -401,7 +403,7 @@ mod tests {
     use super::*;
     use terrace_types::{Area, Bytes, Heat, PageFlags, PageStat, Pid, Sees, ThroughputSource, TierState, Vpn};
 
-    fn growing(pages: usize) -> Snapshot {
+    fn growing(pages: usize, filling: bool) -> Snapshot {
         let tier = |node: u16, pages: u64, free: u64| TierState {
             nodes: vec![NodeId(node)],
             capacity: Bytes(pages * 4096),
@@ -418,6 +420,7 @@ mod tests {
         };
         Snapshot {
             window: Nanos::millis(100),
+            filling,
             page_size: Bytes(4096),
             tiers: vec![tier(0, 1_000, 0), tier(1, 100_000, 50_000)],
             areas: vec![Area { pid: Pid(1), start: Vpn(0), pages: (0..pages).map(page).collect() }],
@@ -432,7 +435,7 @@ mod tests {
         let (params, mut state) = (Params::for_machine(&machine), State::default());
         let mut waited = 0;
         for (at, pages) in (0u64..).zip([2_400, 2_600, 2_800, 3_000, 3_200, 3_400]) {
-            let plan = step(&params, &mut state, &growing(pages), Tick(at * 1_000_000_000), Seed(1));
+            let plan = step(&params, &mut state, &growing(pages, true), Tick(at * 1_000_000_000), Seed(1));
             let waits = plan.requests.contains(&Request::Settle);
             assert_eq!(waits, plan.decisions[0].name == "wait");
             assert!(!waits || plan.moves.is_empty());
@@ -440,5 +443,17 @@ mod tests {
         }
         assert_eq!(waited, MOST_WAITS);
         assert_eq!(state.waits, MOST_WAITS + 2, "the first step has nothing to compare with");
+    }
+    #[test]
+    fn one_that_stands_still_after_it_was_waited_for_is_looked_at() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        let (params, mut state) = (Params::for_machine(&machine), State::default());
+        let mut names = Vec::new();
+        for (at, (pages, filling)) in (0u64..).zip([(2_400, true), (2_600, true), (3_000, false), (3_000, false)]) {
+            let plan = step(&params, &mut state, &growing(pages, filling), Tick(at * 1_000_000_000), Seed(1));
+            names.push(plan.decisions[0].name.clone());
+        }
+        assert_eq!(names[1], "wait");
+        assert!(!names[2..].contains(&"wait".to_owned()), "{names:?}");
     }
 }

@@ -1,0 +1,84 @@
+//! What the engine writes to the journal, and when.
+
+use super::{Engine, StepReport};
+use crate::digest::{digest, tier_header};
+use crate::journal::{encode, encode_header, DecisionEntry, Entry, Header, TrackerHeader, VERSION};
+use crate::watch::Watched;
+use terrace_types::{Plan, Snapshot, Tick};
+
+impl Engine {
+    pub(super) fn journal_step(
+        &mut self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        watched: &Watched,
+        now: Tick,
+        report: &mut StepReport,
+    ) {
+        if self.journal.is_none() {
+            return;
+        }
+        if !self.headed {
+            self.headed = true;
+            let header = self.header(snapshot);
+            self.write_line(&encode_header(&header), &mut report.notes);
+        }
+        let every = self.config.journal_every;
+        let due = self.journalled.is_none_or(|then| now.since(then) >= every);
+        let at = now.since(self.started);
+        if due || !plan.moves.is_empty() {
+            self.journalled = Some(now);
+            let entry = digest(snapshot, at, watched.cpu);
+            self.write(&Entry::Snapshot(entry), &mut report.notes);
+        }
+        let state = if plan.moves.is_empty() { Default::default() } else { self.placement.memo() };
+        for (i, d) in plan.decisions.iter().enumerate() {
+            let entry = DecisionEntry {
+                at_ns: at.get(),
+                name: d.name.clone(),
+                why: d.why.clone(),
+                gain_ns_per_s: d.gain_ns_per_s,
+                cost_ns: d.cost_ns,
+                state: if i == 0 { state.clone() } else { Default::default() },
+            };
+            self.write(&Entry::Decision(entry), &mut report.notes);
+        }
+    }
+
+    fn header(&self, snapshot: &Snapshot) -> Header {
+        let tiers = snapshot.tiers.iter().enumerate();
+        Header {
+            terrace_journal: VERSION,
+            command: self.config.command.clone(),
+            policy: self.placement.name().to_owned(),
+            params: self.placement.params(),
+            machine: self.machine.name.clone(),
+            page_size_bytes: snapshot.page_size.get(),
+            tiers: tiers.map(|(rank, t)| tier_header(&self.machine, rank, t)).collect(),
+            trackers: self
+                .watch
+                .trackers()
+                .iter()
+                .map(|t| t.info())
+                .map(|i| TrackerHeader { name: i.name.to_owned(), blind_to: i.blind_to.to_owned() })
+                .collect(),
+        }
+    }
+
+    pub(super) fn write(&mut self, entry: &Entry, notes: &mut Vec<String>) {
+        if self.headed {
+            self.write_line(&encode(entry), notes);
+        }
+    }
+
+    /// A journal that fails is given up, and that is said once.
+    fn write_line(&mut self, line: &str, notes: &mut Vec<String>) {
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        if let Err(error) = journal.append(line) {
+            self.journal = None;
+            notes.push(format!("{error}; going on without a journal"));
+        }
+    }
+}
