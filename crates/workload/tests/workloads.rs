@@ -32,7 +32,8 @@ fn threads_and_turns_give_the_same_result() {
 
 #[test]
 fn another_seed_gives_another_result() {
-    for name in Name::ALL {
+    // Nothing in BT's specification is drawn.
+    for name in Name::ALL.into_iter().filter(|name| *name != Name::NpbBt) {
         let checksum = |seed| {
             let spec = Spec { seed, ..small(name, "") };
             run_serially(&spec, Heap::new).expect("verified").checksum
