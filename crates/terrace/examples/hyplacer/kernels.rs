@@ -12,7 +12,7 @@ use terrace_workload::Spec;
 /// The kernels.
 pub const NAMES: [&str; 4] = ["BT", "FT", "MG", "CG"];
 /// The paper's solutions, in the order of its figures, and ours.
-const POLICIES: [&str; 7] = ["default", "memm", "autonuma", "memos", "nimble", "hyplacer", "terrace"];
+pub const POLICIES: [&str; 7] = ["default", "memm", "autonuma", "memos", "nimble", "hyplacer", "terrace"];
 /// Bytes of a base page.
 const PAGE: f64 = 4096.0;
 
@@ -65,8 +65,12 @@ fn spec(scale: Scale, kernel: &str, size: usize) -> Result<Spec, String> {
     Spec::parse(&text).map_err(|e| e.to_string())
 }
 
-/// All kernels and policies of these sizes, on `workers` threads.
-pub fn runs(scale: Scale, kernels: &[String], sizes: &[&str], workers: usize) -> Result<Vec<Run>, String> {
+/// Kernels in these sizes under these policies, on `workers` threads.
+pub fn runs(
+    scale: Scale,
+    (kernels, sizes, policies): (&[String], &[&str], &[String]),
+    workers: usize,
+) -> Result<Vec<Run>, String> {
     let mut tasks = Vec::new();
     for kernel in kernels {
         for size in sizes {
@@ -74,7 +78,7 @@ pub fn runs(scale: Scale, kernels: &[String], sizes: &[&str], workers: usize) ->
             let mut plan =
                 Plan::of(&scale.machine()?, Input::Workload(spec(scale, kernel, index)?)).map_err(|e| e.to_string())?;
             plan.quantum = scale.quantum();
-            tasks.extend(POLICIES.map(|policy| (kernel.clone(), (*size).to_owned(), policy, plan.clone())));
+            tasks.extend(policies.iter().map(|p| (kernel.clone(), (*size).to_owned(), p.clone(), plan.clone())));
         }
     }
     let outcomes = each(&tasks, workers, |(kernel, size, policy, plan)| {
@@ -91,7 +95,7 @@ pub fn runs(scale: Scale, kernels: &[String], sizes: &[&str], workers: usize) ->
         Input::Workload(spec) => spec.size.bytes(spec.fast),
         Input::Recording { .. } => Bytes::ZERO,
     };
-    let result = |((kernel, size, policy, plan), o): (&(String, String, &str, Plan), &Outcome)| {
+    let result = |((kernel, size, policy, plan), o): (&(String, String, String, Plan), &Outcome)| {
         let c = &o.counters;
         let fast = plan.usable(0) as f64;
         let sum = |v: &[u64]| v.iter().sum::<u64>() as f64;
@@ -100,7 +104,7 @@ pub fn runs(scale: Scale, kernels: &[String], sizes: &[&str], workers: usize) ->
         Run {
             kernel: kernel.clone(),
             size: size.clone(),
-            policy: (*policy).to_owned(),
+            policy: policy.clone(),
             share: words(plan).get() as f64 / fast,
             seconds: o.span.as_secs_f64(),
             real_seconds: o.span.as_secs_f64() * scale.clock as f64,
@@ -140,9 +144,9 @@ pub fn each<T: Sync, R: Send>(
 }
 
 /// The tables of a figure.
-pub fn tell(out: &mut String, figure: u32, runs: &[Run]) {
+pub fn tell(out: &mut String, figure: u32, runs: &[Run], policies: &[String]) {
     let _ = writeln!(out, "## Figure {figure}: speedup over first touch (ADM-default)\n");
-    let policies = &POLICIES[1..];
+    let policies: Vec<&str> = policies.iter().map(String::as_str).filter(|p| *p != "default").collect();
     let _ = writeln!(out, "| | size / DRAM | {} |", policies.join(" | "));
     let _ = writeln!(out, "|---|---|{}", "---|".repeat(policies.len()));
     let mut means: Vec<(String, Vec<Vec<f64>>)> = Vec::new();

@@ -66,7 +66,7 @@ struct Load {
 
 /// The machine at its own speed, caches as small as the scaled one's so that little memory misses them, room on both.
 fn machine() -> Result<Machine, String> {
-    let mut machine = Scale { size: 8192, clock: 8192 }.machine()?;
+    let mut machine = Scale { size: 8192, clock: 8192, ..Scale::default() }.machine()?;
     machine.name = "dram-dcpmm, loaded".to_owned();
     machine.nodes.iter_mut().for_each(|n| n.capacity = Bytes::mib(64));
     Ok(machine)
