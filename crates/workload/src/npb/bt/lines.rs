@@ -75,18 +75,13 @@ fn subtract(own: &mut Block, right: &mut [f64; 5], lower: &Block, above: &Row) {
 fn eliminate(mut own: Block, row: &mut Row) {
     for p in 0..5 {
         let pivot = 1.0 / own[p][p];
-        for j in 0..5 {
-            own[p][j] *= pivot;
-            row.next[p][j] *= pivot;
-        }
+        own[p].iter_mut().chain(&mut row.next[p]).for_each(|value| *value *= pivot);
         row.right[p] *= pivot;
         let (lead, next, right) = (own[p], row.next[p], row.right[p]);
         for i in (0..5).filter(|i| *i != p) {
             let factor = own[i][p];
-            for j in 0..5 {
-                own[i][j] -= factor * lead[j];
-                row.next[i][j] -= factor * next[j];
-            }
+            own[i].iter_mut().zip(lead).for_each(|(value, l)| *value -= factor * l);
+            row.next[i].iter_mut().zip(next).for_each(|(value, n)| *value -= factor * n);
             row.right[i] -= factor * right;
         }
     }

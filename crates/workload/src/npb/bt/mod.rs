@@ -23,6 +23,7 @@ const TIME_STEPS: [(usize, f64); 6] =
 /// Class S: side and steps; norms of the residual and of the error by component (NPB 3.4, `verify.f` of BT), and how
 /// near they must come.
 const CLASS_S: (usize, u64) = (12, 60);
+#[allow(clippy::excessive_precision)] // as published
 const RESIDUALS: [f64; 5] = [
     1.703_428_370_954_131_1e-1,
     1.297_525_207_003_409_7e-2,
@@ -30,6 +31,7 @@ const RESIDUALS: [f64; 5] = [
     2.643_642_127_516_680_1e-2,
     1.921_178_413_174_443_0e-1,
 ];
+#[allow(clippy::excessive_precision)] // as published
 const ERRORS: [f64; 5] = [
     4.997_691_334_581_157_9e-4,
     4.519_566_678_296_192_7e-5,
