@@ -4,6 +4,7 @@ use crate::machine::{Scale, CORES};
 use crate::managed::{run, Outcome};
 use serde::Serialize;
 use std::fmt::Write;
+use std::path::Path;
 use std::sync::Mutex;
 use terrace_sim::{Input, Plan};
 use terrace_types::Bytes;
@@ -70,6 +71,7 @@ pub fn runs(
     scale: Scale,
     (kernels, sizes, policies): (&[String], &[&str], &[String]),
     workers: usize,
+    journals: Option<&Path>,
 ) -> Result<Vec<Run>, String> {
     let mut tasks = Vec::new();
     for kernel in kernels {
@@ -83,7 +85,9 @@ pub fn runs(
     }
     let outcomes = each(&tasks, workers, |(kernel, size, policy, plan)| {
         let started = std::time::Instant::now();
-        let outcome = run(plan, policy, scale).map_err(|why| format!("{kernel} {size} {policy}: {why}"));
+        let journal = journals.map(|folder| folder.join(format!("{kernel}-{size}-{policy}.jsonl")));
+        let outcome =
+            run(plan, policy, scale, journal.as_deref()).map_err(|why| format!("{kernel} {size} {policy}: {why}"));
         eprintln!("{kernel} {size} {policy}: {:.1} s", started.elapsed().as_secs_f64());
         outcome
     })?;

@@ -1,20 +1,17 @@
 //! HyPlacer's machine, scaled down so that hours become seconds and what the figures compare stays in proportion.
 //!
-//! With `size` = S, memory has one S-th of its bytes. With `clock` = C, every span that policies, heat map and engine
-//! wait or remember is one C-th of the paper's. The memory itself is slowed by D = S / C: latencies, transfer times,
-//! instructions and the cost of moving a page are D times as long. What a policy can see and do then stands as on the
-//! real machine: sweeps of the fast tier a period, pages moved a sweep, accesses to a page in a delay. Limits in pages
-//! are divided by S, those in bytes a second by D.
+//! With `size` = S, memory has one S-th of its bytes, and everything is S times slower: latencies, transfer times,
+//! instructions, the cost of moving a page. What a policy can see and do in one of its periods then stands as on the real
+//! machine: sweeps of the fast tier, pages moved of all pages, accesses to a page. Policies, heat map and engine keep
+//! their spans. Limits in pages, and those in bytes a second, are divided by S. Seconds are the real machine's.
 //!
-//! C is 50, since the engine waits for a millisecond at least and HyPlacer's delay is 50 ms.
+//! With `clock` = C above 1 those spans are C times shorter and memory is only D = S / C times slower. It is there to show
+//! that this does worse: the engine's shortest looks are no shorter then, and tell hot pages apart no more.
 //!
 //! Not in proportion: costs of tracking and of faults, which are the simulator's own constants (D times too cheap; the
 //! figures say nothing of tracking's cost); the page, S times as large a part of memory as it was; and the caches. What
 //! the last level holds of these kernels are planes and vectors, not volumes, so it is divided by S to the power 2/3;
 //! the first level here is the real second one, likewise.
-//!
-//! Tracking and deciding may use a core of their own: the systems that the paper compares know no budget. (With the
-//! engine's own, 3% of a core, looks at all pages come so rarely here that evidence fades between them.)
 //!
 //! One simulated core stands for two of the 16 real ones, with their instructions and their miss registers; a real core's
 //! two hardware threads share both. With sixteen the model's buses carry a third more than their bandwidth when all of
@@ -37,7 +34,7 @@ pub struct Scale {
 
 impl Default for Scale {
     fn default() -> Self {
-        Self { size: 8192, clock: 50, budget: 100 }
+        Self { size: 8192, clock: 1, budget: 3 }
     }
 }
 
@@ -68,7 +65,7 @@ impl Scale {
 
     /// Long against a transfer, short against the shortest wait.
     pub fn quantum(self) -> Nanos {
-        Nanos::micros(200)
+        Nanos(Nanos::millis(10).get() / self.clock)
     }
 
     /// The machine.

@@ -2,8 +2,11 @@
 
 use crate::machine::Scale;
 use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::rc::Rc;
-use terrace_engine::{Config, Engine, MoveLimits, Parts, Stop, Tracker};
+use terrace_engine::{Config, Engine, Journal, JournalError, MoveLimits, Parts, Stop, Tracker};
 use terrace_model::Counters;
 use terrace_policy::heat::HeatParams;
 use terrace_policy::place::paced::Rule;
@@ -27,8 +30,24 @@ pub struct Outcome {
     pub moved: (u64, u64),
 }
 
+/// A journal's file.
+struct JournalFile(BufWriter<File>);
+
+impl JournalFile {
+    fn create(path: &Path) -> Result<Box<dyn Journal>, String> {
+        let file = File::create(path).map_err(|e| format!("{}: {e}; give a folder that exists", path.display()))?;
+        Ok(Box::new(Self(BufWriter::new(file))))
+    }
+}
+
+impl Journal for JournalFile {
+    fn append(&mut self, line: &str) -> Result<(), JournalError> {
+        writeln!(self.0, "{line}").map_err(|e| JournalError::Write(e.to_string()))
+    }
+}
+
 /// Runs `policy`; `default` is first touch, `memm` memory mode.
-pub fn run(plan: &Plan, policy: &str, scale: Scale) -> Result<Outcome, String> {
+pub fn run(plan: &Plan, policy: &str, scale: Scale, journal: Option<&Path>) -> Result<Outcome, String> {
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let (mut world, moved) = match policy {
         "default" | "memm" => {
@@ -37,14 +56,14 @@ pub fn run(plan: &Plan, policy: &str, scale: Scale) -> Result<Outcome, String> {
             world.pass(FOR_EVER);
             (world, (0, 0))
         }
-        _ => managed(plan, policy, scale)?,
+        _ => managed(plan, policy, scale, journal)?,
     };
     world.finish().map_err(|e| told(&e))?;
     let (span, counters) = world.measured.result().ok_or("the measured phase did not end")?;
     Ok(Outcome { span, counters, moved })
 }
 
-fn managed(plan: &Plan, policy: &str, scale: Scale) -> Result<(World, (u64, u64)), String> {
+fn managed(plan: &Plan, policy: &str, scale: Scale, journal: Option<&Path>) -> Result<(World, (u64, u64)), String> {
     let placement = scaled(Placement::named(policy, &plan.machine).map_err(|e| e.to_string())?, scale);
     // A huge page would be half of the scaled fast tier: all policies have base pages here, nimble too.
     let births = if placement.starts_slow() { Births::Slow } else { Births::Nearest };
@@ -59,7 +78,7 @@ fn managed(plan: &Plan, policy: &str, scale: Scale) -> Result<(World, (u64, u64)
         trackers,
         target: Box::new(SimTarget::new(world.clone(), plan.ids.clone(), &plan.tiers)),
         mover: Box::new(SimMover::new(world.clone(), plan.ids.clone(), plan.machine.migration)),
-        journal: None,
+        journal: journal.map(JournalFile::create).transpose()?,
         placement,
         machine: plan.machine.clone(),
         own_cpu: own_cpu(&world),
