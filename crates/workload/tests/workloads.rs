@@ -20,6 +20,10 @@ fn small(name: Name, more: &str) -> Spec {
 fn threads_and_turns_give_the_same_result() {
     for name in Name::ALL {
         for more in ["", ",hot=read", ",layout=scattered", ",layout=scattered,hot=read", ",threads=5"] {
+            // PageRank and the kernels after it know no hot set.
+            if name >= Name::GraphPagerank && (more.contains("hot") || more.contains("layout")) {
+                continue;
+            }
             let spec = small(name, more);
             let turns = run_serially(&spec, Heap::new).expect("verified");
             for _ in 0..3 {
