@@ -87,6 +87,14 @@ else
         note "skipped clippy: it is not installed (rust-clippy, or rust-web-clippy on Debian 12)"
     fi
     check "tidy" cargo xtask tidy
+    say "python package"
+    if scripts/python.sh "${CARGO_TARGET_DIR:-target}" >"$logs/python.log" 2>&1; then
+        why=$(sed -n 's/^skipped: //p' "$logs/python.log" | head -n 1)
+        if [ -n "$why" ]; then note "skipped python: $why"; else note "ok python"; fi
+    else
+        note "FAILED python: see $logs/python.log"
+        tail -n 40 "$logs/python.log" >&2
+    fi
     if [ -d ../shared/data ]; then data=found; else data="absent: their tests are skipped"; fi
     say "rings 1 and 2: cargo test (outside data $data)"
     tests 1200

@@ -9,11 +9,11 @@ use crate::recording::Recording;
 use crate::world::World;
 use terrace_machine::{rank, By, Machine};
 use terrace_model::{Engine, Options, Params, PS};
-use terrace_types::{Bytes, NodeId, Vpn, VpnRange};
+use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
 use terrace_workload::{PageSize, Spec};
 
 /// Length of a quantum, as the lab's plugin has it: 10 us.
-const QUANTUM: u64 = 10_000 * PS;
+const QUANTUM: Nanos = Nanos::micros(10);
 const PAGE: u64 = 4096;
 const MOST_CORES: usize = 64;
 
@@ -86,6 +86,9 @@ pub struct Plan {
     pub ids: Vec<NodeId>,
     /// Indexes of nodes by tier, best first.
     pub tiers: Vec<Vec<usize>>,
+    /// Length of a quantum, in which every core runs before the next one begins: several transfers a core long, or buses
+    /// are not shared well, and shorter than what the manager waits for.
+    pub quantum: Nanos,
     cores: u32,
 }
 
@@ -114,7 +117,7 @@ impl Plan {
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
         // One more than the program has threads, for the manager; those beyond would only be idle.
         let cores = cpus.min(input.threads() + 1).clamp(1, MOST_CORES) as u32;
-        let plan = Self { machine: machine.clone(), input, ids, tiers: tiers(machine)?, cores };
+        let plan = Self { machine: machine.clone(), input, ids, tiers: tiers(machine)?, quantum: QUANTUM, cores };
         plan.params(Mode::Plain)?;
         Ok(plan)
     }
@@ -180,7 +183,8 @@ impl Plan {
         }
         let mmus = (0..params.homes.len()).map(|_| Mmu::new(self.machine.core.tlb_flush)).collect();
         let homes = params.homes.clone();
-        let engine = Engine::new(params, QUANTUM).map_err(|why| SimError::Machine { machine: machine(), why })?;
+        let engine = Engine::new(params, self.quantum.get() * PS)
+            .map_err(|why| SimError::Machine { machine: machine(), why })?;
         Ok(World::new(engine, memory, mmus, homes, feed))
     }
 

@@ -293,6 +293,11 @@ const fn instructions(spec: &Spec) -> u64 {
         (Name::GraphBfs, _, _) => 750,
         (Name::Stream, _, _) => 235,
         (Name::Chase, _, _) => 500,
+        (Name::GraphPagerank, _, _) => 539,
+        (Name::NpbBt, _, _) => 4547,
+        (Name::NpbFt, _, _) => 1942,
+        (Name::NpbMg, _, _) => 1298,
+        (Name::NpbCg, _, _) => 580,
     };
     hundredths * 1024 / 100
 }

@@ -9,10 +9,12 @@ pub mod output;
 pub mod predict;
 pub mod record;
 
+pub use terrace_engine as engine;
 pub use terrace_lab as lab;
 pub use terrace_machine as machine;
 pub use terrace_policy as policy;
 pub use terrace_report as report;
+pub use terrace_sim as sim;
 pub use terrace_topology as topology;
 pub use terrace_trace as trace;
 pub use terrace_types as types;

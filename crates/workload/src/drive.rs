@@ -5,11 +5,14 @@ use crate::arena::{Arena, ArenaError};
 use crate::chase::Chase;
 use crate::graph::GraphBfs;
 use crate::memory::Memory;
+use crate::npb::{bt::Bt, cg::Cg, ft::Ft, mg::Mg};
+use crate::pagerank::PageRank;
 use crate::scan::Scan;
 use crate::shift::Shift;
 use crate::skew::Skew;
 use crate::spec::{Name, Spec};
 use crate::stream::Stream;
+use crate::team::Team;
 use std::sync::Barrier;
 use std::time::Instant;
 use terrace_types::Nanos;
@@ -59,18 +62,23 @@ pub struct Timing {
 macro_rules! with_algorithm {
     ($spec:expr, $algorithm:ident => $run:expr) => {
         with_algorithm!(@each $spec, $algorithm => $run;
-            Skew: Name::Skew | Name::Fits | Name::Rwsplit,
-            Shift: Name::Shift,
-            Scan: Name::Scan,
-            GraphBfs: Name::GraphBfs,
-            Stream: Name::Stream,
-            Chase: Name::Chase,
+            Name::Skew | Name::Fits | Name::Rwsplit => Skew::new($spec);
+            Name::Shift => Shift::new($spec);
+            Name::Scan => Scan::new($spec);
+            Name::GraphBfs => GraphBfs::new($spec);
+            Name::Stream => Stream::new($spec);
+            Name::Chase => Chase::new($spec);
+            Name::GraphPagerank => Team::of(PageRank::new($spec), $spec);
+            Name::NpbBt => Team::of(Bt::new($spec), $spec);
+            Name::NpbFt => Team::of(Ft::new($spec), $spec);
+            Name::NpbMg => Team::of(Mg::new($spec), $spec);
+            Name::NpbCg => Team::of(Cg::new($spec), $spec);
         )
     };
-    (@each $spec:expr, $algorithm:ident => $run:expr; $($kind:ident: $name:pat,)*) => {
+    (@each $spec:expr, $algorithm:ident => $run:expr; $($name:pat => $new:expr;)*) => {
         match $spec.name {
             $($name => {
-                let $algorithm = $kind::new($spec);
+                let $algorithm = $new;
                 $run
             })*
         }

@@ -22,6 +22,8 @@ mod graph;
 mod kronecker;
 mod marks;
 mod memory;
+mod npb;
+mod pagerank;
 mod random;
 mod scan;
 mod scatter;
@@ -29,6 +31,7 @@ mod shift;
 mod skew;
 mod spec;
 mod stream;
+mod team;
 
 pub use algorithm::{Algorithm, Outcome, Step, Wrong};
 pub use arena::{Arena, ArenaError, PageSize};

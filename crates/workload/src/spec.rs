@@ -25,12 +25,35 @@ pub enum Name {
     Stream,
     /// A chain of dependent loads over all the data in random order.
     Chase,
+    /// PageRank on the graph of `graph-bfs`.
+    GraphPagerank,
+    /// NAS Parallel Benchmarks: block-tridiagonal solver of flow equations.
+    NpbBt,
+    /// NAS Parallel Benchmarks: three-dimensional Fourier transforms.
+    NpbFt,
+    /// NAS Parallel Benchmarks: multigrid.
+    NpbMg,
+    /// NAS Parallel Benchmarks: conjugate gradients on a sparse matrix.
+    NpbCg,
 }
 
 impl Name {
     /// All of them, in the order that help lists them.
-    pub const ALL: [Self; 8] =
-        [Self::Skew, Self::Shift, Self::Fits, Self::Rwsplit, Self::Scan, Self::GraphBfs, Self::Stream, Self::Chase];
+    pub const ALL: [Self; 13] = [
+        Self::Skew,
+        Self::Shift,
+        Self::Fits,
+        Self::Rwsplit,
+        Self::Scan,
+        Self::GraphBfs,
+        Self::Stream,
+        Self::Chase,
+        Self::GraphPagerank,
+        Self::NpbBt,
+        Self::NpbFt,
+        Self::NpbMg,
+        Self::NpbCg,
+    ];
 
     /// The name used everywhere.
     #[must_use]
@@ -44,6 +67,11 @@ impl Name {
             Self::GraphBfs => "graph-bfs",
             Self::Stream => "stream",
             Self::Chase => "chase",
+            Self::GraphPagerank => "graph-pagerank",
+            Self::NpbBt => "npb-bt",
+            Self::NpbFt => "npb-ft",
+            Self::NpbMg => "npb-mg",
+            Self::NpbCg => "npb-cg",
         }
     }
 
@@ -54,7 +82,12 @@ impl Name {
             Self::Fits => (500_000, 250_000),
             Self::Rwsplit => (700_000, 700_000),
             Self::Scan => (2_000_000, 333_333),
-            Self::GraphBfs | Self::Stream => (1_500_000, 0),
+            Self::GraphBfs | Self::GraphPagerank | Self::Stream => (1_500_000, 0),
+            // The medium sizes of HyPlacer's table III.
+            Self::NpbBt => (1_220_000, 0),
+            Self::NpbFt => (1_250_000, 0),
+            Self::NpbMg => (2_320_000, 0),
+            Self::NpbCg => (1_240_000, 0),
             Self::Chase => (1_000_000, 0),
         }
     }
@@ -133,6 +166,8 @@ pub struct Spec {
     pub accesses: u64,
     /// Stop after this time instead; the checksum then covers what is independent of speed.
     pub seconds: Option<Nanos>,
+    /// Of the NAS Parallel Benchmarks: class S, whose size and length are given; `size` and `accesses` do not count.
+    pub class_s: bool,
     /// How long `shift` leaves its hot set in place.
     pub phase: Nanos,
 }
@@ -162,7 +197,7 @@ pub enum SpecError {
 }
 
 const KEYS: &str = "threads, seed, fast, size, hot_size, hot_share, layout, hot, pages, accesses, \
-                    seconds, phase_seconds";
+                    seconds, phase_seconds, class";
 
 fn names() -> String {
     Name::ALL.map(Name::as_str).join(", ")
@@ -187,6 +222,7 @@ impl Spec {
             pages: PageSize::Base,
             accesses: if matches!(name, Name::Stream) { 512_000_000 } else { 128_000_000 },
             seconds: None,
+            class_s: false,
             phase: Nanos::secs(2),
         }
     }
@@ -260,6 +296,12 @@ impl Spec {
                     .ok_or_else(|| bad("accesses", value, "give a number such as 32M"))?;
             }
             "seconds" => self.seconds = Some(seconds("seconds", value)?),
+            "class" => {
+                self.class_s = match value {
+                    "S" => true,
+                    _ => return Err(bad("class", value, "give S; other sizes by size=")),
+                };
+            }
             "phase_seconds" => self.phase = seconds("phase_seconds", value)?,
             _ => return Err(SpecError::UnknownKey(key.to_owned())),
         }
@@ -296,6 +338,7 @@ impl fmt::Display for Spec {
         field("hot", self.hot != plain.hot, "read".to_owned())?;
         field("pages", self.pages != plain.pages, "thp".to_owned())?;
         field("accesses", self.accesses != plain.accesses, self.accesses.to_string())?;
+        field("class", self.class_s, "S".to_owned())?;
         if let Some(time) = self.seconds {
             field("seconds", true, decimal(time.0, 9))?;
         }
@@ -456,9 +499,9 @@ mod tests {
     proptest! {
         #[test]
         fn printing_and_parsing_give_the_same(
-            name in 0usize..8, threads in 1u32..=256, seed: u64, fast in 65_536u64..1 << 40,
+            name in 0usize..13, threads in 1u32..=256, seed: u64, fast in 65_536u64..1 << 40,
             size in 0u32..2_000_000, exact in 0u64..1 << 40, hot_share in 0u32..=1_000_000,
-            flags in 0u8..8, accesses in 1u64..1 << 48, time in 1u64..1 << 50,
+            flags in 0u8..16, accesses in 1u64..1 << 48, time in 1u64..1 << 50,
         ) {
             let spec = Spec {
                 threads, seed, fast: Bytes(fast), size: Size::Share(size),
@@ -466,7 +509,7 @@ mod tests {
                 layout: if flags & 1 == 0 { Layout::Contiguous } else { Layout::Scattered },
                 hot: if flags & 2 == 0 { Hot::Write } else { Hot::Read },
                 pages: if flags & 4 == 0 { PageSize::Base } else { PageSize::Huge },
-                accesses, seconds: (flags == 7).then_some(Nanos(time)), phase: Nanos(time),
+                accesses, class_s: flags & 8 != 0, seconds: (flags & 7 == 7).then_some(Nanos(time)), phase: Nanos(time),
                 ..Spec::new(Name::ALL[name])
             };
             prop_assert_eq!(Spec::parse(&spec.to_string()), Ok(spec));

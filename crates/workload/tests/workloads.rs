@@ -20,6 +20,10 @@ fn small(name: Name, more: &str) -> Spec {
 fn threads_and_turns_give_the_same_result() {
     for name in Name::ALL {
         for more in ["", ",hot=read", ",layout=scattered", ",layout=scattered,hot=read", ",threads=5"] {
+            // PageRank and the kernels after it know no hot set.
+            if name >= Name::GraphPagerank && (more.contains("hot") || more.contains("layout")) {
+                continue;
+            }
             let spec = small(name, more);
             let turns = run_serially(&spec, Heap::new).expect("verified");
             for _ in 0..3 {
@@ -32,7 +36,8 @@ fn threads_and_turns_give_the_same_result() {
 
 #[test]
 fn another_seed_gives_another_result() {
-    for name in Name::ALL {
+    // Nothing in BT's specification is drawn.
+    for name in Name::ALL.into_iter().filter(|name| *name != Name::NpbBt) {
         let checksum = |seed| {
             let spec = Spec { seed, ..small(name, "") };
             run_serially(&spec, Heap::new).expect("verified").checksum

@@ -36,6 +36,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("cli", &["terrace"]),
     ("capi", &["terrace"]),
     ("preload", &["terrace"]),
+    ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),
     ("xtask", &[]),
     ("fuzz", &["types", "machine", "topology", "engine", "trace", "report", "workload"]),

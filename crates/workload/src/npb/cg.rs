@@ -1,0 +1,308 @@
+//! `npb-cg`: the smallest eigenvalue of a random sparse matrix by inverse iteration, each system solved by 25 steps of
+//! conjugate gradients (RNR-94-007, section 2.2.3). The matrix fills the memory and is only read; 16 bytes an element
+//! here, where the original has 12.
+//!
+//! ```text
+//! words: | row starts, n + 1 | columns | values | x | z | p | q | r |
+//! ```
+
+use super::{compare, finite, iterations, must_verify, Random};
+use crate::algorithm::Wrong;
+use crate::memory::Memory;
+use crate::random::mix;
+use crate::spec::Spec;
+use crate::team::{digest, get, set, Kernel, Met};
+
+/// Steps of conjugate gradients in each outer iteration.
+const INNER: u64 = 25;
+/// Rows a unit.
+const ROWS: usize = 16;
+/// Rows, elements drawn a row and shift of the classes S, W, A, B, C, D and E (NPB 3.4's problem definitions).
+const CLASSES: [(usize, usize, f64); 7] = [
+    (1_400, 7, 10.0),
+    (7_000, 8, 12.0),
+    (14_000, 11, 20.0),
+    (75_000, 13, 60.0),
+    (150_000, 15, 110.0),
+    (1_500_000, 21, 500.0),
+    (9_000_000, 26, 1_500.0),
+];
+/// Least of the eigenvalues drawn.
+const CONDITION: f64 = 0.1;
+/// Class S's eigenvalue estimate (NPB 3.4, `cg.f`), and how near it must come.
+const ZETA: (f64, f64) = (8.597_177_507_864_8, 1e-10);
+
+/// The workload; see the module. The unit of work is one element of the matrix multiplied.
+#[derive(Debug)]
+pub struct Cg {
+    rows: usize,
+    shift: f64,
+    elements: usize,
+    sparse: Vec<Vec<(u32, f64)>>,
+    /// Products with the matrix, in all.
+    products: u64,
+    verify: bool,
+    /// Digest of the matrix as written.
+    matrix: u64,
+}
+
+/// Stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// `z = 0, r = p = x`; sums `x x`.
+    Start,
+    /// `q = A p`; sums `p q`.
+    Product,
+    /// `z += a p, r -= a q`; sums `r r`.
+    Update,
+    /// `p = r + b p`.
+    Direction,
+    /// `q = A z`; sums `x z` and `z z`.
+    Check,
+    /// `x = z / |z|`.
+    Normalise,
+}
+
+/// What each thread knows.
+#[derive(Debug, Default)]
+pub struct Own {
+    rho: f64,
+    alpha: f64,
+    beta: f64,
+    scale: f64,
+    inner: u64,
+    outer: u64,
+    products: u64,
+    zeta: f64,
+}
+
+impl Cg {
+    /// The workload as specified; the matrix with its vectors has its size.
+    #[must_use]
+    pub fn new(spec: &Spec) -> Self {
+        let words = (spec.size.bytes(spec.fast).0 / 8) as usize;
+        let rows_of = |drawn: usize| words / (2 * (drawn * (drawn + 1) + 1) + 6);
+        let fits = CLASSES.iter().rev().find(|c| rows_of(c.1) >= c.0).unwrap_or(&CLASSES[0]);
+        let (rows, drawn, shift) = match spec.class_s {
+            true => CLASSES[0],
+            false => (rows_of(fits.1).max(4 * fits.1), fits.1, fits.2),
+        };
+        let sparse = vectors(rows, drawn, spec.seed);
+        let mut elements = 0;
+        each_row(&sparse, shift, |_, row| elements += row.len());
+        // Class S: 15 outer iterations of 25 steps and a check.
+        let products = iterations(spec, elements, 15 * (INNER + 1));
+        Self { rows, shift, elements, sparse, products, verify: must_verify(spec), matrix: 0 }
+    }
+
+    fn vector(&self, number: usize) -> usize {
+        self.rows + 1 + 2 * self.elements + number * self.rows
+    }
+
+    /// Row `row` of the matrix times the vector at `from`; and the elements it has.
+    #[inline(always)]
+    fn product<M: Memory + ?Sized>(&self, memory: &M, row: usize, from: usize) -> (f64, u64) {
+        let (columns, values) = (self.rows + 1, self.rows + 1 + self.elements);
+        let (start, end) = (memory.load(row) as usize, memory.load(row + 1) as usize);
+        let mut sum = 0.0;
+        for k in start..end {
+            sum += get(memory, values + k) * get(memory, from + memory.load(columns + k) as usize);
+        }
+        (sum, (end - start) as u64)
+    }
+
+    fn digest_of_matrix<M: Memory + ?Sized>(&self, memory: &M) -> u64 {
+        (0..self.rows + 1 + 2 * self.elements).fold(0, |sum, word| mix(sum ^ memory.load(word)))
+    }
+}
+
+/// One sparse vector a row: so many elements drawn at distinct random places, and one half at the row's own.
+fn vectors(rows: usize, drawn: usize, seed: u64) -> Vec<Vec<(u32, f64)>> {
+    let mut random = Random::new(seed);
+    let _first_number_is_not_used = random.draw();
+    let power = rows.next_power_of_two() as f64;
+    (0..rows)
+        .map(|row| {
+            let mut vector: Vec<(u32, f64)> = Vec::with_capacity(drawn + 1);
+            while vector.len() < drawn {
+                let (value, place) = (random.draw(), (random.draw() * power) as usize);
+                if place < rows && vector.iter().all(|e| e.0 as usize != place) {
+                    vector.push((place as u32, value));
+                }
+            }
+            match vector.iter_mut().find(|e| e.0 as usize == row) {
+                Some(own) => own.1 = 0.5,
+                None => vector.push((row as u32, 0.5)),
+            }
+            vector
+        })
+        .collect()
+}
+
+/// Shows each row of `sum of w_i x_i x_i' + (condition - shift) I`, columns ascending; `w` falls from 1 to the condition.
+fn each_row(sparse: &[Vec<(u32, f64)>], shift: f64, mut show: impl FnMut(usize, &[(u32, f64)])) {
+    let rows = sparse.len();
+    let mut users: Vec<Vec<(u32, f64)>> = vec![Vec::new(); rows];
+    let ratio = CONDITION.powf(1.0 / rows as f64);
+    let mut weight = 1.0;
+    for (i, vector) in sparse.iter().enumerate() {
+        for (place, value) in vector {
+            users[*place as usize].push((i as u32, value * weight));
+        }
+        weight *= ratio;
+    }
+    let (mut sums, mut seen) = (vec![0.0; rows], vec![usize::MAX; rows]);
+    let mut row: Vec<(u32, f64)> = Vec::new();
+    for (r, users) in users.iter().enumerate() {
+        row.clear();
+        for (i, scaled) in users {
+            for (column, value) in &sparse[*i as usize] {
+                let c = *column as usize;
+                if seen[c] != r {
+                    (seen[c], sums[c]) = (r, 0.0);
+                    row.push((*column, 0.0));
+                }
+                sums[c] += scaled * value;
+                if c == r && *i as usize == r {
+                    sums[c] += CONDITION - shift;
+                }
+            }
+        }
+        row.sort_unstable_by_key(|e| e.0);
+        row.iter_mut().for_each(|e| e.1 = sums[e.0 as usize]);
+        show(r, &row);
+    }
+}
+
+impl Kernel for Cg {
+    type Stage = Stage;
+    type Own = Own;
+
+    fn words(&self) -> usize {
+        self.vector(5)
+    }
+
+    fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
+        let sparse = std::mem::take(&mut self.sparse);
+        let mut next = 0;
+        memory.store(0, 0);
+        each_row(&sparse, self.shift, |r, row| {
+            for (column, value) in row {
+                memory.store(self.rows + 1 + next, u64::from(*column));
+                set(memory, self.rows + 1 + self.elements + next, *value);
+                next += 1;
+            }
+            memory.store(r + 1, next as u64);
+        });
+        for word in self.vector(0)..self.words() {
+            set(memory, word, if word < self.vector(1) { 1.0 } else { 0.0 });
+        }
+        self.matrix = self.digest_of_matrix(memory);
+    }
+
+    fn begin(&self) -> (Stage, Own) {
+        (Stage::Start, Own::default())
+    }
+
+    fn units(&self, _: Stage) -> usize {
+        self.rows.div_ceil(ROWS)
+    }
+
+    fn work<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &mut Own,
+        stage: Stage,
+        unit: usize,
+        sums: &mut [f64; 2],
+    ) -> u64 {
+        let [x, z, p, q, r] = [0, 1, 2, 3, 4].map(|v| self.vector(v));
+        let mut elements = 0;
+        for i in unit * ROWS..((unit + 1) * ROWS).min(self.rows) {
+            match stage {
+                Stage::Start => {
+                    let value = get(memory, x + i);
+                    set(memory, z + i, 0.0);
+                    set(memory, r + i, value);
+                    set(memory, p + i, value);
+                    sums[0] += value * value;
+                }
+                Stage::Product => {
+                    let (product, count) = self.product(memory, i, p);
+                    set(memory, q + i, product);
+                    sums[0] += get(memory, p + i) * product;
+                    elements += count;
+                }
+                Stage::Update => {
+                    set(memory, z + i, get(memory, z + i) + own.alpha * get(memory, p + i));
+                    let rest = get(memory, r + i) - own.alpha * get(memory, q + i);
+                    set(memory, r + i, rest);
+                    sums[0] += rest * rest;
+                }
+                Stage::Direction => {
+                    set(memory, p + i, get(memory, r + i) + own.beta * get(memory, p + i));
+                }
+                Stage::Check => {
+                    let (product, count) = self.product(memory, i, z);
+                    set(memory, q + i, product);
+                    let value = get(memory, z + i);
+                    sums[0] += get(memory, x + i) * value;
+                    sums[1] += value * value;
+                    elements += count;
+                }
+                Stage::Normalise => set(memory, x + i, own.scale * get(memory, z + i)),
+            }
+        }
+        elements
+    }
+
+    fn next(&self, own: &mut Own, stage: Stage, met: Met) -> Option<Stage> {
+        let product = matches!(stage, Stage::Product | Stage::Check);
+        own.products += u64::from(product);
+        Some(match stage {
+            Stage::Start => {
+                (own.rho, own.inner) = (met.sums[0], 0);
+                Stage::Product
+            }
+            Stage::Product => {
+                own.alpha = own.rho / met.sums[0];
+                Stage::Update
+            }
+            Stage::Update => {
+                own.beta = met.sums[0] / own.rho;
+                own.rho = met.sums[0];
+                own.inner += 1;
+                if met.over || own.products >= self.products {
+                    return None;
+                }
+                if own.inner == INNER {
+                    Stage::Check
+                } else {
+                    Stage::Direction
+                }
+            }
+            Stage::Direction => Stage::Product,
+            Stage::Check => {
+                own.zeta = self.shift + 1.0 / met.sums[0];
+                own.scale = 1.0 / met.sums[1].sqrt();
+                own.outer += 1;
+                Stage::Normalise
+            }
+            Stage::Normalise if met.over || own.products >= self.products => return None,
+            Stage::Normalise => Stage::Start,
+        })
+    }
+
+    fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Own) -> Result<u64, Wrong> {
+        if self.digest_of_matrix(memory) != self.matrix {
+            return Err(Wrong { workload: "npb-cg", what: "the matrix is not what was written".to_owned() });
+        }
+        if self.verify {
+            compare("npb-cg", "zeta", own.zeta, ZETA.0, ZETA.1)?;
+        }
+        let z = self.vector(1);
+        let length: f64 = (0..self.rows).map(|i| get(memory, z + i).powi(2)).sum();
+        finite("npb-cg", "the solution", &[length, own.zeta])?;
+        Ok(digest(&[length, own.zeta]))
+    }
+}

@@ -1,0 +1,40 @@
+//! Random numbers, and that wrong numbers are noticed. Class S of each kernel: `tests/npb.rs`.
+
+use crate::algorithm::Algorithm;
+use crate::drive::take_turns;
+use crate::memory::{Heap, Memory};
+use crate::spec::Spec;
+use crate::team::Team;
+
+#[test]
+fn random_numbers_are_the_benchmarks() {
+    // 5^13 x 314159265 mod 2^46.
+    let expected = (1_220_703_125u128 * 314_159_265 % (1 << 46)) as f64 / (1u64 << 46) as f64;
+    assert_eq!(super::Random::new(1).draw(), expected);
+    assert_ne!(super::Random::new(2).draw(), expected);
+}
+
+#[test]
+fn what_is_not_near_enough_is_wrong() {
+    assert!(super::compare("npb-cg", "zeta", 8.597_177_507_9, 8.597_177_507_864_8, 1e-10).is_ok());
+    assert!(super::compare("npb-cg", "zeta", 8.597_177_51, 8.597_177_507_864_8, 1e-10).is_err());
+    assert!(super::compare("npb-cg", "zeta", f64::NAN, 8.597_177_507_864_8, 1e-10).is_err());
+    assert!(super::must_verify(&Spec::parse("npb-cg,class=S").expect("valid")));
+    for other in ["npb-cg", "npb-cg,class=S,seed=2", "npb-cg,class=S,seconds=1"] {
+        assert!(!super::must_verify(&Spec::parse(other).expect("valid")), "{other}");
+    }
+}
+
+#[test]
+fn damage_is_noticed() {
+    let spec = Spec::parse("npb-cg,class=S").expect("valid");
+    let mut cg = Team::of(super::cg::Cg::new(&spec), &spec);
+    let memory = Heap::new(cg.words());
+    cg.prepare(&memory);
+    // One bit of one element's value.
+    let word = 120_000;
+    memory.store(word, memory.load(word) ^ 1 << 40);
+    let threads = take_turns(&cg, 2, &memory);
+    let wrong = cg.finish(&memory, &threads).expect_err("damaged");
+    assert!(wrong.to_string().contains("npb-cg"), "{wrong}");
+}

@@ -1,0 +1,33 @@
+"""Terrace's recordings, journals and predictions in Python.
+
+- :func:`recording` opens a recording's accesses as a NumPy structured array or as columns.
+- :func:`simulate` predicts what machines and policies would give; :func:`sweep` does so over their product.
+- :func:`journal` reads what a managed run did.
+
+Results become pandas DataFrames with their ``frame`` methods, if pandas is installed. Units are in the names, as in
+Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says what, why and what to try.
+"""
+
+from __future__ import annotations
+
+from ._native import TerraceError, policies, presets
+from .journals import Journal, journal
+from .predictions import Case, Prediction, cases, predict, simulate, sweep
+from .recordings import ACCESS, Recording, recording
+
+__all__ = [
+    "ACCESS",
+    "Case",
+    "Journal",
+    "Prediction",
+    "Recording",
+    "TerraceError",
+    "cases",
+    "journal",
+    "policies",
+    "predict",
+    "presets",
+    "recording",
+    "simulate",
+    "sweep",
+]

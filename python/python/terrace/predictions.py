@@ -1,0 +1,96 @@
+"""Predictions: what another machine or another policy would give."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+
+from . import _native
+from ._frames import frame
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Case:
+    """One simulation: plain values, so it can be pickled and sent anywhere."""
+
+    #: A preset's name, or a machine file.
+    machine: str
+    #: A recording's file, or ``workload:NAME[,key=value...]``.
+    input: str
+    #: A policy's or a bound's name.
+    policy: str
+    #: Percent of the best tier's memory that programs can have; ``None``: as the machine is.
+    fast_percent: Optional[int] = None
+    #: Seed of the policies' and trackers' chance.
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What came of some cases, in their order."""
+
+    #: One dictionary a run: that of ``terrace sim --json``, and the case's own fields.
+    runs: List[Dict[str, Any]]
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row a run; times in seconds, memory in bytes. ``caches`` stays a list."""
+        return frame(self.runs)
+
+
+def simulate(
+    machine: str,
+    input: Union[str, "os.PathLike[str]"],
+    policies: Sequence[str] = ("first-touch", "terrace"),
+    sweep: Optional[str] = None,
+    seed: int = 1,
+) -> Prediction:
+    """Runs ``input`` on ``machine`` under each policy, on all cores. ``sweep`` as ``fast=10%..100%``: with that much of
+    the best tier's memory.
+
+    Raises:
+        TerraceError: it cannot be done; the text says why and what to try.
+    """
+    if isinstance(policies, str):
+        raise TypeError(f"policies={policies!r}: give a list of names")
+    answer = json.loads(_native.simulate(machine, os.fspath(input), list(policies), sweep, seed))
+    common = {"machine": answer["machine"], "input": answer["input"], "accesses": answer["accesses"], "seed": seed}
+    return Prediction([{**common, **run} for run in answer["runs"]])
+
+
+def predict(case: Case) -> Dict[str, Any]:
+    """One case: a function of a plain value that returns a plain value, for ``map`` of any executor (Dask's
+    ``Client.map`` too).
+
+    Raises:
+        TerraceError: as :func:`simulate`.
+    """
+    amount = None if case.fast_percent is None else f"fast={case.fast_percent}%"
+    run = simulate(case.machine, case.input, [case.policy], amount, case.seed).runs[0]
+    return {**run, "fast_percent": case.fast_percent}
+
+
+def cases(
+    machines: Iterable[str],
+    inputs: Iterable[str],
+    policies: Iterable[str],
+    fast_percents: Iterable[Optional[int]] = (None,),
+    seeds: Iterable[int] = (1,),
+) -> List[Case]:
+    """Every combination, the last argument changing fastest."""
+    product: Iterator[Any] = itertools.product(machines, inputs, policies, fast_percents, seeds)
+    return [Case(*values) for values in product]
+
+
+def sweep(
+    all_cases: Sequence[Case],
+    map: Callable[[Callable[[Case], Dict[str, Any]], Sequence[Case]], Iterable[Dict[str, Any]]] = map,
+) -> Prediction:
+    """Runs all cases with ``map``: Python's own, an executor's, or with Dask
+    ``lambda f, c: client.gather(client.map(f, c))``."""
+    return Prediction(list(map(predict, all_cases)))

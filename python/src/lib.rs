@@ -1,0 +1,125 @@
+//! What Python sees of Terrace: recordings as columns of bytes, journals and predictions as JSON. The package around it
+//! (`python/terrace`) makes arrays and frames of them.
+#![forbid(unsafe_code)]
+
+mod columns;
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::fs::File;
+use std::io::BufReader;
+use terrace_terrace::engine::journal;
+use terrace_terrace::machine;
+use terrace_terrace::predict::{parse_sweep, predict, Question};
+use terrace_terrace::trace::TraceReader;
+use terrace_terrace::types::Seed;
+
+create_exception!(
+    terrace,
+    TerraceError,
+    PyException,
+    "What Terrace could not do: what, on which target, why, and what to try."
+);
+
+fn failed(what: &str, target: &str, why: &dyn std::fmt::Display) -> PyErr {
+    TerraceError::new_err(format!("cannot {what} {target}: {why}"))
+}
+
+/// Names of the machines that come with Terrace.
+#[pyfunction]
+fn presets() -> Vec<String> {
+    machine::preset_names().map(str::to_owned).collect()
+}
+
+/// Names of the policies, and of the bounds beside them.
+#[pyfunction]
+fn policies() -> Vec<String> {
+    let named = terrace_terrace::policy::place::Placement::NAMES.iter().map(|n| (*n).to_owned());
+    named.chain(terrace_terrace::sim::BOUNDS.iter().map(|n| (*n).to_owned())).collect()
+}
+
+/// A preset by its name, else a machine file.
+fn machine_of(name: &str) -> PyResult<machine::Machine> {
+    if let Some(preset) = machine::preset(name) {
+        return Ok(preset);
+    }
+    let text = std::fs::read_to_string(name)
+        .map_err(|e| failed("read machine", name, &format!("{e}; give a file or one of {}", presets().join(", "))))?;
+    machine::Machine::from_toml(&text, name).map_err(|e| failed("read machine", name, &e))
+}
+
+/// `terrace sim`: the contract's JSON.
+#[pyfunction]
+#[pyo3(signature = (machine, input, policies, sweep, seed))]
+fn simulate(
+    py: Python<'_>,
+    machine: &str,
+    input: String,
+    policies: Vec<String>,
+    sweep: Option<&str>,
+    seed: u64,
+) -> PyResult<String> {
+    let machine = machine_of(machine)?;
+    let sweep = match sweep {
+        Some(text) => parse_sweep(text).map_err(|e| failed("understand", "sweep", &e))?,
+        None => Vec::new(),
+    };
+    let question = Question { machine, policies, input, sweep, seed: Seed(seed) };
+    let answer = py.detach(|| predict(&question)).map_err(|e| failed("simulate", &question.input, &e))?;
+    serde_json::to_string(&answer).map_err(|e| failed("write", "the answer", &e))
+}
+
+/// A recording's accesses: columns as bytes, native order, and the times cost nothing that are not asked for. Damage
+/// that was left out is told under `damage`.
+#[pyfunction]
+#[pyo3(signature = (path, first, count, times))]
+fn read_recording<'py>(
+    py: Python<'py>,
+    path: &str,
+    first: u64,
+    count: u64,
+    times: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let told = |e: &dyn std::fmt::Display| failed("read recording", path, e);
+    let file = File::open(path).map_err(|e| told(&e))?;
+    let read = py.detach(|| {
+        let mut reader = TraceReader::open(BufReader::new(file)).map_err(|e| e.to_string())?;
+        columns::read(&mut reader, first, count, times)
+    });
+    let read = read.map_err(|e| told(&e))?;
+    let dict = PyDict::new(py);
+    for (name, bytes) in read.columns() {
+        dict.set_item(name, PyBytes::new(py, &bytes))?;
+    }
+    dict.set_item("damage", read.damage)?;
+    dict.set_item("header", read.header)?;
+    Ok(dict)
+}
+
+/// A journal: JSON of its header, its entries, how many were skipped and what stopped the reading.
+#[pyfunction]
+fn read_journal(path: &str) -> PyResult<String> {
+    let told = |e: &dyn std::fmt::Display| failed("read journal", path, e);
+    let bytes = std::fs::read(path).map_err(|e| told(&e))?;
+    let reading = journal::read(&bytes).map_err(|e| told(&e))?;
+    let all = serde_json::json!({
+        "header": reading.header,
+        "entries": reading.entries,
+        "skipped": reading.skipped,
+        "problem": reading.problem.map(|p| p.to_string()),
+    });
+    serde_json::to_string(&all).map_err(|e| told(&e))
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("TerraceError", module.py().get_type::<TerraceError>())?;
+    module.add_function(wrap_pyfunction!(presets, module)?)?;
+    module.add_function(wrap_pyfunction!(policies, module)?)?;
+    module.add_function(wrap_pyfunction!(simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(read_recording, module)?)?;
+    module.add_function(wrap_pyfunction!(read_journal, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,97 @@
+"""The package against files of the repository and small simulations."""
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import terrace
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "formats"
+TRACE = FIXTURES / "v1" / "trace.trace"
+SMALL = "workload:skew,accesses=20k,size=4MiB,hot_size=1MiB"
+
+
+def test_recordings_are_columns_and_structured_arrays():
+    whole = terrace.recording(TRACE, times=True)
+    array = whole.array()
+    assert array.dtype == terrace.ACCESS and len(array) == len(whole) > 0
+    for name in terrace.ACCESS.names:
+        assert np.array_equal(array[name], whole.columns[name]), name
+    assert len(whole.columns["time"]) == len(whole)
+    assert set(np.unique(whole.pages())) == set(int(a) // 4096 for a in array["address"])
+    assert array["store"].any() and not array["store"].all()
+
+
+def test_a_part_of_a_recording_is_the_same_part():
+    whole = terrace.recording(TRACE).array()
+    part = terrace.recording(TRACE, first=3, count=5).array()
+    assert np.array_equal(part, whole[3:8])
+    assert len(terrace.recording(TRACE, first=len(whole))) == 0
+    with pytest.raises(ValueError):
+        terrace.recording(TRACE, first=-1)
+
+
+def test_damage_is_told_and_what_is_no_recording_is_an_error(tmp_path):
+    good = (TRACE).read_bytes()
+    cut = tmp_path / "cut.trace"
+    cut.write_bytes(good[: len(good) - 20])
+    assert terrace.recording(cut).damage
+    other = tmp_path / "other"
+    other.write_text("no trace")
+    with pytest.raises(terrace.TerraceError, match="other"):
+        terrace.recording(other)
+    with pytest.raises(terrace.TerraceError, match="missing"):
+        terrace.recording(tmp_path / "missing")
+
+
+def test_predictions_are_rows_with_the_contracts_fields():
+    answer = terrace.simulate("lab-cxl", SMALL, ["first-touch", "bound:all-fast"], sweep="fast=2%")
+    assert [r["policy"] for r in answer.runs] == ["first-touch", "bound:all-fast"]
+    assert answer.runs[1]["fast_access_share"] == 1.0 and answer.runs[1]["seconds"] > 0
+    assert answer.runs[0]["accesses"] == 20_000 and answer.runs[0]["fast_bytes"] > 0
+    frame = answer.frame()
+    assert {"machine", "policy", "seconds", "fast_access_share"} <= set(frame.columns)
+    assert list(frame["seconds"]) == [r["seconds"] for r in answer.runs]
+
+
+def test_what_cannot_be_done_says_why():
+    with pytest.raises(terrace.TerraceError, match="no-such"):
+        terrace.simulate("lab-cxl", SMALL, ["no-such"])
+    with pytest.raises(terrace.TerraceError, match="lab-cxl"):
+        terrace.simulate("no-machine", SMALL)
+    with pytest.raises(TypeError):
+        terrace.simulate("lab-cxl", SMALL, "terrace")
+    assert "lab-cxl" in terrace.presets() and "hyplacer" in terrace.policies()
+
+
+def test_sweeps_go_through_any_map_and_give_the_same():
+    cases = terrace.cases(["lab-cxl"], [SMALL], ["first-touch"], [2, 100])
+    assert [c.fast_percent for c in cases] == [2, 100]
+    assert pickle.loads(pickle.dumps(cases)) == cases
+    here = terrace.sweep(cases)
+    with ProcessPoolExecutor(2) as pool:
+        there = terrace.sweep(cases, map=lambda f, all_cases: pool.map(f, all_cases))
+    assert here == there
+    assert here.runs[0]["seconds"] > here.runs[1]["seconds"]
+    assert [r["fast_percent"] for r in here.runs] == [2, 100]
+
+
+def test_journals_are_entries_and_frames(tmp_path):
+    path = tmp_path / "run.jsonl"
+    header = (
+        '{"terrace_journal":1,"command":"./solver","policy":"terrace","page_size_bytes":4096,'
+        '"tiers":[{"rank":0,"nodes":[0],"capacity_bytes":1048576}]}\n'
+    )
+    notes = "".join('{"entry":"note","at_ns":%d,"text":"n%d"}\n' % (i, i) for i in range(3))
+    path.write_text(header + notes + '{"entry":"note","at_ns":9')
+    read = terrace.journal(path)
+    assert read.header["policy"] == "terrace" and read.skipped == 0
+    assert [e["text"] for e in read.of("note")] == ["n0", "n1", "n2"]
+    assert list(read.frame("note")["at_ns"]) == [0, 1, 2]
+    assert "cut off" in read.problem
+    path.write_text("{}")
+    with pytest.raises(terrace.TerraceError, match="not a terrace journal"):
+        terrace.journal(path)
