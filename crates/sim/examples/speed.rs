@@ -1,5 +1,5 @@
 //! How fast recordings are simulated, decoding included, beside a plain single-level LRU and valgrind's cachegrind:
-//! `cargo run --release -p terrace-sim --example speed [--short] [RECORDING...]`.
+//! `cargo run --release -p terrace-sim --example speed [--short] [--only KERNEL] [RECORDING...]`.
 //!
 //! Speeds are accesses a second of CPU time, the best of several runs, since others may be using the machine.
 #![forbid(unsafe_code)]
@@ -61,6 +61,9 @@ fn cg_like(m: &mut impl Memory, mut accesses: i64) {
     while accesses > 0 {
         let mut k = 0;
         for row in 0..ROWS {
+            if accesses <= 0 {
+                return;
+            }
             m.access(begins + 8 * row, false, 4, 0);
             let mut column = mix(row) % 100;
             while column < ROWS {
@@ -256,6 +259,7 @@ fn main() -> Outcome<()> {
             return Ok(());
         }
     }
+    let only = args.iter().position(|a| a == "--only").and_then(|at| args.get(at + 1));
     let short = args.iter().any(|a| a == "--short");
     let (accesses, times) = if short { (4_000_000, 2) } else { (24_000_000, 5) };
     let machine = "dram-dcpmm";
@@ -264,18 +268,21 @@ fn main() -> Outcome<()> {
     println!("|---|---|---|---|---|---|---|");
     let mut speeds = Vec::new();
     let mut last: Option<Arc<Open>> = None;
-    for name in KERNELS {
+    for name in KERNELS.into_iter().filter(|k| only.is_none_or(|o| o == k)) {
         let bytes = recorded(name, accesses)?;
         let open: Arc<Open> =
             Arc::new(move || Ok(Box::new(Cursor::new(SharedBytes(bytes.clone()))) as Box<dyn Source>));
         speeds.push((name, measure(name, open.clone(), machine, times)?));
         last.get_or_insert(open);
     }
-    for file in args.iter().filter(|a| !a.starts_with("--")) {
+    for file in args.iter().filter(|a| !a.starts_with("--") && Some(*a) != only) {
         let (path, name) = (file.clone(), file.rsplit('/').next().unwrap_or(file));
         let open: Arc<Open> =
             Arc::new(move || Ok(Box::new(std::io::BufReader::new(std::fs::File::open(&path)?)) as Box<dyn Source>));
         measure(name, open, machine, times)?;
+    }
+    if only.is_some() {
+        return Ok(());
     }
     println!();
     for (name, speed) in speeds {

@@ -8,6 +8,7 @@ use crate::pool::Pool;
 use crate::recording::Recording;
 use crate::world::World;
 use terrace_machine::{rank, By, Machine};
+use terrace_model::engine::Unit;
 use terrace_model::{Engine, Options, Params, PS};
 use terrace_types::{Bytes, NodeId, Vpn, VpnRange};
 use terrace_workload::{PageSize, Spec};
@@ -125,6 +126,12 @@ impl Plan {
         usable(&self.machine, node)
     }
 
+    /// Whether there is a private cache between the first and the last level.
+    #[must_use]
+    pub fn has_middle_cache(&self) -> bool {
+        self.params(Mode::Plain).is_ok_and(|p| p.l2.is_some())
+    }
+
     fn params(&self, mode: Mode) -> Result<Params, SimError> {
         let options = Options {
             vcpus: self.cores,
@@ -178,9 +185,10 @@ impl Plan {
             Some(bytes) => memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE)))),
             None => memory.on_demand = true,
         }
-        let mmus = (0..params.homes.len()).map(|_| Mmu::new(self.machine.core.tlb_flush)).collect();
         let homes = params.homes.clone();
         let engine = Engine::new(params, QUANTUM).map_err(|why| SimError::Machine { machine: machine(), why })?;
+        let mmu = |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
+        let mmus = engine.units.iter().map(mmu).collect();
         Ok(World::new(engine, memory, mmus, homes, feed))
     }
 

@@ -20,6 +20,9 @@ pub const MOVING: u8 = 1 << 4;
 /// Stretches of 2 MiB that are mapped on demand at most: 128 GiB, 512 MiB of bookkeeping.
 const MOST_REGIONS: usize = 1 << 16;
 
+/// Of those, as many are found without a search.
+const STRETCHES: usize = 1024;
+
 /// Not backed by memory.
 pub const ABSENT: u32 = u32::MAX;
 
@@ -91,6 +94,8 @@ pub struct Memory {
     pub refused: u64,
     /// Writes to watched pages, so far.
     pub watched_writes: u64,
+    /// Where pages are mapped on demand, some of the stretches: number plus one, and its first page's index.
+    stretches: Vec<(u64, usize)>,
 }
 
 /// What a walk found.
@@ -119,6 +124,7 @@ impl Memory {
             moving: HashMap::new(),
             refused: 0,
             watched_writes: 0,
+            stretches: vec![(0, 0); STRETCHES],
         }
     }
 
@@ -129,8 +135,8 @@ impl Memory {
         if let Some(misses) = &mut self.misses {
             misses.resize(self.pages.len(), Misses::default());
         }
-        self.regions.push(Region { start: range.start.0, end: range.end.0, first });
-        self.regions.sort_unstable_by_key(|r| r.start);
+        let at = self.regions.partition_point(|r| r.start < range.start.0);
+        self.regions.insert(at, Region { start: range.start.0, end: range.end.0, first });
     }
 
     /// Counts misses by page from now on.
@@ -159,10 +165,22 @@ impl Memory {
     /// As [`Self::index`]; where pages are mapped as they are touched, an aligned stretch around the page is mapped.
     #[inline(always)]
     pub fn index_or_map(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
-        match self.index(vpn, hint) {
-            None if self.on_demand => self.map_around(vpn, hint),
-            index => index,
+        if !self.on_demand {
+            return self.index(vpn, hint);
         }
+        let (stretch, offset) = (vpn / HUGE, (vpn % HUGE) as usize);
+        let slot = stretch as usize % STRETCHES;
+        let (known, first) = self.stretches[slot];
+        if known == stretch + 1 {
+            return Some(first + offset);
+        }
+        let index = match self.index(vpn, hint) {
+            None => self.map_around(vpn, hint)?,
+            Some(index) => index,
+        };
+        // All mappings are such stretches, and none is ever taken away.
+        self.stretches[slot] = (stretch + 1, index - offset);
+        Some(index)
     }
 
     #[inline(never)]

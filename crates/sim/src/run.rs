@@ -230,20 +230,22 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
 
 fn caches(plan: &Plan, c: &Counters) -> Vec<CacheCount> {
     let last = plan.machine.caches.iter().map(|l| l.level).max().unwrap_or(2);
-    vec![
-        CacheCount {
-            level: 1,
-            hits: c.loads + c.stores - c.l1_misses,
-            misses: c.l1_misses,
-            writebacks: c.l1_writebacks,
-        },
-        CacheCount {
-            level: last,
-            hits: c.llc_hits,
-            misses: c.llc_misses().iter().sum(),
-            writebacks: c.writebacks.iter().sum(),
-        },
-    ]
+    let misses: u64 = c.llc_misses().iter().sum();
+    let first = CacheCount {
+        level: 1,
+        hits: c.loads + c.stores - c.l1_misses,
+        misses: c.l1_misses,
+        writebacks: c.l1_writebacks,
+    };
+    // Only a private level between the first and the last is modelled.
+    let middle = plan.has_middle_cache().then(|| CacheCount {
+        level: last - 1,
+        hits: c.l2_hits,
+        misses: c.l1_misses - c.l2_hits,
+        writebacks: c.l2_writebacks,
+    });
+    let outer = CacheCount { level: last, hits: c.llc_hits, misses, writebacks: c.writebacks.iter().sum() };
+    std::iter::once(first).chain(middle).chain([outer]).collect()
 }
 
 /// Runs each task on one of `workers` threads; results in the order of the tasks.
