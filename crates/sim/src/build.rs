@@ -7,6 +7,8 @@ use crate::mmu::Mmu;
 use crate::pool::Pool;
 use crate::recording::Recording;
 use crate::world::World;
+use std::collections::HashMap;
+use std::sync::Arc;
 use terrace_machine::{rank, By, Machine};
 use terrace_model::engine::Unit;
 use terrace_model::{Engine, Options, Params, PS};
@@ -40,8 +42,8 @@ pub enum Births {
     Huge,
     /// On the worst tier first.
     Slow,
-    /// Each page has its place: a node's index a page; pages beyond go by the nearest.
-    Placed(Vec<u8>),
+    /// Pages have their places, a node's index by page; others go by the nearest.
+    Placed(Arc<HashMap<u64, u8>>),
 }
 
 /// What runs.

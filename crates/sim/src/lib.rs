@@ -34,4 +34,4 @@ pub mod world;
 pub use build::{Births, Input, Mode, Plan};
 pub use error::SimError;
 pub use recording::Recording;
-pub use run::{all, simulate, CacheCount, Options, Run, BOUNDS};
+pub use run::{all, simulate, CacheCount, NodeEnergy, Options, Run, TrackerKind, BOUNDS};

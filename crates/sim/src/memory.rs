@@ -3,6 +3,7 @@
 
 use crate::pool::{Pool, HUGE};
 use std::collections::HashMap;
+use std::sync::Arc;
 use terrace_model::PS;
 use terrace_types::{Vpn, VpnRange};
 
@@ -69,8 +70,8 @@ pub struct Misses {
 pub enum FirstTouch {
     /// To these nodes (indexes), the first that has room: by the toucher's home node.
     Nearest(Vec<Vec<usize>>),
-    /// Each page has its place: a node's index a page; the first list for pages beyond.
-    Placed(Vec<u8>, Vec<Vec<usize>>),
+    /// Pages have their places, a node's index by page; the lists for those that have none, or whose node is full.
+    Placed(Arc<HashMap<u64, u8>>, Vec<Vec<usize>>),
 }
 
 /// The program's memory.
@@ -142,6 +143,27 @@ impl Memory {
     /// Counts misses by page from now on.
     pub fn profile(&mut self) {
         self.misses = Some(vec![Misses::default(); self.pages.len()]);
+    }
+
+    /// Where pages go at their first touch from now on, before they go to the nearest node.
+    pub fn place_births(&mut self, places: Arc<HashMap<u64, u8>>) {
+        let (FirstTouch::Nearest(lists) | FirstTouch::Placed(_, lists)) = &self.first_touch;
+        self.first_touch = FirstTouch::Placed(places, lists.clone());
+    }
+
+    /// Takes the misses counted so far by page, in the order of addresses; counting begins anew.
+    pub fn take_misses(&mut self) -> Vec<(u64, Misses)> {
+        let Some(misses) = &mut self.misses else { return Vec::new() };
+        let pages = self.regions.iter().flat_map(|r| (r.start..r.end).zip(r.first as usize..));
+        let counted = pages.map(|(vpn, index)| (vpn, misses[index])).filter(|(_, m)| *m != Misses::default()).collect();
+        misses.fill(Misses::default());
+        counted
+    }
+
+    /// Pages that are backed, in the order of addresses, and the index of each.
+    pub fn present(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
+        let pages = self.regions.iter().flat_map(|r| (r.start..r.end).zip(r.first as usize..));
+        pages.filter(|(_, index)| self.pages[*index].frame != ABSENT)
     }
 
     /// The mappings in order.
@@ -249,7 +271,7 @@ impl Memory {
     fn touch_first(&mut self, index: usize, vpn: u64, home: usize) -> u64 {
         let (placed, lists) = match &self.first_touch {
             FirstTouch::Nearest(lists) => (None, lists),
-            FirstTouch::Placed(nodes, lists) => (nodes.get(index).map(|n| *n as usize), lists),
+            FirstTouch::Placed(nodes, lists) => (nodes.get(&vpn).map(|n| *n as usize), lists),
         };
         let list = lists.get(home).or(lists.first()).cloned().unwrap_or_default();
         let order = placed.into_iter().chain(list);
