@@ -4,8 +4,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use terrace_machine::{
-    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine,
-    MigrationCost, Node, TiersReport, Tlb,
+    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link,
+    Machine, MigrationCost, Node, TiersReport, Tlb,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 

@@ -137,9 +137,9 @@ impl Core {
         // A match of whole lines is one of halves, so most that follow nothing are told without a branch each.
         let near = |last: &u32| half.wrapping_sub(*last).wrapping_add(1) <= 2;
         if self.stream_halves.iter().fold(false, |any, last| any | near(last)) {
-            for (last, half_of_it) in self.streams.iter_mut().zip(&mut self.stream_halves) {
-                if line.wrapping_sub(*last).wrapping_add(1) <= 2 {
-                    (*last, *half_of_it) = (line, half);
+            for at in 0..STREAMS {
+                if near(&self.stream_halves[at]) && line.wrapping_sub(self.streams[at]).wrapping_add(1) <= 2 {
+                    (self.streams[at], self.stream_halves[at]) = (line, half);
                     return true;
                 }
             }
@@ -266,7 +266,8 @@ mod tests {
             let records = moved.wrapping_div(step);
             (1..=RECORD).contains(&records) && records.wrapping_mul(step) == moved
         };
-        let values = [1, -1, 7, 64, -64, 4096, 4097, 64 * 4096, -64 * 4096, 64 * 4097, i64::MAX, i64::MIN, 0, 12_345_678];
+        let values =
+            [1, -1, 7, 64, -64, 4096, 4097, 64 * 4096, -64 * 4096, 64 * 4097, i64::MAX, i64::MIN, 0, 12_345_678];
         for moved in values {
             for step in values.into_iter().filter(|s| *s != 0) {
                 assert_eq!(is_records(moved, step), slowly(moved, step), "{moved} by {step}");

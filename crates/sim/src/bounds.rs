@@ -98,9 +98,12 @@ mod tests {
 
     #[test]
     fn the_hottest_come_first_and_stores_weigh_more_where_writing_is_slow() {
-        let misses: Vec<(u64, Misses)> =
-            [(5, 0), (0, 0), (50, 0), (0, 5)].map(|(reads, writes)| Misses { reads, writes }).into_iter().enumerate()
-                .map(|(vpn, m)| (vpn as u64, m)).collect();
+        let misses: Vec<(u64, Misses)> = [(5, 0), (0, 0), (50, 0), (0, 5)]
+            .map(|(reads, writes)| Misses { reads, writes })
+            .into_iter()
+            .enumerate()
+            .map(|(vpn, m)| (vpn as u64, m))
+            .collect();
         assert_eq!(ranked(&misses, &link(80_000, 640), &link(300_000, 900_000)), [2, 3, 0]);
     }
 

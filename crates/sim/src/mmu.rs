@@ -257,8 +257,7 @@ mod tests {
     use terrace_types::{Vpn, VpnRange};
 
     fn memory() -> Memory {
-        let mut m =
-            Memory::new(vec![Pool::new(0, 4096, Layout::q35(&[1 << 30]))], FirstTouch::Nearest(vec![vec![0]]));
+        let mut m = Memory::new(vec![Pool::new(0, 4096, Layout::q35(&[1 << 30]))], FirstTouch::Nearest(vec![vec![0]]));
         m.map(VpnRange::new(Vpn(0), Vpn(4096)));
         m
     }

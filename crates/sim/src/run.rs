@@ -253,6 +253,9 @@ fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO };
     let mut moved = Moved::default();
     for misses in &windows {
+        if world.ended() {
+            break;
+        }
         let ranking = rank(plan, &world, misses);
         let pages: Vec<u64> = misses.iter().map(|m| m.0).collect();
         let places = bounds::placed(&pages, &ranking, plan.usable(fast) / PAGE, fast, slow);

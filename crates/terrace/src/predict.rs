@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_machine::Machine;
-use terrace_sim::{all, simulate, Input, Options, Plan, Recording, Run, SimError};
 pub use terrace_sim::TrackerKind;
+use terrace_sim::{all, simulate, Input, Options, Plan, Recording, Run, SimError};
 use terrace_types::{Bytes, Seed};
 
 /// What to predict.
@@ -126,12 +126,8 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
         let bytes = plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum();
         tasks.extend(question.policies.iter().map(|p| (plan.clone(), p.clone(), Some(bytes))));
     }
-    let options = Options {
-        seed: question.seed,
-        tracker: question.tracker,
-        journal: question.journals,
-        ..Options::default()
-    };
+    let options =
+        Options { seed: question.seed, tracker: question.tracker, journal: question.journals, ..Options::default() };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // All at once over a recording, so that each of its blocks is decoded once; the host's scheduler deals out the cores.
     let workers = match whole.input {
@@ -339,7 +335,9 @@ mod tests {
         let run = &answer.runs[0].run;
         let rest: f64 = run.energy.iter().filter_map(|e| e.static_joules).sum();
         assert!((rest / (2.0 * 5.0 * run.seconds) - 1.0).abs() < 1e-6 && run.energy_joules > Some(rest), "{run:?}");
-        assert!(answer.text().contains("energy, first-touch") && answer.text().lines().all(|l| l.chars().count() <= 80));
+        assert!(
+            answer.text().contains("energy, first-touch") && answer.text().lines().all(|l| l.chars().count() <= 80)
+        );
     }
 
     #[test]

@@ -117,7 +117,16 @@ fn whole(view: &View<'_>) -> Result<Node, TopologyError> {
     let text = view.text("proc/meminfo")?.unwrap_or_default();
     let capacity = mem_total(&text).ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
     let package = package(view, &cpus)?;
-    Ok(Node { id: NodeId(0), kind: Kind::Dram, cpus, capacity, reserved: Bytes::ZERO, block: Bytes(64), package, energy: Energy::default() })
+    Ok(Node {
+        id: NodeId(0),
+        kind: Kind::Dram,
+        cpus,
+        capacity,
+        reserved: Bytes::ZERO,
+        block: Bytes(64),
+        package,
+        energy: Energy::default(),
+    })
 }
 
 fn cpus(view: &View<'_>, folder: &str) -> Result<Vec<CpuId>, TopologyError> {

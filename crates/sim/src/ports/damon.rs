@@ -297,7 +297,10 @@ mod tests {
     #[test]
     fn areas_leave_out_the_two_widest_gaps() {
         let range = |a, b| VpnRange::new(Vpn(a), Vpn(b));
-        assert_eq!(areas(&[range(0, 10), range(20, 30), range(31, 40), range(100, 110)]), [(0, 10), (20, 40), (100, 110)]);
+        assert_eq!(
+            areas(&[range(0, 10), range(20, 30), range(31, 40), range(100, 110)]),
+            [(0, 10), (20, 40), (100, 110)]
+        );
         assert_eq!(areas(&[range(5, 6)]), [(5, 6)]);
         assert!(areas(&[]).is_empty());
     }
