@@ -204,8 +204,11 @@ fn static_placement(plan: &Plan, policy: &str) -> Result<Run, SimError> {
 const WINDOW: u64 = 1 << 18;
 const MOST_WINDOWS: usize = 256;
 
+/// Misses of one window by page.
+type Window = Vec<(u64, Misses)>;
+
 /// Misses by page and window in a run in which nothing moves, and the windows' length in accesses.
-fn foresee(plan: &Plan) -> Result<(Vec<Vec<(u64, Misses)>>, u64), SimError> {
+fn foresee(plan: &Plan) -> Result<(Vec<Window>, u64), SimError> {
     let mut world = profiled(plan)?;
     let (mut windows, mut length) = (Vec::new(), WINDOW);
     while !world.ended() {
@@ -225,7 +228,7 @@ fn foresee(plan: &Plan) -> Result<(Vec<Vec<(u64, Misses)>>, u64), SimError> {
 }
 
 /// Two windows as one.
-fn joined(pair: &[Vec<(u64, Misses)>]) -> Vec<(u64, Misses)> {
+fn joined(pair: &[Window]) -> Window {
     let mut sum: BTreeMap<u64, Misses> = BTreeMap::new();
     for (vpn, m) in pair.iter().flatten() {
         let page = sum.entry(*vpn).or_default();
