@@ -30,4 +30,6 @@ tables=$out/$(basename "$list" .toml)$quick.md
     --jobs "${TERRACE_BENCH_JOBS:-1}" --revision "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
     ${TERRACE_BENCH_ARGS:-} >"$tables" || status=$?
 cat "$tables"
+say "simulator's speed"
+cargo run --quiet --release -p terrace-sim --example speed -- --short || status=$?
 exit "${status:-0}"

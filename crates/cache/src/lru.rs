@@ -69,33 +69,51 @@ impl Cache {
         self.hit_other_way(first, clean, write)
     }
 
+    #[inline]
     fn hit_other_way(&mut self, first: usize, clean: u64, write: bool) -> bool {
         let Some(set) = self.tags.get_mut(first..first + self.ways) else { return false };
         let Some(way) = set.iter().position(|tag| (*tag ^ clean) <= 1) else { return false };
-        let tag = set[way] | u64::from(write);
-        set.copy_within(0..way, 1);
-        set[0] = tag;
+        // By hand: a set is short, and a call of memmove takes longer than the words do.
+        let mut carried = set[way] | u64::from(write);
+        for slot in &mut set[..=way] {
+            std::mem::swap(slot, &mut carried);
+        }
         true
+    }
+
+    /// Sets.
+    #[must_use]
+    pub fn sets(&self) -> u64 {
+        self.sets
     }
 
     /// Let `line` in, which must not be there.
     pub fn fill(&mut self, line: u64, write: bool) -> Option<Victim> {
         let first = self.first_way(line);
         let set = self.tags.get_mut(first..first + self.ways)?;
-        let last = set[self.ways - 1];
-        set.copy_within(0..self.ways - 1, 1);
-        set[0] = (line + 1) << 1 | u64::from(write);
+        let mut last = (line + 1) << 1 | u64::from(write);
+        for slot in set {
+            std::mem::swap(slot, &mut last);
+        }
         (last != 0).then(|| Victim { line: (last >> 1) - 1, dirty: last & 1 == 1 })
     }
 
-    /// One access: a hit, or a fill.
+    /// One access: a hit, or a fill; each way is passed once. Gives what [`Self::hit`] and [`Self::fill`] would.
     #[inline]
     pub fn access(&mut self, line: u64, write: bool) -> Outcome {
-        if self.hit(line, write) {
-            Outcome::Hit
-        } else {
-            Outcome::Miss { victim: self.fill(line, write) }
+        let first = self.first_way(line);
+        let clean = (line + 1) << 1;
+        let Some(set) = self.tags.get_mut(first..first + self.ways) else { return Outcome::Miss { victim: None } };
+        let mut carried = clean | u64::from(write);
+        for slot in set.iter_mut() {
+            std::mem::swap(slot, &mut carried);
+            if (carried ^ clean) <= 1 {
+                set[0] |= carried & 1;
+                return Outcome::Hit;
+            }
         }
+        let victim = (carried != 0).then(|| Victim { line: (carried >> 1) - 1, dirty: carried & 1 == 1 });
+        Outcome::Miss { victim }
     }
 
     /// Mark `line` as written without using it; `false` if it is not here.
@@ -136,6 +154,23 @@ mod tests {
         assert!(c.mark_dirty(0) && !c.mark_dirty(1));
         assert_eq!(c.access(7, false), Outcome::Miss { victim: Some(Victim { line: 0, dirty: true }) });
         assert_eq!(c.access(8, false), Outcome::Miss { victim: Some(Victim { line: 7, dirty: false }) });
+    }
+
+    #[test]
+    fn one_pass_is_hit_and_fill() {
+        let mut one = Cache::new(5 * 7 * 64, 7, 64).unwrap();
+        let mut two = one.clone();
+        let mut x = 7_046_029_254_386_353_131u64;
+        for _ in 0..20_000 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            let (line, write) = (x % 70, x >> 40 & 3 == 1);
+            let outcome = one.access(line, write);
+            let expected =
+                if two.hit(line, write) { Outcome::Hit } else { Outcome::Miss { victim: two.fill(line, write) } };
+            assert_eq!((outcome, &one.tags), (expected, &two.tags));
+        }
     }
 
     /// Against the plainest model there is: a list of lines a set.

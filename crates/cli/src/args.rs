@@ -190,6 +190,12 @@ pub struct SimArgs {
     /// Seed of all chance.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// How policies see accesses: page-table (with soft-dirty), pebs or damon.
+    #[arg(long, default_value = "page-table")]
+    pub tracker: String,
+    /// HTML file to write, as of a live run; with several policies one file each, its policy in the name.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

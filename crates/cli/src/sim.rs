@@ -2,7 +2,8 @@
 
 use crate::args::SimArgs;
 use crate::output::{print, print_json, Ending, Failure};
-use terrace_terrace::predict::{parse_sweep, predict, PredictError, Question};
+use std::path::{Path, PathBuf};
+use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, PredictError, Question};
 use terrace_terrace::topology::{load_machine, Source};
 use terrace_terrace::types::Seed;
 
@@ -13,15 +14,58 @@ pub fn sim(args: &SimArgs) -> Ending {
         Some(text) => parse_sweep(text).map_err(Failure::usage)?,
         None => Vec::new(),
     };
-    let question =
-        Question { machine, policies: args.policy.clone(), input: args.input.clone(), sweep, seed: Seed(args.seed) };
+    let question = Question {
+        machine,
+        policies: args.policy.clone(),
+        input: args.input.clone(),
+        sweep,
+        seed: Seed(args.seed),
+        tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
+        journals: args.report.is_some(),
+    };
     let answer = predict(&question).map_err(|e| match e {
         PredictError::Usage(_) => Failure::usage(e),
         PredictError::Sim(_) => Failure::failed(e),
     })?;
+    if let Some(path) = &args.report {
+        let reports = answer.reports().map_err(Failure::failed)?;
+        if reports.is_empty() {
+            return Err(Failure::failed(format!(
+                "cannot write {}: none of the policies runs under the engine, so there is no journal to show; \
+                 add one such as terrace to --policy",
+                path.display()
+            )));
+        }
+        let several = reports.len() > 1;
+        for (policy, html) in &reports {
+            let file = if several { named(path, policy) } else { path.clone() };
+            std::fs::write(&file, html)
+                .map_err(|e| Failure::failed(format!("cannot write {}: {e}; give another --report", file.display())))?;
+        }
+    }
     if args.json {
         print_json(&answer)
     } else {
         print(&answer.text())
+    }
+}
+
+/// `report.html` as `report-POLICY.html`; what no file's name should have becomes a dash.
+fn named(path: &Path, policy: &str) -> PathBuf {
+    let plain: String =
+        policy.chars().map(|c| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' }).collect();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
+    path.with_file_name(format!("{stem}-{plain}{ending}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_reports_have_their_policies_in_their_names() {
+        assert_eq!(named(Path::new("out/a.html"), "terrace"), Path::new("out/a-terrace.html"));
+        assert_eq!(named(Path::new("a"), "memos:huge/1"), Path::new("a-memos-huge-1"));
     }
 }

@@ -120,6 +120,19 @@ pub struct Node {
     pub block: Bytes,
     /// Socket, where known.
     pub package: Option<u32>,
+    /// What it takes to use and to have; for accounts of energy only.
+    pub energy: Energy,
+}
+
+/// Energy of a node's memory. `None` where not known, which is never zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Energy {
+    /// Picojoules for each byte read on the bus.
+    pub read_pj_per_byte: Option<u32>,
+    /// Picojoules for each byte written on the bus.
+    pub write_pj_per_byte: Option<u32>,
+    /// Milliwatts that the whole node takes at rest (refresh, standby).
+    pub static_mw: Option<u32>,
 }
 
 /// Figures of memory `target` as seen from CPUs of `initiator`. `None` where not known.
@@ -157,6 +170,60 @@ impl Default for CoreModel {
     /// Optimization Reference Manual, "Line Fill Buffer"), whose translations live until evicted.
     fn default() -> Self {
         Self { ns_per_instruction: 0.25, outstanding_misses: 10, tlb_flush: Nanos::ZERO }
+    }
+}
+
+/// A core's data translations, and what it costs to be without one. Least recently used entries leave first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tlb {
+    /// Entries of the first level for base pages; zero: as many as a program uses.
+    pub entries: u32,
+    /// Ways of a set of those.
+    pub ways: u32,
+    /// Entries of the first level for huge pages (2 MiB).
+    pub large_entries: u32,
+    /// Ways of a set of those.
+    pub large_ways: u32,
+    /// Entries of the second level, for pages of both sizes; zero: no second level.
+    pub l2_entries: u32,
+    /// Ways of a set of those.
+    pub l2_ways: u32,
+    /// Time that a hit in the second level adds.
+    pub l2_hit: Nanos,
+    /// Time that a walk of the page tables adds.
+    pub walk: Nanos,
+}
+
+impl Tlb {
+    /// As many translations as a program uses, and walks for nothing: an emulator's.
+    pub const UNLIMITED: Self = Self {
+        entries: 0,
+        ways: 1,
+        large_entries: 0,
+        large_ways: 1,
+        l2_entries: 0,
+        l2_ways: 1,
+        l2_hit: Nanos::ZERO,
+        walk: Nanos::ZERO,
+    };
+}
+
+impl Default for Tlb {
+    /// Entries and ways of Intel's Skylake server cores (Optimization Reference Manual 248966-045, table 2-15: data 64
+    /// for 4 KiB in 4 ways, 32 for 2 MiB in 4 ways; shared second level 1536 in 12 ways). The times are estimates: 2 ns
+    /// for the second level (7 to 8 cycles beyond the first are measured on these cores), 10 ns for a walk whose tables
+    /// lie in caches (published strides of a page over 256 MiB: about 10 ns more than strides of 512 bytes).
+    fn default() -> Self {
+        Self {
+            entries: 64,
+            ways: 4,
+            large_entries: 32,
+            large_ways: 4,
+            l2_entries: 1536,
+            l2_ways: 12,
+            l2_hit: Nanos(2),
+            walk: Nanos(10),
+        }
     }
 }
 
@@ -202,6 +269,8 @@ pub struct Machine {
     pub page_size: Bytes,
     /// Core model.
     pub core: CoreModel,
+    /// A core's translations.
+    pub tlb: Tlb,
     /// Caches, level 1 first.
     pub caches: Vec<CacheLevel>,
     /// Nodes by ascending id.

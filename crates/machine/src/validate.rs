@@ -25,6 +25,7 @@ impl Machine {
         self.check_nodes()?;
         self.check_links()?;
         self.check_caches()?;
+        self.check_tlb()?;
         self.check_costs()
     }
 
@@ -93,6 +94,29 @@ impl Machine {
                 return Err(Problem::DuplicateCache(cache.level));
             }
             check_cache(cache)?;
+        }
+        Ok(())
+    }
+
+    fn check_tlb(&self) -> Result<(), Problem> {
+        let tlb = &self.tlb;
+        let levels = [
+            ("tlb.entries", tlb.entries, tlb.ways),
+            ("tlb.large_entries", tlb.large_entries, tlb.large_ways),
+            ("tlb.l2_entries", tlb.l2_entries, tlb.l2_ways),
+        ];
+        for (what, entries, ways) in levels {
+            let sets = entries.checked_div(ways).unwrap_or(0);
+            let whole = ways > 0 && sets * ways == entries && (sets == 0 || sets.is_power_of_two());
+            if !whole || entries > 1 << 20 {
+                let found = format!("{entries} in {ways} ways");
+                return Err(absurd(what, found, "a power of two times the ways, up to 1048576, or 0"));
+            }
+        }
+        for (what, time) in [("tlb.l2_hit_ns", tlb.l2_hit), ("tlb.walk_ns", tlb.walk)] {
+            if time > Nanos::millis(1) {
+                return Err(absurd(what, time, "at most 1 ms"));
+            }
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use terrace_machine::{
-    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine,
-    MigrationCost, Node, TiersReport,
+    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link,
+    Machine, MigrationCost, Node, TiersReport, Tlb,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -65,9 +65,10 @@ prop_compose! {
         capacity in prop_oneof![Just(0u64), Just(1 << 30), 1..=1u64 << 60],
         block in 0u32..20,
         package in option::of(0u32..65_536),
+        (read, write, rest) in (option::of(0u32..), option::of(0u32..), option::of(0u32..)),
     ) -> Node {
         let cpus = cpus.into_iter().map(CpuId).collect();
-        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), reserved: Bytes(capacity / 3), block: Bytes(1 << block), package }
+        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), reserved: Bytes(capacity / 3), block: Bytes(1 << block), package, energy: Energy { read_pj_per_byte: read, write_pj_per_byte: write, static_mw: rest } }
     }
 }
 
@@ -91,6 +92,7 @@ prop_compose! {
         page in 12u32..22,
         ns in prop_oneof![Just(0.25), 1e-9..1e6f64],
         outstanding_misses in 1u32..=65_536,
+        tlb in (0u32..9, 1u32..9, 0u64..100),
         times in [0u64..=3_600_000_000_000, 0..=3_600_000_000_000, 0..=3_600_000_000_000],
         caches in vec(cache(), 0..4),
         nodes in btree_map(0u16..=254, part(), 1..7),
@@ -126,6 +128,7 @@ prop_compose! {
             name,
             page_size: Bytes(1 << page),
             core: CoreModel { ns_per_instruction: ns, outstanding_misses, tlb_flush: Nanos(times[0]) },
+            tlb: Tlb { entries: tlb.1 << tlb.0, ways: tlb.1, l2_hit: Nanos(tlb.2), walk: Nanos(tlb.2 * 9), ..Tlb::UNLIMITED },
             caches,
             nodes,
             links,

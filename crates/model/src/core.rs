@@ -52,9 +52,17 @@ pub struct Core {
     flights: [Flight; MAX_OUTSTANDING],
     /// Smallest `must_end_by` of the flights.
     next_wait: u64,
+    /// Where the search for a free register begins: after the one taken last, for that is taken longest.
+    next_flight: usize,
     streams: [u64; STREAMS],
+    /// The low halves of `streams`: sixteen of them are compared in a few instructions.
+    stream_halves: [u32; STREAMS],
     stream_next: usize,
     producers: [Producer; PRODUCERS],
+    /// The low halves of the producers' values.
+    value_halves: [u32; PRODUCERS],
+    /// When the last of all values so far arrives.
+    values_ready: u64,
     producer_next: usize,
 }
 
@@ -70,9 +78,13 @@ impl Core {
             outstanding: outstanding.clamp(1, MAX_OUTSTANDING),
             flights: [Flight::default(); MAX_OUTSTANDING],
             next_wait: u64::MAX,
+            next_flight: 0,
             streams: [u64::MAX - 1; STREAMS],
+            stream_halves: [u32::MAX - 1; STREAMS],
             stream_next: 0,
             producers: [Producer::default(); PRODUCERS],
+            value_halves: [0; PRODUCERS],
+            values_ready: 0,
             producer_next: 0,
         }
     }
@@ -85,6 +97,21 @@ impl Core {
         if self.instructions > self.next_wait {
             self.wait_for_window();
         }
+    }
+
+    /// Time of an instruction, picoseconds.
+    #[inline(always)]
+    #[must_use]
+    pub fn pace(&self) -> u64 {
+        self.instruction_ps
+    }
+
+    /// Up to this count of instructions [`Core::execute`] only adds; executing as many at once, or one after the other,
+    /// is the same then.
+    #[inline(always)]
+    #[must_use]
+    pub fn clear_until(&self) -> u64 {
+        self.next_wait
     }
 
     #[cold]
@@ -106,13 +133,19 @@ impl Core {
     /// Does the access to this virtual line continue a stream?
     #[inline]
     pub fn follows_stream(&mut self, line: u64) -> bool {
-        for last in &mut self.streams {
-            if line.wrapping_sub(*last).wrapping_add(1) <= 2 {
-                *last = line;
-                return true;
+        let half = line as u32;
+        // A match of whole lines is one of halves, so most that follow nothing are told without a branch each.
+        let near = |last: &u32| half.wrapping_sub(*last).wrapping_add(1) <= 2;
+        if self.stream_halves.iter().fold(false, |any, last| any | near(last)) {
+            for at in 0..STREAMS {
+                if near(&self.stream_halves[at]) && line.wrapping_sub(self.streams[at]).wrapping_add(1) <= 2 {
+                    (self.streams[at], self.stream_halves[at]) = (line, half);
+                    return true;
+                }
             }
         }
         self.streams[self.stream_next] = line;
+        self.stream_halves[self.stream_next] = half;
         self.stream_next = (self.stream_next + 1) % STREAMS;
         false
     }
@@ -120,20 +153,25 @@ impl Core {
     /// When the value that `address` depends on arrives, picoseconds; zero if it depends on nothing known.
     #[inline]
     fn address_ready(&self, address: u64) -> u64 {
+        if self.values_ready <= self.time {
+            return 0;
+        }
         let at = |back: usize| &self.producers[(self.producer_next + PRODUCERS - back) % PRODUCERS];
-        for back in 1..=PRODUCERS {
-            let p = at(back);
-            if p.ready > self.time && address.wrapping_sub(p.value).wrapping_add(FIELD) <= 2 * FIELD {
-                return p.ready;
+        // As with streams: a value near the address has its lower half near the address's.
+        let near = |value: &u32| (address as u32).wrapping_sub(*value).wrapping_add(FIELD as u32) <= 2 * FIELD as u32;
+        if self.value_halves.iter().fold(false, |any, value| any | near(value)) {
+            for back in 1..=PRODUCERS {
+                let p = at(back);
+                if p.ready > self.time && address.wrapping_sub(p.value).wrapping_add(FIELD) <= 2 * FIELD {
+                    return p.ready;
+                }
             }
         }
         for back in [1, 2] {
             let (new, old) = (at(back), at(2 * back));
             let step = new.value.wrapping_sub(old.value) as i64;
             let moved = address.wrapping_sub(new.address) as i64;
-            // Wrapping division: only i64::MIN / -1 wraps, to a quotient that is out of range.
-            let records = if step == 0 { 0 } else { moved.wrapping_div(step) };
-            if new.ready > self.time && (1..=RECORD).contains(&records) && records.wrapping_mul(step) == moved {
+            if new.ready > self.time && step != 0 && is_records(moved, step) {
                 return new.ready;
             }
         }
@@ -153,24 +191,31 @@ impl Core {
         self.next_wait = self.next_wait.min(must_end_by);
         if let Some(value) = value {
             self.producers[self.producer_next] = Producer { address, value, ready: ends };
+            self.value_halves[self.producer_next] = value as u32;
+            self.values_ready = self.values_ready.max(ends);
             self.producer_next = (self.producer_next + 1) % PRODUCERS;
         }
         start
     }
 
-    /// A miss register that is free, after waiting for one if need be.
+    /// A miss register that is free, after waiting for one if need be. Which of several does not matter.
     #[inline]
     fn free_slot(&mut self) -> usize {
-        let mut first = 0;
-        for (i, f) in self.flights[..self.outstanding].iter().enumerate() {
-            if f.ends <= self.time {
-                return i;
+        let flights = &self.flights[..self.outstanding];
+        let mut slot = self.next_flight;
+        let mut first = slot;
+        for _ in 0..flights.len() {
+            if flights[slot].ends <= self.time {
+                self.next_flight = if slot + 1 == flights.len() { 0 } else { slot + 1 };
+                return slot;
             }
-            if f.ends < self.flights[first].ends {
-                first = i;
+            if flights[slot].ends < flights[first].ends {
+                first = slot;
             }
+            slot = if slot + 1 == flights.len() { 0 } else { slot + 1 };
         }
-        self.time = self.flights[first].ends;
+        self.time = flights[first].ends;
+        self.next_flight = if first + 1 == flights.len() { 0 } else { first + 1 };
         first
     }
 
@@ -180,6 +225,18 @@ impl Core {
     pub fn run_behind(&mut self, ends: u64, line_time: u64) {
         self.time = self.time.max(ends.saturating_sub(AHEAD * line_time));
     }
+}
+
+/// Whether `moved` is 1 to [`RECORD`] times `step`, which is not zero. A division is worth some comparisons before it.
+#[inline]
+fn is_records(moved: i64, step: i64) -> bool {
+    let (long, short) = (moved.unsigned_abs(), step.unsigned_abs());
+    moved != 0
+        && (moved < 0) == (step < 0)
+        && long >= short
+        && long / RECORD as u64 <= short
+        && long % short == 0
+        && long / short <= RECORD as u64
 }
 
 #[cfg(test)]
@@ -201,6 +258,21 @@ mod tests {
             c.miss(address, Some(value), LATENCY, |_| 0);
         }
         (c.time - start) / steps
+    }
+
+    #[test]
+    fn whole_records_are_told_from_others() {
+        let slowly = |moved: i64, step: i64| {
+            let records = moved.wrapping_div(step);
+            (1..=RECORD).contains(&records) && records.wrapping_mul(step) == moved
+        };
+        let values =
+            [1, -1, 7, 64, -64, 4096, 4097, 64 * 4096, -64 * 4096, 64 * 4097, i64::MAX, i64::MIN, 0, 12_345_678];
+        for moved in values {
+            for step in values.into_iter().filter(|s| *s != 0) {
+                assert_eq!(is_records(moved, step), slowly(moved, step), "{moved} by {step}");
+            }
+        }
     }
 
     fn scattered(i: u64) -> u64 {

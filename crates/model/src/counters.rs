@@ -13,7 +13,11 @@ pub struct Counters {
     pub l1_misses: u64,
     /// Dirty lines that left the first-level cache.
     pub l1_writebacks: u64,
-    /// Of those, accesses that the last level served.
+    /// Of the misses, accesses that the middle level served, where there is one.
+    pub l2_hits: u64,
+    /// Dirty lines that left the middle level.
+    pub l2_writebacks: u64,
+    /// Accesses that the last level served.
     pub llc_hits: u64,
     /// Last-level misses that loads caused, by node.
     pub read_misses: Vec<u64>,
@@ -59,6 +63,8 @@ impl Counters {
             stores: f(self.stores, other.stores),
             l1_misses: f(self.l1_misses, other.l1_misses),
             l1_writebacks: f(self.l1_writebacks, other.l1_writebacks),
+            l2_hits: f(self.l2_hits, other.l2_hits),
+            l2_writebacks: f(self.l2_writebacks, other.l2_writebacks),
             llc_hits: f(self.llc_hits, other.llc_hits),
             read_misses: all(&self.read_misses, &other.read_misses),
             write_misses: all(&self.write_misses, &other.write_misses),

@@ -7,7 +7,7 @@ use crate::lockstep::Lockstep;
 use crate::memory_mode::{Found, MemoryMode};
 use crate::params::{CacheParams, LinkParams, ModelError, Params};
 use crate::LINE;
-use terrace_cache::{Cache, Outcome};
+use terrace_cache::{Cache, Outcome, Victim};
 
 /// One memory access that missed the first level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Unit {
     pub core: Core,
     /// First-level cache, of physical lines.
     pub l1: Cache,
+    /// Middle level, where the machine has one.
+    pub l2: Option<Cache>,
     /// What it did. `instructions` is kept by the core.
     pub counters: Counters,
 }
@@ -52,6 +54,7 @@ impl Engine {
         let unit = Unit {
             core: Core::new(params.instruction, params.window, params.outstanding),
             l1,
+            l2: params.l2.map(build).transpose()?,
             counters: Counters::new(params.sizes.len()),
         };
         let channels: Result<Vec<_>, _> = params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
@@ -116,16 +119,45 @@ impl Engine {
     /// An access of `vcpu` that missed its first-level cache. `value` fetches what a load brings, if known; it is asked
     /// only when time depends on it. Says which node served it, `None` for caches and devices.
     pub fn miss(&mut self, vcpu: usize, a: Access, value: impl FnOnce() -> Option<u64>) -> Option<usize> {
-        let node = self.params.layout.node_of(a.physical)?;
+        self.params.layout.node_of(a.physical)?;
+        let left = self.units[vcpu].l1.fill(a.physical / LINE, a.write);
+        self.missed(vcpu, a, left, value)
+    }
+
+    /// As [`Self::miss`], of memory (no device), where the first level has let the line in already and `left` left it.
+    pub fn missed(
+        &mut self,
+        vcpu: usize,
+        a: Access,
+        left: Option<Victim>,
+        value: impl FnOnce() -> Option<u64>,
+    ) -> Option<usize> {
         let line = a.physical / LINE;
         let unit = &mut self.units[vcpu];
         unit.counters.l1_misses += 1;
         let stream = unit.core.follows_stream(a.virtual_ / LINE);
-        let left = unit.l1.fill(line, a.write).filter(|v| v.dirty);
-        if let Some(left) = left {
+        if let Some(left) = left.filter(|v| v.dirty) {
             unit.counters.l1_writebacks += 1;
-            if !self.llc.mark_dirty(left.line) {
-                self.write_back(vcpu, left.line);
+            if !unit.l2.as_mut().is_some_and(|l2| l2.mark_dirty(left.line)) {
+                self.leave_to_last(vcpu, left.line);
+            }
+        }
+        let unit = &mut self.units[vcpu];
+        if let (Some(l2), Some(params)) = (&mut unit.l2, &self.params.l2) {
+            match l2.access(line, false) {
+                Outcome::Hit => {
+                    unit.counters.l2_hits += 1;
+                    if !stream {
+                        let value = if a.write { None } else { value().or(Some(0)) };
+                        unit.core.miss(a.virtual_, value, params.hit_ps, |_| 0);
+                    }
+                    return None;
+                }
+                Outcome::Miss { victim: Some(Victim { line, dirty: true }) } => {
+                    unit.counters.l2_writebacks += 1;
+                    self.leave_to_last(vcpu, line);
+                }
+                Outcome::Miss { .. } => {}
             }
         }
         match self.llc.access(line, false) {
@@ -142,9 +174,17 @@ impl Engine {
                 if let Some(victim) = victim.filter(|v| v.dirty) {
                     self.write_back(vcpu, victim.line);
                 }
+                let node = self.params.layout.node_of(a.physical)?;
                 let value = if a.write || stream { None } else { value().or(Some(0)) };
                 Some(self.fetch(vcpu, node, line, a, stream, value))
             }
+        }
+    }
+
+    /// A dirty line leaves a core's own caches.
+    fn leave_to_last(&mut self, vcpu: usize, line: u64) {
+        if !self.llc.mark_dirty(line) {
+            self.write_back(vcpu, line);
         }
     }
 
@@ -295,6 +335,21 @@ mod tests {
         assert_eq!(touch(&mut e, 1, SLOW, false), None);
         assert_eq!(e.counters(1).llc_hits, 1);
         assert_eq!(e.counters(0).llc_misses(), [0, 1]);
+    }
+
+    #[test]
+    fn a_middle_level_serves_what_left_the_first() {
+        let mut e = engine("dram-dcpmm", 1, false);
+        let lines = (256 << 10) / LINE;
+        for write in [true, false] {
+            (0..lines).for_each(|i| {
+                touch(&mut e, 0, i * LINE, write);
+            });
+        }
+        let c = e.counters(0);
+        assert_eq!((c.l1_misses, c.l2_hits, c.llc_hits), (2 * lines, lines, 0));
+        // What was written lies dirty in the second level, and nowhere else needed telling.
+        assert_eq!((c.l1_writebacks, c.l2_writebacks, c.writebacks.iter().sum()), (lines, 0, 0));
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Params {
     pub window: u64,
     /// First level, one a core.
     pub l1: CacheParams,
+    /// Middle level, one a core; of several the one nearest the last level. A middle level that is shared is left out.
+    pub l2: Option<CacheParams>,
     /// Last level, shared.
     pub llc: CacheParams,
     /// Bytes of each node.
@@ -141,6 +143,8 @@ impl Params {
         }
         let first = machine.caches.iter().find(|c| c.level == 1);
         let last = machine.caches.iter().filter(|c| c.level > 1).max_by_key(|c| c.level);
+        let between = |c: &&CacheLevel| c.level > 1 && !c.shared && last.is_some_and(|l| c.level < l.level);
+        let middle = machine.caches.iter().filter(between).max_by_key(|c| c.level);
         let sizes: Vec<u64> = machine.nodes.iter().map(|n| n.capacity.get() >> 20 << 20).collect();
         let outstanding = options.outstanding.unwrap_or(machine.core.outstanding_misses) as usize;
         if outstanding == 0 || outstanding > MAX_OUTSTANDING {
@@ -151,6 +155,7 @@ impl Params {
             outstanding,
             window: WINDOW,
             l1: cache(first, "a level 1 cache")?,
+            l2: middle.map(|level| cache(Some(level), "a middle cache")).transpose()?,
             llc: cache(last, "a last-level cache")?,
             layout: Layout::q35(&sizes),
             sizes,
@@ -254,6 +259,13 @@ mod tests {
         assert_eq!((p.llc.hit_ps, p.tlb_flush), (15_000, 500_000_000));
         let fast = of("lab-cxl", Options { all_fast: true, ..TWO }).unwrap();
         assert_eq!(fast.links[0][1], p.links[0][0]);
+    }
+
+    #[test]
+    fn a_private_level_between_is_modelled() {
+        assert_eq!(of("lab-cxl", TWO).unwrap().l2, None);
+        let p = of("dram-dcpmm", TWO).unwrap();
+        assert_eq!((p.l2.unwrap().bytes, p.llc.bytes), (1 << 20, 22 << 20));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Placements that know more than a policy can.
 
 use crate::memory::{Memory, Misses, ABSENT};
+use std::collections::HashMap;
 use terrace_machine::MigrationCost;
 use terrace_model::params::LinkParams;
 use terrace_model::LINE;
@@ -9,21 +10,24 @@ use terrace_types::Nanos;
 /// Pages of one call, as the lab's bound makes them.
 const BATCH: u64 = 512;
 
-/// Indexes of pages, most worth having in the fast node first; pages that would gain nothing are left out.
+/// Misses by page.
+pub type Profile = [(u64, Misses)];
+
+/// Pages, most worth having in the fast node first; pages that would gain nothing are left out.
 ///
 /// A load saves the difference of latency and of its line's time on the bus, a store besides that of the line written
 /// back: the ranking of the lab's `bound:ideal-move`.
 #[must_use]
-pub fn ranked(misses: &[Misses], fast: &LinkParams, slow: &LinkParams) -> Vec<usize> {
+pub fn ranked(misses: &Profile, fast: &LinkParams, slow: &LinkParams) -> Vec<u64> {
     let line = |block_time: u64, l: &LinkParams| block_time as f64 * LINE as f64 / l.block as f64;
     let load =
         slow.read_latency as f64 - fast.read_latency as f64 + line(slow.read_block, slow) - line(fast.read_block, fast);
     let store = load + line(slow.write_block, slow) - line(fast.write_block, fast);
     let saved = |m: &Misses| f64::from(m.reads) * load + f64::from(m.writes) * store;
-    let mut pages: Vec<(f64, usize)> =
-        misses.iter().enumerate().map(|(i, m)| (saved(m), i)).filter(|(saved, _)| *saved > 0.0).collect();
+    let mut pages: Vec<(f64, u64)> =
+        misses.iter().map(|(vpn, m)| (saved(m), *vpn)).filter(|(saved, _)| *saved > 0.0).collect();
     pages.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    pages.into_iter().map(|(_, index)| index).collect()
+    pages.into_iter().map(|(_, vpn)| vpn).collect()
 }
 
 /// What was moved, and what it cost.
@@ -39,16 +43,18 @@ pub struct Moved {
 
 /// Puts as many of the first pages of `ranking` on `fast` as it holds; others leave only as far as room is needed, those
 /// never ranked first, then from the end of the ranking.
-pub fn place(memory: &mut Memory, ranking: &[usize], fast: usize, slow: usize, cost: MigrationCost) -> Moved {
+pub fn place(memory: &mut Memory, ranking: &[u64], fast: usize, slow: usize, cost: MigrationCost) -> Moved {
     let there = |memory: &Memory, page: &usize| memory.pages[*page].node as usize == fast;
-    let present: Vec<usize> = (0..memory.pages.len()).filter(|i| memory.pages[*i].frame != ABSENT).collect();
+    let present: Vec<usize> = memory.present().map(|(_, index)| index).collect();
     let on_fast = present.iter().filter(|i| there(memory, i)).count();
     let free = memory.pools[fast].free() as usize;
-    let wanted: Vec<usize> =
-        ranking.iter().copied().filter(|i| memory.pages[*i].frame != ABSENT).take(on_fast + free).collect();
-    let promote: Vec<usize> = wanted.iter().copied().filter(|i| !there(memory, i)).collect();
+    let mut hint = 0;
+    let index = |vpn: &u64| memory.index(*vpn, &mut hint).filter(|i| memory.pages[*i].frame != ABSENT);
+    let wanted: Vec<usize> = ranking.iter().filter_map(index).collect();
     let mut place_of = vec![usize::MAX; memory.pages.len()];
-    ranking.iter().enumerate().for_each(|(place, page)| place_of[*page] = place);
+    wanted.iter().enumerate().for_each(|(place, page)| place_of[*page] = place);
+    let wanted = &wanted[..wanted.len().min(on_fast + free)];
+    let promote: Vec<usize> = wanted.iter().copied().filter(|i| !there(memory, i)).collect();
     let mut leave: Vec<usize> =
         present.iter().copied().filter(|i| there(memory, i) && place_of[*i] >= wanted.len()).collect();
     leave.sort_by_key(|i| (std::cmp::Reverse(place_of[*i]), *i));
@@ -65,18 +71,16 @@ pub fn place(memory: &mut Memory, ranking: &[usize], fast: usize, slow: usize, c
     Moved { promoted, demoted, cost: Nanos(calls * cost.call.get() + pages * cost.page.get()) }
 }
 
-/// Where each page goes at its first touch so that the first of `ranking` are on `fast`: a node's index a page.
+/// Where each of `pages` (ascending) goes at its first touch so that the first of `ranking` are on `fast`: a node's index
+/// by page.
 #[must_use]
-pub fn placed(pages: usize, ranking: &[usize], room: u64, fast: usize, slow: usize) -> Vec<u8> {
-    let mut nodes = vec![slow as u8; pages];
-    for page in ranking.iter().take(room as usize) {
-        nodes[*page] = fast as u8;
-    }
+pub fn placed(pages: &[u64], ranking: &[u64], room: u64, fast: usize, slow: usize) -> HashMap<u64, u8> {
+    let mut nodes: HashMap<u64, u8> = pages.iter().map(|vpn| (*vpn, slow as u8)).collect();
+    nodes.extend(ranking.iter().take(room as usize).map(|vpn| (*vpn, fast as u8)));
     // What room is left is filled in address order.
     let left = (room as usize).saturating_sub(ranking.len());
-    for node in nodes.iter_mut().filter(|n| **n == slow as u8).take(left) {
-        *node = fast as u8;
-    }
+    let rest: Vec<u64> = pages.iter().copied().filter(|vpn| nodes.get(vpn) == Some(&(slow as u8))).take(left).collect();
+    nodes.extend(rest.into_iter().map(|vpn| (vpn, fast as u8)));
     nodes
 }
 
@@ -94,7 +98,12 @@ mod tests {
 
     #[test]
     fn the_hottest_come_first_and_stores_weigh_more_where_writing_is_slow() {
-        let misses = [(5, 0), (0, 0), (50, 0), (0, 5)].map(|(reads, writes)| Misses { reads, writes });
+        let misses: Vec<(u64, Misses)> = [(5, 0), (0, 0), (50, 0), (0, 5)]
+            .map(|(reads, writes)| Misses { reads, writes })
+            .into_iter()
+            .enumerate()
+            .map(|(vpn, m)| (vpn as u64, m))
+            .collect();
         assert_eq!(ranked(&misses, &link(80_000, 640), &link(300_000, 900_000)), [2, 3, 0]);
     }
 
@@ -117,7 +126,11 @@ mod tests {
 
     #[test]
     fn static_placement_fills_the_fast_node() {
-        assert_eq!(placed(5, &[4, 2], 3, 0, 1), [0, 1, 0, 1, 0]);
-        assert_eq!(placed(3, &[2, 1, 0], 1, 0, 1), [1, 1, 0]);
+        let nodes = |pages: &[u64], ranking: &[u64], room: u64| {
+            let nodes = placed(pages, ranking, room, 0, 1);
+            pages.iter().map(|vpn| nodes[vpn]).collect::<Vec<u8>>()
+        };
+        assert_eq!(nodes(&[10, 11, 12, 13, 14], &[14, 12], 3), [0, 1, 0, 1, 0]);
+        assert_eq!(nodes(&[0, 1, 2], &[2, 1, 0], 1), [1, 1, 0]);
     }
 }

@@ -7,7 +7,10 @@ use crate::mmu::Mmu;
 use crate::pool::Pool;
 use crate::recording::Recording;
 use crate::world::World;
+use std::collections::HashMap;
+use std::sync::Arc;
 use terrace_machine::{rank, By, Machine};
+use terrace_model::engine::Unit;
 use terrace_model::{Engine, Options, Params, PS};
 use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
 use terrace_workload::{PageSize, Spec};
@@ -39,8 +42,16 @@ pub enum Births {
     Huge,
     /// On the worst tier first.
     Slow,
-    /// Each page has its place: a node's index a page; pages beyond go by the nearest.
-    Placed(Vec<u8>),
+    /// Pages have their places, a node's index by page; others go by the nearest.
+    Placed(Arc<HashMap<u64, u8>>),
+}
+
+impl Births {
+    /// The pages of a workload's data one by one, from its first: the index of the node that each is born on.
+    #[must_use]
+    pub fn in_order(nodes: impl IntoIterator<Item = u8>) -> Self {
+        Self::Placed(Arc::new((BASE / PAGE..).zip(nodes).collect()))
+    }
 }
 
 /// What runs.
@@ -128,6 +139,12 @@ impl Plan {
         usable(&self.machine, node)
     }
 
+    /// Whether there is a private cache between the first and the last level.
+    #[must_use]
+    pub fn has_middle_cache(&self) -> bool {
+        self.params(Mode::Plain).is_ok_and(|p| p.l2.is_some())
+    }
+
     fn params(&self, mode: Mode) -> Result<Params, SimError> {
         let options = Options {
             vcpus: self.cores,
@@ -181,10 +198,11 @@ impl Plan {
             Some(bytes) => memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE)))),
             None => memory.on_demand = true,
         }
-        let mmus = (0..params.homes.len()).map(|_| Mmu::new(self.machine.core.tlb_flush)).collect();
         let homes = params.homes.clone();
         let engine = Engine::new(params, self.quantum.get() * PS)
             .map_err(|why| SimError::Machine { machine: machine(), why })?;
+        let mmu = |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
+        let mmus = engine.units.iter().map(mmu).collect();
         Ok(World::new(engine, memory, mmus, homes, feed))
     }
 

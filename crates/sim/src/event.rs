@@ -9,6 +9,49 @@ pub struct Event {
     pub value: u64,
 }
 
+/// Accesses of one thread, in order, as columns.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The first word of each [`Event`].
+    pub words: Vec<u64>,
+    /// What each brings; empty: nothing that anybody depends on.
+    pub values: Vec<u64>,
+}
+
+impl Batch {
+    /// Accesses in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The accesses, one by one.
+    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+        let value = |at: usize| self.values.get(at).copied().unwrap_or(0);
+        self.words.iter().enumerate().map(move |(at, word)| Event::from_words([*word, value(at)]))
+    }
+
+    /// Takes the accesses off from `at` on.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let values = if self.values.is_empty() { Vec::new() } else { self.values.split_off(at) };
+        Self { words: self.words.split_off(at), values }
+    }
+}
+
+impl FromIterator<Event> for Batch {
+    fn from_iter<T: IntoIterator<Item = Event>>(events: T) -> Self {
+        let (words, values) = events.into_iter().map(|e| (e.word, e.value)).unzip();
+        Self { words, values }
+    }
+}
+
 const STORE: u64 = 1 << 63;
 const ADDRESS_BITS: u32 = 48;
 const MOST_INSTRUCTIONS: u64 = (1 << 15) - 1;
@@ -71,5 +114,9 @@ mod tests {
         }
         assert_eq!(Event::new(0, false, 1 << 20, 0).instructions(), 32_767);
         assert_eq!(std::mem::size_of::<Event>(), 16);
+        let events = [Event::new(8, true, 1, 0), Event::new(16, false, 2, 5)];
+        let mut batch: Batch = events.into_iter().collect();
+        assert_eq!(batch.iter().collect::<Vec<_>>(), events);
+        assert_eq!((batch.split_off(1).iter().next(), batch.len()), (Some(events[1]), 1));
     }
 }

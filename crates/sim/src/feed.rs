@@ -5,7 +5,7 @@
 //! when it is a few batches ahead. It makes a step only when it is asked to, with the simulated time: nothing that it
 //! does depends on the host.
 
-use crate::event::Event;
+use crate::event::{Batch, Event};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
@@ -38,13 +38,15 @@ pub trait Feed: std::fmt::Debug {
     /// # Errors
     /// What is wrong, in one sentence.
     fn finish(&mut self) -> Result<u64, String>;
+    /// Takes back what has been run, for its memory.
+    fn recycle(&mut self, _batch: Batch) {}
 }
 
 /// What a thread of the program has next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Supply {
     /// Accesses, in order.
-    Accesses(Vec<Event>),
+    Accesses(Batch),
     /// The step is over; ask for another.
     Again,
     /// It waits until all threads have come to this point.
@@ -248,7 +250,7 @@ impl Recorder {
             return ControlFlow::Continue(());
         }
         let read = |slot: &[AtomicU64; 2]| Event::from_words([0, 1].map(|i| slot[i].load(Ordering::Relaxed)));
-        let events = self.batch[..filled].iter().map(read).collect();
+        let events: Batch = self.batch[..filled].iter().map(read).collect();
         let sent = self.reply.lock().is_ok_and(|r| r.send(Reply::Supply(Supply::Accesses(events))).is_ok());
         if sent {
             ControlFlow::Continue(())
@@ -313,7 +315,7 @@ mod tests {
         let mut all = Vec::new();
         loop {
             match feed.prepare() {
-                Supply::Accesses(a) => all.extend(a),
+                Supply::Accesses(a) => all.extend(a.iter()),
                 other => break assert_eq!(other, Supply::Done),
             }
         }
@@ -322,7 +324,7 @@ mod tests {
             for (i, running) in state.iter_mut().enumerate().filter(|s| *s.1) {
                 loop {
                     match feed.step(i, Nanos::ZERO) {
-                        Supply::Accesses(a) => all.extend(a),
+                        Supply::Accesses(a) => all.extend(a.iter()),
                         Supply::Done => break *running = false,
                         _ => break,
                     }

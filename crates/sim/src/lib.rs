@@ -5,7 +5,8 @@
 //! moves, and what trackers see and cost. The engine and the policies are the live ones, unchanged: see [`ports`].
 //!
 //! From the bottom up: [`event`] one access; [`feed`] where accesses come from (a workload; [`recording`]); [`pool`] a node's frames; [`memory`]
-//! pages and the kernel's part; [`mmu`] a core's translations; [`world`] all of them and time; [`ports`] the engine's
+//! pages and the kernel's part; [`mmu`] a core's translations, [`tlb`] as many as
+//! hardware keeps; [`sampler`] the processor's samples; [`world`] all of them and time; [`ports`] the engine's
 //! view; [`build`] from a machine file; [`bounds`] what no policy can know; [`run`] from start to end.
 //!
 //! Times inside are picoseconds where they are `u64`; outside they are [`terrace_types::Nanos`]. Deterministic: equal
@@ -15,18 +16,22 @@
 
 pub mod bounds;
 pub mod build;
+mod decoded;
 mod error;
 pub mod event;
 pub mod feed;
+mod hot;
 pub mod memory;
 pub mod mmu;
 pub mod pool;
 pub mod ports;
 pub mod recording;
 pub mod run;
+pub mod sampler;
+pub mod tlb;
 pub mod world;
 
 pub use build::{Births, Input, Mode, Plan};
 pub use error::SimError;
 pub use recording::Recording;
-pub use run::{all, simulate, CacheCount, Options, Run, BOUNDS};
+pub use run::{all, simulate, CacheCount, NodeEnergy, Options, Run, TrackerKind, BOUNDS};

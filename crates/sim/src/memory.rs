@@ -3,6 +3,7 @@
 
 use crate::pool::{Pool, HUGE};
 use std::collections::HashMap;
+use std::sync::Arc;
 use terrace_model::PS;
 use terrace_types::{Vpn, VpnRange};
 
@@ -19,6 +20,9 @@ pub const MOVING: u8 = 1 << 4;
 
 /// Stretches of 2 MiB that are mapped on demand at most: 128 GiB, 512 MiB of bookkeeping.
 const MOST_REGIONS: usize = 1 << 16;
+
+/// Of those, as many are found without a search.
+const STRETCHES: usize = 1024;
 
 /// Not backed by memory.
 pub const ABSENT: u32 = u32::MAX;
@@ -66,8 +70,8 @@ pub struct Misses {
 pub enum FirstTouch {
     /// To these nodes (indexes), the first that has room: by the toucher's home node.
     Nearest(Vec<Vec<usize>>),
-    /// Each page has its place: a node's index a page; the first list for pages beyond.
-    Placed(Vec<u8>, Vec<Vec<usize>>),
+    /// Pages have their places, a node's index by page; the lists for those that have none, or whose node is full.
+    Placed(Arc<HashMap<u64, u8>>, Vec<Vec<usize>>),
 }
 
 /// The program's memory.
@@ -91,6 +95,8 @@ pub struct Memory {
     pub refused: u64,
     /// Writes to watched pages, so far.
     pub watched_writes: u64,
+    /// Where pages are mapped on demand, some of the stretches: number plus one, and its first page's index.
+    stretches: Vec<(u64, usize)>,
 }
 
 /// What a walk found.
@@ -119,6 +125,7 @@ impl Memory {
             moving: HashMap::new(),
             refused: 0,
             watched_writes: 0,
+            stretches: vec![(0, 0); STRETCHES],
         }
     }
 
@@ -129,13 +136,34 @@ impl Memory {
         if let Some(misses) = &mut self.misses {
             misses.resize(self.pages.len(), Misses::default());
         }
-        self.regions.push(Region { start: range.start.0, end: range.end.0, first });
-        self.regions.sort_unstable_by_key(|r| r.start);
+        let at = self.regions.partition_point(|r| r.start < range.start.0);
+        self.regions.insert(at, Region { start: range.start.0, end: range.end.0, first });
     }
 
     /// Counts misses by page from now on.
     pub fn profile(&mut self) {
         self.misses = Some(vec![Misses::default(); self.pages.len()]);
+    }
+
+    /// Where pages go at their first touch from now on, before they go to the nearest node.
+    pub fn place_births(&mut self, places: Arc<HashMap<u64, u8>>) {
+        let (FirstTouch::Nearest(lists) | FirstTouch::Placed(_, lists)) = &self.first_touch;
+        self.first_touch = FirstTouch::Placed(places, lists.clone());
+    }
+
+    /// Takes the misses counted so far by page, in the order of addresses; counting begins anew.
+    pub fn take_misses(&mut self) -> Vec<(u64, Misses)> {
+        let Some(misses) = &mut self.misses else { return Vec::new() };
+        let pages = self.regions.iter().flat_map(|r| (r.start..r.end).zip(r.first as usize..));
+        let counted = pages.map(|(vpn, index)| (vpn, misses[index])).filter(|(_, m)| *m != Misses::default()).collect();
+        misses.fill(Misses::default());
+        counted
+    }
+
+    /// Pages that are backed, in the order of addresses, and the index of each.
+    pub fn present(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
+        let pages = self.regions.iter().flat_map(|r| (r.start..r.end).zip(r.first as usize..));
+        pages.filter(|(_, index)| self.pages[*index].frame != ABSENT)
     }
 
     /// The mappings in order.
@@ -159,10 +187,22 @@ impl Memory {
     /// As [`Self::index`]; where pages are mapped as they are touched, an aligned stretch around the page is mapped.
     #[inline(always)]
     pub fn index_or_map(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
-        match self.index(vpn, hint) {
-            None if self.on_demand => self.map_around(vpn, hint),
-            index => index,
+        if !self.on_demand {
+            return self.index(vpn, hint);
         }
+        let (stretch, offset) = (vpn / HUGE, (vpn % HUGE) as usize);
+        let slot = stretch as usize % STRETCHES;
+        let (known, first) = self.stretches[slot];
+        if known == stretch + 1 {
+            return Some(first + offset);
+        }
+        let index = match self.index(vpn, hint) {
+            None => self.map_around(vpn, hint)?,
+            Some(index) => index,
+        };
+        // All mappings are such stretches, and none is ever taken away.
+        self.stretches[slot] = (stretch + 1, index - offset);
+        Some(index)
     }
 
     #[inline(never)]
@@ -231,7 +271,7 @@ impl Memory {
     fn touch_first(&mut self, index: usize, vpn: u64, home: usize) -> u64 {
         let (placed, lists) = match &self.first_touch {
             FirstTouch::Nearest(lists) => (None, lists),
-            FirstTouch::Placed(nodes, lists) => (nodes.get(index).map(|n| *n as usize), lists),
+            FirstTouch::Placed(nodes, lists) => (nodes.get(&vpn).map(|n| *n as usize), lists),
         };
         let list = lists.get(home).or(lists.first()).cloned().unwrap_or_default();
         let order = placed.into_iter().chain(list);

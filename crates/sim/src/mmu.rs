@@ -1,65 +1,241 @@
-//! A core's translations.
+//! A core's translations, and the lines that it used last.
+//!
+//! Most accesses go to a line that was the last used of its set in the first-level cache, through a translation that was
+//! the last used of its set too. Such an access changes nothing but counts, and [`Mmu::settled`] tells it with two
+//! comparisons of virtual addresses. Whatever could make it untrue takes the entry away: see [`Mmu::settle`].
 
-use crate::memory::Walked;
+use crate::memory::{Memory, PART_OF_HUGE};
+use crate::tlb::{Found, Tlb, Translation};
+use terrace_machine::Tlb as Figures;
 use terrace_model::PS;
 use terrace_types::Nanos;
 
+/// Lines that are remembered: first-level caches with more sets choose the set by more than the page's offset, so that
+/// a virtual address does not tell it.
+const MOST_LINES: u64 = 64;
+/// Pages of which a core with unlimited translations remembers that they have one.
+const PAGES: usize = 64;
+/// Translations that are found without looking for the page first, where they are unlimited.
+const NEAR: usize = 1024;
+
 /// What a core remembers of the page tables.
-///
-/// On the lab's machines translations live until they are dropped all at once, every [`Nanos`] of the machine file's
-/// `tlb_flush` (QEMU keeps as many as a program uses). An entry is `frame << 32 | writable << 16 | epoch`; entries of an
-/// earlier epoch are stale.
 #[derive(Debug, Clone)]
 pub struct Mmu {
-    entries: Vec<u64>,
-    epoch: u64,
+    /// By set of the first-level cache: the virtual line used last times two, plus one if it is dirty there and its
+    /// page writable here; [`u64::MAX`]: none.
+    lines: Vec<u64>,
+    /// By set of the first-level translations: the page used last plus one, and where it is.
+    pages: Vec<(u64, Translation)>,
+    kept: Kept,
+    walk: u64,
     flush_every: u64,
     next_flush: u64,
     /// The region of the last access.
     pub hint: usize,
 }
 
+#[derive(Debug, Clone)]
+enum Kept {
+    /// All translations until they are dropped: an emulator's. An entry, by the page's index, is `frame << 32 | writable
+    /// << 16 | epoch`; those of an earlier epoch are stale. `near` holds some of them by the page's number plus one.
+    All { entries: Vec<u64>, epoch: u64, near: Vec<(u64, Translation)> },
+    /// As many as there is room for.
+    Some(Tlb),
+}
+
 const WRITABLE: u64 = 1 << 16;
 const EPOCHS: u64 = 1 << 16;
+const NOWHERE: (u64, Translation) = (0, Translation { page: 0, frame: 0, writable: false });
+
+/// A translation and what it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Translated {
+    /// The translation.
+    pub at: Translation,
+    /// The core's time when the access can go on, picoseconds.
+    pub time: u64,
+}
 
 impl Mmu {
-    /// No translations; all dropped every `flush`, or never where that is zero.
+    /// No translations; all dropped every `flush`, or never where that is zero. `sets`: those of the core's first-level
+    /// cache.
     #[must_use]
-    pub fn new(flush: Nanos) -> Self {
+    pub fn new(flush: Nanos, figures: &Figures, sets: u64) -> Self {
         let flush_every = flush.get().saturating_mul(PS);
-        Self { entries: Vec::new(), epoch: 1, flush_every, next_flush: flush_every, hint: 0 }
-    }
-
-    /// The frame of a page (by its index), if a store (or load) may use it without a walk.
-    #[inline(always)]
-    pub fn translate(&mut self, page: usize, _vpn: u64, store: bool) -> Option<u32> {
-        let entry = *self.entries.get(page)?;
-        let usable = entry & (EPOCHS - 1) == self.epoch && (!store || entry & WRITABLE != 0);
-        usable.then_some((entry >> 32) as u32)
-    }
-
-    /// Remembers what a walk found.
-    pub fn learn(&mut self, page: usize, _vpn: u64, walked: Walked) {
-        if page >= self.entries.len() {
-            self.entries.resize(page + 1, 0);
+        let tlb = Tlb::new(figures);
+        let pages = tlb.as_ref().map_or(PAGES, Tlb::sets);
+        let lines = if sets.is_power_of_two() && sets <= MOST_LINES { sets as usize } else { 0 };
+        Self {
+            lines: vec![u64::MAX; lines],
+            pages: vec![NOWHERE; pages],
+            kept: match tlb {
+                Some(tlb) => Kept::Some(tlb),
+                None => Kept::All { entries: Vec::new(), epoch: 1, near: vec![NOWHERE; NEAR] },
+            },
+            walk: figures.walk.get().saturating_mul(PS),
+            flush_every,
+            next_flush: flush_every,
+            hint: 0,
         }
-        let writable = if walked.writable { WRITABLE } else { 0 };
-        self.entries[page] = u64::from(walked.frame) << 32 | writable | self.epoch;
     }
 
-    /// Drops one page's translation.
-    pub fn forget(&mut self, page: usize) {
-        if let Some(entry) = self.entries.get_mut(page) {
-            *entry = 0;
+    /// Whether an access changes nothing: its translation is known and the last used of its set, its line in the
+    /// first-level cache and the last used of its set there, and, for a store, dirty and writable already.
+    #[inline(always)]
+    #[must_use]
+    pub fn settled(&self, address: u64, store: bool) -> bool {
+        let line = address >> 6;
+        let vpn = address >> 12;
+        // A length of zero (never settled) makes the mask that of all, which no index has.
+        let known = self.lines.get(line as usize & self.lines.len().wrapping_sub(1)).copied().unwrap_or(u64::MAX);
+        let page = self.pages.get(vpn as usize & (self.pages.len() - 1)).map_or(0, |p| p.0);
+        (known ^ (line << 1 | 1)) <= u64::from(!store) && page == vpn + 1
+    }
+
+    /// The line of `address` is now the last used of its set in the first-level cache (dirty, if by a store). Its page's
+    /// translation is the last used too, by the [`Self::translate`] before.
+    #[inline(always)]
+    pub fn settle(&mut self, address: u64, store: bool) {
+        let line = address >> 6;
+        let mask = self.lines.len().wrapping_sub(1);
+        if let Some(slot) = self.lines.get_mut(line as usize & mask) {
+            *slot = line << 1 | u64::from(store || *slot == line << 1 | 1);
+        }
+    }
+
+    fn unsettle(&mut self) {
+        self.lines.fill(u64::MAX);
+        self.pages.fill(NOWHERE);
+    }
+
+    /// Translates, by a walk if need be; `None` where nothing is mapped and nothing can be.
+    #[inline]
+    pub fn translate(
+        &mut self,
+        memory: &mut Memory,
+        address: u64,
+        store: bool,
+        home: usize,
+        time: u64,
+    ) -> Option<Translated> {
+        let vpn = address >> 12;
+        let set = vpn as usize & (self.pages.len() - 1);
+        if let Some((page, at)) = self.pages.get(set) {
+            // The last used of its set: to use it again changes nothing.
+            if *page == vpn + 1 && (at.writable || !store) {
+                return Some(Translated { at: *at, time });
+            }
+        }
+        self.translate_other(memory, vpn, store, home, time)
+    }
+
+    #[inline]
+    fn translate_other(
+        &mut self,
+        memory: &mut Memory,
+        vpn: u64,
+        store: bool,
+        home: usize,
+        time: u64,
+    ) -> Option<Translated> {
+        let mut time = time;
+        let at = match &mut self.kept {
+            Kept::Some(tlb) => match tlb.find(vpn, store) {
+                Some(Found { at, took, large_moved }) => {
+                    if large_moved {
+                        self.pages.fill(NOWHERE);
+                    }
+                    time += took;
+                    at
+                }
+                None => return self.walk(memory, vpn, store, home, time),
+            },
+            Kept::All { near, .. } => match near[vpn as usize % NEAR] {
+                (page, at) if page == vpn + 1 && (at.writable || !store) => at,
+                _ => return self.look_up(memory, vpn, store, home, time),
+            },
+        };
+        let set = vpn as usize & (self.pages.len() - 1);
+        self.pages[set] = (vpn + 1, at);
+        Some(Translated { at, time })
+    }
+
+    fn look_up(&mut self, memory: &mut Memory, vpn: u64, store: bool, home: usize, time: u64) -> Option<Translated> {
+        let page = memory.index_or_map(vpn, &mut self.hint)?;
+        if let Kept::All { entries, epoch, near } = &mut self.kept {
+            let entry = entries.get(page).copied().unwrap_or(0);
+            let writable = entry & WRITABLE != 0;
+            if entry & (EPOCHS - 1) == *epoch && (!store || writable) {
+                let at = Translation { page: page as u32, frame: (entry >> 32) as u32, writable };
+                near[vpn as usize % NEAR] = (vpn + 1, at);
+                let set = vpn as usize & (self.pages.len() - 1);
+                self.pages[set] = (vpn + 1, at);
+                return Some(Translated { at, time });
+            }
+        }
+        self.walk(memory, vpn, store, home, time)
+    }
+
+    #[inline(never)]
+    fn walk(&mut self, memory: &mut Memory, vpn: u64, store: bool, home: usize, time: u64) -> Option<Translated> {
+        let page = memory.index_or_map(vpn, &mut self.hint)?;
+        let walked = memory.walk(page, vpn, store, home, time + self.walk);
+        let at = Translation { page: page as u32, frame: walked.frame, writable: walked.writable };
+        match &mut self.kept {
+            Kept::All { entries, epoch, near } => {
+                if page >= entries.len() {
+                    entries.resize(page + 1, 0);
+                }
+                let writable = if at.writable { WRITABLE } else { 0 };
+                entries[page] = u64::from(at.frame) << 32 | writable | *epoch;
+                near[vpn as usize % NEAR] = (vpn + 1, at);
+            }
+            Kept::Some(tlb) => {
+                let page = memory.pages[page];
+                let part = (page.bits & PART_OF_HUGE != 0).then_some(page.part);
+                tlb.learn(vpn, at, part);
+                if part.is_some() {
+                    self.pages.fill(NOWHERE);
+                }
+            }
+        }
+        let set = vpn as usize & (self.pages.len() - 1);
+        self.pages[set] = (vpn + 1, at);
+        Some(Translated { at, time: walked.time })
+    }
+
+    /// Drops the translations of `span` pages from page `vpn` on, which has the index `page`.
+    pub fn forget(&mut self, vpn: u64, page: usize, span: usize) {
+        self.unsettle();
+        match &mut self.kept {
+            Kept::All { entries, near, .. } => {
+                let end = (page + span).min(entries.len());
+                if let Some(entries) = entries.get_mut(page..end) {
+                    entries.fill(0);
+                }
+                for vpn in vpn..vpn + span as u64 {
+                    near[vpn as usize % NEAR] = NOWHERE;
+                }
+            }
+            Kept::Some(tlb) if span == 1 => tlb.forget(vpn),
+            // One entry serves a huge page; single pages of it from before it was huge may be there too.
+            Kept::Some(tlb) => (vpn..vpn + span as u64).for_each(|vpn| tlb.forget(vpn)),
         }
     }
 
     /// Drops all.
     pub fn flush(&mut self) {
-        self.epoch += 1;
-        if self.epoch == EPOCHS {
-            self.entries.fill(0);
-            self.epoch = 1;
+        self.unsettle();
+        match &mut self.kept {
+            Kept::All { entries, epoch, near } => {
+                near.fill(NOWHERE);
+                *epoch += 1;
+                if *epoch == EPOCHS {
+                    entries.fill(0);
+                    *epoch = 1;
+                }
+            }
+            Kept::Some(tlb) => tlb.flush(),
         }
     }
 
@@ -75,30 +251,93 @@ impl Mmu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{FirstTouch, ACCESSED, WATCHED};
+    use crate::pool::Pool;
+    use terrace_model::layout::Layout;
+    use terrace_types::{Vpn, VpnRange};
+
+    fn memory() -> Memory {
+        let mut m = Memory::new(vec![Pool::new(0, 4096, Layout::q35(&[1 << 30]))], FirstTouch::Nearest(vec![vec![0]]));
+        m.map(VpnRange::new(Vpn(0), Vpn(4096)));
+        m
+    }
+
+    /// Whether an access walks, which sets the accessed bit.
+    fn walks(mmu: &mut Mmu, m: &mut Memory, vpn: u64, store: bool) -> bool {
+        m.pages[vpn as usize].bits &= !ACCESSED;
+        mmu.translate(m, vpn << 12, store, 0, 0).unwrap();
+        m.pages[vpn as usize].bits & ACCESSED != 0
+    }
 
     #[test]
-    fn translations_are_kept_until_dropped() {
-        let mut mmu = Mmu::new(Nanos::micros(500));
-        let walked = Walked { frame: 9, time: 0, writable: false };
-        assert_eq!(mmu.translate(3, 3, false), None);
-        mmu.learn(3, 3, walked);
-        assert_eq!((mmu.translate(3, 3, false), mmu.translate(3, 3, true)), (Some(9), None));
-        mmu.learn(3, 3, Walked { writable: true, ..walked });
-        assert_eq!(mmu.translate(3, 3, true), Some(9));
+    fn unlimited_translations_are_kept_until_dropped() {
+        let (mut mmu, mut m) = (Mmu::new(Nanos::micros(500), &Figures::UNLIMITED, 64), memory());
+        assert!(walks(&mut mmu, &mut m, 3, false) && !walks(&mut mmu, &mut m, 3, false));
+        assert!(walks(&mut mmu, &mut m, 3, true) && !walks(&mut mmu, &mut m, 3, true));
+        for vpn in 0..4096 {
+            walks(&mut mmu, &mut m, vpn, true);
+        }
+        assert!(!walks(&mut mmu, &mut m, 3, true));
         mmu.pass(499_999_999);
-        assert_eq!(mmu.translate(3, 3, true), Some(9));
+        assert!(!walks(&mut mmu, &mut m, 3, true));
         mmu.pass(500_000_000);
-        assert_eq!(mmu.translate(3, 3, true), None);
-        mmu.learn(3, 3, walked);
-        mmu.forget(3);
-        assert_eq!(mmu.translate(3, 3, false), None);
+        assert!(walks(&mut mmu, &mut m, 3, true));
+        mmu.forget(3, 3, 1);
+        assert!(walks(&mut mmu, &mut m, 3, false));
     }
 
     #[test]
     fn epochs_wrap_without_reviving_stale_entries() {
-        let mut mmu = Mmu::new(Nanos::ZERO);
-        mmu.learn(0, 0, Walked { frame: 1, time: 0, writable: true });
+        let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::UNLIMITED, 64), memory());
+        walks(&mut mmu, &mut m, 0, true);
         (0..2 * EPOCHS).for_each(|_| mmu.flush());
-        assert_eq!(mmu.translate(0, 0, false), None);
+        assert!(walks(&mut mmu, &mut m, 0, false));
+    }
+
+    #[test]
+    fn a_few_translations_expire_as_others_come_without_any_flush() {
+        let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::default(), 64), memory());
+        walks(&mut mmu, &mut m, 0, true);
+        for vpn in 1..1000 {
+            walks(&mut mmu, &mut m, vpn, true);
+        }
+        assert!(!walks(&mut mmu, &mut m, 0, true));
+        for vpn in 1..4096 {
+            walks(&mut mmu, &mut m, vpn, true);
+        }
+        assert!(walks(&mut mmu, &mut m, 0, true));
+        // A walk takes its time, a hit in the second level less, in the first none.
+        let took = |mmu: &mut Mmu, m: &mut Memory, vpn: u64| mmu.translate(m, vpn << 12, false, 0, 0).unwrap().time;
+        assert_eq!((took(&mut mmu, &mut m, 1), took(&mut mmu, &mut m, 1)), (10_000, 0));
+        for vpn in 2..600 {
+            took(&mut mmu, &mut m, vpn);
+        }
+        assert_eq!(took(&mut mmu, &mut m, 1), 2_000);
+    }
+
+    #[test]
+    fn settled_is_unsettled_by_what_matters() {
+        let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::default(), 64), memory());
+        let mut access = |mmu: &mut Mmu, address: u64, store: bool| {
+            mmu.translate(&mut m, address, store, 0, 0).unwrap();
+            mmu.settle(address, store);
+        };
+        access(&mut mmu, 0x5040, false);
+        assert!(mmu.settled(0x5040, false) && mmu.settled(0x507f, false) && !mmu.settled(0x5040, true));
+        access(&mut mmu, 0x5040, true);
+        assert!(mmu.settled(0x5040, true));
+        // Another line of the same set; another page of the same set (there are 16); a flush.
+        access(&mut mmu, 0x6040, false);
+        assert!(!mmu.settled(0x5040, false));
+        access(&mut mmu, 0x5040, false);
+        access(&mut mmu, 0x15080, false);
+        assert!(!mmu.settled(0x5040, false));
+        access(&mut mmu, 0x5040, false);
+        assert!(mmu.settled(0x5040, false));
+        mmu.flush();
+        assert!(!mmu.settled(0x5040, false));
+        m.pages[5].bits |= WATCHED;
+        let many_sets = Mmu::new(Nanos::ZERO, &Figures::default(), 128);
+        assert!((0..1000).all(|a| !many_sets.settled(a * 64, false)));
     }
 }

@@ -4,7 +4,8 @@
 //! a thread waited when it was recorded, or began later, it goes on when the others have come to that time of the
 //! recording. That an address depends on a value loaded before is handed to the core as what that load brings.
 
-use crate::event::Event;
+use crate::decoded::{Columns, Member, Sharing};
+use crate::event::{Batch, Event};
 use crate::feed::{Feed, Supply};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -28,6 +29,8 @@ pub struct Recording {
     threads: Arc<Vec<Vec<usize>>>,
     accesses: u64,
     start: u64,
+    /// All copies of it that are run at the same time decode each block once.
+    sharing: Arc<Sharing>,
 }
 
 impl fmt::Debug for Recording {
@@ -72,7 +75,8 @@ impl Recording {
         if accesses == 0 {
             return Err(RecordingError::Useless("it holds no accesses"));
         }
-        Ok(Self { open, threads: Arc::new(threads.into_values().collect()), accesses, start })
+        let threads = Arc::new(threads.into_values().collect());
+        Ok(Self { open, threads, accesses, start, sharing: Arc::new(Sharing::default()) })
     }
 
     /// Threads that make accesses.
@@ -97,7 +101,15 @@ impl Recording {
             block: Block::new()?,
             folds: Folds::default(),
             failed: None,
+            member: self.sharing.member(),
+            spare: Vec::new(),
         })
+    }
+
+    /// Blocks decoded so far, by all runs together.
+    #[must_use]
+    pub fn blocks_decoded(&self) -> u64 {
+        self.sharing.decoded()
     }
 }
 
@@ -120,6 +132,9 @@ pub(crate) struct RecordingFeed {
     cursors: Vec<Cursor>,
     folds: Folds,
     failed: Option<String>,
+    member: Member,
+    /// Batches that have been run.
+    spare: Vec<Batch>,
 }
 
 impl fmt::Debug for RecordingFeed {
@@ -131,28 +146,48 @@ impl fmt::Debug for RecordingFeed {
 /// Bits of an address that stay as they are.
 const KEPT: u32 = 30;
 
+/// Places that are found without the table.
+const NEAR: usize = 64;
+
 /// Addresses of several processes, and of any width, in one space of 48 bits: each GiB that is touched gets the next
 /// free GiB.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Folds {
     places: HashMap<(u32, u64), u64>,
-    last: Option<((u32, u64), u64)>,
+    /// Of one process, some GiBs' places, by the GiB's number; never asked about another process.
+    near: [(u64, u64); NEAR],
+    process: Option<u32>,
+}
+
+impl Default for Folds {
+    fn default() -> Self {
+        Self { places: HashMap::new(), near: [(u64::MAX, 0); NEAR], process: None }
+    }
 }
 
 impl Folds {
-    #[inline]
-    fn fold(&mut self, process: u32, address: u64) -> u64 {
-        let key = (process, address >> KEPT);
-        let place = match self.last {
-            Some((last, place)) if last == key => place,
-            _ => {
-                let next = self.places.len() as u64 + 1;
-                let place = *self.places.entry(key).or_insert(next) << KEPT;
-                self.last = Some((key, place));
-                place
-            }
-        };
+    /// What follows is about this process.
+    fn turn_to(&mut self, process: u32) {
+        if self.process != Some(process) {
+            self.near.fill((u64::MAX, 0));
+            self.process = Some(process);
+        }
+    }
+
+    #[inline(always)]
+    fn fold(&mut self, address: u64) -> u64 {
+        let gib = address >> KEPT;
+        let (known, place) = self.near[gib as usize % NEAR];
+        let place = if known == gib { place } else { self.look_up(gib) };
         place | address & ((1 << KEPT) - 1)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, gib: u64) -> u64 {
+        let next = self.places.len() as u64 + 1;
+        let place = *self.places.entry((self.process.unwrap_or(0), gib)).or_insert(next) << KEPT;
+        self.near[gib as usize % NEAR] = (gib, place);
+        place
     }
 }
 
@@ -162,61 +197,67 @@ impl RecordingFeed {
         let cursor = &mut self.cursors[index];
         let Some(position) = self.recording.threads[index].get(cursor.next) else { return false };
         cursor.next += 1;
-        if let Err(error) = self.reader.read(*position, &mut self.block) {
-            self.failed = Some(error.to_string());
-            return false;
+        let (reader, block) = (&mut self.reader, &mut self.block);
+        let decode = || match reader.read(*position, block) {
+            Ok(()) => Ok(Columns::of(block)),
+            Err(error) => Err(error.to_string()),
+        };
+        let columns = match self.member.block(*position, decode) {
+            Ok(columns) => columns,
+            Err(why) => {
+                self.failed = Some(why);
+                return false;
+            }
+        };
+        self.folds.turn_to(columns.process);
+        let mut batch = self.spare.pop().unwrap_or_default();
+        fill(&mut batch, &columns, &mut self.folds);
+        // Backwards: what comes first is taken last.
+        cursor.waiting.push(Supply::Reached(columns.last_time));
+        for (at, before, after) in columns.waits.iter().rev() {
+            cursor.waiting.push(Supply::Accesses(batch.split_off(*at)));
+            cursor.waiting.push(Supply::Until(*after));
+            cursor.waiting.push(Supply::Reached(*before));
         }
-        let block = &self.block;
-        let info = block.info();
-        let events = events(block, info.process, &mut self.folds);
-        let mut pieces = Vec::new();
-        if info.first_time > cursor.reached {
-            pieces.push(Supply::Until(info.first_time));
+        cursor.waiting.push(Supply::Accesses(batch));
+        if columns.first_time > cursor.reached {
+            cursor.waiting.push(Supply::Until(columns.first_time));
         }
-        // Where it waited within the block.
-        let mut times = Vec::new();
-        if !block.jumps().is_empty() {
-            block.times_into(&mut times);
-        }
-        let mut from = 0;
-        for (at, _) in block.jumps().iter().filter(|j| j.0 > 0) {
-            let at = *at as usize;
-            pieces.push(Supply::Accesses(events[from..at].to_vec()));
-            pieces.push(Supply::Reached(times[at - 1]));
-            pieces.push(Supply::Until(times[at]));
-            from = at;
-        }
-        pieces.push(Supply::Accesses(events[from..].to_vec()));
-        pieces.push(Supply::Reached(info.last_time));
-        cursor.reached = info.last_time;
-        pieces.reverse();
-        cursor.waiting = pieces;
+        cursor.reached = columns.last_time;
         true
     }
 }
 
 /// A block's accesses; a load that another address depends on brings that address.
-fn events(block: &Block, process: u32, folds: &mut Folds) -> Vec<Event> {
+fn fill(batch: &mut Batch, columns: &Columns, folds: &mut Folds) {
+    let Batch { words, values } = batch;
+    words.clear();
+    values.clear();
+    let accesses = columns.addresses.iter().zip(&columns.kinds).zip(&columns.gaps);
+    words.extend(accesses.map(|((address, kind), gap)| {
+        let [word, _] = Event::new(folds.fold(*address), kind.is_store(), u64::from(*gap), 0).words();
+        word
+    }));
+    if columns.kinds.iter().fold(0, |all, kind| all | kind.depends()) == 0 {
+        return;
+    }
     /// As far back as a dependence reaches.
     const LOADS: usize = 16;
-    let mut events: Vec<Event> = Vec::with_capacity(block.addresses().len());
+    values.resize(words.len(), 0);
     let (mut loads, mut count) = ([0usize; LOADS], 0usize);
-    for ((address, kind), gap) in block.addresses().iter().zip(block.kinds()).zip(block.gaps()) {
-        let address = folds.fold(process, *address);
+    for (at, kind) in columns.kinds.iter().enumerate() {
         let back = usize::from(kind.depends());
         if back > 0 && back <= count.min(LOADS) {
-            let load = &mut events[loads[(count - back) % LOADS]];
-            if load.value == 0 {
-                load.value = address;
+            let value = &mut values[loads[(count - back) % LOADS]];
+            if *value == 0 {
+                *value = Event::from_words([words[at], 0]).address();
             }
         }
         if !kind.is_store() {
-            loads[count % LOADS] = events.len();
+            loads[count % LOADS] = at;
             count += 1;
         }
-        events.push(Event::new(address, kind.is_store(), u64::from(*gap), 0));
     }
-    events
 }
 
 impl Feed for RecordingFeed {
@@ -239,6 +280,13 @@ impl Feed for RecordingFeed {
                 None if self.read_on(index) => {}
                 None => return Supply::Done,
             }
+        }
+    }
+
+    fn recycle(&mut self, batch: Batch) {
+        // As many as there are threads are on their way; pieces of blocks are not worth keeping.
+        if self.spare.len() <= self.cursors.len() && batch.words.capacity() >= 1 << 12 {
+            self.spare.push(batch);
         }
     }
 
@@ -280,6 +328,7 @@ mod tests {
         let mut feed = recording.feed().unwrap();
         assert_eq!(feed.prepare(), Supply::Done);
         let Supply::Accesses(events) = feed.step(0, Nanos::ZERO) else { panic!("accesses first") };
+        let events: Vec<Event> = events.iter().collect();
         assert_eq!(events.len(), 3);
         assert_eq!(events[0].value, events[2].address());
         assert_eq!((events[1].value, events[1].instructions()), (0, 4));
@@ -291,11 +340,19 @@ mod tests {
     #[test]
     fn processes_do_not_share_addresses_and_wide_ones_fit() {
         let mut folds = Folds::default();
-        let a = folds.fold(0, 0x7fff_ffff_f000);
-        assert_eq!(a, folds.fold(0, 0x7fff_ffff_f000));
-        assert_ne!(a >> KEPT, folds.fold(1, 0x7fff_ffff_f000) >> KEPT);
-        assert!(folds.fold(0, u64::MAX) < 1 << 48);
-        assert_eq!(folds.fold(0, 0x7fff_ffff_f000) & 0xfff_ffff, 0xfff_f000);
+        let mut fold = |process: u32, address: u64| {
+            folds.turn_to(process);
+            folds.fold(address)
+        };
+        let a = fold(0, 0x7fff_ffff_f000);
+        assert_eq!(a, fold(0, 0x7fff_ffff_f000));
+        assert_ne!(a >> KEPT, fold(1, 0x7fff_ffff_f000) >> KEPT);
+        assert!(fold(0, u64::MAX) < 1 << 48);
+        assert_eq!(fold(0, 0x7fff_ffff_f000) & 0xfff_ffff, 0xfff_f000);
+        // GiBs that share a slot.
+        let places: Vec<u64> = (0..256u64).map(|gib| fold(7, gib << KEPT)).collect();
+        assert!((0..256u64).all(|gib| fold(7, gib << KEPT) == places[gib as usize]));
+        assert_eq!(places.iter().collect::<std::collections::HashSet<_>>().len(), 256);
     }
 
     #[test]

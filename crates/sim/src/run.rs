@@ -3,20 +3,26 @@
 use crate::bounds::{self, Moved};
 use crate::build::{Births, Mode, Plan};
 use crate::error::SimError;
-use crate::ports::{own_cpu, PageTableScan, Shared, SimClock, SimMover, SimTarget, SoftDirtyScan};
+use crate::memory::Misses;
+use crate::ports::{
+    own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover, SimTarget, SoftDirtyScan,
+};
 use crate::world::World;
 use serde::Serialize;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use terrace_engine::journal::Summary;
-use terrace_engine::{Config, Engine, Parts, Stop, Tracker};
+use terrace_engine::{Config, Engine, Journal, Parts, Stop, Tracker};
+use terrace_machine::MigrationCost;
 use terrace_model::Counters;
 use terrace_policy::place::Placement;
-use terrace_types::{Bytes, Nanos, Seed};
+use terrace_types::{Bytes, Nanos, NodeId, Seed};
 
 /// What is no policy: bounds, and the fast node as a cache.
-pub const BOUNDS: [&str; 4] = ["bound:static", "bound:ideal-move", "bound:all-fast", "hardware:memory-mode"];
+pub const BOUNDS: [&str; 5] =
+    ["bound:static", "bound:clairvoyant", "bound:ideal-move", "bound:all-fast", "hardware:memory-mode"];
 /// A span that no run reaches.
 const FOR_EVER: Nanos = Nanos(u64::MAX / 2000);
 const PAGE: u64 = 4096;
@@ -51,8 +57,10 @@ pub struct Run {
     pub migrated_bytes: Option<u64>,
     /// CPU seconds of tracking and deciding.
     pub overhead_seconds: Option<f64>,
-    /// Energy of memory, where the machine file tells.
+    /// Energy of all memory, where the machine file tells all of it.
     pub energy_joules: Option<f64>,
+    /// Energy by node, as far as the machine file tells.
+    pub energy: Vec<NodeEnergy>,
     /// Caches, nearest first, counted before tiers.
     pub caches: Vec<CacheCount>,
     /// Accesses of the phase that counts, as the workload counts them.
@@ -61,6 +69,22 @@ pub struct Run {
     /// The engine's account, where one ran.
     #[serde(skip)]
     pub summary: Option<Summary>,
+    /// The engine's journal, where one was asked for.
+    #[serde(skip)]
+    pub journal: Option<String>,
+}
+
+/// Energy of one node's memory in the phase that counts, joules.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct NodeEnergy {
+    /// The node.
+    pub node: NodeId,
+    /// For what was read on its bus.
+    pub read_joules: Option<f64>,
+    /// For what was written on its bus.
+    pub write_joules: Option<f64>,
+    /// At rest.
+    pub static_joules: Option<f64>,
 }
 
 /// Choices that are neither the machine's nor the input's.
@@ -70,11 +94,33 @@ pub struct Options {
     pub seed: Seed,
     /// Share of one core for tracking and deciding (0.03).
     pub cpu_share: f64,
+    /// How accesses are seen.
+    pub tracker: TrackerKind,
+    /// Keep the engine's journal.
+    pub journal: bool,
+}
+
+/// How accesses are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TrackerKind {
+    /// Accessed bits page by page, and soft-dirty bits: what Terrace takes live.
+    #[default]
+    PageTable,
+    /// Samples by the processor.
+    Pebs,
+    /// Regions, each judged by a page of it.
+    Damon,
+}
+
+impl TrackerKind {
+    /// All, by the names that `--tracker` takes.
+    pub const NAMED: [(&'static str, Self); 3] =
+        [("page-table", Self::PageTable), ("pebs", Self::Pebs), ("damon", Self::Damon)];
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: Seed(1), cpu_share: 0.03 }
+        Self { seed: Seed(1), cpu_share: 0.03, tracker: TrackerKind::PageTable, journal: false }
     }
 }
 
@@ -95,15 +141,8 @@ pub fn simulate(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimE
         "first-touch" => alone(plan, policy, Mode::Plain),
         "bound:all-fast" => alone(plan, policy, Mode::AllFast),
         "hardware:memory-mode" => alone(plan, policy, Mode::MemoryMode),
-        "bound:static" => {
-            let ranking = profile(plan)?;
-            let (fast, slow) = ends(plan);
-            let world = plan.world(Mode::Plain, Births::Nearest)?;
-            let nodes = bounds::placed(world.memory.pages.len(), &ranking, plan.usable(fast) / PAGE, fast, slow);
-            let mut world = plan.world(Mode::Plain, Births::Placed(nodes))?;
-            world.pass(FOR_EVER);
-            result(plan, policy, &mut world, Moves::default())
-        }
+        "bound:static" => static_placement(plan, policy),
+        "bound:clairvoyant" => clairvoyant(plan, policy),
         "bound:ideal-move" => ideal_move(plan, policy),
         _ => managed(plan, policy, options),
     }
@@ -126,23 +165,124 @@ fn ends(plan: &Plan) -> (usize, usize) {
     (of(plan.tiers.first()), of(plan.tiers.last()))
 }
 
-/// Pages by what they would gain in the fast node, from a run in which nothing moves.
-fn profile(plan: &Plan) -> Result<Vec<usize>, SimError> {
+/// What a run in which nothing moves shows: all pages, and those of them that gain in the fast node, best first.
+fn profile(plan: &Plan) -> Result<(Vec<u64>, Vec<u64>), SimError> {
+    let mut world = profiled(plan)?;
+    world.proceed(Nanos::ZERO);
+    world.pass(FOR_EVER);
+    let misses = world.memory.take_misses();
+    let pages = world.memory.present().map(|(vpn, _)| vpn).collect();
+    Ok((pages, rank(plan, &world, &misses)))
+}
+
+/// A world that counts misses by page and waits at the begin of the phase that counts.
+fn profiled(plan: &Plan) -> Result<World, SimError> {
     let mut world = plan.world(Mode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
     world.memory.profile();
-    world.proceed(Nanos::ZERO);
-    world.pass(FOR_EVER);
+    Ok(world)
+}
+
+fn rank(plan: &Plan, world: &World, misses: &bounds::Profile) -> Vec<u64> {
     let (fast, slow) = ends(plan);
     let links = &world.engine().params().links[0];
-    let misses = world.memory.misses.as_deref().unwrap_or_default();
-    Ok(bounds::ranked(misses, &links[fast], &links[slow]))
+    bounds::ranked(misses, &links[fast], &links[slow])
+}
+
+/// The best static placement, in place from the start.
+fn static_placement(plan: &Plan, policy: &str) -> Result<Run, SimError> {
+    let (pages, ranking) = profile(plan)?;
+    let (fast, slow) = ends(plan);
+    let places = bounds::placed(&pages, &ranking, plan.usable(fast) / PAGE, fast, slow);
+    let mut world = plan.world(Mode::Plain, Births::Placed(Arc::new(places)))?;
+    world.pass(FOR_EVER);
+    result(plan, policy, &mut world, Moves::default())
+}
+
+/// Accesses of the first windows; they are joined in pairs where there would be more than [`MOST_WINDOWS`].
+const WINDOW: u64 = 1 << 18;
+const MOST_WINDOWS: usize = 256;
+
+/// Misses of one window by page.
+type Window = Vec<(u64, Misses)>;
+
+/// Misses by page and window in a run in which nothing moves, and the windows' length in accesses.
+fn foresee(plan: &Plan) -> Result<(Vec<Window>, u64), SimError> {
+    let mut world = profiled(plan)?;
+    let (mut windows, mut length) = (Vec::new(), WINDOW);
+    while !world.ended() {
+        world.stop_after = world.accesses() + length;
+        world.proceed(Nanos::ZERO);
+        world.pass(FOR_EVER);
+        windows.push(world.memory.take_misses());
+        if !world.ended() && !world.stopped() {
+            return Err(SimError::Wrong("the program came to a halt".to_owned()));
+        }
+        if windows.len() == MOST_WINDOWS {
+            windows = windows.chunks(2).map(joined).collect();
+            length *= 2;
+        }
+    }
+    Ok((windows, length))
+}
+
+/// Two windows as one.
+fn joined(pair: &[Window]) -> Window {
+    let mut sum: BTreeMap<u64, Misses> = BTreeMap::new();
+    for (vpn, m) in pair.iter().flatten() {
+        let page = sum.entry(*vpn).or_default();
+        page.reads = page.reads.saturating_add(m.reads);
+        page.writes = page.writes.saturating_add(m.writes);
+    }
+    sum.into_iter().collect()
+}
+
+/// Before each window, the pages that will gain most in it are put into the fast node, for nothing; pages that are born
+/// in it are born where they belong in it.
+///
+/// What it is a bound of: policies that move whole pages when a window begins (256 Ki accesses, or so many that there are
+/// 256 windows at most) and rank them by what their misses save. It pays nothing for moving, copying, or dropped
+/// translations. What it is not: an optimum. The windows' misses are those of a run under first touch, and pages are
+/// ranked one by one, so that it can be beaten by who moves within a window, by who divides misses between two buses, or
+/// where a page's misses overlap with others so that they cost little. And no policy that pays comes near it where the
+/// hot set changes from window to window.
+fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
+    let (windows, length) = foresee(plan)?;
+    let (fast, slow) = ends(plan);
+    let mut world = plan.world(Mode::Plain, Births::Nearest)?;
+    world.stop_at_begin = true;
+    world.pass(FOR_EVER);
+    let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO };
+    let mut moved = Moved::default();
+    for misses in &windows {
+        if world.ended() {
+            break;
+        }
+        let ranking = rank(plan, &world, misses);
+        let pages: Vec<u64> = misses.iter().map(|m| m.0).collect();
+        let places = bounds::placed(&pages, &ranking, plan.usable(fast) / PAGE, fast, slow);
+        world.memory.place_births(Arc::new(places));
+        let step = bounds::place(&mut world.memory, &ranking, fast, slow, free);
+        moved.promoted += step.promoted;
+        moved.demoted += step.demoted;
+        world.flush_translations();
+        world.stop_after = world.accesses() + length;
+        world.proceed(Nanos::ZERO);
+        world.pass(FOR_EVER);
+    }
+    // Threads may take turns otherwise than in the run that was foreseen: what is left, if anything, runs as it lies.
+    world.stop_after = u64::MAX;
+    world.proceed(Nanos::ZERO);
+    world.pass(FOR_EVER);
+    result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }
 
 /// The best static placement, made once while the program waits at the begin of its phase.
+///
+/// A recording is all phase: nothing is in memory when it begins, so nothing is moved.
 fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
-    let ranking = profile(plan)?;
+    let (_, ranking) = profile(plan)?;
     let (fast, slow) = ends(plan);
     let mut world = plan.world(Mode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
@@ -163,21 +303,27 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
         _ => Births::Nearest,
     };
     let world: Shared = Rc::new(RefCell::new(plan.world(Mode::Plain, births)?));
-    let trackers: Vec<Box<dyn Tracker>> = vec![
-        Box::new(PageTableScan::new(world.clone())),
-        Box::new(SoftDirtyScan::new(world.clone(), options.cpu_share)),
-    ];
+    let trackers: Vec<Box<dyn Tracker>> = match options.tracker {
+        TrackerKind::PageTable => vec![
+            Box::new(PageTableScan::new(world.clone())),
+            Box::new(SoftDirtyScan::new(world.clone(), options.cpu_share)),
+        ],
+        TrackerKind::Pebs => vec![Box::new(PebsScan::new(world.clone(), options.cpu_share))],
+        TrackerKind::Damon => vec![Box::new(DamonScan::new(world.clone(), options.seed))],
+    };
+    let journal = SimJournal::default();
     let parts = Parts {
         clock: Box::new(SimClock(world.clone())),
         trackers,
         target: Box::new(SimTarget::new(world.clone(), plan.ids.clone(), &plan.tiers)),
         mover: Box::new(SimMover::new(world.clone(), plan.ids.clone(), plan.machine.migration)),
-        journal: None,
+        journal: options.journal.then(|| Box::new(journal.clone()) as Box<dyn Journal>),
         placement,
         machine: plan.machine.clone(),
         own_cpu: own_cpu(&world),
     };
-    let config = Config { tracking_share: options.cpu_share, seed: options.seed, ..Config::default() };
+    let command = format!("{} (simulated)", plan.input);
+    let config = Config { command, tracking_share: options.cpu_share, seed: options.seed, ..Config::default() };
     let mut engine = Engine::new(parts, config);
     let (summary, stop) = engine.run(|_| false);
     if let Some(stop @ Stop::Missing { .. }) = stop {
@@ -190,7 +336,9 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
     let mut world = world.borrow_mut();
     // An engine that stopped early leaves the program running.
     world.pass(FOR_EVER);
-    result(plan, policy, &mut world, Moves { moved, overhead, summary: Some(summary) })
+    let mut run = result(plan, policy, &mut world, Moves { moved, overhead, summary: Some(summary) })?;
+    run.journal = options.journal.then(|| journal.text());
+    Ok(run)
 }
 
 fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<Run, SimError> {
@@ -213,6 +361,7 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
         Some(summary) => summary.migrated_bytes,
         None => (moves.moved.promoted + moves.moved.demoted) * PAGE,
     };
+    let energy = energy(plan, &counters, span);
     Ok(Run {
         policy: policy.to_owned(),
         seconds: span.as_secs_f64(),
@@ -221,29 +370,53 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
         demoted_pages: Some(moves.moved.demoted),
         migrated_bytes: Some(migrated),
         overhead_seconds: Some(moves.overhead.as_secs_f64()),
-        energy_joules: None,
+        energy_joules: total_energy(plan, &energy),
+        energy,
         caches: caches(plan, &counters),
         accesses,
         summary: moves.summary,
+        journal: None,
     })
+}
+
+/// All together, if nothing is missing.
+fn total_energy(plan: &Plan, energy: &[NodeEnergy]) -> Option<f64> {
+    let with_memory = plan.machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO).count();
+    let whole = |e: &NodeEnergy| Some(e.read_joules? + e.write_joules? + e.static_joules?);
+    (energy.len() == with_memory).then(|| energy.iter().map(whole).sum::<Option<f64>>())?
+}
+
+/// Bytes on each bus by what a byte takes, and the time by what the node takes at rest.
+fn energy(plan: &Plan, counters: &Counters, span: Nanos) -> Vec<NodeEnergy> {
+    let with_memory = plan.machine.nodes.iter().enumerate().filter(|(_, n)| n.capacity > Bytes::ZERO);
+    let bytes = |pj: Option<u32>, bytes: u64| pj.map(|pj| f64::from(pj) * bytes as f64 * 1e-12);
+    let of = |(index, node): (usize, &terrace_machine::Node)| NodeEnergy {
+        node: node.id,
+        read_joules: bytes(node.energy.read_pj_per_byte, counters.read_bytes[index]),
+        write_joules: bytes(node.energy.write_pj_per_byte, counters.write_bytes[index]),
+        static_joules: node.energy.static_mw.map(|mw| f64::from(mw) * 1e-3 * span.as_secs_f64()),
+    };
+    with_memory.map(of).filter(|e| e.read_joules.or(e.write_joules).or(e.static_joules).is_some()).collect()
 }
 
 fn caches(plan: &Plan, c: &Counters) -> Vec<CacheCount> {
     let last = plan.machine.caches.iter().map(|l| l.level).max().unwrap_or(2);
-    vec![
-        CacheCount {
-            level: 1,
-            hits: c.loads + c.stores - c.l1_misses,
-            misses: c.l1_misses,
-            writebacks: c.l1_writebacks,
-        },
-        CacheCount {
-            level: last,
-            hits: c.llc_hits,
-            misses: c.llc_misses().iter().sum(),
-            writebacks: c.writebacks.iter().sum(),
-        },
-    ]
+    let misses: u64 = c.llc_misses().iter().sum();
+    let first = CacheCount {
+        level: 1,
+        hits: c.loads + c.stores - c.l1_misses,
+        misses: c.l1_misses,
+        writebacks: c.l1_writebacks,
+    };
+    // Only a private level between the first and the last is modelled.
+    let middle = plan.has_middle_cache().then(|| CacheCount {
+        level: last - 1,
+        hits: c.l2_hits,
+        misses: c.l1_misses - c.l2_hits,
+        writebacks: c.l2_writebacks,
+    });
+    let outer = CacheCount { level: last, hits: c.llc_hits, misses, writebacks: c.writebacks.iter().sum() };
+    std::iter::once(first).chain(middle).chain([outer]).collect()
 }
 
 /// Runs each task on one of `workers` threads; results in the order of the tasks.

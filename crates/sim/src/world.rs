@@ -3,12 +3,13 @@
 //! Cores run in the lock-step quanta of `terrace-model`: each runs the same few microseconds, one after the other. What
 //! the manager (tracking, deciding, moving) uses of a core is taken from the program where no core is idle.
 
-use crate::event::Event;
+use crate::event::Batch;
 use crate::feed::{Feed, Supply};
-use crate::memory::{Memory, Misses};
+use crate::memory::Memory;
 use crate::mmu::Mmu;
+use crate::sampler::Sampler;
 use std::collections::VecDeque;
-use terrace_model::{Access, Counters, Engine, LINE, PS};
+use terrace_model::{Counters, Engine, PS};
 use terrace_types::{Nanos, Tick};
 
 /// Time that a thread has a core before another that waits for it, picoseconds: the base slice of Linux 6.12's
@@ -32,11 +33,11 @@ enum Doing {
 
 /// One thread of the program.
 #[derive(Debug)]
-struct Thread {
+pub(crate) struct Thread {
     doing: Doing,
-    events: Vec<Event>,
-    at: usize,
-    waiting: VecDeque<Vec<Event>>,
+    pub(crate) events: Batch,
+    pub(crate) at: usize,
+    waiting: VecDeque<Batch>,
     /// What comes after the accesses at hand.
     then: Supply,
     /// Time of the recording that it has come to.
@@ -72,24 +73,28 @@ impl Measured {
 /// The machine and the program.
 #[derive(Debug)]
 pub struct World {
-    engine: Engine,
+    pub(crate) engine: Engine,
     /// The program's memory.
     pub memory: Memory,
-    mmus: Vec<Mmu>,
-    homes: Vec<usize>,
+    pub(crate) mmus: Vec<Mmu>,
+    pub(crate) homes: Vec<usize>,
     feed: Box<dyn Feed>,
-    threads: Vec<Thread>,
+    pub(crate) threads: Vec<Thread>,
     queues: Vec<Queue>,
     /// The phase that counts.
     pub measured: Measured,
     /// The program stops at the begin of the phase that counts until [`World::proceed`].
     pub stop_at_begin: bool,
     stopped: bool,
+    /// The program stops (within a quantum) when it has made so many accesses, until [`World::proceed`].
+    pub stop_after: u64,
+    /// Hardware sampling of accesses, where somebody asked for it.
+    pub sampler: Option<Sampler>,
     /// The manager's time, picoseconds, and the CPU time it used.
     time: u64,
     manager: Nanos,
     manager_core: usize,
-    accesses: u64,
+    pub(crate) accesses: u64,
 }
 
 /// The thread that prepares; threads of the measured phase follow.
@@ -102,7 +107,7 @@ impl World {
         let cores = engine.units.len();
         let thread = || Thread {
             doing: Doing::Unborn,
-            events: Vec::new(),
+            events: Batch::default(),
             at: 0,
             waiting: VecDeque::new(),
             then: Supply::Again,
@@ -126,6 +131,8 @@ impl World {
             measured: Measured::default(),
             stop_at_begin: false,
             stopped: false,
+            stop_after: u64::MAX,
+            sampler: None,
             time: 0,
             manager: Nanos::ZERO,
             manager_core: 0,
@@ -199,8 +206,13 @@ impl World {
             for core in 0..self.queues.len() {
                 self.run_core(core, end);
             }
-            let idle: Vec<bool> = (0..self.queues.len()).map(|c| !self.busy(c)).collect();
-            if !self.engine.advance(|core| idle[core]) && idle.iter().all(|i| *i) {
+            if self.accesses >= self.stop_after {
+                self.stopped = true;
+                break;
+            }
+            // A bit a core, of which there are 64 at most.
+            let idle = (0..self.queues.len()).fold(0u64, |bits, c| bits | u64::from(!self.busy(c)) << c);
+            if !self.engine.advance(|core| idle >> core & 1 == 1) && idle.count_ones() as usize == self.queues.len() {
                 break;
             }
             for (mmu, unit) in self.mmus.iter_mut().zip(&self.engine.units) {
@@ -230,11 +242,12 @@ impl World {
         let _the_manager_is_charged_for_the_time = self.engine.copy(core, from, to, bytes);
     }
 
-    /// Translations of the page at `index` (and of those that move with it) are dropped on all cores.
-    pub fn shoot_down(&mut self, head: usize) {
-        let span = self.memory.span(head);
+    /// Translations of the page `vpn` (and of those that move with it) are dropped on all cores.
+    pub fn shoot_down(&mut self, vpn: u64) {
+        let Some(index) = self.memory.index(vpn, &mut 0) else { return };
+        let (head, span) = (self.memory.head(index), self.memory.span(index));
         for mmu in &mut self.mmus {
-            (head..head + span).for_each(|page| mmu.forget(page));
+            mmu.forget(vpn - (index - head) as u64, head, span);
         }
     }
 
@@ -283,53 +296,14 @@ impl World {
         }
     }
 
-    /// Runs what is at hand of a thread until its core's time is `end`.
-    fn run_events(&mut self, core: usize, thread: usize, end: u64) {
-        let Thread { events, at, .. } = &mut self.threads[thread];
-        let (engine, memory, mmu) = (&mut self.engine, &mut self.memory, &mut self.mmus[core]);
-        let mut left = events[*at..].iter();
-        let mut made = 0;
-        while engine.units[core].core.time < end {
-            let Some(event) = left.next() else { break };
-            made += 1;
-            let (address, store) = (event.address(), event.store());
-            let unit = &mut engine.units[core];
-            unit.core.execute(event.instructions());
-            let Some(page) = memory.index_or_map(address >> 12, &mut mmu.hint) else { continue };
-            let frame = match mmu.translate(page, address >> 12, store) {
-                Some(frame) => frame,
-                None => {
-                    let walked = memory.walk(page, address >> 12, store, self.homes[core], unit.core.time);
-                    unit.core.time = walked.time;
-                    mmu.learn(page, address >> 12, walked);
-                    walked.frame
-                }
-            };
-            let physical = u64::from(frame) << 12 | address & 4095;
-            if store {
-                unit.counters.stores += 1;
-            } else {
-                unit.counters.loads += 1;
-            }
-            if unit.l1.hit(physical / LINE, store) {
-                continue;
-            }
-            let access = Access { physical, virtual_: address, write: store };
-            let served = engine.miss(core, access, || Some(event.value));
-            if let (Some(_), Some(misses)) = (served, &mut memory.misses) {
-                count(&mut misses[page], store);
-            }
-        }
-        *at += made;
-        self.accesses += made as u64;
-    }
-
     /// Gets a thread's next accesses, or what comes in their place.
     fn refill(&mut self, core: usize, thread: usize) {
         let next = self.threads[thread].waiting.pop_front();
         if let Some(events) = next {
             let t = &mut self.threads[thread];
-            (t.events, t.at) = (events, 0);
+            let done = std::mem::replace(&mut t.events, events);
+            t.at = 0;
+            self.feed.recycle(done);
             return;
         }
         match std::mem::replace(&mut self.threads[thread].then, Supply::Again) {
@@ -432,14 +406,5 @@ impl World {
     pub fn counters(&self) -> Counters {
         let nodes = self.engine.params().sizes.len();
         (0..self.queues.len()).fold(Counters::new(nodes), |sum, core| sum.plus(&self.engine.counters(core)))
-    }
-}
-
-#[inline]
-fn count(misses: &mut Misses, store: bool) {
-    if store {
-        misses.writes = misses.writes.saturating_add(1);
-    } else {
-        misses.reads = misses.reads.saturating_add(1);
     }
 }

@@ -101,3 +101,49 @@ fn any_address_will_do_and_a_machine_too_small_is_told_of() {
     let error = run(recording(large), "terrace").unwrap_err();
     assert!(matches!(error, SimError::TooSmall { .. }), "{error}");
 }
+
+/// Few hot pages among many, the hot ones touched last, twice as large as the fast node.
+fn hot_at_the_end(w: &mut TraceWriter<Vec<u8>>) {
+    const PAGES: u64 = (240 << 20) / 4096;
+    let touch = |page: u64, line: u64| Access {
+        address: 0x7f00_0000_0000 + page * 4096 + line % 64 * 64,
+        size: 8,
+        gap: 4,
+        ..Access::default()
+    };
+    for page in 0..PAGES {
+        w.access(0, 0, &touch(page, 0)).unwrap();
+    }
+    let hot = PAGES / 10;
+    for i in 0..600_000u64 {
+        w.access(0, 0, &touch(PAGES - 1 - i.wrapping_mul(0x9e37_79b1) % hot, i * 7)).unwrap();
+    }
+}
+
+#[test]
+fn bounds_place_the_pages_of_a_recording_too() {
+    let seconds = |policy: &str| run(recording(hot_at_the_end), policy).unwrap().seconds;
+    let (first, fixed, knows) = (seconds("first-touch"), seconds("bound:static"), seconds("bound:clairvoyant"));
+    assert!(fixed < 0.9 * first && knows < 0.9 * first, "{first} {fixed} {knows}");
+}
+
+#[test]
+fn policies_side_by_side_share_blocks_and_nothing_else() {
+    let input = recording(|w| {
+        chase(0, 1)(w);
+        chase(1, 0)(w);
+    });
+    let Input::Recording { recording, .. } = &input else { panic!("a recording") };
+    let recording = recording.clone();
+    let plan = Plan::of(&preset("lab-cxl").unwrap(), input).unwrap();
+    let policies = ["first-touch", "bound:all-fast", "terrace", "first-touch"];
+    let go = |workers| {
+        let before = recording.blocks_decoded();
+        let runs = terrace_sim::all(&policies, workers, |p| simulate(&plan, p, Options::default())).unwrap();
+        (runs, recording.blocks_decoded() - before)
+    };
+    let ((apart, by_each), (together, once)) = (go(1), go(4));
+    assert_eq!(apart, together);
+    // How many are shared depends on how the host deals out its cores (see the tests of `decoded`).
+    assert!(by_each == 4 * 8 && (8..=by_each).contains(&once), "{by_each} {once}");
+}

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_machine::Machine;
+pub use terrace_sim::TrackerKind;
 use terrace_sim::{all, simulate, Input, Options, Plan, Recording, Run, SimError};
 use terrace_types::{Bytes, Seed};
 
@@ -21,6 +22,10 @@ pub struct Question {
     pub sweep: Vec<u32>,
     /// Seed.
     pub seed: Seed,
+    /// How accesses are seen.
+    pub tracker: TrackerKind,
+    /// Keep journals, for [`Answer::reports`].
+    pub journals: bool,
 }
 
 /// Why there is no answer.
@@ -87,6 +92,21 @@ pub fn parse_sweep(text: &str) -> Result<Vec<u32>, PredictError> {
     }
 }
 
+/// Runs over one recording at the same time at most: each holds the program's page tables.
+const MOST_AT_ONCE: usize = 16;
+
+/// Reads `page-table`, `pebs` or `damon`.
+///
+/// # Errors
+/// What would be understood.
+pub fn parse_tracker(text: &str) -> Result<TrackerKind, PredictError> {
+    let found = TrackerKind::NAMED.into_iter().find(|(name, _)| *name == text);
+    found.map(|f| f.1).ok_or_else(|| {
+        let known = TrackerKind::NAMED.map(|n| n.0).join(", ");
+        PredictError::Usage(format!("--tracker {text}: give one of {known}"))
+    })
+}
+
 /// Simulates; policies and sizes on all cores of the host.
 ///
 /// # Errors
@@ -106,8 +126,14 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
         let bytes = plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum();
         tasks.extend(question.policies.iter().map(|p| (plan.clone(), p.clone(), Some(bytes))));
     }
-    let options = Options { seed: question.seed, ..Options::default() };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let options =
+        Options { seed: question.seed, tracker: question.tracker, journal: question.journals, ..Options::default() };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // All at once over a recording, so that each of its blocks is decoded once; the host's scheduler deals out the cores.
+    let workers = match whole.input {
+        Input::Recording { .. } => tasks.len().clamp(cores, MOST_AT_ONCE.max(cores)),
+        Input::Workload(_) => cores,
+    };
     let runs = all(&tasks, workers, |(plan, policy, _)| simulate(plan, policy, options))?;
     Ok(Answer {
         machine: question.machine.name.clone(),
@@ -142,6 +168,20 @@ fn recording(path: &str) -> Result<Input, PredictError> {
 }
 
 impl Answer {
+    /// The report of each run that kept a journal, as a page of HTML, as of a live run: its policy, with the size of the
+    /// fast tier where that was swept, and the page.
+    ///
+    /// # Errors
+    /// A journal that cannot be read back, which is a fault of the simulator's.
+    pub fn reports(&self) -> Result<Vec<(String, String)>, terrace_report::ReportError> {
+        let journals = self.runs.iter().filter_map(|e| Some((e, e.run.journal.as_ref()?)));
+        let page = |(entry, journal): (&Entry, &String)| {
+            let size = entry.fast_bytes.map(|b| format!("-{}M", b >> 20)).unwrap_or_default();
+            Ok((format!("{}{size}", entry.run.policy), terrace_report::read(journal.as_bytes())?.to_html()))
+        };
+        journals.map(page).collect()
+    }
+
     /// The answer as a table for people, at most 80 columns.
     #[must_use]
     pub fn text(&self) -> String {
@@ -176,10 +216,24 @@ impl Answer {
                 r.overhead_seconds.map_or("-".to_owned(), |s| format!("{s:.3} s")),
             );
         }
+        for e in self.runs.iter().filter(|e| !e.run.energy.is_empty()) {
+            let _ = writeln!(out, "energy, {}{}: {}", size(e), e.run.policy, energy(&e.run));
+        }
         let _ = writeln!(out, "seconds: modelled time of the measured phase; ratio to first touch;");
         let _ = writeln!(out, "fast: share of last-level misses served by the fast tier.");
         out
     }
+}
+
+/// What is known of a run's energy, in one line.
+fn energy(run: &Run) -> String {
+    let joules = |j: Option<f64>| j.map_or("-".to_owned(), |j| format!("{j:.3}"));
+    let node = |e: &terrace_sim::NodeEnergy| {
+        format!("node {} {}+{}+{}", e.node, joules(e.read_joules), joules(e.write_joules), joules(e.static_joules))
+    };
+    let nodes: Vec<String> = run.energy.iter().map(node).collect();
+    let total = run.energy_joules.map_or("not all known".to_owned(), |j| format!("{j:.3} J"));
+    clip(&format!("{total}; J read+written+rest: {}", nodes.join(", ")), 56)
 }
 
 /// At most `width` characters, the cut marked.
@@ -211,6 +265,8 @@ mod tests {
             input: "workload:skew,accesses=20k,size=4MiB,hot_size=1MiB".to_owned(),
             sweep,
             seed: Seed(1),
+            tracker: TrackerKind::PageTable,
+            journals: false,
         }
     }
 
@@ -245,6 +301,43 @@ mod tests {
         let seconds: Vec<f64> = answer.runs.iter().map(|e| e.run.seconds).collect();
         assert!(seconds[0] > seconds[1], "{seconds:?}");
         assert!(answer.runs[0].fast_bytes < answer.runs[1].fast_bytes);
+    }
+
+    #[test]
+    fn each_tracker_can_be_asked_for_and_a_run_under_the_engine_has_a_report() {
+        assert!(parse_tracker("eyes").unwrap_err().to_string().contains("page-table, pebs, damon"));
+        for (name, tracker) in TrackerKind::NAMED {
+            assert_eq!(parse_tracker(name), Ok(tracker));
+            let mut q = question(&["first-touch", "terrace"], vec![]);
+            (q.tracker, q.journals) = (tracker, true);
+            let reports = predict(&q).unwrap().reports().unwrap();
+            let [(policy, html)] = &reports[..] else { panic!("one run under the engine") };
+            assert!(policy == "terrace" && html.contains("<svg") && html.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn energy_is_told_as_far_as_it_is_known() {
+        let mut q = question(&["first-touch"], vec![]);
+        assert_eq!(predict(&q).unwrap().runs[0].run.energy, []);
+        q.machine.nodes[0].energy.read_pj_per_byte = Some(100);
+        let run = predict(&q).unwrap().runs.remove(0).run;
+        assert!(run.energy_joules.is_none() && run.energy[0].read_joules.is_some_and(|j| j > 0.0), "{run:?}");
+        for node in &mut q.machine.nodes {
+            let known = terrace_machine::Energy {
+                read_pj_per_byte: Some(100),
+                write_pj_per_byte: Some(200),
+                static_mw: Some(5_000),
+            };
+            node.energy = known;
+        }
+        let answer = predict(&q).unwrap();
+        let run = &answer.runs[0].run;
+        let rest: f64 = run.energy.iter().filter_map(|e| e.static_joules).sum();
+        assert!((rest / (2.0 * 5.0 * run.seconds) - 1.0).abs() < 1e-6 && run.energy_joules > Some(rest), "{run:?}");
+        assert!(
+            answer.text().contains("energy, first-touch") && answer.text().lines().all(|l| l.chars().count() <= 80)
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Small machine models.
 
-use terrace_machine::{CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node};
+use terrace_machine::{CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId, TierState};
 
 /// One node, as a test states it.
@@ -32,6 +32,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         reserved: Bytes::ZERO,
         block: Bytes(s.block),
         package: s.package,
+        energy: Energy::default(),
     });
     let mut links = Vec::new();
     for (from, a) in specs.iter().enumerate().filter(|(_, a)| a.cpus) {
@@ -59,6 +60,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         name: name.to_owned(),
         page_size: Bytes(4096),
         core: CoreModel { ns_per_instruction: 0.25, outstanding_misses: 10, tlb_flush: Nanos(0) },
+        tlb: Tlb::default(),
         caches: Vec::new(),
         nodes: nodes.collect(),
         links,

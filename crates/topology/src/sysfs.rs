@@ -9,8 +9,8 @@ use crate::error::TopologyError;
 use crate::tree::{malformed, Tree, View};
 use std::collections::BTreeMap;
 use terrace_machine::{
-    parse_list, parse_mask, CacheLevel, CoreModel, Evidence, Figure, KernelTier, Kind, Link, Machine, MigrationCost,
-    Node, Surroundings, Survey, MAX_BANDWIDTH, MAX_CPU, MAX_LATENCY, MAX_NODE,
+    parse_list, parse_mask, CacheLevel, CoreModel, Energy, Evidence, Figure, KernelTier, Kind, Link, Machine,
+    MigrationCost, Node, Surroundings, Survey, Tlb, MAX_BANDWIDTH, MAX_CPU, MAX_LATENCY, MAX_NODE,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -37,6 +37,7 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
         name: machine_name(&view, name)?,
         page_size: page_size(&view)?,
         core: CoreModel::default(),
+        tlb: Tlb::default(),
         caches: caches(&view, cpus.iter().min().copied())?,
         nodes,
         links,
@@ -101,6 +102,7 @@ fn nodes(view: &View<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Topology
             reserved: Bytes::ZERO,
             block: Bytes(64),
             package,
+            energy: Energy::default(),
         });
     }
     Ok(nodes)
@@ -115,7 +117,16 @@ fn whole(view: &View<'_>) -> Result<Node, TopologyError> {
     let text = view.text("proc/meminfo")?.unwrap_or_default();
     let capacity = mem_total(&text).ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
     let package = package(view, &cpus)?;
-    Ok(Node { id: NodeId(0), kind: Kind::Dram, cpus, capacity, reserved: Bytes::ZERO, block: Bytes(64), package })
+    Ok(Node {
+        id: NodeId(0),
+        kind: Kind::Dram,
+        cpus,
+        capacity,
+        reserved: Bytes::ZERO,
+        block: Bytes(64),
+        package,
+        energy: Energy::default(),
+    })
 }
 
 fn cpus(view: &View<'_>, folder: &str) -> Result<Vec<CpuId>, TopologyError> {

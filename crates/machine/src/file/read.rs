@@ -3,18 +3,31 @@
 use super::section::{Section, Source};
 use super::MAX_FILE;
 use crate::error::{MachineError, Place};
-use crate::model::{CacheLevel, CoreModel, Evidence, Kind, Link, Machine, MigrationCost, Node};
+use crate::model::{CacheLevel, CoreModel, Energy, Evidence, Kind, Link, Machine, MigrationCost, Node, Tlb};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 use toml::de::DeTable;
 
 /// As many as can be managed.
 const MAX_NODES: usize = 255;
 
-const TOP: [&str; 9] = ["name", "page_size", "evidence", "notes", "core", "migration", "cache", "node", "link"];
+const TOP: [&str; 10] = ["name", "page_size", "evidence", "notes", "core", "tlb", "migration", "cache", "node", "link"];
 const CORE: [&str; 4] = ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
+const TLB: [&str; 8] =
+    ["entries", "ways", "large_entries", "large_ways", "l2_entries", "l2_ways", "l2_hit_ns", "walk_ns"];
 const MIGRATION: [&str; 4] = ["call_us", "call_ns", "page_us", "page_ns"];
 const CACHE: [&str; 6] = ["level", "size", "line", "ways", "shared", "hit_ns"];
-const NODE: [&str; 7] = ["id", "kind", "cpus", "capacity", "reserved", "block", "package"];
+const NODE: [&str; 10] = [
+    "id",
+    "kind",
+    "cpus",
+    "capacity",
+    "reserved",
+    "block",
+    "package",
+    "read_pj_per_byte",
+    "write_pj_per_byte",
+    "static_mw",
+];
 const LINK: [&str; 10] = [
     "initiator",
     "target",
@@ -59,6 +72,7 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
         }
     };
     let core = core(top, &mut note)?;
+    let tlb = tlb(top)?;
     let migration = migration(top, &mut note)?;
     let mut caches = top.sections("cache", &CACHE, 8)?.iter().map(cache).collect::<Result<Vec<_>, _>>()?;
     let mut nodes = top.sections("node", &NODE, MAX_NODES)?.iter().map(node).collect::<Result<Vec<_>, _>>()?;
@@ -71,6 +85,7 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
         name: top.string("name")?.unwrap_or(name).to_owned(),
         page_size: top.bytes("page_size")?.unwrap_or(Bytes(4096)),
         core,
+        tlb,
         caches,
         nodes,
         links,
@@ -93,6 +108,25 @@ fn core(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<CoreModel,
     }
     core.tlb_flush = section.span("tlb_flush")?.unwrap_or(core.tlb_flush);
     Ok(core)
+}
+
+/// What is not given is as in [`Tlb::default`]: no note, since only the simulator asks.
+fn tlb(top: &Section<'_, '_>) -> Result<Tlb, MachineError> {
+    let default = Tlb::default();
+    let Some(section) = top.section("tlb", &TLB)? else { return Ok(default) };
+    let number = |key, otherwise| -> Result<u32, MachineError> {
+        Ok(section.integer(key, 0..=1 << 20)?.map_or(otherwise, |n| n as u32))
+    };
+    Ok(Tlb {
+        entries: number("entries", default.entries)?,
+        ways: number("ways", default.ways)?,
+        large_entries: number("large_entries", default.large_entries)?,
+        large_ways: number("large_ways", default.large_ways)?,
+        l2_entries: number("l2_entries", default.l2_entries)?,
+        l2_ways: number("l2_ways", default.l2_ways)?,
+        l2_hit: section.span("l2_hit")?.unwrap_or(default.l2_hit),
+        walk: section.span("walk")?.unwrap_or(default.walk),
+    })
 }
 
 fn migration(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<MigrationCost, MachineError> {
@@ -138,6 +172,18 @@ fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
         reserved: section.bytes("reserved")?.unwrap_or(Bytes::ZERO),
         block: section.bytes("block")?.unwrap_or(Bytes(64)),
         package: section.integer("package", 0..=65_535)?.map(|p| p as u32),
+        energy: energy(section)?,
+    })
+}
+
+fn energy(section: &Section<'_, '_>) -> Result<Energy, MachineError> {
+    let number = |key| -> Result<Option<u32>, MachineError> {
+        Ok(section.integer(key, 0..=u64::from(u32::MAX))?.map(|n| n as u32))
+    };
+    Ok(Energy {
+        read_pj_per_byte: number("read_pj_per_byte")?,
+        write_pj_per_byte: number("write_pj_per_byte")?,
+        static_mw: number("static_mw")?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Machine to TOML text. What is written is read back exactly.
 
-use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, Node};
+use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, Node, Tlb};
 use crate::quantity::{format_bytes, format_rate};
 use std::fmt::Write as _;
 use terrace_types::{Bytes, Nanos};
@@ -20,6 +20,7 @@ impl Machine {
         line(&mut out, "ns_per_instruction", format!("{:?}", self.core.ns_per_instruction));
         line(&mut out, "outstanding_misses", self.core.outstanding_misses.to_string());
         span(&mut out, "tlb_flush", self.core.tlb_flush);
+        tlb(&mut out, &self.tlb);
         out.push_str("\n[migration]\n");
         span(&mut out, "call", self.migration.call);
         span(&mut out, "page", self.migration.page);
@@ -34,6 +35,26 @@ impl Machine {
         }
         out
     }
+}
+
+fn tlb(out: &mut String, tlb: &Tlb) {
+    if *tlb == Tlb::default() {
+        return;
+    }
+    out.push_str("\n[tlb]\n");
+    let numbers = [
+        ("entries", tlb.entries),
+        ("ways", tlb.ways),
+        ("large_entries", tlb.large_entries),
+        ("large_ways", tlb.large_ways),
+        ("l2_entries", tlb.l2_entries),
+        ("l2_ways", tlb.l2_ways),
+    ];
+    for (key, number) in numbers {
+        line(out, key, number.to_string());
+    }
+    line(out, "l2_hit_ns", tlb.l2_hit.get().to_string());
+    line(out, "walk_ns", tlb.walk.get().to_string());
 }
 
 fn cache(out: &mut String, cache: &CacheLevel) {
@@ -59,6 +80,17 @@ fn node(out: &mut String, node: &Node) {
     line(out, "block", quote(&format_bytes(node.block)));
     if let Some(package) = node.package {
         line(out, "package", package.to_string());
+    }
+    let energy = node.energy;
+    let figures = [
+        ("read_pj_per_byte", energy.read_pj_per_byte),
+        ("write_pj_per_byte", energy.write_pj_per_byte),
+        ("static_mw", energy.static_mw),
+    ];
+    for (key, figure) in figures {
+        if let Some(figure) = figure {
+            line(out, key, figure.to_string());
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Records of an XML to a machine.
 
 use super::parse::{Indexing, Initiator, Object, Topology, Value, ATTRIBUTES, MAX_NODES};
-use crate::model::{CacheLevel, CoreModel, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node};
+use crate::model::{CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb};
 use crate::survey::{CxlDevice, DaxDevice, Surroundings, Survey};
 use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +25,7 @@ pub(super) fn build(topology: Topology, name: &str) -> Survey {
         name: machine_name(&topology, name),
         page_size: Bytes(4096),
         core: CoreModel::default(),
+        tlb: Tlb::default(),
         caches: caches(&topology),
         nodes,
         links,
@@ -92,6 +93,7 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
                 reserved: Bytes::ZERO,
                 block: Bytes(64),
                 package: package(topology, object),
+                energy: Energy::default(),
             }
         })
         .collect();

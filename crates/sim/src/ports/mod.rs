@@ -2,14 +2,20 @@
 //! call has.
 
 mod costs;
+mod damon;
+mod journal;
 mod mover;
 mod page_table;
+mod pebs;
 mod runs;
 mod soft_dirty;
 mod target;
 
+pub use damon::DamonScan;
+pub use journal::SimJournal;
 pub use mover::SimMover;
 pub use page_table::PageTableScan;
+pub use pebs::PebsScan;
 pub use soft_dirty::SoftDirtyScan;
 pub use target::SimTarget;
 

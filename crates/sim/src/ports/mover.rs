@@ -140,7 +140,7 @@ impl SimMover {
             done += unit.pages;
             let ready = start.after(unmapping + part(self.cost.page, done, copying));
             if world.memory.relocate(head, to, ready.0.saturating_mul(PS)) {
-                world.shoot_down(head);
+                world.shoot_down(unit.vpn);
                 world.copy(from, to, unit.pages * PAGE);
                 run.units[*u].fate = Some(Ok(()));
                 run.moved += unit.pages;

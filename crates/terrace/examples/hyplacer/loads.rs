@@ -188,7 +188,7 @@ pub fn tell2(out: &mut String, points: &[Point]) {
 /// Pages dealt out so that `percent` of a hundred are in DRAM, in steps of five.
 fn dealt(percent: u64) -> Births {
     let fast = percent / 5;
-    Births::Placed((0..1u64 << 14).map(|page| u8::from((page + 1) * fast / 20 == page * fast / 20)).collect())
+    Births::in_order((0..1u64 << 14).map(|page| u8::from((page + 1) * fast / 20 == page * fast / 20)))
 }
 
 /// The best share of pages in DRAM by threads and channels; a thread asks for what its miss registers allow.

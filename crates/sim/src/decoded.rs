@@ -1,0 +1,194 @@
+//! Blocks of a recording, decoded once for all who simulate it at the same time.
+//!
+//! Who asks first decodes; whoever else comes to the same block soon finds it. Those who run side by side wait for each
+//! other where one is [`AHEAD`] blocks in front, so that few blocks are held; whoever is far behind (another run that
+//! began later) does not hold anybody up, and decodes for itself what has been let go. What is simulated never depends
+//! on any of it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use terrace_trace::{Block, Kind};
+
+/// Blocks that one may be in front of another.
+const AHEAD: u64 = 16;
+/// Whoever is further behind than this goes alone.
+const TOGETHER: u64 = 2 * AHEAD;
+/// Blocks that are held at most, and while only one is there.
+const HELD: usize = 2 * AHEAD as usize;
+const HELD_ALONE: usize = 4;
+
+/// A block's columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Columns {
+    pub process: u32,
+    pub first_time: u64,
+    pub last_time: u64,
+    pub addresses: Vec<u64>,
+    pub kinds: Vec<Kind>,
+    pub gaps: Vec<u32>,
+    /// Where the thread waited: before which access, and the times before and after.
+    pub waits: Vec<(usize, u64, u64)>,
+}
+
+impl Columns {
+    pub(crate) fn of(block: &Block) -> Self {
+        let mut times = Vec::new();
+        if block.jumps().iter().any(|j| j.0 > 0) {
+            block.times_into(&mut times);
+        }
+        let wait = |(at, _): &(u32, u64)| {
+            let at = *at as usize;
+            Some((at, *times.get(at.checked_sub(1)?)?, *times.get(at)?))
+        };
+        Self {
+            process: block.info().process,
+            first_time: block.info().first_time,
+            last_time: block.info().last_time,
+            addresses: block.addresses().to_vec(),
+            kinds: block.kinds().to_vec(),
+            gaps: block.gaps().to_vec(),
+            waits: block.jumps().iter().filter_map(wait).collect(),
+        }
+    }
+}
+
+type Slot = Arc<OnceLock<Result<Arc<Columns>, String>>>;
+
+/// What all who simulate a recording share.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: VecDeque<(usize, Slot)>,
+    /// Blocks that each has taken; `None`: it has left.
+    members: Vec<Option<u64>>,
+    /// Blocks that were decoded.
+    decoded: u64,
+}
+
+/// One of those; it counts from its first block on.
+#[derive(Debug)]
+pub(crate) struct Member {
+    sharing: Arc<Sharing>,
+    index: Option<usize>,
+}
+
+impl Sharing {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves nothing half done here.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn member(self: &Arc<Self>) -> Member {
+        Member { sharing: self.clone(), index: None }
+    }
+
+    /// Blocks that were decoded so far.
+    pub(crate) fn decoded(&self) -> u64 {
+        self.state().decoded
+    }
+}
+
+impl Member {
+    /// Counts from now on; gives its place among the members.
+    fn join(&mut self) -> usize {
+        let sharing = &self.sharing;
+        *self.index.get_or_insert_with(|| {
+            let mut state = sharing.state();
+            state.members.push(Some(0));
+            state.members.len() - 1
+        })
+    }
+
+    /// The block at `position` of the recording.
+    pub(crate) fn block(
+        &mut self,
+        position: usize,
+        decode: impl FnOnce() -> Result<Columns, String>,
+    ) -> Result<Arc<Columns>, String> {
+        let index = self.join();
+        let mut state = self.sharing.state();
+        let mine = state.members[index].unwrap_or(0);
+        let held_up = |state: &State| {
+            let beside = |taken: &u64| *taken + TOGETHER > mine;
+            state.members.iter().flatten().filter(|t| beside(t)).any(|taken| taken + AHEAD < mine)
+        };
+        while held_up(&state) {
+            state = self.sharing.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.members[index] = Some(mine + 1);
+        self.sharing.moved.notify_all();
+        let found = state.held.iter().find(|(at, _)| *at == position).map(|(_, slot)| slot.clone());
+        let slot = found.unwrap_or_else(|| {
+            let slot = Slot::default();
+            let most = if state.members.iter().flatten().count() > 1 { HELD } else { HELD_ALONE };
+            while state.held.len() >= most {
+                state.held.pop_front();
+            }
+            state.held.push_back((position, slot.clone()));
+            state.decoded += 1;
+            slot
+        });
+        drop(state);
+        slot.get_or_init(|| decode().map(Arc::new)).clone()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let Some(index) = self.index else { return };
+        let mut state = self.sharing.state();
+        state.members[index] = None;
+        if state.members.iter().all(Option::is_none) {
+            state.members.clear();
+            state.held.clear();
+        }
+        self.sharing.moved.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(position: usize) -> Columns {
+        let first_time = position as u64;
+        let (addresses, kinds, gaps, waits) = Default::default();
+        Columns { process: 0, first_time, last_time: first_time, addresses, kinds, gaps, waits }
+    }
+
+    #[test]
+    fn each_block_is_decoded_once_for_those_side_by_side() {
+        let sharing = Arc::new(Sharing::default());
+        let mut members: Vec<Member> = (0..3).map(|_| sharing.member()).collect();
+        assert_eq!(members.iter_mut().map(Member::join).collect::<Vec<_>>(), [0, 1, 2]);
+        std::thread::scope(|scope| {
+            for mut member in members {
+                scope.spawn(move || {
+                    for position in 0..200 {
+                        let block = member.block(position, || Ok(columns(position))).unwrap();
+                        assert_eq!(block.first_time, position as u64);
+                    }
+                });
+            }
+        });
+        assert_eq!(sharing.decoded(), 200);
+    }
+
+    #[test]
+    fn who_comes_late_waits_for_nobody_and_holds_nobody_up() {
+        let sharing = Arc::new(Sharing::default());
+        let mut first = sharing.member();
+        let mut pass = |from: usize| (from..from + 100).for_each(|p| drop(first.block(p, || Ok(columns(p)))));
+        pass(0);
+        let mut second = sharing.member();
+        assert_eq!(second.join(), 1);
+        pass(100);
+        assert!(second.block(0, || Err("damaged".to_owned())).is_err());
+        assert_eq!(sharing.decoded(), 201);
+    }
+}
