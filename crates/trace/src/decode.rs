@@ -287,6 +287,9 @@ impl Block {
             let steps = steps.ok_or("it has more addresses than a block holds")?;
             end += low.len();
             *class_end = end;
+            // Planes whose bytes are all the same, as the high ones mostly are, cost nothing an access.
+            let mut same = 0;
+            let mut filled = false;
             for plane in 0..planes {
                 let bytes = u.get(first + plane);
                 if bytes.len() != steps.len() {
@@ -294,11 +297,21 @@ impl Block {
                 }
                 // The highest plane holds the sign.
                 let sign = if plane + 1 == planes { u64::MAX } else { 0xff };
-                // The first writes over what the block before left.
-                let keep = if plane == 0 { 0 } else { u64::MAX };
-                for (step, byte) in steps.iter_mut().zip(bytes) {
-                    *step = *step & keep | (*byte as i8 as u64 & sign) << (8 * plane);
+                let place = |byte: u8| (byte as i8 as u64 & sign) << (8 * plane);
+                match bytes.first() {
+                    Some(byte) if bytes[1..] == bytes[..bytes.len() - 1] => same |= place(*byte),
+                    _ if filled => steps.iter_mut().zip(bytes).for_each(|(step, byte)| *step |= place(*byte)),
+                    _ => {
+                        // Writes over what the block before left.
+                        steps.iter_mut().zip(bytes).for_each(|(step, byte)| *step = place(*byte));
+                        filled = true;
+                    }
                 }
+            }
+            if !filled {
+                steps.fill(same);
+            } else if same != 0 {
+                steps.iter_mut().for_each(|step| *step |= same);
             }
         }
         Ok(ends)
