@@ -165,6 +165,18 @@ static void claim(uint64_t parent)
     drop_all();
 }
 
+/* The recorder's core has read these lines the last time round: to ask for all of them now is faster than for each when it
+   is written. */
+static inline void own(const uint64_t *chunk)
+{
+#ifdef __x86_64__
+    for (unsigned i = 0; i < CHUNK; i += 8)
+        __asm__ volatile("prefetchw %0" : : "m"(chunk[i]));
+#else
+    (void)chunk;
+#endif
+}
+
 /* The chunk is full (or there is none): write it out and wait until the next may be written over. */
 static __attribute__((noinline)) void refill(void)
 {
@@ -196,6 +208,7 @@ static __attribute__((noinline)) void refill(void)
     }
     me.next = me.ring + me.written % words;
     me.limit = me.next + CHUNK;
+    own(me.next);
 }
 
 static inline void put(uint64_t word)

@@ -300,7 +300,8 @@ impl<W: Write> Capture<W> {
                     What::Map { start: *start, length: *length, protection, flags, name: words_as_text(text) },
                 )
             }
-            (message::HOOKS, _) => {
+            // Hooks do not know values, so whoever says this where they are kept is no hook.
+            (message::HOOKS, _) if !self.values => {
                 thread.hooked = true;
                 Ok(())
             }
