@@ -32,7 +32,8 @@ fn neighbours_of_eight_bytes_stay_two_and_each_takes_an_instruction() {
     let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
     let (mut block, mut objects, mut seen) = (Block::new().unwrap(), 0, Vec::new());
     while reader.next_block(&mut block).unwrap() {
-        let named = |e: &&terrace_trace::Event| matches!(&e.what, What::Object { start: 0x1000, name, .. } if name == "name");
+        let named =
+            |e: &&terrace_trace::Event| matches!(&e.what, What::Object { start: 0x1000, name, .. } if name == "name");
         objects += block.events().iter().filter(named).count();
         if block.info().kind == BlockKind::Accesses {
             seen.extend((0..block.kinds().len()).map(|i| (block.addresses()[i], block.size(i), block.gaps()[i])));

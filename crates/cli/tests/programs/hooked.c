@@ -55,8 +55,11 @@ int main(int argc, char **argv)
     fflush(stdout);
     widths();
     atomics();
+    /* Between them, so that the compiler does not leave out what is written over. */
     memcpy((char *)a[3].bytes, (char *)a[2].bytes, n);
+    __asm__ volatile("" : : : "memory");
     memset((char *)a[3].bytes, 1, n);
+    __asm__ volatile("" : : : "memory");
     memmove((char *)a[3].bytes + 1, (char *)a[2].bytes, n - 1);
     if (sum((float *)a[4].bytes, N / 4) != 0 || memcmp((char *)a[7].bytes, (char *)a[7].bytes + 8, n / 4) != 0)
         return 1;

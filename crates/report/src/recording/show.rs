@@ -110,7 +110,7 @@ impl Recording {
         let most = |of: &dyn Fn(&Uses) -> f64| self.columns.iter().map(of).fold(0.0, f64::max);
         let rate = |n: u64| n as f64 / width;
         let top = most(&|c| rate(c.all())) * 1.05;
-        let mut chart = Chart::new("Accesses a second", 200.0, self.seconds, top, &marks(top, |v| short(v)));
+        let mut chart = Chart::new("Accesses a second", 200.0, self.seconds, top, &marks(top, short));
         chart.stack(&times, &[series("t0", &|c| rate(c.loads)), series("t1", &|c| rate(c.stores))]);
         put!(
             body,
@@ -189,7 +189,7 @@ impl Recording {
             .step_by(powers.len().div_ceil(12).max(1))
             .map(|p| ((p as f64 + 0.5) * wide, short(2f64.powi(p as i32))))
             .collect();
-        let marks = marks(most, |v| short(v));
+        let marks = marks(most, short);
         let mut chart = Chart::labelled("Pages by accesses", 190.0, most, &marks, &ticks);
         for (power, n) in powers.iter().enumerate().filter(|(_, n)| **n > 0) {
             let from = 2f64.powi(power as i32);
