@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 "${CC:-cc}" -std=gnu11 -O2 -Wall -Wextra -Werror -mcx16 -fPIC -ftls-model=initial-exec -c -o "$work/runtime.o" "$here/runtime.c"
 # What the runtime itself calls must not come back to it.
 real=
-for f in memcpy memmove memset memcmp strlen strcpy malloc calloc realloc free; do
+for f in memcpy memmove memset memcmp strlen strcpy malloc calloc realloc free mmap munmap; do
     real="$real --redefine-sym $f=__real_$f"
 done
 # shellcheck disable=SC2086

@@ -79,10 +79,48 @@ void *__tsan_memcpy(void *to, const void *from, size_t bytes) { return __wrap_me
 void *__tsan_memmove(void *to, const void *from, size_t bytes) { return __wrap_memmove(to, from, bytes); }
 void *__tsan_memset(void *to, int value, size_t bytes) { return __wrap_memset(to, value, bytes); }
 
+/* ---- Mappings: as system calls of these numbers, which is what they are ---- */
+
+static void put_mapping(long number, uint64_t result, const uint64_t *arguments, const char *name)
+{
+    uint64_t content[8] = { (uint64_t)number, result };
+    for (unsigned i = 0; i < 4; i++)
+        content[2 + i] = arguments[i];
+    put_text(M_SYSCALL, content, 8, name);
+}
+REAL(void *, mmap, void *at, size_t bytes, int rights, int flags, int fd, off_t offset)
+{
+    void *made = __real_mmap(at, bytes, rights, flags, fd, offset);
+    if (made != MAP_FAILED) {
+        char link[64], name[2048] = "";
+        if (!(flags & MAP_ANONYMOUS)) {
+            snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+            ssize_t n = readlink(link, name, sizeof name - 1);
+            name[n > 0 ? n : 0] = 0;
+        }
+        put_mapping(SYS_mmap, (uint64_t)made, (uint64_t[]){ (uint64_t)at, bytes, (unsigned)rights, (unsigned)flags }, name);
+    }
+    return made;
+}
+REAL(int, munmap, void *at, size_t bytes)
+{
+    int failed = __real_munmap(at, bytes);
+    if (!failed)
+        put_mapping(SYS_munmap, 0, (uint64_t[]){ (uint64_t)at, bytes, 0, 0 }, "");
+    return failed;
+}
+
 /* ---- Objects: where asked, allocations of some size have a name ---- */
+
+/* From this size on malloc maps memory, which is told as it would be had the program asked for it. */
+#define MALLOC_MAPS (128u << 10)
 
 static void put_object(void *start, size_t bytes, const void *place)
 {
+    if (start && bytes >= MALLOC_MAPS) {
+        uint64_t first = (uint64_t)start & ~4095ull, length = (((uint64_t)start + bytes + 4095) & ~4095ull) - first;
+        put_mapping(SYS_mmap, first, (uint64_t[]){ 0, length, 3, MAP_PRIVATE | MAP_ANONYMOUS }, "");
+    }
     if (!start || !objects_from || bytes < objects_from)
         return;
     char name[512];
