@@ -84,10 +84,10 @@ static void after_claim(void);
 /* The thread's time goes on with what it has written; for those who do not keep `clock` otherwise. */
 static void keep_clock(void);
 
-/* Longer and longer, up to 1.6 ms, in which a recorder that has a core empties more than half a ring. */
+/* Longer and longer, up to 6.4 ms: a recorder that has a core empties half a ring in one, but not where it shares one. */
 static void doze(unsigned turn)
 {
-    struct timespec t = { 0, 50000l << (turn < 20 ? turn / 4 : 5) };
+    struct timespec t = { 0, 100000l << (turn < 6 ? turn : 6) };
     nanosleep(&t, NULL);
 }
 
