@@ -2,7 +2,7 @@
 /*
  * Capture plugin for QEMU 7.2's user mode (qemu-x86_64, plugin interface 1): hands every load and store of the program,
  * and every block of code it executes, to a recorder in another process. The plugin only writes words into rings of
- * shared memory; what they mean as a trace is worked out by the recorder (crates/sys/src/capture.rs reads the rings,
+ * shared memory (ring.h); what they mean as a trace is worked out by the recorder (crates/sys/src/capture.rs reads the rings,
  * crates/trace/src/capture/ understands the words).
  *
  * The program is never harmed: where the recorder is gone or asks to stop, words are dropped and the program goes on.
@@ -14,23 +14,10 @@
  * With the option `values`, every store is followed by one word: the value stored.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <time.h>
-#include <unistd.h>
 
 /* ---- QEMU's plugin interface, version 1, as far as used ---- */
 typedef uint64_t qemu_plugin_id_t;
@@ -69,200 +56,25 @@ bool qemu_plugin_mem_is_store(qemu_plugin_meminfo_t);
 const char *qemu_plugin_path_to_binary(void);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
-/* ---- Shared memory; crates/sys/src/capture.rs has the same offsets ---- */
-#define AREA_MAGIC 0x0143415041525254ull /* "TRRAPAC" and version 1 */
-struct control {
-    uint64_t magic;
-    uint32_t slots, ring_words;
-    int32_t recorder;
-    _Atomic uint32_t stopped;   /* the recorder takes no more words */
-    _Atomic uint32_t blocks;    /* numbers of blocks given so far, through all processes */
-    _Atomic uint32_t unplaced;  /* threads that found no slot */
-    uint32_t options;
-    char spare[28];
-    char begin_at[256], end_at[256]; /* functions, or empty */
-    char emulator[1024], plugin[1024], area[256];
-};
-enum { KEEP_VALUES = 1 };
-struct slot {
-    _Atomic uint32_t state; /* 0 free, 1 in use, 2 all written */
-    int32_t pid, tid;
-    uint32_t zero;
-    _Atomic uint64_t clock; /* the thread's time when it last wrote out */
-    char pad1[40];
-    _Atomic uint64_t head; /* words written */
-    char pad2[56];
-    _Atomic uint64_t tail; /* words taken */
-    char pad3[120];
-};
-_Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "layout is shared with Rust");
-#define CONTROL_BYTES 4096
-/* Written out in chunks of so many words: what a killed thread loses at most, and what others lag behind. */
-#define CHUNK 1024u
-#define MESSAGE_MOST 560
+#define RING_WRITER static
+#include "ring.h"
 
-#define IS_WORD (1ull << 63)
-#define MESSAGE (IS_WORD | 1ull << 60)
-enum {
-    M_THREAD = 1, M_BLOCK, M_SYSCALL, M_JUMP, M_MAP, M_EXEC, M_MARK, M_BEGIN, M_END, M_EXIT,
-};
-
-static struct control *control;
-static struct slot *slots;
-static uint64_t *rings;
 static bool flat;        /* the program's addresses are ours */
 static bool fast_info;   /* size and direction can be read off meminfo directly */
 static bool first_block = true;
 static char *maps_before;
 static _Atomic uint64_t begin_pc, end_pc; /* entries of the two functions, once seen */
 static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER;
+static __thread int64_t call;         /* the system call being made, and its arguments */
+static __thread uint64_t arguments[6];
 
-/* What a thread keeps; `next` reaches `limit` at once in a thread that has not written yet. */
-struct writer {
-    uint64_t *next, *limit;
-    uint64_t clock;
-    struct slot *slot;
-    uint64_t *ring;
-    uint64_t written;     /* words up to the begin of the current chunk */
-    bool dropping;
-    int64_t call;
-    uint64_t arguments[6];
-};
-static __thread struct writer me __attribute__((tls_model("initial-exec")));
-
-static void put_message(unsigned which, const uint64_t *content, unsigned words);
-
-static void doze(void)
+/* Blocks keep the clock. */
+static void keep_clock(void)
 {
-    struct timespec t = { 0, 50000 };
-    nanosleep(&t, NULL);
 }
 
-static bool recorder_gone(void)
+static void after_claim(void)
 {
-    return atomic_load_explicit(&control->stopped, memory_order_relaxed) ||
-           (kill(control->recorder, 0) != 0 && errno == ESRCH);
-}
-
-/* The time of the thread that is furthest: where one that waited for others, or is new, goes on. */
-static uint64_t furthest(void)
-{
-    uint64_t most = 0;
-    for (unsigned i = 0; i < control->slots; i++)
-        if (atomic_load_explicit(&slots[i].state, memory_order_relaxed) == 1) {
-            uint64_t c = atomic_load_explicit(&slots[i].clock, memory_order_relaxed);
-            most = c > most ? c : most;
-        }
-    return most;
-}
-
-/* Words up to `next` can be taken. */
-static void write_out(void)
-{
-    if (me.slot && !me.dropping) {
-        uint64_t in_chunk = (uint64_t)(me.next - me.ring) - me.written % control->ring_words;
-        atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
-        atomic_store_explicit(&me.slot->head, me.written + in_chunk, memory_order_release);
-    }
-}
-
-/* One for all threads: nobody reads it, and thread-local storage of this size would not fit where `me` must lie. */
-static uint64_t sink[CHUNK];
-
-static void drop_all(void)
-{
-    me.dropping = true;
-    me.slot = NULL;
-    me.next = sink;
-    me.limit = sink + CHUNK;
-}
-
-/* `parent`: the process this one was forked from just now, else 0. */
-static void claim(uint64_t parent)
-{
-    static _Atomic bool complained;
-    if (recorder_gone()) {
-        drop_all();
-        return;
-    }
-    uint64_t start = furthest();
-    for (unsigned i = 0; i < control->slots; i++) {
-        uint32_t free_state = 0;
-        if (!atomic_compare_exchange_strong(&slots[i].state, &free_state, 3))
-            continue;
-        me.slot = &slots[i];
-        me.ring = rings + (uint64_t)i * control->ring_words;
-        me.dropping = false;
-        me.slot->pid = getpid();
-        me.slot->tid = (int32_t)syscall(SYS_gettid);
-        me.written = atomic_load(&me.slot->head);
-        me.clock = start;
-        me.next = me.ring + me.written % control->ring_words;
-        me.limit = me.ring + (me.written / CHUNK * CHUNK) % control->ring_words + CHUNK;
-        atomic_store(&me.slot->clock, me.clock);
-        atomic_store(&me.slot->state, 1);
-        uint64_t content[] = { (uint64_t)me.slot->pid, (uint64_t)me.slot->tid, start, parent };
-        put_message(M_THREAD, content, 4);
-        return;
-    }
-    if (!atomic_exchange(&complained, true))
-        atomic_fetch_add(&control->unplaced, 1);
-    drop_all();
-}
-
-/* The chunk is full (or there is none): write it out and wait until the next may be written over. */
-static __attribute__((noinline)) void refill(void)
-{
-    if (!me.next) {
-        claim(0);
-        return;
-    }
-    if (me.dropping) {
-        drop_all();
-        return;
-    }
-    uint64_t words = control->ring_words;
-    me.written = me.written / CHUNK * CHUNK + CHUNK;
-    atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
-    atomic_store_explicit(&me.slot->head, me.written, memory_order_release);
-    for (unsigned turn = 0; me.written + CHUNK - atomic_load_explicit(&me.slot->tail, memory_order_acquire) > words;
-         turn++) {
-        if ((turn & 255) == 255 && recorder_gone()) {
-            drop_all();
-            return;
-        }
-        if (turn < 8)
-            sched_yield();
-        else
-            doze();
-    }
-    me.next = me.ring + me.written % words;
-    me.limit = me.next + CHUNK;
-}
-
-static inline void put(uint64_t word)
-{
-    if (__builtin_expect(me.next == me.limit, 0))
-        refill();
-    *me.next++ = word;
-}
-
-static void put_message(unsigned which, const uint64_t *content, unsigned words)
-{
-    put(MESSAGE | which | (uint64_t)words << 16);
-    for (unsigned i = 0; i < words; i++)
-        put(content[i]);
-}
-
-/* Text of at most 2 KiB behind some numbers. */
-static void put_text(unsigned which, const uint64_t *numbers, unsigned count, const char *text)
-{
-    uint64_t content[MESSAGE_MOST] = { 0 };
-    size_t length = strnlen(text, 2048);
-    memcpy(content, numbers, count * sizeof *content);
-    content[count] = length;
-    memcpy(content + count + 1, text, length);
-    put_message(which, content, count + 1 + (unsigned)(length + 7) / 8);
 }
 
 /* ---- Accesses and blocks ---- */
@@ -582,8 +394,8 @@ static void on_syscall(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, ui
 {
     (void)plugin, (void)cpu, (void)a7, (void)a8;
     uint64_t a[] = { a1, a2, a3, a4, a5, a6 };
-    me.call = number;
-    memcpy(me.arguments, a, sizeof a);
+    call = number;
+    memcpy(arguments, a, sizeof a);
     if (number == SYS_execve)
         follow_exec(a1, a2, a3);
     write_out();
@@ -592,8 +404,8 @@ static void on_syscall(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, ui
 static void on_syscall_done(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, int64_t result)
 {
     (void)plugin, (void)cpu;
-    const uint64_t *a = me.arguments;
-    if (me.call != number)
+    const uint64_t *a = arguments;
+    if (call != number)
         return;
     if (waits(number, a) && result != -EAGAIN) {
         uint64_t now = furthest();
@@ -618,18 +430,6 @@ static void on_syscall_done(qemu_plugin_id_t plugin, unsigned cpu, int64_t numbe
 }
 
 /* ---- Begin and end ---- */
-static void release(void)
-{
-    if (me.slot && !me.dropping) {
-        put_message(M_EXIT, NULL, 0);
-        if (me.slot && !me.dropping) {
-            write_out();
-            atomic_store(&me.slot->state, 2);
-        }
-    }
-    drop_all();
-}
-
 static void on_thread_end(qemu_plugin_id_t plugin, unsigned cpu)
 {
     (void)plugin, (void)cpu;
@@ -641,15 +441,6 @@ static void on_end(qemu_plugin_id_t plugin, void *nothing)
 {
     (void)plugin, (void)nothing;
     release();
-}
-
-static void in_child(void)
-{
-    if (me.dropping)
-        return;
-    memset(&me, 0, sizeof me);
-    claim((uint64_t)getppid());
-    write_out();
 }
 
 static void on_thread_begin(qemu_plugin_id_t plugin, unsigned cpu)
@@ -678,22 +469,11 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         fprintf(stderr, "terrace capture: wants qemu-x86_64 and area=FILE\n");
         return 1;
     }
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    struct stat status;
-    if (fd < 0 || fstat(fd, &status) != 0) {
-        fprintf(stderr, "terrace capture: cannot open %s: %s\n", path, strerror(errno));
+    const char *why = open_area(path);
+    if (why) {
+        fprintf(stderr, "terrace capture: %s: %s\n", path, why);
         return 1;
     }
-    void *area = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (area == MAP_FAILED || ((struct control *)area)->magic != AREA_MAGIC) {
-        fprintf(stderr, "terrace capture: %s is not the shared memory of a recorder of this version\n", path);
-        return 1;
-    }
-    control = area;
-    slots = (struct slot *)((char *)area + CONTROL_BYTES);
-    size_t headers = (CONTROL_BYTES + control->slots * sizeof(struct slot) + 4095) / 4096 * 4096;
-    rings = (uint64_t *)((char *)area + headers);
     fast_info = info_is_as_known();
     pthread_atfork(NULL, NULL, in_child);
     qemu_plugin_register_vcpu_init_cb(id, on_thread_begin);

@@ -165,7 +165,7 @@ pub struct AttachArgs {
 /// `terrace report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Journal of `run`, or JSON of `lab compare`.
+    /// Journal of `run`, JSON of `lab compare`, or a recording of `record`.
     pub file: PathBuf,
     /// HTML file to write; default: FILE with .html.
     #[arg(short, long)]
@@ -283,6 +283,8 @@ pub enum RecordSource {
     Auto,
     /// All loads and stores, by running the command in an emulator.
     Full,
+    /// All loads and stores of a command that was compiled with terrace-cc; much faster.
+    Hooks,
 }
 
 /// `terrace record`.
@@ -318,6 +320,9 @@ pub struct RecordArgs {
     /// Keep the values stored too.
     #[arg(long)]
     pub values: bool,
+    /// Name allocations of at least so many bytes by the function that made them; with --source hooks.
+    #[arg(long, value_name = "BYTES")]
+    pub objects: Option<u64>,
     /// No summary line at the end.
     #[arg(short, long)]
     pub quiet: bool,

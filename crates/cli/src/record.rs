@@ -1,10 +1,11 @@
 //! `record`.
 
-use crate::args::RecordArgs;
+use crate::args::{RecordArgs, RecordSource};
 use crate::output::{say, Ending, Failure};
 use std::ops::Range;
-use terrace_terrace::record::{self, RecordError, Spec};
+use terrace_terrace::record::{self, RecordError, Source, Spec};
 use terrace_terrace::trace::capture::Filter;
+use terrace_terrace::types::Bytes;
 
 /// `FROM..TO`, decimal or hexadecimal, either of them left out.
 pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
@@ -28,7 +29,10 @@ pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
 /// `terrace record`: ends as the command did; 3 where recording is not possible here.
 pub fn record(args: &RecordArgs) -> Ending {
     let sizes = range("--sizes", args.sizes.as_ref())?;
+    let source = if args.source == RecordSource::Hooks { Source::Hooks } else { Source::Emulator };
     let spec = Spec {
+        source,
+        objects: args.objects.map(Bytes),
         output: args.output.clone(),
         filter: Filter {
             period: args.period,

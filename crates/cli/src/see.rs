@@ -3,7 +3,7 @@
 use crate::args::{By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
 use crate::output::{print, print_json, say, Ending, Failure};
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use terrace_terrace::machine::{self, TiersReport};
 use terrace_terrace::topology::{self, DiskTree, Source};
 use terrace_terrace::types::NodeId;
@@ -53,8 +53,17 @@ pub fn gather(args: &GatherArgs) -> Ending {
 /// `terrace report`.
 pub fn report(args: &ReportArgs) -> Ending {
     let name = args.file.display();
-    let bytes = std::fs::read(&args.file).map_err(|e| Failure::failed(format!("report {name}: {e}")))?;
-    let document = documents::read(&bytes).map_err(|e| Failure::failed(format!("report {name}: {e}")))?;
+    let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("report {name}: {e}"));
+    let mut file = BufReader::new(File::open(&args.file).map_err(|e| failed(&e))?);
+    // A recording may be larger than memory; the others are not.
+    let document = if file.fill_buf().map_err(|e| failed(&e))?.starts_with(b"TERRTRC") {
+        documents::read_recording(file)
+    } else {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|e| failed(&e))?;
+        documents::read(&bytes)
+    };
+    let document = document.map_err(|e| failed(&e))?;
     if args.json {
         return print_json(&document.to_json());
     }

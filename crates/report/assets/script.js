@@ -40,6 +40,13 @@
     var share = data.fast_permille[row][column];
     return share < 0 ? null : mix(stops(PLACE), share / 1000);
   };
+  // A recording has no tiers; there, how many of the accesses are stores.
+  var recording = !data.fast_permille;
+  var WAY = { light: [[31, 111, 178], [200, 205, 205], [217, 130, 43]], dark: [[90, 169, 230], [90, 92, 96], [240, 163, 90]] };
+  var wayColour = function (row, column) {
+    var all = rate(row, column);
+    return all < 1 ? null : mix(stops(WAY), data.writes_per_s[row][column] / all);
+  };
 
   var maps = [];
   var map = function (name, colour, height) {
@@ -96,8 +103,9 @@
       }
       pen.textAlign = "center";
       for (var i = 0; i <= 8; i++) {
-        var time = first + span * i / 8, digits = span < 2 ? 2 : span < 20 ? 1 : 0;
-        pen.fillText(time.toFixed(digits) + (i === 0 ? " s" : ""), Math.min(LEFT + w * i / 8, width - 14), height - 9);
+        var time = first + span * i / 8, digits = Math.max(0, Math.ceil(-Math.log10(span / 80)));
+        var label = time.toFixed(digits) + (i === 0 ? " s" : "");
+        pen.fillText(label, Math.min(LEFT + w * i / 8, width - 2 - pen.measureText(label).width / 2), height - 9);
       }
     };
     canvas.addEventListener("pointermove", function (event) {
@@ -113,11 +121,11 @@
     return canvas;
   };
   var tell = function (row, column) {
-    var at = data.rows[row], reads = data.reads_per_s[row][column], fast = data.fast_permille[row][column];
-    var text = data.times_s[column].toFixed(2) + " s · process " + at[0] + " · 0x" + at[1] + " + " + group(at[2]) + " pages";
+    var at = data.rows[row], reads = data.reads_per_s[row][column], fast = recording ? -1 : data.fast_permille[row][column];
+    var text = data.times_s[column].toPrecision(3) + " s · process " + at[0] + " · 0x" + at[1] + " + " + group(at[2]) + " pages";
     if (reads < 0) text += " · not mapped then";
-    else text += " · a page: " + group(reads) + " reads/s, " + group(data.writes_per_s[row][column]) + " writes/s; the hottest " +
-      group(data.hottest_per_s[row][column]) + "/s" + (fast < 0 ? "" : " · " + (fast / 10).toFixed(0) + "% in the fast tier");
+    else text += " · a page: " + group(reads) + " reads/s, " + group(data.writes_per_s[row][column]) + " writes/s" +
+      (recording ? "" : "; the hottest " + group(data.hottest_per_s[row][column]) + "/s") + (fast < 0 ? "" : " · " + (fast / 10).toFixed(0) + "% in the fast tier");
     now.textContent = text;
   };
   var ramp = function (parent, ramps) {
@@ -134,8 +142,8 @@
   map("Accesses a second by address and time", heatColour, Math.max(240, Math.min(360, rows * 4)));
   var scale = element("div", box, "scale");
   var bar = ramp(scale, HEAT);
-  for (var step = 1; step <= most; step *= 10) {
-    if (heatShare(step) > 0.9 && step !== most) continue;
+  for (var step = 1; step <= most; step *= most > 1e6 ? 100 : 10) {
+    if (heatShare(step) > (most > 1e6 ? 0.8 : 0.9) && step !== most) continue;
     var mark = element("b", bar);
     mark.textContent = group(step);
     mark.style.left = 100 * heatShare(step) + "%";
@@ -144,11 +152,13 @@
   end.textContent = group(most);
   end.style.left = "100%";
   word(scale, "accesses/s to a page (logarithmic)");
-  map("Share of pages in the fast tier by address and time", placeColour, Math.max(160, Math.min(240, rows * 2)));
+  var second = recording ? ["Share of stores by address and time", wayColour, "only loads", WAY, "only stores"]
+    : ["Share of pages in the fast tier by address and time", placeColour, "slower tiers", PLACE, "fast tier"];
+  map(second[0], second[1], Math.max(160, Math.min(240, rows * 2)));
   scale = element("div", box, "scale");
-  word(scale, "slower tiers");
-  ramp(scale, PLACE);
-  word(scale, "fast tier");
+  word(scale, second[2]);
+  ramp(scale, second[3]);
+  word(scale, second[4]);
   var now = element("div", box, "now");
   now.textContent = "Point at a cell to read its figures.";
   var drawAll = function () { maps.forEach(function (draw) { draw(); }); box.dataset.drawn = maps.length; };

@@ -34,7 +34,29 @@ impl Chart {
     /// called `name`. `marks` are the values marked on the vertical axis, with their names.
     #[must_use]
     pub fn new(name: &str, height: f64, last: f64, top: f64, marks: &[(f64, String)]) -> Self {
-        let (last, top) = (last.max(1e-9), if top > 0.0 { top } else { 1.0 });
+        let last = last.max(1e-9);
+        let times = ticks(last, 8);
+        let digits = decimals(&times);
+        let unit = |i: usize| if i == 0 { " s" } else { "" };
+        let labels: Vec<_> = times.iter().enumerate().map(|(i, t)| (*t, format!("{t:.digits$}{}", unit(i)))).collect();
+        Self::with_axes(name, height, last, top, marks, &labels)
+    }
+
+    /// An empty chart whose horizontal axis goes from 0 to 1 and has these labels.
+    #[must_use]
+    pub fn labelled(name: &str, height: f64, top: f64, marks: &[(f64, String)], labels: &[(f64, String)]) -> Self {
+        Self::with_axes(name, height, 1.0, top, marks, labels)
+    }
+
+    fn with_axes(
+        name: &str,
+        height: f64,
+        last: f64,
+        top: f64,
+        marks: &[(f64, String)],
+        labels: &[(f64, String)],
+    ) -> Self {
+        let top = if top > 0.0 { top } else { 1.0 };
         let mut chart = Self { svg: String::new(), height, last, top };
         put!(
             &mut chart.svg,
@@ -54,15 +76,13 @@ impl Chart {
                 escape(label)
             );
         }
-        let times = ticks(last, 8);
-        let digits = decimals(&times);
-        for (i, value) in times.iter().enumerate() {
-            let unit = if i == 0 { " s" } else { "" };
+        for (value, label) in labels {
             let x = chart.x(*value);
             put!(
                 &mut chart.svg,
-                "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{value:.digits$}{unit}</text>\n",
-                height - BOTTOM + 18.0
+                "<text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+                height - BOTTOM + 18.0,
+                escape(label)
             );
         }
         chart
@@ -135,6 +155,19 @@ impl Chart {
             escape(class),
             y1.min(y0),
             (y0 - y1).abs().max(1.0),
+            escape(title)
+        );
+    }
+
+    /// A bar from the axis up, as wide as from one place of the horizontal axis to another.
+    pub fn block(&mut self, (from, to): (f64, f64), value: f64, class: &str, title: &str) {
+        let (x0, x1, y, base) = (self.x(from), self.x(to), self.y(value), self.y(0.0));
+        put!(
+            &mut self.svg,
+            "<rect class=\"area {}\" x=\"{x0:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>\n",
+            escape(class),
+            (x1 - x0).max(1.0),
+            (base - y).max(1.0),
             escape(title)
         );
     }

@@ -1,9 +1,12 @@
 //! Which recording it is, and the three ways to show it.
 
 use crate::comparison::Comparison;
+use crate::recording::Recording;
 use crate::run;
 use serde_json::Value;
+use std::io::{Read, Seek};
 use terrace_engine::journal::{self, Problem, Reading};
+use terrace_trace::TraceReader;
 
 /// Why a file cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +17,9 @@ pub enum ReportError {
     /// It is a comparison, but damaged.
     #[error("not the JSON of a comparison ({0}); give what `terrace lab compare --json` printed")]
     Comparison(String),
+    /// It is a recording, but cannot be read.
+    #[error("{0}")]
+    Recording(String),
 }
 
 /// A recording that was read.
@@ -23,6 +29,8 @@ pub enum Document {
     Run(Box<Reading>),
     /// One workload under several policies.
     Comparison(Box<Comparison>),
+    /// Loads and stores of a program.
+    Recording(Box<Recording>),
 }
 
 /// Reads the journal of a run or the JSON of a comparison, whichever it is.
@@ -45,6 +53,15 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
     }
 }
 
+/// Reads a recording, twice from begin to end; what is damaged is left out and said.
+///
+/// # Errors
+/// [`ReportError::Recording`] when it is none, or cannot be read.
+pub fn read_recording<R: Read + Seek>(input: R) -> Result<Document, ReportError> {
+    let recording = TraceReader::open(input).and_then(|mut reader| Recording::of(&mut reader));
+    recording.map(|r| Document::Recording(Box::new(r))).map_err(|e| ReportError::Recording(e.to_string()))
+}
+
 impl Document {
     /// One HTML file that needs nothing else.
     #[must_use]
@@ -52,6 +69,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::html(reading),
             Self::Comparison(comparison) => comparison.html(),
+            Self::Recording(recording) => recording.html(),
         }
     }
 
@@ -61,6 +79,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::text(reading),
             Self::Comparison(comparison) => comparison.text(),
+            Self::Recording(recording) => recording.text(),
         }
     }
 
@@ -70,6 +89,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::json(reading),
             Self::Comparison(comparison) => comparison.json(),
+            Self::Recording(recording) => recording.json(),
         }
     }
 }

@@ -13,10 +13,12 @@ const MAX_HEAT_ROWS: usize = 1024;
 
 /// A stretch of addresses of one process without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Stretch {
-    pid: i32,
-    start: u64,
-    end: u64,
+pub struct Stretch {
+    pub pid: i32,
+    /// First page.
+    pub start: u64,
+    /// Behind the last.
+    pub end: u64,
 }
 
 /// Pages of one drawn row, and what it holds in one column.
@@ -106,7 +108,7 @@ fn stretches(columns: &[&SnapshotEntry]) -> Vec<Stretch> {
 
 /// Cuts the stretches into rows of about equal size; small stretches get one row or, where
 /// there are too many, are joined with their neighbours.
-fn rows(stretches: &[Stretch]) -> Vec<Stretch> {
+pub fn rows(stretches: &[Stretch]) -> Vec<Stretch> {
     let total: u128 = stretches.iter().map(|s| u128::from(s.end - s.start)).sum();
     if total == 0 {
         return Vec::new();

@@ -1,7 +1,8 @@
-//! Recorded artifacts, shown: a journal of a managed run, or the JSON of a comparison, as one
-//! self-contained HTML file, as text, or as JSON. Never reads live state; never asks the network.
+//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison, or a recording of loads and stores, as
+//! one self-contained HTML file, as text, or as JSON. Never reads live state; never asks the network.
 //!
-//! [`read`] takes the bytes of either; the [`Document`] it gives can be shown in three ways.
+//! [`read`] takes the bytes of the first two, [`read_recording`] a trace, which need not fit into memory; the [`Document`]
+//! they give can be shown in three ways.
 //! What a recording holds is another's word: all of it is escaped, bounded and never trusted.
 #![forbid(unsafe_code)]
 
@@ -10,10 +11,12 @@ mod comparison;
 mod document;
 mod heatmap;
 mod markup;
+mod recording;
 mod run;
 mod steps;
 mod timeline;
 
 pub use comparison::{Calibration, Comparison, PolicyRun};
-pub use document::{read, Document, ReportError};
+pub use document::{read, read_recording, Document, ReportError};
+pub use recording::{ObjectUses, Recording, Uses};
 pub use run::Figures;

@@ -102,6 +102,14 @@ impl Runner {
     /// # Errors
     /// [`StartError`], whose [`StartError::exit_code`] is env(1)'s.
     pub fn start(argv: &[OsString]) -> Result<Self, StartError> {
+        Self::start_with(argv, &[])
+    }
+
+    /// As [`Runner::start`], with these names set besides in the command's environment.
+    ///
+    /// # Errors
+    /// As [`Runner::start`].
+    pub fn start_with(argv: &[OsString], environment: &[(&str, OsString)]) -> Result<Self, StartError> {
         let (program, arguments) = argv.split_first().ok_or(StartError::Empty)?;
         let set = signal_set();
         let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -118,7 +126,7 @@ impl Runner {
         // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
         let signals = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut command = std::process::Command::new(program);
-        command.args(arguments);
+        command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
         // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call.
         unsafe {
             command.pre_exec(move || {

@@ -1,4 +1,5 @@
-//! `record`: every load and store of an unmodified program, by running it under an emulator with the capture plugin.
+//! `record`: every load and store of a program, by running it under an emulator with the capture plugin, or as its
+//! compiler's hooks tell them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use terrace_sys::{has_ended, CaptureArea, CaptureOptions, Ended, Runner, StartError, SysError};
 use terrace_trace::capture::{Capture, Filter, Totals};
 use terrace_trace::{Header, TraceError, TraceWriter};
-use terrace_types::Nanos;
+use terrace_types::{Bytes, Nanos};
 
 /// Threads that can be recorded at once.
 const SLOTS: u32 = 256;
@@ -20,9 +21,22 @@ const PAUSE: Nanos = Nanos::micros(300);
 /// After so many looks at nothing a slot's process is looked at: it may have died.
 const LOOKS: u32 = 3000;
 
+/// Who tells the loads and stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// An emulator that the program runs under.
+    Emulator,
+    /// Hooks that the program was compiled with (`capture/hooks/terrace-cc`).
+    Hooks,
+}
+
 /// What to record.
 #[derive(Debug, Clone)]
 pub struct Spec {
+    /// Who tells.
+    pub source: Source,
+    /// Name allocations of at least so many bytes; with [`Source::Hooks`] only.
+    pub objects: Option<Bytes>,
     /// File to write.
     pub output: PathBuf,
     /// What to leave out.
@@ -40,7 +54,7 @@ pub struct Spec {
 /// Why a program was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The emulator or the plugin is missing.
+    /// The emulator or the plugin is missing, or what is asked for cannot be had from this source.
     #[error("{0}")]
     Lacking(String),
     /// The program cannot be started.
@@ -99,38 +113,29 @@ impl Recorded {
 /// # Errors
 /// [`RecordError`], only before the program starts.
 pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
-    let emulator = emulator()?;
-    let plugin = plugin()?;
-    let program = Program::find(argv)?;
+    let emulated = match spec.source {
+        Source::Emulator => Some((emulator()?, plugin()?, Program::find(argv)?)),
+        Source::Hooks => None,
+    };
+    spec.check()?;
     let output = |source| RecordError::Output { path: spec.output.clone(), source };
     let file = BufWriter::with_capacity(1 << 20, File::create(&spec.output).map_err(output)?);
-    let mut notes = spec.filter.notes();
-    for (name, what) in [(&spec.begin_at, "began at"), (&spec.end_at, "ended at")] {
-        notes.extend(name.iter().map(|name| format!("recording {what} function {name}")));
-    }
-    let header = Header {
-        source: "full".into(),
-        command: argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
-        period: spec.filter.period,
-        page_size_bytes: terrace_sys::page_size().0,
-        pcs: spec.pcs,
-        values: spec.values,
-        dependence: true,
-        notes,
-        ..Header::default()
-    };
     let filter = Filter { begins_later: spec.begin_at.is_some(), ..spec.filter.clone() };
-    let capture = Capture::new(TraceWriter::new(file, &header)?, filter, spec.values);
+    let capture = Capture::new(TraceWriter::new(file, &spec.header(argv))?, filter, spec.values);
+    let (emulator, plugin) = emulated.as_ref().map(|(e, p, _)| (e.clone(), p.clone())).unwrap_or_default();
     let area = CaptureArea::create(&CaptureOptions {
         slots: SLOTS,
         ring_words: RING_WORDS,
         values: spec.values,
         begin_at: spec.begin_at.clone().unwrap_or_default(),
         end_at: spec.end_at.clone().unwrap_or_default(),
-        emulator: emulator.clone(),
-        plugin: plugin.clone(),
+        emulator,
+        plugin,
     })?;
-    let mut runner = Runner::start(&program.under(&emulator, &plugin, &area.path()))?;
+    let mut runner = match emulated {
+        Some((emulator, plugin, program)) => Runner::start(&program.under(&emulator, &plugin, &area.path()))?,
+        None => Runner::start_with(argv, &spec.environment(&area))?,
+    };
     let mut recorder = Recorder::new(area, capture);
     let ended = loop {
         if recorder.take_all() {
@@ -142,6 +147,52 @@ pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
         }
     };
     Ok(recorder.finish(ended, spec))
+}
+
+impl Spec {
+    /// What the hooks cannot give.
+    fn check(&self) -> Result<(), RecordError> {
+        let lacking = |why: &str| Err(RecordError::Lacking(why.to_owned()));
+        match self.source {
+            Source::Hooks if self.values => {
+                lacking("hooks come before a store and do not know its value; use --source full")
+            }
+            Source::Hooks if self.pcs => lacking("hooks do not tell where an instruction lies; use --source full"),
+            Source::Emulator if self.objects.is_some() => {
+                lacking("objects are told by hooks only; compile with terrace-cc and use --source hooks")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn header(&self, argv: &[OsString]) -> Header {
+        let mut notes = self.filter.notes();
+        for (name, what) in [(&self.begin_at, "began at"), (&self.end_at, "ended at")] {
+            notes.extend(name.iter().map(|name| format!("recording {what} function {name}")));
+        }
+        if self.source == Source::Hooks {
+            notes.push("instructions are not known: each load or store counts as one".into());
+            notes.push("what libraries do is not seen, but for copying and filling memory".into());
+        }
+        Header {
+            source: if self.source == Source::Hooks { "hooks" } else { "full" }.into(),
+            command: argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+            period: self.filter.period,
+            page_size_bytes: terrace_sys::page_size().0,
+            pcs: self.pcs,
+            values: self.values,
+            dependence: self.source == Source::Emulator,
+            notes,
+            ..Header::default()
+        }
+    }
+
+    /// How the program finds the recorder.
+    fn environment(&self, area: &CaptureArea) -> Vec<(&'static str, OsString)> {
+        let mut set = vec![("TERRACE_HOOKS_AREA", area.path().into_os_string())];
+        set.extend(self.objects.map(|least| ("TERRACE_HOOKS_OBJECTS", least.0.max(1).to_string().into())));
+        set
+    }
 }
 
 /// The recorder's side of the shared memory.
@@ -231,6 +282,10 @@ impl Recorder {
         if let (Some(name), 0) = (&spec.begin_at, totals.begun) {
             self.notes
                 .push(format!("function {name} was not entered, or the program has no symbols: nothing was kept"));
+        }
+        if spec.source == Source::Hooks && totals.threads == 0 {
+            self.notes
+                .push("the program has no hooks: compile and link it with terrace-cc, or use --source full".into());
         }
         if totals.nonsense > 0 {
             self.notes.push(format!("{} words from the program made no sense and were left out", totals.nonsense));

@@ -1,10 +1,13 @@
 //! A block becomes columns again.
 
-use crate::encode::{ESCAPE, LINE};
+use crate::encode::{class, ESCAPE, LINE};
 use crate::event::{Event, Kind};
 use crate::events;
 use crate::frame::{section, BlockInfo, BlockKind, BLOCK_ACCESSES};
 use crate::pack::{unzigzag, Taker, Unpacker};
+
+/// Room for steps.
+const STEPS: usize = 1 << 16;
 
 /// A block's content, decoded into columns. Make one and hand it to the reader again and again: its memory is reused.
 ///
@@ -22,8 +25,8 @@ pub struct Block {
     values: Vec<u8>,
     times: Vec<u64>,
     events: Vec<Event>,
-    predictors: Vec<u16>,
-    steps: Vec<u64>,
+    /// A power of two of them, so that a position of sixteen bits is always one.
+    steps: Box<[u64; STEPS]>,
     pub(crate) unpacker: Unpacker,
 }
 
@@ -55,8 +58,7 @@ impl Block {
             values: Vec::new(),
             times: Vec::new(),
             events: Vec::new(),
-            predictors: Vec::new(),
-            steps: Vec::new(),
+            steps: Box::new([0; STEPS]),
             unpacker: Unpacker::new()?,
         })
     }
@@ -82,7 +84,7 @@ impl Block {
     /// Instructions executed since the thread's access before, this access's own included.
     #[must_use]
     pub fn gaps(&self) -> &[u32] {
-        &self.gaps
+        &self.gaps[..self.kinds.len()]
     }
 
     /// Program counters, one an access; empty where they were not kept.
@@ -135,7 +137,7 @@ impl Block {
         }
         let mut now = self.info.first_time;
         let mut jumps = self.jumps.iter().peekable();
-        for (i, gap) in self.gaps.iter().enumerate() {
+        for (i, gap) in self.gaps().iter().enumerate() {
             while let Some((_, ticks)) = jumps.next_if(|(at, _)| *at as usize <= i) {
                 now = now.saturating_add(*ticks);
             }
@@ -162,11 +164,11 @@ impl Block {
         done
     }
 
-    /// Forgets all but `addresses`, which would be filled with zeroes again each time: `kinds` says how many count.
+    /// Forgets all but `addresses` and `gaps`, which would be filled with zeroes again each time: `kinds` says how many
+    /// count.
     fn clear(&mut self) {
         self.info.count = 0;
         self.kinds.clear();
-        self.gaps.clear();
         self.jumps.clear();
         self.odd.clear();
         self.pcs.clear();
@@ -189,8 +191,7 @@ impl Block {
     }
 
     fn decode_accesses(&mut self) -> Result<(), &'static str> {
-        self.decode_shapes()?;
-        self.decode_addresses()?;
+        self.decode_columns()?;
         let stores = self.kinds.iter().filter(|k| k.is_store()).count();
         if stores != self.info.stores as usize {
             return Err("it has not as many stores as it says");
@@ -207,103 +208,113 @@ impl Block {
         self.decode_times()
     }
 
-    /// Kinds, gaps and predictors: a table look-up an access.
-    fn decode_shapes(&mut self) -> Result<(), &'static str> {
+    /// Kinds, gaps and addresses: for each access its line of the dictionary, its step, and the address that it is
+    /// predicted from. Without a branch that depends on how an address was told: in programs that jump about, no such
+    /// branch can be foreseen. And without a counter in memory, for the next access would wait until it was stored.
+    fn decode_columns(&mut self) -> Result<(), &'static str> {
+        const SHORT: &str = "its address bytes end too early";
+        const BACK: &str = "an address is predicted from before the block";
         let count = self.info.count as usize;
+        let ends = self.decode_steps()?;
         let shapes = self.unpacker.get(section::SHAPES);
-        let lines = self.unpacker.get(section::DICTIONARY);
         if shapes.len() != count || count > BLOCK_ACCESSES {
             return Err("it has not as many accesses as it says");
         }
-        if lines.len() % LINE != 0 || lines.len() > usize::from(ESCAPE) * LINE {
-            return Err("its dictionary has no such size");
+        if ends[3] != count {
+            return Err("it has not as many addresses as accesses");
         }
-        let mut table = [(0u32, Kind(0), u16::MAX); 256];
-        for (entry, line) in table.iter_mut().zip(lines.chunks_exact(LINE)) {
-            *entry = split(line);
-        }
-        let known = lines.len() / LINE;
+        let table = self.dictionary(shapes)?;
         let mut escapes = self.unpacker.get(section::ESCAPES).chunks_exact(LINE);
-        self.gaps.reserve(count);
-        if escapes.len() == 0 {
-            // The common case, as three plain loops over one small table each.
-            if shapes.iter().any(|s| usize::from(*s) >= known) {
-                return Err("it uses a line that its dictionary has not");
-            }
-            self.gaps.extend(shapes.iter().map(|s| table[usize::from(*s)].0));
-            self.kinds.extend(shapes.iter().map(|s| table[usize::from(*s)].1));
-            self.predictors.clear();
-            self.predictors.extend(shapes.iter().map(|s| table[usize::from(*s)].2));
-            return Ok(());
-        }
-        self.predictors.clear();
-        for shape in shapes {
-            let (gap, kind, predictor) = if *shape == ESCAPE {
-                split(escapes.next().ok_or("it escapes more often than it has escapes")?)
-            } else if usize::from(*shape) < known {
-                table[usize::from(*shape)]
-            } else {
-                return Err("it uses a line that its dictionary has not");
-            };
-            self.gaps.push(gap);
-            self.kinds.push(kind);
-            self.predictors.push(predictor);
-        }
-        Ok(())
-    }
-
-    /// Addresses, without a branch that depends on how each was told: in programs that jump about, no such branch can be
-    /// foreseen.
-    fn decode_addresses(&mut self) -> Result<(), &'static str> {
-        const SHORT: &str = "its address bytes end too early";
-        const BACK: &str = "an address is predicted from before the block";
-        /// What of the address looked at counts: all of it, but nothing where the address was told whole.
-        const COUNTS: [u64; 4] = [u64::MAX, u64::MAX, u64::MAX, 0];
-        let mut next = self.decode_steps()?;
-        let ends = [next[1], next[2], next[3], self.steps.len()];
-        let count = self.predictors.len();
         if self.addresses.len() < count {
-            self.addresses.resize(BLOCK_ACCESSES.max(count), 0);
+            self.addresses.resize(BLOCK_ACCESSES, 0);
+            self.gaps.resize(BLOCK_ACCESSES, 0);
         }
+        self.kinds.resize(count, Kind(0));
+        // Four positions among the steps, sixteen bits each, in one register. There are `count` steps, so none of them
+        // can run into the next without its end being wrong.
+        let (mut next, end) = (packed([0, ends[0], ends[1], ends[2]]), packed(ends));
         let addresses = &mut self.addresses[..count];
-        for (i, predictor) in self.predictors.iter().enumerate() {
-            let class = usize::from(predictor & 3);
-            let at = next[class];
-            next[class] = at + 1;
-            let step = *self.steps.get(at).ok_or(SHORT)?;
-            let from = *addresses.get(i.wrapping_sub(usize::from(predictor >> 2))).ok_or(BACK)?;
-            addresses[i] = step.wrapping_add(from & COUNTS[class]);
+        let steps = &*self.steps;
+        let columns = self.gaps[..count].iter_mut().zip(&mut self.kinds);
+        for (i, (shape, (gap, kind))) in shapes.iter().zip(columns).enumerate() {
+            let mut line = table[usize::from(*shape)];
+            if *shape == ESCAPE {
+                line = split(escapes.next().ok_or("it escapes more often than it has escapes")?);
+            }
+            *gap = (line >> 24) as u32;
+            *kind = Kind((line >> 16) as u8);
+            // The predictor: class, and how many accesses back.
+            let (class, back) = (line as u32 & 3, line as usize >> 2 & 0x3fff);
+            let step = steps[(next >> (class * 16)) as usize % STEPS];
+            next = next.wrapping_add(1 << (class * 16));
+            let from = *addresses.get(i.wrapping_sub(back)).ok_or(BACK)?;
+            // Nothing of the address looked at counts where the address was told whole.
+            addresses[i] = step.wrapping_add(if class == u32::from(class::WHOLE) { 0 } else { from });
         }
-        if next == ends {
+        if next == end {
             Ok(())
         } else {
             Err(SHORT)
         }
     }
 
-    /// Steps of all four classes, one class behind the other; says where each begins.
+    /// The block's dictionary, if it has all lines that are used.
+    fn dictionary(&self, shapes: &[u8]) -> Result<[u64; 256], &'static str> {
+        let lines = self.unpacker.get(section::DICTIONARY);
+        if lines.len() % LINE != 0 || lines.len() > usize::from(ESCAPE) * LINE {
+            return Err("its dictionary has no such size");
+        }
+        let known = (lines.len() / LINE) as u8;
+        let unknown = shapes.iter().fold(false, |any, shape| any | (*shape >= known && *shape != ESCAPE));
+        if unknown {
+            return Err("it uses a line that its dictionary has not");
+        }
+        let mut table = [0; 256];
+        for (entry, line) in table.iter_mut().zip(lines.chunks_exact(LINE)) {
+            *entry = split(line);
+        }
+        Ok(table)
+    }
+
+    /// Steps of all four classes, one class behind the other; says where each ends.
     fn decode_steps(&mut self) -> Result<[usize; 4], &'static str> {
-        let (u, steps) = (&self.unpacker, &mut self.steps);
-        steps.clear();
-        let mut begins = [0; 4];
-        steps.extend(u.get(section::NEAR).iter().map(|b| *b as i8 as u64));
-        for (class, first, planes) in [(1, section::MIDDLE, 2), (2, section::FAR, 4), (3, section::WHOLE, 8)] {
-            let begin = steps.len();
-            begins[class] = begin;
-            steps.resize(begin + u.get(first).len(), 0);
+        let (u, mut end) = (&self.unpacker, 0);
+        let mut ends = [0; 4];
+        let classes = [(section::NEAR, 1), (section::MIDDLE, 2), (section::FAR, 4), (section::WHOLE, 8)];
+        for ((first, planes), class_end) in classes.into_iter().zip(&mut ends) {
+            let low = u.get(first);
+            let steps = self.steps.get_mut(end..end + low.len()).filter(|_| end + low.len() <= BLOCK_ACCESSES);
+            let steps = steps.ok_or("it has more addresses than a block holds")?;
+            end += low.len();
+            *class_end = end;
+            // Planes whose bytes are all the same, as the high ones mostly are, cost nothing an access.
+            let mut same = 0;
+            let mut filled = false;
             for plane in 0..planes {
                 let bytes = u.get(first + plane);
-                if bytes.len() != steps.len() - begin {
+                if bytes.len() != steps.len() {
                     return Err("its address bytes are not all there");
                 }
                 // The highest plane holds the sign.
                 let sign = if plane + 1 == planes { u64::MAX } else { 0xff };
-                for (step, byte) in steps[begin..].iter_mut().zip(bytes) {
-                    *step |= (*byte as i8 as u64 & sign) << (8 * plane);
+                let place = |byte: u8| (byte as i8 as u64 & sign) << (8 * plane);
+                match bytes.first() {
+                    Some(byte) if bytes[1..] == bytes[..bytes.len() - 1] => same |= place(*byte),
+                    _ if filled => steps.iter_mut().zip(bytes).for_each(|(step, byte)| *step |= place(*byte)),
+                    _ => {
+                        // Writes over what the block before left.
+                        steps.iter_mut().zip(bytes).for_each(|(step, byte)| *step = place(*byte));
+                        filled = true;
+                    }
                 }
             }
+            if !filled {
+                steps.fill(same);
+            } else if same != 0 {
+                steps.iter_mut().for_each(|step| *step |= same);
+            }
         }
-        Ok(begins)
+        Ok(ends)
     }
 
     fn decode_sparse(&mut self) -> Result<(), &'static str> {
@@ -364,7 +375,12 @@ impl Block {
     }
 }
 
-fn split(line: &[u8]) -> (u32, Kind, u16) {
-    let gap = u32::from_le_bytes([line[3], line[4], line[5], line[6]]);
-    (gap, Kind(line[2]), u16::from_le_bytes([line[0], line[1]]))
+/// A line of the dictionary as one number, its first byte the lowest.
+fn split(line: &[u8]) -> u64 {
+    line.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
+}
+
+/// Four positions of up to sixteen bits as one number.
+fn packed(positions: [usize; 4]) -> u64 {
+    positions.iter().rev().fold(0, |all, position| all << 16 | *position as u64)
 }

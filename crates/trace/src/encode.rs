@@ -39,6 +39,25 @@ const PATIENCE: u8 = 8;
 /// A block is closed early when its values grow beyond this.
 const MOST_VALUES: usize = 4 << 20;
 
+/// An access whose kind is made already. To make it here would mean to read bytes together that were written one by one a
+/// moment ago, which the processor does slowly: it was half the time of recording.
+#[derive(Debug)]
+pub struct Told {
+    address: u64,
+    pc: u64,
+    size: u32,
+    gap: u32,
+    kind: Kind,
+}
+
+impl Told {
+    #[inline(always)]
+    pub fn new(access: &Access) -> Self {
+        let kind = Kind::new(access.size, access.store, access.depends);
+        Self { address: access.address, pc: access.pc, size: access.size, gap: access.gap, kind }
+    }
+}
+
 /// What is remembered of an instruction.
 #[derive(Debug, Clone, Copy, Default)]
 struct Context {
@@ -68,12 +87,9 @@ pub struct BlockBuilder {
     /// Dictionary lines plus one, and their codes; zero is empty.
     slots: Vec<(u64, u8)>,
     lines: Vec<u64>,
-    shapes: Vec<u8>,
+    shapes: Box<[u8; BLOCK_ACCESSES]>,
     escapes: Vec<u8>,
-    near: Vec<u8>,
-    middle: [Vec<u8>; 2],
-    far: [Vec<u8>; 4],
-    whole: [Vec<u8>; 8],
+    steps: Steps,
     jumps: Vec<u8>,
     jump_at: u64,
     odd: Vec<u8>,
@@ -98,12 +114,9 @@ impl BlockBuilder {
             stores: 0,
             slots: vec![(0, 0); SLOTS],
             lines: Vec::new(),
-            shapes: Vec::with_capacity(BLOCK_ACCESSES),
+            shapes: Box::new([0; BLOCK_ACCESSES]),
             escapes: Vec::new(),
-            near: Vec::new(),
-            middle: Default::default(),
-            far: Default::default(),
-            whole: Default::default(),
+            steps: Steps::new(),
             jumps: Vec::new(),
             jump_at: 0,
             odd: Vec::new(),
@@ -136,9 +149,9 @@ impl BlockBuilder {
 
     /// Adds an access.
     #[inline]
-    pub fn push(&mut self, access: &Access) {
-        let kind = Kind::new(access.size, access.store, access.depends);
-        self.stores += u32::from(access.store);
+    pub fn push(&mut self, access: &Told) {
+        let kind = access.kind;
+        self.stores += u32::from(kind.is_store());
         if kind.size().is_none() {
             let at = self.len() as u64;
             put_number(&mut self.odd, at - self.odd_at);
@@ -148,7 +161,7 @@ impl BlockBuilder {
         let rest = u64::from(kind.0) << 16 | u64::from(access.gap) << 24;
         if access.pc == 0 {
             let (class, back, step) = self.nearest(access.address);
-            let line = u64::from(self.tell(class, back, step, access.address)) | rest;
+            let line = u64::from(self.steps.tell(class, back, step, access.address)) | rest;
             let code = self.code(line);
             self.shape(code, line);
         } else {
@@ -182,25 +195,15 @@ impl BlockBuilder {
         context.step = step;
         (context.address, context.position) = (address, here);
         let (old_line, old_code) = (context.line, context.code);
-        let line = u64::from(self.tell(chosen, back, step, address)) | rest;
-        let code = if here_before && line == old_line { old_code } else { self.code(line) };
+        let line = u64::from(self.steps.tell(chosen, back, step, address)) | rest;
+        if here_before && line == old_line {
+            self.shape(old_code, line);
+            return;
+        }
+        let code = self.code(line);
         let context = &mut self.contexts[slot];
         (context.line, context.code) = (line, code);
         self.shape(code, line);
-    }
-
-    #[inline]
-    fn tell(&mut self, class: u16, back: usize, step: i64, address: u64) -> u16 {
-        match class {
-            class::NEAR => self.near.push(step as u8),
-            class::MIDDLE => spread(&mut self.middle, step as u64),
-            class::FAR => spread(&mut self.far, step as u64),
-            _ => {
-                spread(&mut self.whole, address);
-                return class::WHOLE;
-            }
-        }
-        (back as u16) << 2 | class
     }
 
     /// Class, distance and step from the nearest of the last addresses.
@@ -243,7 +246,7 @@ impl BlockBuilder {
 
     #[inline]
     fn shape(&mut self, code: u8, line: u64) {
-        self.shapes.push(code);
+        self.shapes[self.len() % BLOCK_ACCESSES] = code;
         if code == ESCAPE {
             self.escapes.extend_from_slice(&line.to_le_bytes()[..LINE]);
         }
@@ -284,20 +287,11 @@ impl BlockBuilder {
     /// Packs the block and begins the next.
     pub fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
         packer.begin();
-        packer.section(section::SHAPES, &self.shapes)?;
+        packer.section(section::SHAPES, &self.shapes[..self.len()])?;
         let lines: Vec<u8> = self.lines.iter().flat_map(|line| line.to_le_bytes().into_iter().take(LINE)).collect();
         packer.section(section::DICTIONARY, &lines)?;
         packer.section(section::ESCAPES, &self.escapes)?;
-        packer.section(section::NEAR, &self.near)?;
-        for (i, plane) in self.middle.iter().enumerate() {
-            packer.section(section::MIDDLE + i as u8, plane)?;
-        }
-        for (i, plane) in self.far.iter().enumerate() {
-            packer.section(section::FAR + i as u8, plane)?;
-        }
-        for (i, plane) in self.whole.iter().enumerate() {
-            packer.section(section::WHOLE + i as u8, plane)?;
-        }
+        self.steps.pack(packer)?;
         packer.section(section::JUMPS, &self.jumps)?;
         packer.section(section::ODD, &self.odd)?;
         let mut list = Vec::new();
@@ -323,17 +317,9 @@ impl BlockBuilder {
         self.lines.clear();
         self.pc_list.clear();
         self.pc_codes.clear();
-        let flat = [
-            &mut self.shapes,
-            &mut self.escapes,
-            &mut self.near,
-            &mut self.jumps,
-            &mut self.odd,
-            &mut self.values,
-            &mut self.times,
-        ];
-        let planes = self.middle.iter_mut().chain(&mut self.far).chain(&mut self.whole).chain(&mut self.pcs);
-        planes.chain(flat).for_each(Vec::clear);
+        let flat = [&mut self.escapes, &mut self.jumps, &mut self.odd, &mut self.values, &mut self.times];
+        self.pcs.iter_mut().chain(flat).for_each(Vec::clear);
+        self.steps.used = [0; 4];
         (self.jump_at, self.odd_at, self.time_last) = (0, 0, 0);
         self.time_range = None;
     }
@@ -367,10 +353,67 @@ impl Context {
     }
 }
 
-/// One byte of `value` to each plane, the low one first.
-#[inline]
-fn spread<const N: usize>(planes: &mut [Vec<u8>; N], value: u64) {
-    for (plane, byte) in planes.iter_mut().zip(value.to_le_bytes()) {
-        plane.push(byte);
+/// Steps and whole addresses as they come, a list a class; they become byte planes when the block is packed.
+#[derive(Debug)]
+struct Steps {
+    near: Box<[u8; BLOCK_ACCESSES]>,
+    middle: Box<[u16; BLOCK_ACCESSES]>,
+    far: Box<[u32; BLOCK_ACCESSES]>,
+    whole: Box<[u64; BLOCK_ACCESSES]>,
+    /// How many of each class.
+    used: [usize; 4],
+    plane: Vec<u8>,
+}
+
+impl Steps {
+    fn new() -> Self {
+        Self {
+            near: Box::new([0; BLOCK_ACCESSES]),
+            middle: Box::new([0; BLOCK_ACCESSES]),
+            far: Box::new([0; BLOCK_ACCESSES]),
+            whole: Box::new([0; BLOCK_ACCESSES]),
+            used: [0; 4],
+            plane: Vec::new(),
+        }
+    }
+
+    /// Adds one; the predictor that tells it. A block never has more than there is room for.
+    #[inline]
+    fn tell(&mut self, class: u16, back: usize, step: i64, address: u64) -> u16 {
+        let used = &mut self.used[usize::from(class & 3)];
+        let at = *used % BLOCK_ACCESSES;
+        *used += 1;
+        match class {
+            class::NEAR => self.near[at] = step as u8,
+            class::MIDDLE => self.middle[at] = step as u16,
+            class::FAR => self.far[at] = step as u32,
+            _ => {
+                self.whole[at] = address;
+                return class::WHOLE;
+            }
+        }
+        (back as u16) << 2 | class
+    }
+
+    fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
+        let [near, middle, far, whole] = self.used;
+        packer.section(section::NEAR, &self.near[..near])?;
+        let plane = &mut self.plane;
+        for i in 0..2 {
+            plane.clear();
+            plane.extend(self.middle[..middle].iter().map(|step| (step >> (8 * i)) as u8));
+            packer.section(section::MIDDLE + i, plane)?;
+        }
+        for i in 0..4 {
+            plane.clear();
+            plane.extend(self.far[..far].iter().map(|step| (step >> (8 * i)) as u8));
+            packer.section(section::FAR + i, plane)?;
+        }
+        for i in 0..8 {
+            plane.clear();
+            plane.extend(self.whole[..whole].iter().map(|step| (step >> (8 * i)) as u8));
+            packer.section(section::WHOLE + i, plane)?;
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Writes traces, block by block.
 
-use crate::encode::BlockBuilder;
+use crate::encode::{BlockBuilder, Told};
 use crate::error::TraceError;
 use crate::event::{Access, Clock, Event, Header};
 use crate::events;
@@ -101,14 +101,18 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// [`TraceError::Write`].
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, process: u32, thread: u32, access: &Access) -> Result<(), TraceError> {
+        self.put(process, thread, &Told::new(access), access.gap, access.pc)
+    }
+
+    fn put(&mut self, process: u32, thread: u32, told: &Told, gap: u32, pc: u64) -> Result<(), TraceError> {
         let keep_pcs = self.header.pcs;
         let open = self.open(process, thread)?;
-        open.builder.push(access);
-        open.now = open.now.saturating_add(u64::from(access.gap));
+        open.builder.push(told);
+        open.now = open.now.saturating_add(u64::from(gap));
         if keep_pcs {
-            open.builder.push_pc(access.pc);
+            open.builder.push_pc(pc);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! From the words of the capture plugin (`capture/plugin.c` defines them) to a trace. Pure: whoever has the words hands
-//! them in, slot by slot.
+//! From the words of the capture plugin (`capture/plugin.c` defines them) or of the compiler's hooks (`capture/hooks`) to a
+//! trace. Pure: whoever has the words hands them in, slot by slot.
 //!
 //! A program can write anything into its ring, so words are not trusted: nonsense is counted and stepped over.
 
@@ -34,6 +34,8 @@ mod message {
     pub const BEGIN: u64 = 8;
     pub const END: u64 = 9;
     pub const EXIT: u64 = 10;
+    pub const HOOKS: u64 = 11;
+    pub const OBJECT: u64 = 12;
 }
 
 mod syscall {
@@ -123,7 +125,10 @@ impl<W: Write> Capture<W> {
     fn feed_thread(&mut self, thread: &mut Thread, words: &[u64], last: bool) -> Result<usize, TraceError> {
         let mut at = 0;
         while let Some(&word) = words.get(at) {
-            if word & IS_WORD == 0 {
+            if word & IS_WORD == 0 && thread.hooked {
+                self.hooked_access(thread, word)?;
+                at += 1;
+            } else if word & IS_WORD == 0 {
                 let value = if self.values && threads::is_store(word) {
                     let Some(value) = words.get(at + 1) else { break };
                     at += 1;
@@ -169,6 +174,31 @@ impl<W: Write> Capture<W> {
             thread.value.extend_from_slice(&value.to_le_bytes()[..bytes as usize]);
         }
         Ok(())
+    }
+
+    /// An access that a compiler's hook told: whole, without the code it stands in. It counts as one instruction.
+    #[inline]
+    fn hooked_access(&mut self, thread: &mut Thread, word: u64) -> Result<(), TraceError> {
+        let Some((process, number)) = thread.number else {
+            self.totals.nonsense += 1;
+            return Ok(());
+        };
+        let (told, store) = (Pending::new(word), threads::is_store(word));
+        let (address, size) = (told.address(), told.size);
+        thread.before += 1;
+        self.totals.instructions += 1;
+        *(if store { &mut self.totals.stores } else { &mut self.totals.loads }) += 1;
+        if !self.recording || !(self.all || self.filter.keeps(&mut thread.seen, address, size, thread.before)) {
+            return Ok(());
+        }
+        self.totals.kept += 1;
+        let since = thread.behind();
+        thread.last = thread.before;
+        let gap = since.min(u64::from(u32::MAX));
+        self.writer.advance(process, number, since - gap)?;
+        // Which place of the code it is, not where: enough to predict the address from that place's last.
+        let pc = 1 + (word >> 52 & 0x7ff);
+        self.writer.access(process, number, &Access { address, size, store, depends: 0, gap: gap as u32, pc })
     }
 
     /// The pending access is complete.
@@ -269,6 +299,14 @@ impl<W: Write> Capture<W> {
                     thread,
                     What::Map { start: *start, length: *length, protection, flags, name: words_as_text(text) },
                 )
+            }
+            // Hooks do not know values, so whoever says this where they are kept is no hook.
+            (message::HOOKS, _) if !self.values => {
+                thread.hooked = true;
+                Ok(())
+            }
+            (message::OBJECT, [start, length, text @ ..]) => {
+                event(self, thread, What::Object { start: *start, length: *length, name: words_as_text(text) })
             }
             (message::EXEC, text) => event(self, thread, What::Exec { name: words_as_text(text) }),
             (message::MARK, [id]) => {

@@ -74,6 +74,8 @@ pub struct Thread {
     pub value: Vec<u8>,
     pub values: Values,
     pub patience: u32,
+    /// Its words come from a compiler's hooks.
+    pub hooked: bool,
 }
 
 impl Thread {
@@ -89,6 +91,7 @@ impl Thread {
             value: Vec::new(),
             values: Values::new(),
             patience: PATIENCE,
+            hooked: false,
         }
     }
 

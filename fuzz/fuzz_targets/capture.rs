@@ -1,0 +1,33 @@
+//! Arbitrary words as a program's ring: what a program can do to its recorder.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::io::Cursor;
+use terrace_trace::capture::{Capture, Filter};
+use terrace_trace::{Header, Info, TraceReader, TraceWriter};
+
+fuzz_target!(|data: &[u8]| {
+    let (options, data) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
+    let values = options & 1 != 0;
+    let header = Header { values, pcs: options & 2 != 0, ..Header::default() };
+    let filter = Filter { period: u64::from(options >> 2 & 3) + 1, ..Filter::default() };
+    let Ok(writer) = TraceWriter::new(Vec::new(), &header) else { return };
+    let mut capture = Capture::new(writer, filter, values);
+    let words: Vec<u64> = data
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    // Two slots take turns; what was not used comes again.
+    let mut left = [Vec::new(), Vec::new()];
+    for (i, part) in words.chunks(16).enumerate() {
+        let mine = &mut left[i % 2];
+        mine.extend_from_slice(part);
+        let used = capture.feed((i % 2) as u32, mine, false).unwrap_or(mine.len());
+        assert!(used <= mine.len());
+        mine.drain(..used);
+    }
+    let Ok((totals, bytes)) = capture.finish() else { return };
+    let mut reader = TraceReader::open(Cursor::new(bytes)).expect("what was written can be read");
+    let info = Info::of(&mut reader).expect("all of it");
+    assert!(info.complete && info.damage.is_empty() && info.accesses == totals.kept, "{info:?} {totals:?}");
+});
