@@ -50,7 +50,9 @@ impl Wont {
                 new.found, new.expected
             ));
         }
-        self.usual = Some(usual + SHARE * (ratio.max(1.0) - usual));
+        // One that the next look did not confirm counts as usual too.
+        let seen_lately = [self.alarm.take(), Some(ratio)].into_iter().flatten();
+        self.usual = Some(seen_lately.fold(usual, |usual, ratio| usual + SHARE * (ratio.max(1.0) - usual)));
         let all = &seen.all;
         (all.found < (WENT * all.expected).min(all.expected - chance(all))).then(|| {
             format!(
@@ -73,20 +75,34 @@ impl Wont {
     }
 }
 
+/// A glance that is surprised is followed by another after so long: in a program that goes through its memory
+/// in order, any one glance may fall on pages that were not touched lately.
+const TO_CONFIRM: Nanos = Nanos::millis(10);
+
 /// Until when glances take the place of full looks.
 #[derive(Debug, Default)]
 pub(crate) struct Glances {
     until: Option<Tick>,
+    unsure: bool,
 }
 
 impl Glances {
     /// Full looks from now on.
     pub fn over(&mut self) {
-        self.until = None;
+        *self = Self::default();
+    }
+
+    /// Whether a surprise is the second in a row, and to be believed.
+    pub fn confirmed(&mut self, surprised: bool) -> bool {
+        let before = std::mem::replace(&mut self.unsure, surprised);
+        surprised && before
     }
 
     /// Begins, unless begun; gives the time to the next glance, or none when a full look is due.
     pub fn next(&mut self, now: Tick, whole: Nanos, every: Nanos) -> Option<Nanos> {
+        if self.unsure {
+            return Some(TO_CONFIRM);
+        }
         let until = *self.until.get_or_insert(now.after(whole));
         let every = every.max(SHORTEST);
         (now.after(every) < until).then_some(every)
@@ -146,5 +162,16 @@ mod tests {
         assert_eq!(glances.next(at(300), whole, every), None);
         glances.over();
         assert_eq!(glances.next(at(500), whole, Nanos::ZERO), Some(SHORTEST));
+    }
+
+    #[test]
+    fn a_surprise_is_confirmed_soon_or_forgotten() {
+        let mut glances = Glances::default();
+        let (at, whole, every) = (Tick(0), Nanos::millis(400), Nanos::millis(150));
+        assert!(!glances.confirmed(true));
+        assert_eq!(glances.next(at, whole, every), Some(TO_CONFIRM));
+        assert!(!glances.confirmed(false));
+        assert_eq!(glances.next(at, whole, every), Some(every));
+        assert!(!glances.confirmed(true) && glances.confirmed(true));
     }
 }

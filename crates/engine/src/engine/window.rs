@@ -56,7 +56,9 @@ impl Engine {
         let before = (self.own_cpu)().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
-        if let Some(why) = self.wont.glances.surprised_by(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers))) {
+        let why = self.wont.glances.surprised_by(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers)));
+        let confirmed = self.glances.confirmed(why.is_some());
+        if let Some(why) = why.filter(|_| confirmed) {
             self.doubt();
             self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
             let entry = DecisionEntry {
