@@ -18,4 +18,4 @@ fi
 set -e
 CARGO_TARGET_DIR=$(cd "$folder" && pwd)/python
 export CARGO_TARGET_DIR VIRTUAL_ENV="$(cd "$env" && pwd)"
-(cd python && "$VIRTUAL_ENV/bin/maturin" develop --quiet && "$VIRTUAL_ENV/bin/python" -m pytest -q)
+(cd python && timeout 900 "$VIRTUAL_ENV/bin/maturin" develop --quiet && "$VIRTUAL_ENV/bin/python" -m pytest -q)

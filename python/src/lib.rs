@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::BufReader;
 use terrace_terrace::engine::journal;
 use terrace_terrace::machine;
-use terrace_terrace::predict::{parse_sweep, predict, Question};
+use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, Question};
 use terrace_terrace::trace::TraceReader;
 use terrace_terrace::types::Seed;
 
@@ -52,7 +52,7 @@ fn machine_of(name: &str) -> PyResult<machine::Machine> {
 
 /// `terrace sim`: the contract's JSON.
 #[pyfunction]
-#[pyo3(signature = (machine, input, policies, sweep, seed))]
+#[pyo3(signature = (machine, input, policies, sweep, seed, tracker))]
 fn simulate(
     py: Python<'_>,
     machine: &str,
@@ -60,13 +60,15 @@ fn simulate(
     policies: Vec<String>,
     sweep: Option<&str>,
     seed: u64,
+    tracker: &str,
 ) -> PyResult<String> {
     let machine = machine_of(machine)?;
+    let tracker = parse_tracker(tracker).map_err(|e| failed("understand", "tracker", &e))?;
     let sweep = match sweep {
         Some(text) => parse_sweep(text).map_err(|e| failed("understand", "sweep", &e))?,
         None => Vec::new(),
     };
-    let question = Question { machine, policies, input, sweep, seed: Seed(seed) };
+    let question = Question { machine, policies, input, sweep, seed: Seed(seed), tracker, journals: false };
     let answer = py.detach(|| predict(&question)).map_err(|e| failed("simulate", &question.input, &e))?;
     serde_json::to_string(&answer).map_err(|e| failed("write", "the answer", &e))
 }

@@ -60,6 +60,8 @@ def test_predictions_are_rows_with_the_contracts_fields():
 def test_what_cannot_be_done_says_why():
     with pytest.raises(terrace.TerraceError, match="no-such"):
         terrace.simulate("lab-cxl", SMALL, ["no-such"])
+    with pytest.raises(terrace.TerraceError, match="tracker"):
+        terrace.simulate("lab-cxl", SMALL, tracker="no-such")
     with pytest.raises(terrace.TerraceError, match="lab-cxl"):
         terrace.simulate("no-machine", SMALL)
     with pytest.raises(TypeError):

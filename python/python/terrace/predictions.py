@@ -49,16 +49,17 @@ def simulate(
     policies: Sequence[str] = ("first-touch", "terrace"),
     sweep: Optional[str] = None,
     seed: int = 1,
+    tracker: str = "page-table",
 ) -> Prediction:
     """Runs ``input`` on ``machine`` under each policy, on all cores. ``sweep`` as ``fast=10%..100%``: with that much of
-    the best tier's memory.
+    the best tier's memory. ``tracker``: how policies see accesses, ``page-table``, ``pebs`` or ``damon``.
 
     Raises:
         TerraceError: it cannot be done; the text says why and what to try.
     """
     if isinstance(policies, str):
         raise TypeError(f"policies={policies!r}: give a list of names")
-    answer = json.loads(_native.simulate(machine, os.fspath(input), list(policies), sweep, seed))
+    answer = json.loads(_native.simulate(machine, os.fspath(input), list(policies), sweep, seed, tracker))
     common = {"machine": answer["machine"], "input": answer["input"], "accesses": answer["accesses"], "seed": seed}
     return Prediction([{**common, **run} for run in answer["runs"]])
 
