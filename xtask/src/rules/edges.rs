@@ -34,7 +34,7 @@ const LAW: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["terrace"]),
-    ("capi", &["terrace"]),
+    ("capi", &["terrace", "alloc"]),
     ("preload", &["terrace"]),
     ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),
