@@ -253,21 +253,21 @@ fn pieces(
     groups: &[(usize, Vec<NodeId>)],
     page: usize,
 ) -> Vec<Piece> {
-    let amount = |group: &usize, bytes: &Bytes| (groups[*group].1.clone(), bytes.get() as usize);
+    let amount = |group: usize, bytes: Bytes| (groups[group].1.clone(), bytes.get() as usize);
     if let Some(cut) = cut {
         let mut pieces = cut.to_vec();
-        for part in &placed.parts {
+        for part in placed.parts() {
             let Some(node) = part.want.and_then(|w| groups[w].1.first()) else { continue };
-            let elsewhere = part.got.iter().filter(|(t, _)| Some(*t) != part.want);
+            let elsewhere = part.got().filter(|(t, _)| Some(*t) != part.want);
             let mut instead: Vec<(Vec<NodeId>, usize)> = elsewhere.map(|(t, b)| amount(t, b)).collect();
             instead.push((Vec::new(), part.nowhere.get() as usize));
             layout::displace(&mut pieces, *node, &instead);
         }
         return pieces;
     }
-    let Some(part) = placed.parts.first() else { return Vec::new() };
+    let Some(part) = placed.parts().next() else { return Vec::new() };
     let order: Vec<usize> = object.wanted.iter().chain(&object.fallback).copied().collect();
-    let mut got: Vec<&(usize, Bytes)> = part.got.iter().collect();
+    let mut got: Vec<(usize, Bytes)> = part.got().collect();
     got.sort_by_key(|(t, _)| order.iter().position(|o| o == t));
     let mut amounts: Vec<(Vec<NodeId>, usize)> = got.into_iter().map(|(t, b)| amount(t, b)).collect();
     if part.nowhere > Bytes::ZERO {

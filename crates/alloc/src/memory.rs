@@ -5,7 +5,7 @@ use crate::classes::{Classes, Meaning};
 use crate::commit::{self, weigh, Asked, Decided, Report, Row, Scope};
 use crate::error::AllocError;
 use crate::kernel::{Kernel, LiveKernel, Run};
-use crate::layout::Piece;
+use crate::layout::{self, Piece};
 use crate::space::{Kind, Space};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -133,12 +133,21 @@ impl Memory {
         }
         let range = state.space.take(self.kernel.as_ref(), &kind, len)?;
         let pieces = at_once.map_or_else(Vec::new, |nodes| vec![Piece { range: 0..len, nodes }]);
-        let weighed = immediate && pieces.is_empty();
+        let unplaced = immediate && pieces.is_empty();
+        // A small one that is cut as it says is not worth a look at what is free.
+        let cut = if len < HUGE && !strict { layout::fixed(&wish.split, &meaning.places, len, page) } else { None };
         let object = Object { wish, meaning, len, kind, pieces, pending: !immediate, full: false };
         state.objects.insert(range.start, object);
-        if weighed {
-            let refused = match self.place(&mut state, &[range.start]) {
-                Ok(report) => report.rows.into_iter().find(|r| r.refused).map(|r| self.no_room(&state, &r)),
+        if unplaced {
+            let placed = match cut {
+                Some(pieces) => {
+                    let decided = Decided { pieces, refused: None };
+                    self.apply(&mut state, range.start, decided, &[]).map(|row| vec![row])
+                }
+                None => self.place(&mut state, &[range.start]).map(|report| report.rows),
+            };
+            let refused = match placed {
+                Ok(rows) => rows.into_iter().find(|r| r.refused).map(|r| self.no_room(&state, &r)),
                 Err(error) => Some(error),
             };
             if let Some(error) = refused {
@@ -398,7 +407,7 @@ impl Memory {
         if applied.refused.is_some() {
             object.pieces.clear();
         }
-        object.full = strict && applied.refused.is_none();
+        object.full = applied.refused.is_none() && (strict || applied.populated.get() == object.len as u64);
         let changed = applied.moved + applied.stayed + applied.populated > Bytes::ZERO;
         let now_there = if changed { self.kernel.resident(&range)? } else { Vec::new() };
         let Some(object) = state.objects.get(&address) else { return Err(AllocError::NotOurs { address }) };
@@ -423,7 +432,7 @@ impl Memory {
         strict: bool,
         applied: &mut Applied,
     ) -> Result<(), AllocError> {
-        let mut without = 0;
+        let mut without: BTreeMap<&[NodeId], Vec<Range<usize>>> = BTreeMap::new();
         for piece in pieces {
             let part = address + piece.range.start..address + piece.range.end;
             // Pages that were left out are the kernel's, also where they had a policy before.
@@ -439,12 +448,16 @@ impl Memory {
                 continue;
             }
             self.unbind(state, &part)?;
-            if strict {
-                continue;
+            if !strict {
+                without.entry(&piece.nodes).or_default().push(part);
             }
-            match self.populate(&part, &piece.nodes)? {
-                true => applied.populated += Bytes(part.len() as u64),
-                false => without += part.len(),
+        }
+        let mut left = Bytes::ZERO;
+        for (nodes, parts) in without {
+            let bytes = Bytes(parts.iter().map(|p| p.len() as u64).sum());
+            match self.populate(&parts, nodes)? {
+                true => applied.populated += bytes,
+                false => left += bytes,
             }
         }
         if applied.populated > Bytes::ZERO {
@@ -453,32 +466,48 @@ impl Memory {
                 applied.populated
             ));
         }
-        if without > 0 {
-            let without = Bytes(without as u64);
-            applied.notes.push(format!("{without} are left to the kernel: they could not be made present in time"));
+        if left > Bytes::ZERO {
+            applied
+                .notes
+                .push(format!("{left} are left to the kernel: there was no room to make them present at once"));
         }
         Ok(())
     }
 
     /// Makes pages present, slice by slice, looking at what is free before each. False where it was not enough.
-    fn populate(&self, part: &Range<usize>, nodes: &[NodeId]) -> Result<bool, AllocError> {
+    fn populate(&self, parts: &[Range<usize>], nodes: &[NodeId]) -> Result<bool, AllocError> {
         let policy = MemPolicy::Prefer(nodes.to_vec());
-        let mut at = part.start;
-        while at < part.end {
-            let end = at.saturating_add(SLICE).min(part.end);
-            let there: usize = self.kernel.resident(&(at..end))?.iter().map(|r| r.range.len()).sum();
-            let needed = (end - at - there) as u64;
-            let rooms = self.kernel.rooms();
-            let room: u64 = rooms.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| b.get()).sum();
-            let left = self.kernel.headroom().map_or(u64::MAX, Bytes::get);
-            let margin = if needed > 0 { needed.min(MARGIN) } else { 0 };
-            if room < needed || left < needed.saturating_add(margin) {
-                return Ok(false);
+        // What may be made present before the next look.
+        let mut sure = 0;
+        for part in parts {
+            let mut at = part.start;
+            while at < part.end {
+                let end = at.saturating_add(SLICE).min(part.end);
+                let mut needed = (end - at) as u64;
+                if needed > sure {
+                    sure = self.sure(nodes);
+                }
+                if needed > sure {
+                    // Perhaps much of it is there already.
+                    needed -= self.kernel.resident(&(at..end))?.iter().map(|r| r.range.len() as u64).sum::<u64>();
+                }
+                if needed > sure {
+                    return Ok(false);
+                }
+                sure -= needed;
+                self.kernel.populate(&(at..end), &policy)?;
+                at = end;
             }
-            self.kernel.populate(&(at..end), &policy)?;
-            at = end;
         }
         Ok(true)
+    }
+
+    /// What can be had on these nodes now, within a slice and less a margin of the group's limit.
+    fn sure(&self, nodes: &[NodeId]) -> u64 {
+        let rooms = self.kernel.rooms();
+        let room: u64 = rooms.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| b.get()).sum();
+        let left = self.kernel.headroom().map_or(u64::MAX, |h| h.get().saturating_sub(MARGIN));
+        room.min(left).min(SLICE as u64)
     }
 
     /// Moves what is there and lies elsewhere than it belongs.
@@ -504,7 +533,7 @@ impl Memory {
         applied.populated += Bytes((range.len() - before) as u64);
         for piece in pieces {
             let part = range.start + piece.range.start..range.start + piece.range.end;
-            if piece.nodes.is_empty() || !self.populate(&part, &piece.nodes)? {
+            if piece.nodes.is_empty() || !self.populate(std::slice::from_ref(&part), &piece.nodes)? {
                 applied.refused = Some("others took the room while it was being reserved".to_owned());
                 return Ok(());
             }

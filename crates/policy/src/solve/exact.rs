@@ -2,7 +2,7 @@
 
 use super::flow::{transport, Supplies, BARRED};
 use super::items::Items;
-use super::round::around;
+use super::round::{around, group};
 
 /// Items of a problem that is searched.
 const SMALL: usize = 20;
@@ -20,6 +20,7 @@ pub(super) fn search(items: &Items, start: Vec<u64>) -> (Vec<u64>, bool) {
     let mut best = score(items, &start);
     let mut best_flow = start;
     let mut open: Vec<Vec<Option<usize>>> = vec![vec![None; items.list.len()]];
+    let groups = group(items);
     let mut looked = 0;
     while let Some(fixed) = open.pop() {
         looked += 1;
@@ -42,7 +43,7 @@ pub(super) fn search(items: &Items, start: Vec<u64>) -> (Vec<u64>, bool) {
                 let columns: Vec<Option<usize>> =
                     (0..items.list.len()).map(|i| if items.list[i].whole { lies(i) } else { None }).collect();
                 // The same again with the divisible ones sharing evenly.
-                let flow = around(items, &columns, None);
+                let flow = around(items, &columns, &groups, None);
                 let found = score(items, &flow);
                 if found > best {
                     best = found;

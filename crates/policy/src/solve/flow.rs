@@ -4,7 +4,7 @@
 //! Every source starts where its count less the column's price is highest. Such a start is the optimum for the load that it
 //! gives; what is too much in one column is then carried to where room is left along the cheapest paths between
 //! columns, which keeps it an optimum (successive shortest paths). Good prices leave little to carry: they are found on
-//! a thinned copy of the problem, one source in sixteen with a sixteenth of the room.
+//! a thinned copy of the problem, one source in eight with an eighth of the room.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ pub(super) const BARRED: i64 = i64::MIN;
 /// Sources for which the problem is thinned first.
 const MANY: usize = 400;
 /// One in so many is kept.
-const THIN: usize = 16;
+const THIN: usize = 8;
 
 /// Sources with equal columns.
 pub(super) struct Supplies<'a> {
@@ -77,7 +77,7 @@ pub(super) fn transport(s: &Supplies<'_>, start: Option<&[i64]>) -> (Vec<u64>, V
     (state.flow, prices)
 }
 
-/// Prices of a copy with few sources: all that are large, in one sixteenth, and one in sixteen of the rest.
+/// Prices of a copy with few sources: an eighth of all that are large, and one in eight of the rest.
 fn thinned(s: &Supplies<'_>) -> Vec<i64> {
     let columns = s.room.len();
     let all: u64 = s.units.iter().sum();
@@ -165,6 +165,9 @@ impl<'a> State<'a> {
     /// Carries what is too much to where room is, always along the cheapest path.
     fn settle(&mut self) {
         let n = self.columns;
+        let mut far = vec![0; n];
+        let mut from = vec![0; n];
+        let mut path = Vec::with_capacity(n);
         let mut costs = vec![None; n * n];
         let mut dirty: Vec<bool> = vec![true; n];
         loop {
@@ -174,7 +177,9 @@ impl<'a> State<'a> {
                 }
             }
             dirty.fill(false);
-            let Some(path) = self.path(&costs) else { return };
+            if !self.path(&costs, &mut far, &mut from, &mut path) {
+                return;
+            }
             let (first, last) = (path[0], path[path.len() - 1]);
             let mut units = self.excess[first].min(-self.excess[last]);
             for hop in path.windows(2) {
@@ -213,18 +218,18 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The cheapest path from a column with too much to one with too little.
-    fn path(&self, costs: &[Option<(i64, usize)>]) -> Option<Vec<usize>> {
+    /// The cheapest path from a column with too much to one with too little, into `path`; false where there is none.
+    fn path(&self, costs: &[Option<(i64, usize)>], far: &mut [i64], from: &mut [usize], path: &mut Vec<usize>) -> bool {
         let n = self.columns;
-        let mut far = vec![i64::MAX; n];
-        let mut from = vec![usize::MAX; n];
+        far.fill(i64::MAX);
+        from.fill(usize::MAX);
         for (column, excess) in self.excess.iter().enumerate() {
             if *excess > 0 {
                 far[column] = 0;
             }
         }
         if far.iter().all(|f| *f == i64::MAX) {
-            return None;
+            return false;
         }
         // Paths without circles have n - 1 hops.
         for _ in 1..n {
@@ -248,15 +253,16 @@ impl<'a> State<'a> {
             }
         }
         let lacking = |c: &usize| self.excess[*c] < 0 && far[*c] < i64::MAX;
-        let last = (0..n).filter(lacking).min_by_key(|c| far[*c])?;
-        let mut path = vec![last];
+        let Some(last) = (0..n).filter(lacking).min_by_key(|c| far[*c]) else { return false };
+        path.clear();
+        path.push(last);
         let mut at = last;
         while from[at] != usize::MAX && path.len() <= n {
             at = from[at];
             path.push(at);
         }
         path.reverse();
-        (self.excess[path[0]] > 0).then_some(path)
+        self.excess[path[0]] > 0
     }
 
     /// Prices under which every source lies where its count less the price is highest.

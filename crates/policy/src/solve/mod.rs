@@ -100,32 +100,54 @@ pub struct Problem {
 pub struct Part {
     /// The tier that a fixed split asks for here.
     pub want: Option<usize>,
-    /// Tiers and bytes, by ascending tier; whole grains. What is missing of the size lies nowhere.
-    pub got: Vec<(usize, Bytes)>,
     /// Bytes for which there is no room in any tier that may hold them.
     pub nowhere: Bytes,
+    // Nearly all parts lie in one tier: thousands of them need no memory of their own.
+    first: Option<(usize, Bytes)>,
+    more: Vec<(usize, Bytes)>,
+}
+
+impl Part {
+    /// Tiers and bytes, by ascending tier; whole grains. What is missing of the size lies nowhere.
+    pub fn got(&self) -> impl Iterator<Item = (usize, Bytes)> + '_ {
+        self.first.iter().chain(&self.more).copied()
+    }
 }
 
 /// Where one object lies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Placed {
-    /// Its parts.
-    pub parts: Vec<Part>,
     /// Strict, and without room: nothing of it is placed.
     pub refused: bool,
+    first: Part,
+    more: Vec<Part>,
+    count: usize,
 }
 
 impl Placed {
+    /// Its parts.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        std::iter::once(&self.first).chain(&self.more).take(self.count)
+    }
+
+    fn push(&mut self, part: Part) {
+        match self.count {
+            0 => self.first = part,
+            _ => self.more.push(part),
+        }
+        self.count += 1;
+    }
+
     /// Bytes in `tier`.
     #[must_use]
     pub fn bytes_in(&self, tier: usize) -> Bytes {
-        self.parts.iter().flat_map(|p| &p.got).filter(|(t, _)| *t == tier).map(|(_, b)| *b).sum()
+        self.parts().flat_map(Part::got).filter(|(t, _)| *t == tier).map(|(_, b)| b).sum()
     }
 
     /// Bytes for which there is no room.
     #[must_use]
     pub fn nowhere(&self) -> Bytes {
-        self.parts.iter().map(|p| p.nowhere).sum()
+        self.parts().map(|p| p.nowhere).sum()
     }
 }
 

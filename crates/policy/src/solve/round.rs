@@ -8,12 +8,35 @@ use terrace_types::Bytes;
 
 /// Strict objects that are refused one by one before the rest is refused together.
 const ONE_BY_ONE: usize = 32;
-/// Looks for a whole object that fits into room left over.
-const LOOKS: usize = 16;
+/// Looks for whole objects that fit into room left over.
+const LOOKS: usize = 4;
 
 /// Items that count alike, and may be treated as one.
-struct Groups {
-    members: Vec<Vec<u32>>,
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    /// Items, group after group.
+    order: Vec<u32>,
+    /// Where each group ends in `order`.
+    ends: Vec<u32>,
+}
+
+impl Groups {
+    fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.order[start as usize..*end as usize])
+    }
+
+    /// The same without some items.
+    fn only(&self, keep: impl Fn(u32) -> bool) -> Self {
+        let mut left = Self::default();
+        for members in self.iter() {
+            left.order.extend(members.iter().copied().filter(|m| keep(*m)));
+            if left.ends.last().copied().unwrap_or(0) < left.order.len() as u32 {
+                left.ends.push(left.order.len() as u32);
+            }
+        }
+        left
+    }
 }
 
 /// The divisible optimum.
@@ -83,7 +106,7 @@ fn best(items: &Items, item: usize) -> i64 {
     items.row(item)[..items.nowhere()].iter().copied().max().unwrap_or(BARRED)
 }
 
-fn group(items: &Items) -> Groups {
+pub(super) fn group(items: &Items) -> Groups {
     let hash = |item: usize| {
         let seed = if items.list[item].strict { item as u64 + 1 } else { 0 };
         items.row(item).iter().fold(seed, |h, x| {
@@ -92,40 +115,42 @@ fn group(items: &Items) -> Groups {
         })
     };
     let live = items.list.iter().enumerate().filter(|(_, i)| !i.out && i.grains > 0);
-    let mut order: Vec<(u64, u32)> = live.map(|(item, _)| (hash(item), item as u32)).collect();
-    order.sort_unstable();
-    let mut members: Vec<Vec<u32>> = Vec::new();
-    let mut last: Option<(u64, u32)> = None;
-    for (hash, item) in order {
-        let alike = last.is_some_and(|(h, first)| {
-            let (a, b) = (items.row(first as usize), items.row(item as usize));
-            h == hash && !items.list[item as usize].strict && a == b
+    let mut sorted: Vec<(u64, u32)> = live.map(|(item, _)| (hash(item), item as u32)).collect();
+    sorted.sort_unstable();
+    let mut groups = Groups { order: Vec::with_capacity(sorted.len()), ends: Vec::new() };
+    let mut first: Option<(u64, u32)> = None;
+    for (hash, item) in sorted {
+        let alike = first.is_some_and(|(h, first)| {
+            h == hash && !items.list[item as usize].strict && items.row(first as usize) == items.row(item as usize)
         });
-        match members.last_mut() {
-            Some(group) if alike => group.push(item),
-            _ => {
-                members.push(vec![item]);
-                last = Some((hash, item));
+        if !alike {
+            if first.is_some() {
+                groups.ends.push(groups.order.len() as u32);
             }
+            first = Some((hash, item));
         }
+        groups.order.push(item);
     }
-    Groups { members }
+    if first.is_some() {
+        groups.ends.push(groups.order.len() as u32);
+    }
+    groups
 }
 
 fn relax(items: &Items) -> Relaxed {
     let groups = group(items);
     let (flow, prices) = spread(items, &groups, &items.room, None);
     let n = items.columns;
-    let rows = groups.members.iter().zip(flow.chunks_exact(n));
+    let rows = groups.iter().zip(flow.chunks_exact(n));
     let value = rows.map(|(members, units)| row_value(units, items.row(members[0] as usize))).sum::<f64>() * items.unit;
     Relaxed { groups, flow, prices, value }
 }
 
 /// The divisible optimum of groups in `room`.
 fn spread(items: &Items, groups: &Groups, room: &[u64], start: Option<&[i64]>) -> (Vec<u64>, Vec<i64>) {
-    let mut counts = Vec::with_capacity(groups.members.len() * items.columns);
-    let mut units = Vec::with_capacity(groups.members.len());
-    for members in &groups.members {
+    let mut counts = Vec::with_capacity(groups.ends.len() * items.columns);
+    let mut units = Vec::with_capacity(groups.ends.len());
+    for members in groups.iter() {
         counts.extend_from_slice(items.row(members[0] as usize));
         units.push(members.iter().map(|m| items.list[*m as usize].grains).sum());
     }
@@ -136,9 +161,9 @@ fn spread(items: &Items, groups: &Groups, room: &[u64], start: Option<&[i64]>) -
 fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
     let n = items.columns;
     let whole = |item: &u32| items.list[*item as usize].whole;
-    if !relaxed.groups.members.iter().flatten().any(|i| whole(i)) {
+    if !relaxed.groups.order.iter().any(whole) {
         let mut flow = vec![0; items.list.len() * n];
-        for (members, units) in relaxed.groups.members.iter().zip(relaxed.flow.chunks_exact(n)) {
+        for (members, units) in relaxed.groups.iter().zip(relaxed.flow.chunks_exact(n)) {
             share(items, members, units, &mut flow);
         }
         return (flow, false);
@@ -146,7 +171,19 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
     let mut columns: Vec<Option<usize>> = vec![None; items.list.len()];
     let mut used = vec![0; n];
     let mut left: Vec<u32> = Vec::new();
-    for (members, units) in relaxed.groups.members.iter().zip(relaxed.flow.chunks_exact(n)) {
+    for (members, units) in relaxed.groups.iter().zip(relaxed.flow.chunks_exact(n)) {
+        if let [only] = members {
+            let at = units.iter().position(|u| *u > 0).filter(|c| units[*c] == items.list[*only as usize].grains);
+            match at {
+                _ if !whole(only) => {}
+                Some(column) => {
+                    used[column] += units[column];
+                    columns[*only as usize] = Some(column);
+                }
+                None => left.push(*only),
+            }
+            continue;
+        }
         let mut rest = units.to_vec();
         let mut wholes: Vec<u32> = members.iter().copied().filter(whole).collect();
         wholes.sort_by_key(|i| std::cmp::Reverse(items.list[*i as usize].grains));
@@ -177,13 +214,13 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
         used[column] += grains;
         columns[item as usize] = Some(column);
     }
-    let mut flow = around(items, &columns, Some(&relaxed.prices));
+    let mut flow = around(items, &columns, &relaxed.groups, Some(&relaxed.prices));
     let moved = fill(items, &mut flow);
     (flow, rounded || moved)
 }
 
 /// All grains, given the column of each whole item: the divisible ones at their optimum in what room is left.
-pub(super) fn around(items: &Items, columns: &[Option<usize>], prices: Option<&[i64]>) -> Vec<u64> {
+pub(super) fn around(items: &Items, columns: &[Option<usize>], groups: &Groups, prices: Option<&[i64]>) -> Vec<u64> {
     let n = items.columns;
     let mut flow = vec![0; items.list.len() * n];
     let mut room = items.room.clone();
@@ -193,16 +230,14 @@ pub(super) fn around(items: &Items, columns: &[Option<usize>], prices: Option<&[
         flow[item * n + column] = grains;
         room[*column] = room[*column].saturating_sub(grains);
     }
-    let mut groups = group(items);
-    groups.members.iter_mut().for_each(|m| m.retain(|i| !items.list[*i as usize].whole));
-    groups.members.retain(|m| !m.is_empty());
-    if groups.members.is_empty() {
+    let groups = groups.only(|i| !items.list[i as usize].whole);
+    if groups.order.is_empty() {
         return flow;
     }
     // What wholes took of nowhere is still there: it has room for all.
     room[items.nowhere()] = items.room[items.nowhere()];
     let (units, _) = spread(items, &groups, &room, prices);
-    for (members, units) in groups.members.iter().zip(units.chunks_exact(n)) {
+    for (members, units) in groups.iter().zip(units.chunks_exact(n)) {
         share(items, members, units, &mut flow);
     }
     flow
@@ -254,32 +289,42 @@ fn left_over(items: &Items, flow: &[u64]) -> Vec<u64> {
 fn fill(items: &Items, flow: &mut [u64]) -> bool {
     let n = items.columns;
     let mut room = left_over(items, flow);
-    let mut moved = false;
+    let mut any = false;
     for _ in 0..LOOKS {
-        let mut found: Option<(i128, usize, usize, usize)> = None;
         let most = room[..n - 1].iter().copied().max().unwrap_or(0);
+        let mut found: Vec<(i128, u32, usize)> = Vec::new();
         for (item, i) in items.list.iter().enumerate() {
             if !i.whole || i.out || i.grains == 0 || i.grains > most {
                 continue;
             }
             let row = items.row(item);
             let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else { continue };
-            for to in (0..n - 1).filter(|c| *c != at && row[*c] != BARRED && room[*c] >= i.grains) {
-                let gain = i128::from(row[to] - row[at]) * i128::from(i.grains);
-                if gain > 0 && found.is_none_or(|(g, ..)| gain > g) {
-                    found = Some((gain, item, at, to));
-                }
+            for to in (0..n - 1).filter(|c| row[*c] > row[at] && room[*c] >= i.grains) {
+                found.push((i128::from(row[to] - row[at]) * i128::from(i.grains), item as u32, to));
             }
         }
-        let Some((_, item, at, to)) = found else { break };
-        let grains = items.list[item].grains;
-        flow[item * n + at] = 0;
-        flow[item * n + to] = grains;
-        room[at] += grains;
-        room[to] -= grains;
-        moved = true;
+        found.sort_unstable_by_key(|(gain, item, to)| (std::cmp::Reverse(*gain), *item, *to));
+        let mut moved = false;
+        for (_, item, to) in found {
+            let item = item as usize;
+            let grains = items.list[item].grains;
+            let row = items.row(item);
+            let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else { continue };
+            if room[to] < grains || row[to] <= row[at] {
+                continue;
+            }
+            flow[item * n + at] = 0;
+            flow[item * n + to] = grains;
+            room[at] += grains;
+            room[to] -= grains;
+            moved = true;
+        }
+        if !moved {
+            break;
+        }
+        any = true;
     }
-    moved
+    any
 }
 
 /// Takes refused objects back in that fit into what is left over, the worthiest first.
@@ -330,12 +375,16 @@ fn report(problem: &Problem, items: &Items, flow: &[u64]) -> Vec<Placed> {
     for (item, row) in items.list.iter().zip(flow.chunks_exact(n)) {
         let at = &mut placed[item.object];
         at.refused |= item.out;
-        let got: Vec<(usize, Bytes)> = match item.out {
-            true => Vec::new(),
-            false => row[..n - 1].iter().enumerate().filter(|(_, u)| **u > 0).map(|(t, u)| (t, bytes(*u))).collect(),
-        };
-        let nowhere = if item.out { bytes(item.grains) } else { bytes(row[n - 1]) };
-        at.parts.push(Part { want: item.want, got, nowhere });
+        let mut part = Part { want: item.want, ..Part::default() };
+        if item.out {
+            part.nowhere = bytes(item.grains);
+        } else {
+            part.nowhere = bytes(row[n - 1]);
+            let mut got = row[..n - 1].iter().enumerate().filter(|(_, u)| **u > 0).map(|(t, u)| (t, bytes(*u)));
+            part.first = got.next();
+            part.more = got.collect();
+        }
+        at.push(part);
     }
     placed
 }

@@ -89,8 +89,8 @@ fn measured(p: &Problem, s: &Solution) -> f64 {
     let pull = pull(p);
     let mut sum = 0.0;
     for (o, placed) in p.objects.iter().zip(&s.placed) {
-        for (t, bytes) in placed.parts.iter().flat_map(|part| &part.got) {
-            let counted = counts(p, o, *t).expect("lies where it may not");
+        for (t, bytes) in placed.parts().flat_map(Part::got) {
+            let counted = counts(p, o, t).expect("lies where it may not");
             sum += (bytes.get() / KIB4) as f64 * (counted + pull);
         }
     }
@@ -104,18 +104,18 @@ fn check_rules(p: &Problem, s: &Solution) {
         assert!(used <= tier.capacity, "tier {t}: {used} of {}", tier.capacity);
     }
     for (o, placed) in p.objects.iter().zip(&s.placed) {
-        let all: u64 = placed.parts.iter().map(|part| part.got.iter().map(|g| g.1.get()).sum::<u64>()).sum();
+        let all: u64 = placed.parts().flat_map(Part::got).map(|g| g.1.get()).sum();
         let nowhere = placed.nowhere().get();
         if !matches!(o.split, Split::Fixed(_)) {
             assert_eq!(all + nowhere, o.size.get().div_ceil(KIB4) * KIB4);
         }
-        for part in &placed.parts {
-            assert!(!o.whole || part.got.len() + usize::from(part.nowhere > Bytes::ZERO) <= 1, "split: {part:?}");
+        for part in placed.parts() {
+            assert!(!o.whole || part.got().count() + usize::from(part.nowhere > Bytes::ZERO) <= 1, "split: {part:?}");
         }
         if o.strict {
             assert_eq!(placed.refused, all == 0 && o.size > Bytes::ZERO, "{placed:?}");
             assert!(placed.refused || nowhere == 0);
-            assert!(placed.parts.iter().flat_map(|part| &part.got).all(|(t, _)| o.wanted.contains(t)));
+            assert!(placed.parts().flat_map(Part::got).all(|(t, _)| o.wanted.contains(&t)));
         }
     }
     assert!(s.value <= s.bound * (1.0 + 1e-9) + 1e-6);
