@@ -2,6 +2,7 @@
 //! uses. Nothing here decides anything; errors are named situations with call, target, errno and
 //! remedy ([`SysError`]). The library never prints and never aborts.
 
+mod addresses;
 mod btf;
 mod caps;
 mod capture;
@@ -19,12 +20,14 @@ mod region;
 mod root;
 mod runner;
 mod tasks;
+mod threads;
 mod time;
 
 pub mod maps;
 pub mod task;
 pub mod zones;
 
+pub use addresses::{bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy};
 pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
@@ -40,6 +43,7 @@ pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, Pi
 pub use region::{allowed_nodes, MemPolicy, Region};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
+pub use threads::{at_fork, Held, Lock, ThreadEnd};
 pub use time::{now, own_cpu, sleep, Ahead, CpuMeter, Stretch};
 
 use terrace_types::Bytes;

@@ -1,0 +1,813 @@
+//! Allocating and freeing: an arena's caches, one a thread, over its segments.
+//!
+//! One allocation of 64 bytes, told from end to end: the thread's table gives its cache in the arena; the
+//! cache's bin for that size gives its current slab; the slab's summary gives a word, the word a bit, the bit
+//! an address. Freeing goes the other way: address to slab by table, slab to cache, and if the cache is this
+//! thread's, the bit is set again. No lock is taken and no atomic step made. Freed by another thread, the
+//! bit is set atomically in a second map, and the slab is put in the owner's mailbox, where it is found when
+//! the owner runs out of blocks.
+
+use super::error::{AllocError, FreeError};
+use super::meta;
+use super::place::SPILL_MOST;
+use super::sizes::{
+    aligned_class, block_size, class_of, slab_slices, CLASSES, MIN_ALIGN, SLICE, SLICE_SHIFT, SMALL_MAX,
+};
+use super::slab::{state, Freed, Place, Slab};
+use super::space::{self, Segment, SEGMENT_SLICES};
+use super::thread::Thread;
+use std::cell::UnsafeCell;
+use std::ptr::{null_mut, NonNull};
+use std::sync::atomic::{compiler_fence, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use terrace_sys::Lock;
+
+/// Arenas at most.
+pub(crate) const ARENAS_MOST: usize = 1 << 16;
+/// Free slices that may hold old content before they are given back to the kernel: 16 MiB.
+const DIRTY_MOST: usize = 256;
+/// Segments double up to 4 MiB * 2^10, unless a block needs more.
+const ORDER_MOST: usize = 10;
+/// A large block this long gives its pages back as soon as it is freed.
+const DISCARD_AT: usize = 1 << 20;
+
+static NO_SLAB: Slab = Slab::empty();
+
+struct Bin {
+    current: *const Slab,
+    listed: *mut Slab,
+}
+
+/// One thread's part of an arena.
+#[repr(C, align(64))]
+pub(crate) struct Cache {
+    /// Token of the thread that has it; 0: an orphan.
+    owner: AtomicU64,
+    inner: *const Inner,
+    next: *mut Cache,
+    next_orphan: *mut Cache,
+    bins: [Bin; CLASSES],
+    /// Slabs that others freed into; on a line of its own.
+    mailbox: Mailbox,
+}
+
+#[repr(align(64))]
+struct Mailbox(AtomicPtr<Slab>);
+
+/// Record of an arena. Never unmapped, so a stale handle finds a generation that is not its own.
+#[repr(C, align(128))]
+pub(crate) struct Inner {
+    /// Odd while there is an arena.
+    pub(crate) generation: AtomicU64,
+    pub(crate) index: AtomicU32,
+    pub(crate) lock: Lock,
+    locked: UnsafeCell<Held>,
+}
+
+/// What the arena's lock guards.
+pub(crate) struct Held {
+    pub(crate) segments: *mut Segment,
+    pub(crate) limit: usize,
+    pub(crate) taken: usize,
+    pub(crate) peak: usize,
+    dirty_free: usize,
+    caches: *mut Cache,
+    orphans: *mut Cache,
+    /// Classes in the order in which they are filled.
+    pub(crate) classes: [u16; SPILL_MOST],
+    pub(crate) class_count: usize,
+    order: usize,
+    pub(crate) twice: u64,
+}
+
+// SAFETY: `locked` is reached under `lock` alone; the rest is atomic.
+unsafe impl Sync for Inner {}
+
+static INNERS: AtomicPtr<Inner> = AtomicPtr::new(null_mut());
+
+/// Maps the records of arenas, the first time. Whether they are there.
+pub(crate) fn ready() -> bool {
+    if !INNERS.load(Acquire).is_null() {
+        return true;
+    }
+    let Ok(at) = terrace_sys::map_zeroed(ARENAS_MOST * size_of::<Inner>()) else { return false };
+    // Whoever was first wins; the loser's mapping costs addresses only.
+    let _other_was_first = INNERS.compare_exchange(null_mut(), at as *mut Inner, AcqRel, Acquire);
+    true
+}
+
+impl Inner {
+    /// The record with this number. [`ready`] came before, and `index` is below [`ARENAS_MOST`].
+    pub(crate) fn at(index: usize) -> &'static Inner {
+        debug_assert!(index < ARENAS_MOST);
+        // SAFETY: the table has that many records, zero at first: generation 0, a free lock, null pointers,
+        // all valid; it is never unmapped.
+        unsafe { &*INNERS.load(Acquire).add(index & (ARENAS_MOST - 1)) }
+    }
+
+    /// What the lock guards.
+    ///
+    /// # Safety
+    /// The caller holds the lock, and the reference ends before it gives it back.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn held(&self) -> &mut Held {
+        // SAFETY: by the contract this is the only reference.
+        unsafe { &mut *self.locked.get() }
+    }
+
+    /// Starts an arena in this record. Returns its generation.
+    pub(crate) fn start(&self, index: usize, limit: usize, classes: &[u16]) -> u64 {
+        let _held = self.lock.hold();
+        // SAFETY: the lock is held.
+        let held = unsafe { self.held() };
+        let mut order = [0; SPILL_MOST];
+        order[..classes.len()].copy_from_slice(classes);
+        *held = Held {
+            segments: null_mut(),
+            limit,
+            taken: 0,
+            peak: 0,
+            dirty_free: 0,
+            caches: null_mut(),
+            orphans: null_mut(),
+            classes: order,
+            class_count: classes.len(),
+            order: 0,
+            twice: 0,
+        };
+        self.index.store(index as u32, Relaxed);
+        self.generation.fetch_add(1, AcqRel) + 1
+    }
+
+    /// Ends the arena of this generation: all blocks are gone. Whether there was one.
+    ///
+    /// # Safety
+    /// No block of the arena is used any more, and no thread is allocating from it or freeing into it.
+    pub(crate) unsafe fn end(&self, generation: u64) -> bool {
+        let _held = self.lock.hold();
+        if self.generation.compare_exchange(generation, generation + 1, AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        // SAFETY: the lock is held.
+        let held = unsafe { self.held() };
+        let mut segment = std::mem::replace(&mut held.segments, null_mut());
+        while !segment.is_null() {
+            // SAFETY: segments in the list are this arena's; by the contract nothing in them is used. Slabs
+            // go back to the pool first, since the table that finds them is cleared with the segment.
+            unsafe {
+                let next = (*segment).next;
+                (*segment).each_slab(|slab| {
+                    space::clear_slab((*slab).start.load(Relaxed), (*slab).slices.load(Relaxed) as usize);
+                    give_slab(slab);
+                });
+                space::give_segment(segment);
+                segment = next;
+            }
+        }
+        let mut cache = std::mem::replace(&mut held.caches, null_mut());
+        held.orphans = null_mut();
+        while !cache.is_null() {
+            // SAFETY: caches in the list are this arena's; threads that know of them see the generation.
+            unsafe {
+                let next = (*cache).next;
+                meta::give(cache.cast(), size_of::<Cache>());
+                cache = next;
+            }
+        }
+        held.taken = 0;
+        true
+    }
+
+    /// A thread that ends leaves its cache.
+    pub(crate) fn orphan(&self, cache: *mut Cache, generation: u64) {
+        let _held = self.lock.hold();
+        if self.generation.load(Relaxed) != generation {
+            return;
+        }
+        // SAFETY: the generation is the cache's, so it is alive; the lock is held.
+        unsafe {
+            (*cache).owner.store(0, Release);
+            let held = self.held();
+            (*cache).next_orphan = held.orphans;
+            held.orphans = cache;
+        }
+    }
+
+    /// A cache for the calling thread: an orphan, or a new one.
+    fn adopt(&self, generation: u64, token: u64) -> Result<*mut Cache, AllocError> {
+        let _held = self.lock.hold();
+        if self.generation.load(Relaxed) != generation {
+            return Err(AllocError::Destroyed);
+        }
+        // SAFETY: the lock is held; orphans are caches of this arena.
+        unsafe {
+            let held = self.held();
+            if !held.orphans.is_null() {
+                let cache = held.orphans;
+                held.orphans = (*cache).next_orphan;
+                (*cache).owner.store(token, Release);
+                return Ok(cache);
+            }
+            let cache = meta::take(size_of::<Cache>()).cast::<Cache>();
+            if cache.is_null() {
+                return Err(AllocError::NoAddresses);
+            }
+            cache.write(Cache {
+                owner: AtomicU64::new(token),
+                inner: self,
+                next: held.caches,
+                next_orphan: null_mut(),
+                bins: [const { Bin { current: &raw const NO_SLAB, listed: null_mut() } }; CLASSES],
+                mailbox: Mailbox(AtomicPtr::new(null_mut())),
+            });
+            held.caches = cache;
+            Ok(cache)
+        }
+    }
+
+    /// Takes slices for a block or a slab: the segment, the first slice, whether they may hold old content.
+    /// The lock is held.
+    fn take_slices(
+        &self,
+        held: &mut Held,
+        slices: usize,
+        align: usize,
+    ) -> Result<(*mut Segment, usize, bool), AllocError> {
+        if held.taken.checked_add(slices).is_none_or(|all| all > held.limit) {
+            return Err(AllocError::Limit);
+        }
+        let mut segment = held.segments;
+        while !segment.is_null() {
+            // SAFETY: segments in the list are this arena's, and its lock is held.
+            let this = unsafe { &mut *segment };
+            if let Some((first, dirty)) = this.take(slices, align) {
+                held.taken += slices;
+                held.peak = held.peak.max(held.taken);
+                return Ok((segment, first, dirty));
+            }
+            segment = this.next;
+        }
+        let segment = self.more(held, slices, align)?;
+        // SAFETY: fresh, and this arena's.
+        let this = unsafe { &mut *segment };
+        this.next = held.segments;
+        held.segments = segment;
+        let (first, dirty) = this.take(slices, align).ok_or(AllocError::NoAddresses)?;
+        held.taken += slices;
+        held.peak = held.peak.max(held.taken);
+        Ok((segment, first, dirty))
+    }
+
+    /// One more segment, of the first class with room for it.
+    fn more(&self, held: &mut Held, slices: usize, align: usize) -> Result<*mut Segment, AllocError> {
+        // Not more than the limit can ever fill.
+        let left = (held.limit - held.taken).div_ceil(SEGMENT_SLICES).max(1);
+        let most = (usize::BITS - 1 - left.leading_zeros()) as usize;
+        let wanted = held.order.min(most).min(ORDER_MOST);
+        let owner = std::ptr::from_ref(self) as usize;
+        let count = held.class_count;
+        for (at, class) in held.classes[..count].iter().enumerate() {
+            let mut order = wanted;
+            if at + 1 < count {
+                match spill(*class, slices, order) {
+                    Some(fits) => order = fits,
+                    None => continue,
+                }
+            }
+            // When addresses get scarce, the least that will do.
+            for order in [order, 0] {
+                if let Ok(segment) = space::segment(*class, slices, align, order, owner) {
+                    held.order += 1;
+                    return Ok(segment);
+                }
+            }
+        }
+        Err(AllocError::NoAddresses)
+    }
+
+    /// Gives slices back. The lock is held.
+    fn give_slices(&self, held: &mut Held, segment: *mut Segment, first: usize, slices: usize, discard: bool) {
+        held.taken -= slices;
+        // SAFETY: the slices were taken from this segment of this arena, whose lock is held.
+        unsafe { (*segment).put(first, slices, discard) };
+        if discard {
+            return;
+        }
+        held.dirty_free += slices;
+        if held.dirty_free > DIRTY_MOST {
+            held.dirty_free = 0;
+            let mut segment = held.segments;
+            while !segment.is_null() {
+                // SAFETY: as above.
+                unsafe {
+                    (*segment).purge_free();
+                    segment = (*segment).next;
+                }
+            }
+        }
+    }
+
+    /// Counts and frees that a signal handler could see half-way end with this.
+    fn enter(&self, generation: u64) -> Result<(&'static Thread, *mut Cache), AllocError> {
+        let here = Thread::begin();
+        if here.is_null() {
+            return Err(AllocError::NoAddresses);
+        }
+        // SAFETY: the calling thread's own state, alive while it runs.
+        let thread = unsafe { &*here };
+        if thread.busy.get() {
+            return Err(AllocError::Reentered);
+        }
+        let index = self.index.load(Relaxed) as usize;
+        let mut cache = thread.cache(index, generation);
+        if cache.is_null() {
+            let _inside = Inside::new(thread);
+            cache = self.adopt(generation, thread.token)?;
+            if !thread.enter(index, generation, cache) {
+                self.orphan(cache, generation);
+                return Err(AllocError::NoAddresses);
+            }
+        }
+        Ok((thread, cache))
+    }
+}
+
+/// Order of a segment that the class's node has room for; `None`: it has no room for what is needed.
+fn spill(class: u16, slices: usize, wanted: usize) -> Option<usize> {
+    let (node, ops) = space::class_node(class)?;
+    let Some(room) = ops.room(node) else { return Some(wanted) };
+    let room = (room.get() >> SLICE_SHIFT) as usize;
+    if room < slices.max(SEGMENT_SLICES) {
+        return None;
+    }
+    let mut order = wanted;
+    while order > 0 && SEGMENT_SLICES << order > room {
+        order -= 1;
+    }
+    Some(order)
+}
+
+/// The calling thread is inside the allocator.
+struct Inside<'a>(&'a Thread);
+
+impl<'a> Inside<'a> {
+    #[inline(always)]
+    fn new(thread: &'a Thread) -> Self {
+        thread.busy.set(true);
+        // A signal handler on this thread must see the mark before anything is changed.
+        compiler_fence(SeqCst);
+        Self(thread)
+    }
+}
+
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        compiler_fence(SeqCst);
+        self.0.busy.set(false);
+    }
+}
+
+/// Allocates `size` bytes, aligned to 16.
+#[inline(always)]
+pub(crate) fn alloc(inner: &'static Inner, generation: u64, size: usize) -> Result<NonNull<u8>, AllocError> {
+    if size <= SMALL_MAX {
+        small(inner, generation, class_of(size))
+    } else {
+        large(inner, generation, size, MIN_ALIGN, false)
+    }
+}
+
+/// Allocates `size` bytes at a multiple of `align`; `zero`: all of them zero.
+pub(crate) fn alloc_with(
+    inner: &'static Inner,
+    generation: u64,
+    size: usize,
+    align: usize,
+    zero: bool,
+) -> Result<NonNull<u8>, AllocError> {
+    if !align.is_power_of_two() {
+        return Err(AllocError::Alignment);
+    }
+    let Some(class) = aligned_class(size, align) else { return large(inner, generation, size, align, zero) };
+    let block = small(inner, generation, class)?;
+    if zero {
+        // SAFETY: the block has at least `size` bytes and is the caller's alone.
+        unsafe { block.as_ptr().write_bytes(0, size) };
+    }
+    Ok(block)
+}
+
+#[inline(always)]
+fn small(inner: &'static Inner, generation: u64, class: usize) -> Result<NonNull<u8>, AllocError> {
+    let here = Thread::here();
+    if here.is_null() {
+        return small_slow(inner, generation, class);
+    }
+    // SAFETY: the calling thread's own state.
+    let thread = unsafe { &*here };
+    let cache = thread.cache(inner.index.load(Relaxed) as usize, generation);
+    if cache.is_null() || thread.busy.get() || inner.generation.load(Relaxed) != generation {
+        return small_slow(inner, generation, class);
+    }
+    let taken = {
+        let _inside = Inside::new(thread);
+        // SAFETY: the cache is this thread's, and its arena alive, by the generation; `current` is never null.
+        unsafe { (*(*cache).bins[class].current).take() }
+    };
+    match NonNull::new(taken) {
+        Some(block) => Ok(block),
+        None => small_slow(inner, generation, class),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn small_slow(inner: &'static Inner, generation: u64, class: usize) -> Result<NonNull<u8>, AllocError> {
+    let (thread, cache) = inner.enter(generation)?;
+    if inner.generation.load(Relaxed) != generation {
+        return Err(AllocError::Destroyed);
+    }
+    let _inside = Inside::new(thread);
+    // SAFETY: the cache is this thread's; all below is done by its owner.
+    unsafe {
+        loop {
+            let slab = (*cache).refill(class)?;
+            if let Some(block) = NonNull::new((*slab).take()) {
+                return Ok(block);
+            }
+        }
+    }
+}
+
+fn large(
+    inner: &'static Inner,
+    generation: u64,
+    size: usize,
+    align: usize,
+    zero: bool,
+) -> Result<NonNull<u8>, AllocError> {
+    if size > isize::MAX as usize || align > isize::MAX as usize {
+        return Err(AllocError::TooLarge);
+    }
+    let slices = size.max(1).div_ceil(SLICE);
+    let (thread, _) = inner.enter(generation)?;
+    let _inside = Inside::new(thread);
+    let (start, dirty) = {
+        let _held = inner.lock.hold();
+        if inner.generation.load(Relaxed) != generation {
+            return Err(AllocError::Destroyed);
+        }
+        // SAFETY: the lock is held.
+        let held = unsafe { inner.held() };
+        let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
+        if slab.is_null() {
+            return Err(AllocError::NoAddresses);
+        }
+        let (segment, first, dirty) = match inner.take_slices(held, slices, align) {
+            Ok(taken) => taken,
+            Err(e) => {
+                // SAFETY: taken above, and nobody knows of it.
+                unsafe { give_slab(slab) };
+                return Err(e);
+            }
+        };
+        // SAFETY: the segment is this arena's; the record is ours until it is in the table.
+        let start = unsafe {
+            let start = (*segment).start + (first << SLICE_SHIFT);
+            (*slab).become_large(start, slices);
+            (*slab).segment.store(segment as usize, Relaxed);
+            start
+        };
+        if let Some(entry) = space::slab_entry(start) {
+            entry.store(slab, Release);
+        }
+        (start, dirty)
+    };
+    let block = start as *mut u8;
+    if zero && dirty {
+        // SAFETY: the block has at least `size` bytes and is the caller's alone.
+        unsafe { block.write_bytes(0, size) };
+    }
+    NonNull::new(block).ok_or(AllocError::NoAddresses)
+}
+
+impl Cache {
+    /// A slab of this class with a free block, made the bin's current one. Owner only.
+    unsafe fn refill(&mut self, class: usize) -> Result<*const Slab, AllocError> {
+        // SAFETY (all below): slabs in bins and mailbox belong to this cache, whose owner calls; the arena is
+        // alive, so `inner` is.
+        unsafe {
+            self.collect();
+            let current = self.bins[class].current;
+            if (*current).has_free() {
+                return Ok(current);
+            }
+            if !std::ptr::eq(current, &raw const NO_SLAB) {
+                (*current).state.store(state::FULL, Relaxed);
+                self.bins[class].current = &raw const NO_SLAB;
+            }
+            let listed = self.bins[class].listed;
+            let slab = if listed.is_null() {
+                self.fresh(class)?
+            } else {
+                self.unlist(listed);
+                listed
+            };
+            (*slab).state.store(state::CURRENT, Relaxed);
+            self.bins[class].current = slab;
+            Ok(slab)
+        }
+    }
+
+    /// Takes back what other threads freed.
+    unsafe fn collect(&mut self) {
+        let mut slab = self.mailbox.0.swap(null_mut(), Acquire);
+        // SAFETY (all below): slabs in the mailbox are this cache's and stay so: what was freed into them
+        // still counts as used. `mail` is read before `collect`, after which others may write it.
+        unsafe {
+            while !slab.is_null() {
+                let next = (*slab).mail.load(Relaxed);
+                let twice = (*slab).collect();
+                if twice > 0 {
+                    let inner = &*self.inner;
+                    let _held = inner.lock.hold();
+                    inner.held().twice += u64::from(twice);
+                }
+                if (*slab).has_free() {
+                    self.freed_into(slab);
+                }
+                slab = next;
+            }
+        }
+    }
+
+    /// A block of the slab became free: it may have to be listed, or be given back.
+    unsafe fn freed_into(&mut self, slab: *mut Slab) {
+        // SAFETY (all below): the slab is this cache's, and its owner calls.
+        unsafe {
+            match (*slab).state.load(Relaxed) {
+                state::FULL if (*slab).landed() => self.release(slab),
+                state::FULL => self.list(slab),
+                state::LISTED if (*slab).landed() => {
+                    self.unlist(slab);
+                    self.release(slab);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    unsafe fn list(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab is this cache's and in no list; the lists are the owner's.
+        unsafe {
+            let bin = &mut self.bins[usize::from((*slab).class.load(Relaxed)) % CLASSES];
+            (*slab).state.store(state::LISTED, Relaxed);
+            (*slab).previous.store(null_mut(), Relaxed);
+            (*slab).next.store(bin.listed, Relaxed);
+            if !bin.listed.is_null() {
+                (*bin.listed).previous.store(slab, Relaxed);
+            }
+            bin.listed = slab;
+        }
+    }
+
+    unsafe fn unlist(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab is in this cache's list; the lists are the owner's.
+        unsafe {
+            let (next, previous) = ((*slab).next.load(Relaxed), (*slab).previous.load(Relaxed));
+            if previous.is_null() {
+                self.bins[usize::from((*slab).class.load(Relaxed)) % CLASSES].listed = next;
+            } else {
+                (*previous).next.store(next, Relaxed);
+            }
+            if !next.is_null() {
+                (*next).previous.store(previous, Relaxed);
+            }
+        }
+    }
+
+    /// A new slab of this class.
+    unsafe fn fresh(&mut self, class: usize) -> Result<*mut Slab, AllocError> {
+        let slices = slab_slices(class);
+        // SAFETY: the arena is alive.
+        let inner = unsafe { &*self.inner };
+        let _held = inner.lock.hold();
+        let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
+        if slab.is_null() {
+            return Err(AllocError::NoAddresses);
+        }
+        // SAFETY: the lock is held; the record is ours until it is in the table.
+        unsafe {
+            let (segment, first, _) = match inner.take_slices(inner.held(), slices, MIN_ALIGN) {
+                Ok(taken) => taken,
+                Err(e) => {
+                    give_slab(slab);
+                    return Err(e);
+                }
+            };
+            let start = (*segment).start + (first << SLICE_SHIFT);
+            let owner = std::ptr::from_mut(self) as usize;
+            (*slab).become_small(start, class, block_size(class), slices, owner);
+            (*slab).segment.store(segment as usize, Relaxed);
+            (*slab).state.store(state::CURRENT, Relaxed);
+            for slice in 0..slices {
+                if let Some(entry) = space::slab_entry(start + (slice << SLICE_SHIFT)) {
+                    entry.store(slab, Release);
+                }
+            }
+        }
+        Ok(slab)
+    }
+
+    /// Gives an empty slab's slices back to the arena.
+    unsafe fn release(&mut self, slab: *mut Slab) {
+        // SAFETY: the arena is alive; the slab is this cache's, empty, in no list, and nobody frees into it.
+        unsafe {
+            let inner = &*self.inner;
+            let (start, slices) = ((*slab).start.load(Relaxed), (*slab).slices.load(Relaxed) as usize);
+            let segment = (*slab).segment.load(Relaxed) as *mut Segment;
+            space::clear_slab(start, slices);
+            let _held = inner.lock.hold();
+            inner.give_slices(inner.held(), segment, (start - (*segment).start) >> SLICE_SHIFT, slices, false);
+            give_slab(slab);
+        }
+    }
+}
+
+/// # Safety
+/// Nobody but stale pointers knows of the slab.
+unsafe fn give_slab(slab: *mut Slab) {
+    // SAFETY: slabs are records of this size.
+    unsafe {
+        (*slab).state.store(state::NONE, Relaxed);
+        meta::give(slab.cast(), size_of::<Slab>());
+    }
+}
+
+/// What is known of a pointer.
+#[inline(always)]
+fn slab_at(at: usize) -> Result<(&'static Slab, *mut Slab), FreeError> {
+    let slab = space::slab_entry(at).ok_or(FreeError::Foreign)?.load(Acquire);
+    if slab.is_null() {
+        return Err(FreeError::NotAllocated);
+    }
+    // SAFETY: entries point to records of the pool, which live for ever.
+    Ok((unsafe { &*slab }, slab))
+}
+
+/// Frees a block.
+///
+/// # Safety
+/// Nobody uses the block any more.
+#[inline(always)]
+pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
+    let (slab, raw) = slab_at(at as usize)?;
+    let cache = slab.cache.load(Relaxed) as *mut Cache;
+    if cache.is_null() {
+        // SAFETY: by the contract.
+        return unsafe { free_large(at as usize) };
+    }
+    let Place::Block(block) = slab.place(at as usize) else { return Err(FreeError::Interior) };
+    let here = Thread::here();
+    // SAFETY: caches are records of the pool, which live for ever; `here` is this thread's own state.
+    let mine = unsafe { !here.is_null() && (*cache).owner.load(Relaxed) == (*here).token && !(*here).busy.get() };
+    if !mine {
+        return free_remote(slab, raw, cache, block);
+    }
+    // SAFETY: this thread's own state.
+    let _inside = Inside::new(unsafe { &*here });
+    if slab.put(block) == Freed::Twice {
+        return Err(FreeError::NotAllocated);
+    }
+    if slab.state.load(Relaxed) != state::CURRENT {
+        // SAFETY: the cache is this thread's, and the slab the cache's.
+        unsafe { freed_slow(cache, raw) };
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn freed_slow(cache: *mut Cache, slab: *mut Slab) {
+    // SAFETY: by the contract of `freed_into`, which the caller keeps.
+    unsafe { (*cache).freed_into(slab) };
+}
+
+#[cold]
+#[inline(never)]
+fn free_remote(slab: &Slab, raw: *mut Slab, cache: *mut Cache, block: usize) -> Result<(), FreeError> {
+    let freed = slab.put_remote(block, |slab| {
+        // SAFETY: caches are records of the pool, which live for ever.
+        let mailbox = unsafe { &(*cache).mailbox.0 };
+        let mut first = mailbox.load(Relaxed);
+        loop {
+            slab.mail.store(first, Relaxed);
+            match mailbox.compare_exchange_weak(first, raw, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    });
+    if freed == Freed::Twice {
+        return Err(FreeError::NotAllocated);
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn free_large(at: usize) -> Result<(), FreeError> {
+    let here = Thread::begin();
+    let nested = here.is_null() || {
+        // SAFETY: this thread's own state.
+        unsafe { (*here).busy.get() }
+    };
+    if nested {
+        // A handler that frees a large block while this thread holds the arena's lock would wait for itself;
+        // the block stays allocated.
+        return Ok(());
+    }
+    // SAFETY: this thread's own state.
+    let _inside = Inside::new(unsafe { &*here });
+    let inner = inner_of(at).ok_or(FreeError::Foreign)?;
+    let _held = inner.lock.hold();
+    let entry = space::slab_entry(at).ok_or(FreeError::Foreign)?;
+    let slab = entry.load(Acquire);
+    // SAFETY: entries are null or point to records of the pool; the lock is held.
+    unsafe {
+        if slab.is_null() || (*slab).state.load(Relaxed) != state::LARGE {
+            return Err(FreeError::NotAllocated);
+        }
+        let start = (*slab).start.load(Relaxed);
+        if start != at {
+            return Err(FreeError::Interior);
+        }
+        entry.store(null_mut(), Release);
+        let slices = (*slab).slices.load(Relaxed) as usize;
+        let segment = (*slab).segment.load(Relaxed) as *mut Segment;
+        let first = (start - (*segment).start) >> SLICE_SHIFT;
+        inner.give_slices(inner.held(), segment, first, slices, slices << SLICE_SHIFT >= DISCARD_AT);
+        give_slab(slab);
+    }
+    Ok(())
+}
+
+/// Bytes that the block at `at` really has.
+#[inline(always)]
+pub(crate) fn usable(at: usize) -> Result<usize, FreeError> {
+    let (slab, _) = slab_at(at)?;
+    let size = slab.size.load(Relaxed);
+    if slab.cache.load(Relaxed) == 0 {
+        return if slab.start.load(Relaxed) == at { Ok(size) } else { Err(FreeError::Interior) };
+    }
+    match slab.place(at) {
+        Place::Block(block) if slab.is_used(block) => Ok(size),
+        Place::Block(_) => Err(FreeError::NotAllocated),
+        Place::Inside => Err(FreeError::Interior),
+    }
+}
+
+/// The arena whose segment holds this address.
+pub(crate) fn inner_of(at: usize) -> Option<&'static Inner> {
+    let owner = space::segment_of(at)?.load(Acquire) as *const Inner;
+    // SAFETY: owners are 0 or records of the table of arenas, which lives for ever.
+    (!owner.is_null()).then(|| unsafe { &*owner })
+}
+
+/// Gives a large block another number of slices where it lies, if it can be. Whether it was done.
+///
+/// # Safety
+/// `at` is a block of the arena `inner`, and the caller's alone.
+pub(crate) unsafe fn resize_large(inner: &'static Inner, at: usize, size: usize) -> bool {
+    let here = Thread::begin();
+    // SAFETY: this thread's own state.
+    if here.is_null() || unsafe { (*here).busy.get() } {
+        return false;
+    }
+    // SAFETY: as above.
+    let _inside = Inside::new(unsafe { &*here });
+    let Ok((slab, _)) = slab_at(at) else { return false };
+    let wanted = size.max(1).div_ceil(SLICE);
+    let _held = inner.lock.hold();
+    if slab.state.load(Relaxed) != state::LARGE || slab.start.load(Relaxed) != at {
+        return false;
+    }
+    // SAFETY: the lock is held; the segment is the arena's.
+    let (held, segment) = unsafe { (inner.held(), &mut *(slab.segment.load(Relaxed) as *mut Segment)) };
+    let slices = slab.slices.load(Relaxed) as usize;
+    let first = (at - segment.start) >> SLICE_SHIFT;
+    if wanted < slices {
+        inner.give_slices(held, segment, first + wanted, slices - wanted, true);
+    } else if wanted > slices {
+        let more = wanted - slices;
+        if held.taken + more > held.limit || !segment.is_free(first + slices, more) {
+            return false;
+        }
+        segment.take_at(first + slices, more);
+        held.taken += more;
+        held.peak = held.peak.max(held.taken);
+    }
+    slab.slices.store(wanted as u32, Relaxed);
+    slab.size.store(wanted << SLICE_SHIFT, Relaxed);
+    true
+}
