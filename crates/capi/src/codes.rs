@@ -83,6 +83,11 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
         TERRACE_E_MACHINE => c"the machine cannot be read",
         TERRACE_E_KERNEL => c"the kernel refused",
         TERRACE_E_INTERNAL => c"a mistake in Terrace itself",
+        crate::TERRACE_E_DESTROYED => c"the arena was destroyed",
+        crate::TERRACE_E_BUSY => c"busy: moving already, or inside the allocator",
+        crate::TERRACE_E_INCOMPLETE => c"pages stayed behind",
+        crate::TERRACE_E_CANCELLED => c"the move was cancelled",
+        crate::TERRACE_E_AGAIN => c"not ended yet",
         _ => c"not a code of Terrace",
     };
     text.as_ptr()

@@ -232,3 +232,71 @@ fn own_policies_join_and_are_cut() {
     assert_eq!(state.own.iter().map(|(s, (e, _))| (*s, *e)).collect::<Vec<_>>(), [(10, 12)]);
     assert!(state.overlaps(&(11..13)) && !state.overlaps(&(12..13)));
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    /// Any sequence of calls: nothing overlaps, all that is placed is accounted for, and in the end nothing is left.
+    #[test]
+    fn any_sequence_of_calls_keeps_order(
+        calls in proptest::collection::vec((0_u8..8, 0_u64..6_000_000, 0_u8..6, proptest::bool::ANY), 1..60),
+    ) {
+        let (memory, kernel) = on("lab-cxl");
+        kernel.set_free(0, Bytes::mib(24));
+        kernel.set_free(1, Bytes::mib(64));
+        let room: u64 = kernel.rooms().iter().map(|r| r.1.get()).sum();
+        let places = vec![Place::default(), Place { class: ClassId(-1), index: Index::All }];
+        let mut live: Vec<(usize, usize)> = Vec::new();
+        for (call, size, kind, strict) in calls {
+            match call {
+                0..=3 => {
+                    let split = match kind {
+                        0 => Split::Os,
+                        1 => Split::SpillOver,
+                        2 => Split::Equal,
+                        3 => Split::Chunk(1 + size % 40),
+                        4 => Split::Weighted(vec![1, 3]),
+                        _ => Split::Os,
+                    };
+                    let wish = Attributes {
+                        places: places.clone(),
+                        split,
+                        priority: u32::from(kind),
+                        binding: if call < 2 { Binding::OnCommit } else { Binding::Immediate },
+                        mismatch: if strict { Mismatch::Error } else { Mismatch::Fallback },
+                        ..Attributes::default()
+                    };
+                    match memory.allocate(Bytes(size), wish) {
+                        Ok(at) => {
+                            let len = memory.size_of(at).unwrap().get() as usize;
+                            proptest::prop_assert!(live.iter().all(|(a, l)| at + len <= *a || *a + l <= at));
+                            live.push((at, len));
+                        }
+                        Err(error) => proptest::prop_assert!(strict, "{}", error),
+                    }
+                }
+                4 | 5 if !live.is_empty() => {
+                    let (at, len) = live.swap_remove(size as usize % live.len());
+                    memory.free(at).unwrap();
+                    proptest::prop_assert_eq!(kernel.on(at..at + len, 0) + kernel.on(at..at + len, 1), 0);
+                }
+                6 if !live.is_empty() => {
+                    let (at, len) = live[size as usize % live.len()];
+                    kernel.touch(at..at + len);
+                }
+                _ => {
+                    let scope = if strict { Scope::All } else { Scope::Epoch };
+                    for row in memory.commit(scope).unwrap().rows {
+                        let got: u64 = row.got.iter().map(|g| g.1.get()).sum();
+                        proptest::prop_assert!(got <= row.size.get() && (!row.refused || got == 0), "{:?}", row);
+                    }
+                }
+            }
+        }
+        for (at, _) in live {
+            memory.free(at).unwrap();
+        }
+        proptest::prop_assert_eq!(kernel.rooms().iter().map(|r| r.1.get()).sum::<u64>(), room);
+        proptest::prop_assert!(memory.state().own.is_empty());
+    }
+}
