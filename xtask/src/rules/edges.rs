@@ -35,7 +35,9 @@ const LAW: &[(&str, &[&str])] = &[
     ),
     ("cli", &["terrace"]),
     ("capi", &["terrace"]),
-    ("preload", &["terrace"]),
+    // Loaded into every process of a run: it has the allocator and nothing else (ADR 0111).
+    ("preload", &["alloc", "sys", "types"]),
+    ("bench/alloc", &["alloc", "sys", "types"]),
     ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),
     ("xtask", &[]),
