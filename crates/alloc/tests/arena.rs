@@ -1,4 +1,5 @@
 //! Arenas from outside: what is promised, and what goes wrong.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::ptr::NonNull;

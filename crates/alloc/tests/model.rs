@@ -1,4 +1,5 @@
 //! Random sequences of calls against a plain model of what must be there.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;

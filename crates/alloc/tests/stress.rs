@@ -1,4 +1,5 @@
 //! Many arenas, many threads, forks, few kernel mappings.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

@@ -43,7 +43,7 @@ pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, Pi
 pub use region::{allowed_nodes, MemPolicy, Region};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
-pub use threads::{at_fork, Held, Lock, ThreadEnd};
+pub use threads::{at_fork, thread_name, Held, Lock, ThreadEnd};
 pub use time::{now, own_cpu, sleep, Ahead, CpuMeter, Stretch};
 
 use terrace_types::Bytes;

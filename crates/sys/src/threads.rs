@@ -59,6 +59,15 @@ fn futex(word: &AtomicU32, what: i32, value: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), what, value, std::ptr::null::<libc::timespec>()) };
 }
 
+/// The calling thread's name, as the kernel has it: up to 15 bytes, then zeros.
+#[must_use]
+pub fn thread_name() -> [u8; 16] {
+    let mut name = [0_u8; 16];
+    // SAFETY: the kernel writes 16 bytes at most.
+    let _unnamed_if_refused = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    name
+}
+
 /// Calls a function at the end of each thread that asked for it.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadEnd(libc::pthread_key_t);
@@ -78,11 +87,11 @@ impl ThreadEnd {
         Err(SysError::from_errno("pthread_key_create", "this process", errno, "use fewer thread-specific keys"))
     }
 
-    /// The calling thread's end shall be told, with `value` (not null). Whether it will be.
+    /// The calling thread's end shall be told, with `value` (an address, not 0). Whether it will be.
     #[must_use]
-    pub fn arm(self, value: *mut libc::c_void) -> bool {
+    pub fn arm(self, value: usize) -> bool {
         // SAFETY: the key was made by `new` and is never deleted; the value is only handed on.
-        unsafe { libc::pthread_setspecific(self.0, value) == 0 }
+        unsafe { libc::pthread_setspecific(self.0, value as *const libc::c_void) == 0 }
     }
 }
 
@@ -131,7 +140,7 @@ mod tests {
             TOLD.store(value as usize, Ordering::SeqCst);
         }
         let key = ThreadEnd::new(ended).unwrap();
-        std::thread::spawn(move || assert!(key.arm(77 as *mut libc::c_void))).join().unwrap();
+        std::thread::spawn(move || assert!(key.arm(77))).join().unwrap();
         assert_eq!(TOLD.load(Ordering::SeqCst), 77);
     }
 }

@@ -2,6 +2,7 @@
 //! rooms together and adds no mechanism of its own.
 #![forbid(unsafe_code)]
 
+pub mod allocate;
 pub mod doctor;
 mod journal_file;
 pub mod manage;
@@ -9,6 +10,7 @@ pub mod output;
 pub mod predict;
 pub mod record;
 
+pub use terrace_alloc as alloc;
 pub use terrace_engine as engine;
 pub use terrace_lab as lab;
 pub use terrace_machine as machine;

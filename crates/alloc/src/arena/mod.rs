@@ -39,6 +39,7 @@ mod heap;
 mod meta;
 mod moving;
 mod place;
+pub mod plan;
 mod registry;
 mod sizes;
 mod slab;

@@ -55,7 +55,7 @@ const fn computed_class(size: usize) -> usize {
 #[inline(always)]
 pub(crate) fn class_of(size: usize) -> usize {
     if size <= 1024 {
-        BY_SIXTEEN[(size + 15) / 16] as usize
+        BY_SIXTEEN[size.div_ceil(16)] as usize
     } else {
         computed_class(size)
     }

@@ -183,6 +183,16 @@ impl Slab {
         (self.free[word].load(Relaxed) | self.remote[word].load(Relaxed)) & bit == 0
     }
 
+    /// Whether a block is free, as far as bits say; the owner's own guess where others free at this moment.
+    #[inline(always)]
+    pub(crate) fn is_free(&self, block: usize) -> bool {
+        let (word, bit) = ((block >> 6) & 63, 1_u64 << (block & 63));
+        if self.free[word].load(Relaxed) & bit != 0 {
+            return true;
+        }
+        self.remote_words.load(Relaxed) != 0 && self.remote[word].load(Relaxed) & bit != 0
+    }
+
     /// Frees a block. Owner only.
     #[inline(always)]
     pub(crate) fn put(&self, block: usize) -> Freed {

@@ -82,6 +82,9 @@ pub(crate) fn stats(arena: Arena) -> Result<Stats, ArenaError> {
         });
         segment = this.next;
     }
+    let (blocks, bytes) = super::heap::Inner::on_stacks(held);
+    stats.blocks = stats.blocks.saturating_sub(blocks);
+    stats.allocated = stats.allocated - Bytes(bytes);
     Ok(stats)
 }
 
