@@ -371,11 +371,35 @@ impl Memory {
             decided_in: decided_at.since(start),
             ..Report::default()
         };
+        self.bind_together(state, chosen, &weighed.decided)?;
         for (address, decided) in chosen.iter().zip(weighed.decided) {
             report.rows.push(self.apply(state, *address, decided, &runs)?);
         }
         report.applied_in = self.kernel.now().since(decided_at);
         Ok(report)
+    }
+
+    /// Binds neighbours that belong on the same nodes by one call: what [`Memory::bind`] then finds done.
+    fn bind_together(&self, state: &mut State, chosen: &[usize], decided: &[Decided]) -> Result<(), AllocError> {
+        let mut together: Vec<(Range<usize>, &[NodeId])> = Vec::new();
+        for (address, decided) in chosen.iter().zip(decided) {
+            let strict = state.objects.get(address).is_none_or(|o| o.wish.mismatch == Mismatch::Error);
+            for piece in decided.pieces.iter().filter(|p| !strict && !p.nodes.is_empty()) {
+                let part = address + piece.range.start..address + piece.range.end;
+                match together.last_mut() {
+                    Some((last, nodes)) if last.end == part.start && *nodes == piece.nodes => last.end = part.end,
+                    _ => together.push((part, &piece.nodes)),
+                }
+            }
+        }
+        for (part, nodes) in together {
+            let policy = MemPolicy::Prefer(nodes.to_vec());
+            if !state.owns(&part, &policy) && state.may_own(&part, &policy) {
+                self.kernel.bind(&part, &policy)?;
+                state.set_own(&part, Some(policy));
+            }
+        }
+        Ok(())
     }
 
     /// Carries one decision out.
@@ -442,6 +466,9 @@ impl Memory {
             }
             let policy = MemPolicy::Prefer(piece.nodes.clone());
             // Strict objects are made present in a moment and need no policy of their own.
+            if !strict && state.owns(&part, &policy) {
+                continue;
+            }
             if !strict && state.may_own(&part, &policy) {
                 self.kernel.bind(&part, &policy)?;
                 state.set_own(&part, Some(policy));
@@ -573,6 +600,12 @@ impl Memory {
 impl State {
     fn overlaps(&self, range: &Range<usize>) -> bool {
         self.own.range(..range.end).next_back().is_some_and(|(_, (end, _))| *end > range.start)
+    }
+
+    /// Whether all of `range` has this policy already.
+    fn owns(&self, range: &Range<usize>, policy: &MemPolicy) -> bool {
+        let around = self.own.range(..=range.start).next_back();
+        around.is_some_and(|(_, (end, own))| *end >= range.end && own == policy)
     }
 
     /// Whether `range` may have this policy of its own: within the number there may be, or beside its like.

@@ -110,7 +110,7 @@ fn all(sources: &[PathBuf], linked: &str) {
 }
 
 fn examples() -> Vec<PathBuf> {
-    let dir = std::fs::read_dir(package().join("examples")).unwrap();
+    let dir = std::fs::read_dir(package().join("examples")).expect("the examples");
     let mut found: Vec<PathBuf> = dir.flatten().map(|e| e.path()).collect();
     found.sort();
     found
