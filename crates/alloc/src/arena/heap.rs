@@ -15,14 +15,16 @@ use super::error::{AllocError, FreeError};
 use super::meta;
 use super::place::SPILL_MOST;
 use super::sizes::{
-    aligned_class, block_size, class_of, slab_slices, CLASSES, MIN_ALIGN, SLICE, SLICE_SHIFT, SMALL_MAX,
+    aligned_class, block_size, class_of, computed_class, slab_slices, tabled_class, CLASSES, MIN_ALIGN, SLICE,
+    SLICE_SHIFT, SMALL_MAX, TABLED,
 };
 use super::slab::{state, Freed, Place, Slab};
 use super::space::{self, Segment, SEGMENT_SLICES};
 use super::thread::Thread;
 use std::cell::UnsafeCell;
+use std::mem::offset_of;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{compiler_fence, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{compiler_fence, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use terrace_sys::Lock;
 
 /// Arenas at most.
@@ -43,15 +45,31 @@ const STACK_BYTES: usize = 16 << 10;
 /// Bins, rounded up so that a class read from a record needs no check.
 const BINS: usize = 64;
 
-#[repr(C)]
+/// A stack of freed blocks (all three null: none), and the slabs of one class.
+#[repr(C, align(64))]
 struct Bin {
-    count: u32,
-    /// 0 before the first block is freed, and for sizes that have no stack.
-    room: u32,
-    stack: *mut *mut u8,
+    top: *mut *mut u8,
+    end: *mut *mut u8,
+    bottom: *mut *mut u8,
     current: *const Slab,
     listed: *mut Slab,
 }
+
+/// Where a class's bin is among a cache's bins, in bytes.
+const fn bin_at(class: usize) -> u32 {
+    (class * size_of::<Bin>()) as u32
+}
+
+/// Where the bin for a size is in a cache, in bytes, by sixteenths: the common sizes find it with one load.
+const BIN_BY_SIXTEEN: [u16; TABLED / 16 + 1] = {
+    let mut table = [0; TABLED / 16 + 1];
+    let mut at = 0;
+    while at < table.len() {
+        table[at] = (offset_of!(Cache, bins) + computed_class(at * 16) * size_of::<Bin>()) as u16;
+        at += 1;
+    }
+    table
+};
 
 const fn room_of(class: usize) -> usize {
     let fits = STACK_BYTES / block_size(class);
@@ -62,8 +80,8 @@ const fn room_of(class: usize) -> usize {
     }
 }
 
-/// What stands in a freed block's second word while it is on a stack: no program has it there by chance, and
-/// a copy of it elsewhere means nothing.
+/// What stands in a freed block's second word until it is handed out again: no program has it there by chance,
+/// and a copy of it elsewhere means nothing.
 #[inline(always)]
 fn mark(at: usize) -> usize {
     at ^ 0x9d5c_1f3a_b7e6_4820
@@ -80,8 +98,13 @@ unsafe fn is_marked(at: *mut u8) -> bool {
 /// One thread's part of an arena.
 #[repr(C, align(64))]
 pub(crate) struct Cache {
-    /// Token of the thread that has it; 0: an orphan.
+    /// Token of the thread that has it; 0: an orphan. The first word is where the pool keeps its link.
     owner: AtomicU64,
+    /// Generation of the arena; 0 once that is destroyed. Never used again, so a stale pointer to this record is
+    /// known by it.
+    generation: AtomicU64,
+    /// Its thread is changing it: a signal handler keeps out.
+    busy: AtomicBool,
     inner: *const Inner,
     next: *mut Cache,
     next_orphan: *mut Cache,
@@ -96,7 +119,7 @@ struct Mailbox(AtomicPtr<Slab>);
 /// Record of an arena. Never unmapped, so a stale handle finds a generation that is not its own.
 #[repr(C, align(128))]
 pub(crate) struct Inner {
-    /// Odd while there is an arena.
+    /// Differs for all arenas that ever were; 0: there is none.
     pub(crate) generation: AtomicU64,
     pub(crate) index: AtomicU32,
     pub(crate) lock: Lock,
@@ -122,6 +145,7 @@ pub(crate) struct Held {
 // SAFETY: `locked` is reached under `lock` alone; the rest is atomic.
 unsafe impl Sync for Inner {}
 
+static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 static INNERS: AtomicPtr<Inner> = AtomicPtr::new(null_mut());
 
 /// Maps the records of arenas, the first time. Whether they are there.
@@ -175,7 +199,9 @@ impl Inner {
             twice: 0,
         };
         self.index.store(index as u32, Relaxed);
-        self.generation.fetch_add(1, AcqRel) + 1
+        let generation = GENERATIONS.fetch_add(1, Relaxed);
+        self.generation.store(generation, Release);
+        generation
     }
 
     /// Ends the arena of this generation: all blocks are gone. Whether there was one.
@@ -184,7 +210,7 @@ impl Inner {
     /// No block of the arena is used any more, and no thread is allocating from it or freeing into it.
     pub(crate) unsafe fn end(&self, generation: u64) -> bool {
         let _held = self.lock.hold();
-        if self.generation.compare_exchange(generation, generation + 1, AcqRel, Relaxed).is_err() {
+        if self.generation.compare_exchange(generation, 0, AcqRel, Relaxed).is_err() {
             return false;
         }
         // SAFETY: the lock is held.
@@ -210,10 +236,11 @@ impl Inner {
             unsafe {
                 let next = (*cache).next;
                 for bin in &(*cache).bins {
-                    if bin.room > 0 {
-                        meta::give(bin.stack.cast(), STACK * size_of::<*mut u8>());
+                    if !bin.bottom.is_null() {
+                        meta::give(bin.bottom.cast(), STACK * size_of::<*mut u8>());
                     }
                 }
+                (*cache).generation.store(0, Release);
                 meta::give(cache.cast(), size_of::<Cache>());
                 cache = next;
             }
@@ -262,12 +289,12 @@ impl Inner {
             }
             cache.write(Cache {
                 owner: AtomicU64::new(token),
+                generation: AtomicU64::new(generation),
+                busy: AtomicBool::new(false),
                 inner: self,
                 next: held.caches,
                 next_orphan: null_mut(),
-                bins: [const {
-                    Bin { count: 0, room: 0, stack: null_mut(), current: &raw const NO_SLAB, listed: null_mut() }
-                }; BINS],
+                bins: [const { Bin::EMPTY }; BINS],
                 mailbox: Mailbox(AtomicPtr::new(null_mut())),
             });
             held.caches = cache;
@@ -363,7 +390,7 @@ impl Inner {
         let mut cache = held.caches;
         while !cache.is_null() {
             // SAFETY: caches in the list are this arena's, and the lock keeps them.
-            let (blocks, bytes) = unsafe { (*cache).on_stacks() };
+            let (blocks, bytes) = unsafe { Cache::on_stacks(cache) };
             sums = (sums.0 + blocks, sums.1 + bytes);
             // SAFETY: as above.
             cache = unsafe { (*cache).next };
@@ -384,6 +411,10 @@ impl Inner {
         }
         let index = self.index.load(Relaxed) as usize;
         let mut cache = thread.cache(index, generation);
+        // SAFETY: an arena of this generation is alive, so its caches are.
+        if !cache.is_null() && unsafe { (*cache).busy.load(Relaxed) } {
+            return Err(AllocError::Reentered);
+        }
         if cache.is_null() {
             let _inside = Inside::new(thread);
             cache = self.adopt(generation, thread.token)?;
@@ -415,7 +446,6 @@ fn spill(class: u16, slices: usize, wanted: usize) -> Option<usize> {
 struct Inside<'a>(&'a Thread);
 
 impl<'a> Inside<'a> {
-    #[inline(always)]
     fn new(thread: &'a Thread) -> Self {
         thread.busy.set(true);
         // A signal handler on this thread must see the mark before anything is changed.
@@ -425,20 +455,127 @@ impl<'a> Inside<'a> {
 }
 
 impl Drop for Inside<'_> {
-    #[inline(always)]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
         self.0.busy.set(false);
     }
 }
 
+/// The calling thread is changing this cache of its own.
+struct Changing(*const Cache);
+
+impl Changing {
+    /// # Safety
+    /// The cache is alive as long as this is.
+    #[inline(always)]
+    unsafe fn new(cache: *const Cache) -> Self {
+        // SAFETY: by the contract.
+        unsafe { (*cache).busy.store(true, Relaxed) };
+        compiler_fence(SeqCst);
+        Self(cache)
+    }
+}
+
+impl Drop for Changing {
+    #[inline(always)]
+    fn drop(&mut self) {
+        compiler_fence(SeqCst);
+        // SAFETY: by the contract of `new`.
+        unsafe { (*self.0).busy.store(false, Relaxed) };
+    }
+}
+
+/// What stands for the cache used last where there is none: of no arena, owned by nobody.
+pub(crate) static NO_CACHE: NoCache = NoCache(Cache {
+    owner: AtomicU64::new(0),
+    generation: AtomicU64::new(0),
+    busy: AtomicBool::new(false),
+    inner: std::ptr::null(),
+    next: null_mut(),
+    next_orphan: null_mut(),
+    bins: [const { Bin::EMPTY }; BINS],
+    mailbox: Mailbox(AtomicPtr::new(null_mut())),
+});
+
+pub(crate) struct NoCache(pub(crate) Cache);
+
+// SAFETY: never written: no arena has its generation, and no slab names it.
+unsafe impl Sync for NoCache {}
+
+/// What slow paths return: an address, or the number of an error; one register instead of two words in memory.
+type Raw = usize;
+
+fn raw_of(result: Result<NonNull<u8>, AllocError>) -> Raw {
+    match result {
+        Ok(block) => block.as_ptr() as usize,
+        Err(error) => error as usize + 1,
+    }
+}
+
+#[inline(always)]
+fn result_of(raw: Raw) -> Result<NonNull<u8>, AllocError> {
+    if raw > ERRORS.len() {
+        // SAFETY: not zero.
+        return Ok(unsafe { NonNull::new_unchecked(raw as *mut u8) });
+    }
+    Err(ERRORS[(raw.wrapping_sub(1)) % ERRORS.len()])
+}
+
+/// In the order of their numbers.
+const ERRORS: [AllocError; 6] = [
+    AllocError::TooLarge,
+    AllocError::Alignment,
+    AllocError::Limit,
+    AllocError::NoAddresses,
+    AllocError::Destroyed,
+    AllocError::Reentered,
+];
+
 /// Allocates `size` bytes, aligned to 16.
 #[inline(always)]
 pub(crate) fn alloc(inner: &'static Inner, generation: u64, size: usize) -> Result<NonNull<u8>, AllocError> {
+    if size > TABLED {
+        return result_of(bigger(inner, generation, size));
+    }
+    let cache = super::thread::last_cache();
+    // SAFETY: as in `small_raw`; the table holds places of bins.
+    unsafe {
+        if (*cache).generation.load(Relaxed) == generation && !(*cache).busy.load(Relaxed) {
+            let at = usize::from(BIN_BY_SIXTEEN[size.div_ceil(16)]);
+            if let Some(block) = pop_stacked(cache, cache.byte_add(at).cast()) {
+                return Ok(block);
+            }
+        }
+    }
+    result_of(small_raw(inner, generation, tabled_class(size)))
+}
+
+/// The block freed last of a thread's own cache, if one is on the stack.
+///
+/// # Safety
+/// The cache is the calling thread's, and its arena is alive.
+#[inline(always)]
+unsafe fn pop_stacked(cache: *mut Cache, bin: *mut Bin) -> Option<NonNull<u8>> {
+    // SAFETY: `bin` is one of the cache's; a stack holds marked blocks from `bottom` to `top`, nobody's; blocks have 16 bytes at least.
+    unsafe {
+        let _changing = Changing::new(cache);
+        let top = (*bin).top;
+        if top == (*bin).bottom {
+            return None;
+        }
+        (*bin).top = top.sub(1);
+        let block = *top.sub(1);
+        block.cast::<usize>().add(1).write(0);
+        Some(NonNull::new_unchecked(block))
+    }
+}
+
+#[inline(never)]
+fn bigger(inner: &'static Inner, generation: u64, size: usize) -> Raw {
     if size <= SMALL_MAX {
-        small(inner, generation, class_of(size))
+        small_raw(inner, generation, class_of(size))
     } else {
-        large(inner, generation, size, MIN_ALIGN, false)
+        raw_of(large(inner, generation, size, MIN_ALIGN, false))
     }
 }
 
@@ -462,38 +599,67 @@ pub(crate) fn alloc_with(
     Ok(block)
 }
 
-#[inline(always)]
 fn small(inner: &'static Inner, generation: u64, class: usize) -> Result<NonNull<u8>, AllocError> {
+    result_of(small_raw(inner, generation, class))
+}
+
+/// From the cache that the thread used last, if it is this arena's.
+#[inline(never)]
+fn small_raw(inner: &'static Inner, generation: u64, class: usize) -> Raw {
+    let cache = super::thread::last_cache();
+    // SAFETY: caches are records of the pool, which live for ever. The generation is this arena's, which is
+    // alive, so the record is its cache, and this thread's, for it was when it was noted.
+    unsafe {
+        if (*cache).generation.load(Relaxed) != generation || (*cache).busy.load(Relaxed) {
+            return small_elsewhere(inner, generation, class);
+        }
+        let block = pop(cache, class);
+        if block.is_null() {
+            return raw_of(small_slow(inner, generation, class));
+        }
+        block as usize
+    }
+}
+
+/// A block of a thread's own cache; null when its current slab has none.
+///
+/// # Safety
+/// The cache is the calling thread's, and its arena is alive.
+#[inline(always)]
+unsafe fn pop(cache: *mut Cache, class: usize) -> *mut u8 {
+    // SAFETY: `current` is never null; a stack holds marked blocks from `bottom` to `top`, nobody's; blocks have
+    // 16 bytes at least.
+    unsafe {
+        if let Some(block) = pop_stacked(cache, &raw mut (*cache).bins[class & (BINS - 1)]) {
+            return block.as_ptr();
+        }
+        let _changing = Changing::new(cache);
+        let block = (*(*cache).bins[class & (BINS - 1)].current).take();
+        if !block.is_null() {
+            block.cast::<usize>().add(1).write(0);
+        }
+        block
+    }
+}
+
+/// From a cache that the thread did not use last, which becomes so.
+#[inline(never)]
+fn small_elsewhere(inner: &'static Inner, generation: u64, class: usize) -> Raw {
     let here = Thread::here();
-    if here.is_null() {
-        return small_slow(inner, generation, class);
-    }
-    // SAFETY: the calling thread's own state.
-    let thread = unsafe { &*here };
-    let cache = thread.cache(inner.index.load(Relaxed) as usize, generation);
-    if cache.is_null() || thread.busy.get() || inner.generation.load(Relaxed) != generation {
-        return small_slow(inner, generation, class);
-    }
-    let taken = {
-        let _inside = Inside::new(thread);
-        // SAFETY: the cache is this thread's, and its arena alive, by the generation; `current` is never null; a
-        // stack holds `count` blocks, marked and nobody's.
+    if !here.is_null() && inner.generation.load(Relaxed) == generation {
+        // SAFETY: the calling thread's own state; the arena is alive, so its caches are.
         unsafe {
-            let bin = &mut (*cache).bins[class & (BINS - 1)];
-            if bin.count > 0 {
-                bin.count -= 1;
-                let block = *bin.stack.add(bin.count as usize);
-                block.cast::<usize>().add(1).write(0);
-                block
-            } else {
-                (*bin.current).take()
+            let cache = (*here).cache(inner.index.load(Relaxed) as usize, generation);
+            if !cache.is_null() && !(*cache).busy.load(Relaxed) {
+                super::thread::note_cache(cache);
+                let block = pop(cache, class);
+                if !block.is_null() {
+                    return block as usize;
+                }
             }
         }
-    };
-    match NonNull::new(taken) {
-        Some(block) => Ok(block),
-        None => small_slow(inner, generation, class),
     }
+    raw_of(small_slow(inner, generation, class))
 }
 
 #[cold]
@@ -506,6 +672,7 @@ fn small_slow(inner: &'static Inner, generation: u64, class: usize) -> Result<No
     let _inside = Inside::new(thread);
     // SAFETY: the cache is this thread's; all below is done by its owner.
     unsafe {
+        let _changing = Changing::new(cache);
         loop {
             let slab = match (*cache).refill(class) {
                 Err(AllocError::Limit) => {
@@ -516,6 +683,7 @@ fn small_slow(inner: &'static Inner, generation: u64, class: usize) -> Result<No
                 other => other?,
             };
             if let Some(block) = NonNull::new((*slab).take()) {
+                block.as_ptr().cast::<usize>().add(1).write(0);
                 return Ok(block);
             }
         }
@@ -576,41 +744,47 @@ fn large(
 
 impl Cache {
     /// Blocks on stacks, and their bytes. Other threads may ask, and get a guess.
-    pub(crate) fn on_stacks(&self) -> (u64, u64) {
-        let bins = self.bins.iter().take(CLASSES).enumerate();
-        bins.fold((0, 0), |(blocks, bytes), (class, bin)| {
-            // SAFETY: the field is there; its owner may write it at this moment, hence volatile and a guess.
-            let count = u64::from(unsafe { std::ptr::read_volatile(&raw const bin.count) });
-            (blocks + count, bytes + count * block_size(class) as u64)
-        })
+    ///
+    /// # Safety
+    /// The record is a cache.
+    unsafe fn on_stacks(this: *const Self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        for class in 0..CLASSES {
+            // SAFETY: the fields are there; the owner may write them at this moment, hence volatile.
+            let count = unsafe {
+                let bin = &raw const (*this).bins[class];
+                let top = std::ptr::read_volatile(&raw const (*bin).top) as usize;
+                top.saturating_sub(std::ptr::read_volatile(&raw const (*bin).bottom) as usize) / size_of::<usize>()
+            };
+            sums = (sums.0 + count as u64, sums.1 + (count * block_size(class)) as u64);
+        }
+        sums
     }
 
     /// Turns all stacked blocks into bits. Owner only.
     unsafe fn empty_stacks(&mut self) {
         for class in 0..CLASSES {
-            let count = self.bins[class].count;
             // SAFETY: the owner calls.
-            unsafe { self.unstack(class, count) };
+            unsafe { self.unstack(class, self.bins[class].count()) };
         }
     }
 
     /// Turns the lowest `count` blocks of a stack into bits. Owner only.
-    unsafe fn unstack(&mut self, class: usize, count: u32) {
+    unsafe fn unstack(&mut self, class: usize, count: usize) {
+        if count == 0 {
+            return;
+        }
         let bin = &mut self.bins[class];
-        let left = bin.count - count;
-        let stack = bin.stack;
-        bin.count = left;
-        let mut lowest = [null_mut(); STACK];
-        // SAFETY: the stack held `count + left` blocks, at most STACK; each is a free block of a slab of this
+        let left = bin.count() - count;
+        let mut lowest = [null_mut::<u8>(); STACK];
+        // SAFETY: the stack holds `count + left` blocks, at most STACK; each is a free block of a slab of this
         // cache, which counts it as used, so that the slab is alive.
         unsafe {
-            if count == 0 {
-                return;
-            }
-            lowest[..count as usize].copy_from_slice(std::slice::from_raw_parts(stack, count as usize));
-            std::ptr::copy(stack.add(count as usize), stack, left as usize);
-            for block in &lowest[..count as usize] {
-                block.cast::<usize>().add(1).write(0);
+            let bottom = bin.bottom;
+            lowest[..count].copy_from_slice(std::slice::from_raw_parts(bottom, count));
+            std::ptr::copy(bottom.add(count), bottom, left);
+            bin.top = bottom.add(left);
+            for block in &lowest[..count] {
                 let Ok((slab, raw)) = slab_at(*block as usize) else { continue };
                 if let Place::Block(number) = slab.place(*block as usize) {
                     if slab.put(number) == Freed::Done && slab.state.load(Relaxed) != state::CURRENT {
@@ -622,21 +796,28 @@ impl Cache {
     }
 
     /// Frees a block for which the stack has no room. Owner only.
-    unsafe fn put_slow(&mut self, slab: *mut Slab, number: usize, block: *mut u8) {
+    unsafe fn put_slow(&mut self, slab: *mut Slab, block: *mut u8) {
         // SAFETY: the slab is this cache's, and its owner calls; the stack has the room that is asked of it.
         unsafe {
             let class = usize::from((*slab).class.load(Relaxed)) % CLASSES;
+            let room = room_of(class);
             let bin = &mut self.bins[class];
-            if bin.room == 0 && room_of(class) > 0 {
-                bin.stack = meta::take(STACK * size_of::<*mut u8>()).cast();
-                bin.room = if bin.stack.is_null() { 0 } else { room_of(class) as u32 };
-            } else if bin.room > 0 {
-                self.unstack(class, self.bins[class].room.div_ceil(2));
+            if bin.bottom.is_null() && room > 0 {
+                bin.bottom = meta::take(STACK * size_of::<*mut u8>()).cast();
+                bin.top = bin.bottom;
+                bin.end = if bin.bottom.is_null() { bin.bottom } else { bin.bottom.add(room) };
+            } else {
+                let half = bin.count().div_ceil(2);
+                self.unstack(class, half);
             }
             let bin = &mut self.bins[class];
-            if bin.count < bin.room {
+            if bin.top != bin.end {
                 bin.push(block);
-            } else if (*slab).put(number) == Freed::Done && (*slab).state.load(Relaxed) != state::CURRENT {
+                return;
+            }
+            let Place::Block(number) = (*slab).place(block as usize) else { return };
+            block.cast::<usize>().add(1).write(mark(block as usize));
+            if (*slab).put(number) == Freed::Done && (*slab).state.load(Relaxed) != state::CURRENT {
                 self.freed_into(slab);
             }
         }
@@ -757,7 +938,7 @@ impl Cache {
             };
             let start = (*segment).start + (first << SLICE_SHIFT);
             let owner = std::ptr::from_mut(self) as usize;
-            (*slab).become_small(start, class, block_size(class), slices, owner);
+            (*slab).become_small(start, class, bin_at(class), slices, owner);
             (*slab).segment.store(segment as usize, Relaxed);
             (*slab).state.store(state::CURRENT, Relaxed);
             for slice in 0..slices {
@@ -797,7 +978,7 @@ unsafe fn give_slab(slab: *mut Slab) {
 /// What is known of a pointer.
 #[inline(always)]
 fn slab_at(at: usize) -> Result<(&'static Slab, *mut Slab), FreeError> {
-    let slab = space::slab_entry(at).ok_or(FreeError::Foreign)?.load(Acquire);
+    let slab = space::slab_of(at).ok_or(FreeError::Foreign)?;
     if slab.is_null() {
         return Err(FreeError::NotAllocated);
     }
@@ -812,35 +993,86 @@ fn slab_at(at: usize) -> Result<(&'static Slab, *mut Slab), FreeError> {
 #[inline(always)]
 pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
     let (slab, raw) = slab_at(at as usize)?;
-    let cache = slab.cache.load(Relaxed) as *mut Cache;
-    if cache.is_null() {
-        // SAFETY: by the contract.
-        return unsafe { free_large(at as usize) };
-    }
-    let Place::Block(block) = slab.place(at as usize) else { return Err(FreeError::Interior) };
-    let here = Thread::here();
-    // SAFETY: caches are records of the pool, which live for ever; `here` is this thread's own state.
-    let mine = unsafe { !here.is_null() && (*cache).owner.load(Relaxed) == (*here).token && !(*here).busy.get() };
-    if !mine {
-        return free_remote(slab, raw, cache, block, at);
-    }
-    // SAFETY: this thread's own state; `at` is a block of a slab of its cache.
+    let cache = super::thread::last_cache();
+    // SAFETY: caches are records of the pool, which live for ever. A slab names a cache only while its arena is
+    // alive, so this one is, and it is this thread's, for it was when it was noted.
     unsafe {
-        let _inside = Inside::new(&*here);
-        if slab.is_free(block) || is_marked(at) {
-            return Err(FreeError::NotAllocated);
+        if slab.cache.load(Relaxed) != cache as usize || (*cache).busy.load(Relaxed) {
+            return free_elsewhere(raw, at);
         }
-        let bin = &mut (*cache).bins[usize::from(slab.class.load(Relaxed)) & (BINS - 1)];
-        if bin.count < bin.room {
-            bin.push(at);
-        } else {
-            put_slow(cache, raw, block, at);
-        }
+        free_own(slab, raw, cache, at)
     }
-    Ok(())
+}
+
+/// # Safety
+/// The slab is the cache's, the cache the calling thread's.
+#[inline(always)]
+unsafe fn free_own(slab: &Slab, raw: *mut Slab, cache: *mut Cache, at: *mut u8) -> Result<(), FreeError> {
+    // SAFETY: by the contract; what was handed out is a block.
+    unsafe {
+        if !slab.was_handed(at as usize) || is_marked(at) {
+            return Err(not_a_block(raw, at as usize));
+        }
+        let _changing = Changing::new(cache);
+        let bin = cache.byte_add(slab.bin.load(Relaxed) as usize).byte_add(offset_of!(Cache, bins)).cast::<Bin>();
+        let top = (*bin).top;
+        if top == (*bin).end {
+            put_slow(cache, raw, at);
+        } else {
+            (*bin).top = top.add(1);
+            *top = at;
+            at.cast::<usize>().add(1).write(mark(at as usize));
+        }
+        Ok(())
+    }
+}
+
+/// Frees a block that is not of the cache used last: of another arena, of another thread, or a large one.
+#[inline(never)]
+unsafe fn free_elsewhere(raw: *mut Slab, at: *mut u8) -> Result<(), FreeError> {
+    // SAFETY: slabs and caches are records of the pool, which live for ever; `here` is this thread's own state;
+    // the rest by the contract of `free`.
+    unsafe {
+        let slab = &*raw;
+        let cache = slab.cache.load(Relaxed) as *mut Cache;
+        if cache.is_null() {
+            return free_large(at as usize);
+        }
+        let here = Thread::here();
+        let mine = !here.is_null()
+            && (*cache).owner.load(Relaxed) == (*here).token
+            && !(*here).busy.get()
+            && !(*cache).busy.load(Relaxed);
+        if mine {
+            return free_own(slab, raw, cache, at);
+        }
+        if !slab.was_handed(at as usize) || is_marked(at) {
+            return Err(not_a_block(raw, at as usize));
+        }
+        let Place::Block(block) = slab.place(at as usize) else { return Err(FreeError::Interior) };
+        free_remote(slab, raw, cache, block, at)
+    }
+}
+
+/// What a pointer into a slab is that cannot be freed.
+#[cold]
+#[inline(never)]
+unsafe fn not_a_block(slab: *mut Slab, at: usize) -> FreeError {
+    // SAFETY: slabs are records of the pool, which live for ever.
+    match unsafe { (*slab).place(at) } {
+        Place::Block(_) => FreeError::NotAllocated,
+        Place::Inside => FreeError::Interior,
+    }
 }
 
 impl Bin {
+    const EMPTY: Self =
+        Self { top: null_mut(), end: null_mut(), bottom: null_mut(), current: &raw const NO_SLAB, listed: null_mut() };
+
+    fn count(&self) -> usize {
+        (self.top as usize - self.bottom as usize) / size_of::<*mut u8>()
+    }
+
     /// # Safety
     /// `block` is a free block of this bin's size, and there is room.
     #[inline(always)]
@@ -848,26 +1080,29 @@ impl Bin {
         // SAFETY: by the contract; a block has 16 bytes at least.
         unsafe {
             block.cast::<usize>().add(1).write(mark(block as usize));
-            *self.stack.add(self.count as usize) = block;
+            *self.top = block;
+            self.top = self.top.add(1);
         }
-        self.count += 1;
     }
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn put_slow(cache: *mut Cache, slab: *mut Slab, number: usize, block: *mut u8) {
-    // SAFETY: by the contract of `Cache::put_slow`, which the caller keeps.
-    unsafe { (*cache).put_slow(slab, number, block) };
+unsafe fn put_slow(cache: *mut Cache, slab: *mut Slab, block: *mut u8) {
+    // SAFETY: by the contract of `Cache::put_slow`, which the caller keeps; `here` is this thread's own state.
+    unsafe {
+        // Slabs may be given back below, under the arena's lock.
+        let here = Thread::here();
+        let _inside = (!here.is_null()).then(|| Inside::new(&*here));
+        (*cache).put_slow(slab, block);
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn free_remote(slab: &Slab, raw: *mut Slab, cache: *mut Cache, block: usize, at: *mut u8) -> Result<(), FreeError> {
-    // SAFETY: `at` is a block.
-    if unsafe { is_marked(at) } {
-        return Err(FreeError::NotAllocated);
-    }
+    // SAFETY: `at` is a block, which nobody uses any more.
+    unsafe { at.cast::<usize>().add(1).write(mark(at as usize)) };
     let freed = slab.put_remote(block, |slab| {
         // SAFETY: caches are records of the pool, which live for ever.
         let mailbox = unsafe { &(*cache).mailbox.0 };
@@ -934,7 +1169,7 @@ pub(crate) fn usable(at: usize) -> Result<usize, FreeError> {
     }
     match slab.place(at) {
         // SAFETY: it is a block.
-        Place::Block(block) if slab.is_used(block) && unsafe { !is_marked(at as *mut u8) } => Ok(size),
+        Place::Block(_) if slab.was_handed(at) && unsafe { !is_marked(at as *mut u8) } => Ok(size),
         Place::Block(_) => Err(FreeError::NotAllocated),
         Place::Inside => Err(FreeError::Interior),
     }

@@ -70,7 +70,8 @@ pub(crate) fn take(bytes: usize) -> *mut u8 {
     let rounded = bytes.max(1).next_multiple_of(STEP);
     if pools.end - pools.at < rounded {
         let Ok(chunk) = map_zeroed(CHUNK) else { return null_mut() };
-        pools.at = chunk;
+        // Not at the start of a page, for the reason that `space::TABLE_AT` tells.
+        pools.at = chunk + 15 * STEP;
         pools.end = chunk + CHUNK;
     }
     let record = pools.at;

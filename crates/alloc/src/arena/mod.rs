@@ -25,7 +25,7 @@
 //! - A block comes from the pages of its arena alone, aligned to 16 at least. Size 0 gives a block too.
 //! - A block may be freed by any thread, by its pointer alone.
 //! - Freeing what is not allocated is an error and changes nothing: foreign pointers, pointers into blocks, and
-//!   blocks freed twice, as long as nobody was given the block in between.
+//!   blocks freed twice, as long as nobody was given the block, or wrote to it, in between.
 //! - An arena never holds more than its limit, in steps of 64 KiB; a block size that a thread uses holds one step.
 //! - Records lie apart from blocks, on ordinary memory.
 //! - After a fork, parent and child go on, each with its own copy, whatever other threads did; a move in progress is
@@ -293,7 +293,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> Result<NonNull<u8>, Reallo
 pub fn lookup(address: *const u8) -> Option<Arena> {
     let inner = heap::inner_of(address as usize)?;
     let generation = inner.generation.load(Acquire);
-    (generation % 2 == 1).then_some(Arena { inner, generation })
+    (generation != 0).then_some(Arena { inner, generation })
 }
 
 /// All arenas, by number.

@@ -41,7 +41,7 @@ const SIZES: [u32; CLASSES] = {
     sizes
 };
 
-const fn computed_class(size: usize) -> usize {
+pub(crate) const fn computed_class(size: usize) -> usize {
     if size <= 128 {
         return if size == 0 { 0 } else { (size - 1) / 16 };
     }
@@ -51,11 +51,20 @@ const fn computed_class(size: usize) -> usize {
     8 + doubling * 4 + ((below >> (log - 2)) & 3)
 }
 
+/// Requests up to this size find their class in a table.
+pub(crate) const TABLED: usize = 1024;
+
+/// Class of a request of at most [`TABLED`] bytes.
+#[inline(always)]
+pub(crate) fn tabled_class(size: usize) -> usize {
+    BY_SIXTEEN[size.div_ceil(16)] as usize
+}
+
 /// Class of a request of at most [`SMALL_MAX`] bytes.
 #[inline(always)]
 pub(crate) fn class_of(size: usize) -> usize {
-    if size <= 1024 {
-        BY_SIXTEEN[size.div_ceil(16)] as usize
+    if size <= TABLED {
+        tabled_class(size)
     } else {
         computed_class(size)
     }
@@ -84,16 +93,25 @@ pub(crate) const fn slab_slices(class: usize) -> usize {
     }
 }
 
-/// `ceil(2^48 / size)`: see [`index_of`].
-pub(crate) const fn reciprocal(size: usize) -> u64 {
-    (1_u64 << 48).div_ceil(size as u64)
+/// For [`index_of`]: the inverse of a size's odd part modulo 2^64, and how often 2 divides the size.
+pub(crate) const fn divisor(size: usize) -> (u64, u32) {
+    let twos = size.trailing_zeros();
+    let odd = (size >> twos) as u64;
+    // Newton's iteration: each step doubles the bits that are right, from 3.
+    let mut inverse = odd;
+    let mut step = 0;
+    while step < 5 {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        step += 1;
+    }
+    (inverse, twos)
 }
 
-/// `offset / size` by multiplication. Exact, because the error of the reciprocal (below `size`) times the
-/// offset (below 2^19) stays below 2^48 / size for sizes up to 2^14, and larger sizes are tested one by one.
+/// `offset / size` where that is whole; else a number larger than any index (Granlund and Montgomery, "Division
+/// by Invariant Integers using Multiplication", section 9): one multiplication tells both.
 #[inline(always)]
-pub(crate) fn index_of(offset: usize, reciprocal: u64) -> usize {
-    ((offset as u64).wrapping_mul(reciprocal) >> 48) as usize
+pub(crate) fn index_of(offset: usize, (inverse, twos): (u64, u32)) -> usize {
+    (offset as u64).wrapping_mul(inverse).rotate_right(twos) as usize
 }
 
 #[cfg(test)]
@@ -111,11 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn division_is_exact_for_all_offsets() {
+    fn division_tells_index_or_none_for_all_offsets() {
         for class in 0..CLASSES {
-            let (size, recip) = (block_size(class), reciprocal(block_size(class)));
+            let (size, divisor) = (block_size(class), divisor(block_size(class)));
             for offset in 0..slab_slices(class) * SLICE {
-                assert_eq!(index_of(offset, recip), offset / size, "{offset} / {size}");
+                let index = index_of(offset, divisor);
+                if offset % size == 0 {
+                    assert_eq!(index, offset / size, "{offset} / {size}");
+                } else {
+                    assert!(index > 4096, "{offset} / {size}: {index}");
+                }
             }
         }
     }

@@ -7,7 +7,7 @@
 //! twice shows as a bit that is set already. All fields are atomics, because a program that frees twice may
 //! race; the owner reads and writes them without atomic steps.
 
-use super::sizes::{index_of, reciprocal, SLICE};
+use super::sizes::{block_size, divisor, index_of, SLICE};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering::*};
 
@@ -31,7 +31,10 @@ pub(crate) struct Slab {
     pub(crate) next: AtomicPtr<Slab>,
     pub(crate) start: AtomicUsize,
     summary: AtomicU64,
-    reciprocal: AtomicU64,
+    inverse: AtomicU64,
+    twos: AtomicU32,
+    /// Blocks below this were handed out at least once.
+    handed: AtomicU32,
     /// Bytes of a block; of the whole for a large one.
     pub(crate) size: AtomicUsize,
     /// The [`super::heap::Cache`] that owns it; null: large.
@@ -41,6 +44,8 @@ pub(crate) struct Slab {
     pub(crate) slices: AtomicU32,
     pub(crate) state: AtomicU8,
     pub(crate) class: AtomicU8,
+    /// Where the class's bin is in a cache, in bytes.
+    pub(crate) bin: AtomicU32,
     // Second line: what others write.
     remote_words: AtomicU64,
     in_flight: AtomicU32,
@@ -77,7 +82,9 @@ impl Slab {
             next: AtomicPtr::new(null_mut()),
             start: AtomicUsize::new(0),
             summary: AtomicU64::new(0),
-            reciprocal: AtomicU64::new(0),
+            inverse: AtomicU64::new(0),
+            twos: AtomicU32::new(0),
+            handed: AtomicU32::new(0),
             size: AtomicUsize::new(0),
             cache: AtomicUsize::new(0),
             blocks: AtomicU32::new(0),
@@ -85,6 +92,7 @@ impl Slab {
             slices: AtomicU32::new(0),
             state: AtomicU8::new(state::NONE),
             class: AtomicU8::new(0),
+            bin: AtomicU32::new(0),
             remote_words: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
             mail: AtomicPtr::new(null_mut()),
@@ -96,11 +104,16 @@ impl Slab {
     }
 
     /// Makes this record one of a slab of free blocks, owned by `cache`.
-    pub(crate) fn become_small(&self, start: usize, class: usize, size: usize, slices: usize, cache: usize) {
+    pub(crate) fn become_small(&self, start: usize, class: usize, bin: u32, slices: usize, cache: usize) {
+        let size = block_size(class);
+        self.bin.store(bin, Relaxed);
         let blocks = slices * SLICE / size;
         self.start.store(start, Relaxed);
         self.size.store(size, Relaxed);
-        self.reciprocal.store(reciprocal(size), Relaxed);
+        let (inverse, twos) = divisor(size);
+        self.inverse.store(inverse, Relaxed);
+        self.twos.store(twos, Relaxed);
+        self.handed.store(0, Relaxed);
         self.cache.store(cache, Relaxed);
         self.blocks.store(blocks as u32, Relaxed);
         self.used.store(0, Relaxed);
@@ -120,7 +133,7 @@ impl Slab {
     pub(crate) fn become_large(&self, start: usize, slices: usize) {
         self.start.store(start, Relaxed);
         self.size.store(slices * SLICE, Relaxed);
-        self.reciprocal.store(0, Relaxed);
+        self.handed.store(0, Relaxed);
         self.cache.store(0, Relaxed);
         self.blocks.store(1, Relaxed);
         self.used.store(1, Relaxed);
@@ -155,6 +168,9 @@ impl Slab {
         }
         self.used.store(self.used.load(Relaxed) + 1, Relaxed);
         let block = (word << 6) + bits.trailing_zeros() as usize;
+        if block as u32 >= self.handed.load(Relaxed) {
+            self.handed.store(block as u32 + 1, Relaxed);
+        }
         (self.start.load(Relaxed) + block * self.size.load(Relaxed)) as *mut u8
     }
 
@@ -164,33 +180,28 @@ impl Slab {
         self.summary.load(Relaxed) != 0
     }
 
-    /// Which block a pointer into the slab's slices is.
+    /// Index of the block that begins at `at`, an address in the slab's slices; a number that is no index,
+    /// when none does.
     #[inline(always)]
-    pub(crate) fn place(&self, at: usize) -> Place {
+    fn index(&self, at: usize) -> usize {
         let offset = at.wrapping_sub(self.start.load(Relaxed));
-        let block = index_of(offset, self.reciprocal.load(Relaxed));
-        if block * self.size.load(Relaxed) == offset && block < self.blocks.load(Relaxed) as usize {
+        index_of(offset, (self.inverse.load(Relaxed), self.twos.load(Relaxed)))
+    }
+
+    /// Whether a block that was handed out, once at least, begins at `at`.
+    #[inline(always)]
+    pub(crate) fn was_handed(&self, at: usize) -> bool {
+        self.index(at) < self.handed.load(Relaxed) as usize
+    }
+
+    /// Which block a pointer into the slab's slices is.
+    pub(crate) fn place(&self, at: usize) -> Place {
+        let block = self.index(at);
+        if block < self.blocks.load(Relaxed) as usize {
             Place::Block(block)
         } else {
             Place::Inside
         }
-    }
-
-    /// Whether a block is handed out. A guess where other threads free at this moment.
-    pub(crate) fn is_used(&self, block: usize) -> bool {
-        let bit = 1 << (block & 63);
-        let word = (block >> 6) & 63;
-        (self.free[word].load(Relaxed) | self.remote[word].load(Relaxed)) & bit == 0
-    }
-
-    /// Whether a block is free, as far as bits say; the owner's own guess where others free at this moment.
-    #[inline(always)]
-    pub(crate) fn is_free(&self, block: usize) -> bool {
-        let (word, bit) = ((block >> 6) & 63, 1_u64 << (block & 63));
-        if self.free[word].load(Relaxed) & bit != 0 {
-            return true;
-        }
-        self.remote_words.load(Relaxed) != 0 && self.remote[word].load(Relaxed) & bit != 0
     }
 
     /// Frees a block. Owner only.
@@ -270,7 +281,7 @@ mod tests {
 
     fn slab(class: usize) -> Box<Slab> {
         let slab = Box::new(Slab::empty());
-        slab.become_small(1 << 20, class, block_size(class), slab_slices(class), 1);
+        slab.become_small(1 << 20, class, 0, slab_slices(class), 1);
         slab
     }
 

@@ -29,6 +29,10 @@ pub(crate) const SEGMENT_SLICES: usize = SEGMENT >> SLICE_SHIFT;
 const ORDERS: usize = 24;
 /// Different sets of devices at most.
 pub(crate) const CLASSES_MOST: usize = 256;
+/// The slab table begins so far into its pages. A load that has the last 12 bits of its address in common with
+/// a store just made waits for it on many processors; the first block of the first arena ends in zeros, and its
+/// entry shall not.
+const TABLE_AT: usize = 0x528;
 /// What is tried to reserve, largest first.
 const RESERVATIONS: [usize; 7] = [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30];
 
@@ -103,7 +107,7 @@ pub(crate) fn ready() -> Result<(), ArenaError> {
     let mut last = None;
     for len in RESERVATIONS {
         let all = reserve_range(len, SEGMENT).and_then(|base| {
-            let slabs = map_zeroed((len >> SLICE_SHIFT) * size_of::<usize>())?;
+            let slabs = map_zeroed(TABLE_AT + (len >> SLICE_SHIFT) * size_of::<usize>())? + TABLE_AT;
             let segments = map_zeroed((len >> SEGMENT_SHIFT) * size_of::<usize>())?;
             Ok((base, slabs, segments))
         });
@@ -150,6 +154,18 @@ pub(crate) fn clear_slab(start: usize, slices: usize) {
             entry.store(null_mut(), Release);
         }
     }
+}
+
+/// The slab that an address belongs to, null where there is none; `None` outside the reservation.
+#[inline(always)]
+pub(crate) fn slab_of(at: usize) -> Option<*mut Slab> {
+    let offset = at.wrapping_sub(SPACE.base.load(Relaxed));
+    if offset >= SPACE.len.load(Relaxed) {
+        return None;
+    }
+    let table = SPACE.slabs.load(Relaxed) as *const AtomicPtr<Slab>;
+    // SAFETY: as in `slab_entry`.
+    Some(unsafe { (*table.add(offset >> SLICE_SHIFT)).load(Acquire) })
 }
 
 fn segment_entry(at: usize) -> Option<&'static AtomicPtr<Segment>> {

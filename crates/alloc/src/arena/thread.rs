@@ -1,6 +1,6 @@
 //! What a thread knows of arenas: its cache in each, and whether it is inside the allocator.
 
-use super::heap::{Cache, Inner};
+use super::heap::{Cache, Inner, NO_CACHE};
 use super::meta;
 use std::cell::Cell;
 use std::ptr::null_mut;
@@ -11,6 +11,22 @@ use terrace_sys::ThreadEnd;
 thread_local! {
     /// A constant initialiser and no destructor: reading it is one instruction and never allocates.
     static HERE: Cell<*mut Thread> = const { Cell::new(null_mut()) };
+}
+
+thread_local! {
+    /// The cache that this thread used last; alive or not, its generation tells.
+    static LAST: Cell<*mut Cache> = const { Cell::new((&raw const NO_CACHE.0).cast_mut()) };
+}
+
+/// The cache that the calling thread used last; never null.
+#[inline(always)]
+pub(crate) fn last_cache() -> *mut Cache {
+    LAST.with(Cell::get)
+}
+
+/// Notes a cache of the calling thread's as the one used last.
+pub(crate) fn note_cache(cache: *mut Cache) {
+    LAST.with(|l| l.set(cache));
 }
 
 /// Cache of one arena, good while the arena's generation is this.
@@ -130,6 +146,7 @@ unsafe extern "C" fn ended(value: *mut std::ffi::c_void) {
     let thread = unsafe { &*record };
     // Frees by destructors that run later come from a thread without state: they count as another's.
     HERE.with(|h| h.set(null_mut()));
+    note_cache((&raw const NO_CACHE.0).cast_mut());
     for index in 0..thread.len.get() {
         // SAFETY: below the table's length.
         let entry = unsafe { &*thread.entries.get().add(index) };
