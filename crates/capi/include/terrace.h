@@ -630,16 +630,16 @@ void *terrace_arena_calloc(terrace_arena *arena, size_t count, size_t size);
  `block` is null or a block that the caller alone uses; it is gone when another pointer is returned.
  */
 void *terrace_arena_realloc(terrace_arena *arena,
-                            void *old,
+                            void *block,
                             size_t size);
 
 /*
  Frees a block of any arena, by its pointer alone; null is fine.
 
  # Safety
- `old` is not used any more.
+ `block` is not used any more.
  */
-int terrace_arena_free(void *old);
+int terrace_arena_free(void *block);
 
 /*
  The arena that an address lies in, whether a block is there or not; null: in none.

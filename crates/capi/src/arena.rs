@@ -299,15 +299,15 @@ pub unsafe extern "C" fn terrace_arena_calloc(arena: *mut terrace_arena, count: 
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_realloc(
     arena: *mut terrace_arena,
-    old: *mut c_void,
+    block: *mut c_void,
     size: usize,
 ) -> *mut c_void {
-    if old.is_null() {
+    if block.is_null() {
         // SAFETY: passed on.
         return unsafe { terrace_arena_alloc(arena, size) };
     }
     // SAFETY: by the caller's promise.
-    match unsafe { arena::realloc(old.cast(), size) } {
+    match unsafe { arena::realloc(block.cast(), size) } {
         Ok(new) => new.as_ptr().cast(),
         Err(error) => {
             match error {
@@ -322,14 +322,14 @@ pub unsafe extern "C" fn terrace_arena_realloc(
 /// Frees a block of any arena, by its pointer alone; null is fine.
 ///
 /// # Safety
-/// `old` is not used any more.
+/// `block` is not used any more.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_arena_free(old: *mut c_void) -> c_int {
-    if old.is_null() {
+pub unsafe extern "C" fn terrace_arena_free(block: *mut c_void) -> c_int {
+    if block.is_null() {
         return TERRACE_OK;
     }
     // SAFETY: by the caller's promise.
-    unsafe { arena::free(old.cast()) }.map_or_else(not_freed, |()| TERRACE_OK)
+    unsafe { arena::free(block.cast()) }.map_or_else(not_freed, |()| TERRACE_OK)
 }
 
 /// The arena that an address lies in, whether a block is there or not; null: in none.
