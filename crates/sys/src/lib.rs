@@ -2,13 +2,16 @@
 //! uses. Nothing here decides anything; errors are named situations with call, target, errno and
 //! remedy ([`SysError`]). The library never prints and never aborts.
 
+mod allowance;
 mod btf;
 mod caps;
 mod capture;
 mod damon;
 mod error;
 mod guardian;
+mod interrupt;
 mod kernelmem;
+mod mapping;
 mod pagemap;
 mod pagemove;
 mod pagetables;
@@ -23,12 +26,15 @@ pub mod maps;
 pub mod task;
 pub mod zones;
 
+pub use allowance::{affinity, pin, pin_process, Allowance};
 pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
 pub use guardian::Guardian;
+pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
+pub use mapping::{bind_thread_memory, Mapping, Pages};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
 pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};
 pub use pagetables::{PageTables, TableEntry};
@@ -36,7 +42,7 @@ pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
-pub use time::{now, own_cpu, sleep, Ahead, CpuMeter, Stretch};
+pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};
 
 use terrace_types::Bytes;
 

@@ -2,17 +2,20 @@
 //! rooms together and adds no mechanism of its own.
 #![forbid(unsafe_code)]
 
+pub mod degrade;
 pub mod doctor;
 mod journal_file;
 pub mod manage;
 pub mod output;
 pub mod predict;
+pub mod probe;
 pub mod record;
 
 pub use terrace_engine as engine;
 pub use terrace_lab as lab;
 pub use terrace_machine as machine;
 pub use terrace_policy as policy;
+pub use terrace_sys::Interrupt;
 pub use terrace_report as report;
 pub use terrace_sim as sim;
 pub use terrace_topology as topology;
