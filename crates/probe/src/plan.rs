@@ -103,7 +103,8 @@ pub fn counts(all: u32, depth: Depth) -> Vec<u32> {
     while let Some(last) = counts.last().copied().filter(|l| *l < all) {
         let next = match depth {
             Depth::Quick => last * 2,
-            Depth::Full => (last + 1).max(last * 3 / 2).max(if last < 8 { last + 1 } else { 0 }),
+            Depth::Full if last < 8 => last + 1,
+            Depth::Full => last * 3 / 2,
         };
         counts.push(next.min(all));
     }
@@ -214,7 +215,9 @@ fn pair(
         push(stream(kernel, all), Nanos::millis(each), 0);
     }
     let per_octave = if depth == Depth::Quick { 2 } else { 4 };
-    for (pages, rank) in [(PageKind::Huge, more), (PageKind::Base, more + 1)] {
+    // Far curves show the same caches as near ones.
+    let curve = if depth == Depth::Quick && initiator != target { more + 1 } else { more };
+    for (pages, rank) in [(PageKind::Huge, curve), (PageKind::Base, curve + 1)] {
         for size in ladder(Bytes(4096), memory, per_octave) {
             if (pages, size) != (PageKind::Huge, memory) {
                 push(chase(pages, size), setup(size), rank);
@@ -268,7 +271,7 @@ fn interleaved(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initi
             for (of_near, of_far) in weights {
                 let parts = vec![(near, *of_near), (far, *of_far)];
                 let task = Task::Interleave { initiator, parts, threads, bytes };
-                steps.push(Step { task, expected: Nanos::millis(700), rank: 2 });
+                steps.push(Step { task, expected: Nanos::millis(700), rank: 1 });
             }
         }
     }
@@ -291,8 +294,8 @@ fn moves(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiators:
     for (index, (from, to)) in pairs.into_iter().enumerate() {
         let room = situation.room(from).min(situation.room(to)).get();
         let rank = if index < 2 { 1 } else { 3 };
-        let most = if depth == Depth::Quick { 64 << 20 } else { 1 << 30 };
-        let sizes: Vec<u64> = (0..).map(|k| 4096_u64 << (2 * k)).take_while(|s| *s <= most.min(room)).collect();
+        let (most, octaves) = if depth == Depth::Quick { (16 << 20, 4) } else { (1 << 30, 2) };
+        let sizes: Vec<u64> = (0..).map(|k| 4096_u64 << (octaves * k)).take_while(|s| *s <= most.min(room)).collect();
         let usual = Bytes((16 << 20).min(room));
         let of = |method, caller, bytes: Bytes, batch, pages, threads| Task::Move {
             method,

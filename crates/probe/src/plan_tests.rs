@@ -164,8 +164,11 @@ fn presets_can_be_planned_for() {
         };
         let plan = plan(&situation, Depth::Quick);
         check(&situation, &plan);
-        assert!(plan.steps.iter().any(|s| matches!(&s.task, Task::Move { method: Method::MovePages, .. })), "{name}");
-        assert!(plan.steps.iter().any(|s| matches!(s.task, Task::Interleave { .. })), "{name}");
+        assert!(!plan.steps.is_empty(), "{name}");
+        if ["lab-cxl", "lab-hbm"].contains(&name) {
+            assert!(plan.steps.iter().any(|s| matches!(&s.task, Task::Move { method: Method::MovePages, .. })), "{name}");
+            assert!(plan.steps.iter().any(|s| matches!(s.task, Task::Interleave { .. })), "{name}");
+        }
     }
 }
 

@@ -10,6 +10,7 @@ pub mod output;
 pub mod predict;
 pub mod probe;
 pub mod record;
+pub mod stage;
 
 pub use terrace_engine as engine;
 pub use terrace_lab as lab;

@@ -158,7 +158,12 @@ impl Probed {
     fn bandwidths(&self) -> String {
         let mut out = String::new();
         let mut last = None;
-        for record in &self.measured.records {
+        let mut records: Vec<_> = self.measured.records.iter().collect();
+        records.sort_by_key(|r| match r.task {
+            Task::Stream { initiator, target, kernel, threads, .. } => Some((initiator, target, kernel, threads)),
+            _ => None,
+        });
+        for record in records {
             let Task::Stream { initiator, target, kernel, threads, .. } = &record.task else { continue };
             if last != Some((initiator, target)) {
                 let _ = writeln!(out, "\nbandwidth of node {target} from node {initiator}:");

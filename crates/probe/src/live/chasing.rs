@@ -71,20 +71,20 @@ impl Live<'_> {
         let start = chained(cpu, held, bytes)?;
         let elements = (bytes.get() as usize / ELEMENT).max(1);
         let (at, loads) = (AtomicUsize::new(start.as_ptr() as usize), AtomicUsize::new(0));
-        let element = |at: &AtomicUsize| NonNull::new(at.load(Ordering::Relaxed) as *mut u8).unwrap_or(start);
         let work = |_: usize| {
+            let Some(element) = NonNull::new(at.load(Ordering::Relaxed) as *mut u8) else { return };
             // SAFETY: `at` holds elements of the chain only; its memory is held until this function returns, and nobody
             // writes it.
-            unsafe {
-                let end = if loads.load(Ordering::Relaxed) == 0 {
-                    let (paced, end) = pace(element(&at), elements);
+            let end = unsafe {
+                if loads.load(Ordering::Relaxed) == 0 {
+                    let (paced, end) = pace(element, elements);
                     loads.store(paced, Ordering::Relaxed);
                     end
                 } else {
-                    follow(element(&at), loads.load(Ordering::Relaxed))
-                };
-                at.store(end.as_ptr() as usize, Ordering::Relaxed);
-            }
+                    follow(element, loads.load(Ordering::Relaxed))
+                }
+            };
+            at.store(end.as_ptr() as usize, Ordering::Relaxed);
         };
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
         let loads = loads.load(Ordering::Relaxed).max(1) as f64;

@@ -48,7 +48,7 @@ impl Live<'_> {
             self.held = None;
             // Sizes grow; a little more now spares touching it all again.
             let room = self.situation.room(node);
-            let wanted = Bytes((bytes.get() * 2).clamp(bytes.get(), (16 << 20_u64).max(bytes.get())));
+            let wanted = bytes.max(Bytes::mib(16));
             let wanted = if wanted <= room { wanted } else { bytes };
             let mapping = fresh(cpu, node, pages, wanted)?;
             self.held = Some(Held { mapping, node, pages, chained: 0 });
