@@ -10,7 +10,7 @@ use terrace_types::{Bytes, NodeId};
 
 /// One node with all CPUs: enough to measure the first node of any machine.
 fn whole() -> Option<Machine> {
-    let mut machine = preset("lab-cxl").ok()?;
+    let mut machine = preset("lab-cxl")?;
     machine.nodes.truncate(1);
     machine.links.clear();
     machine.nodes[0].cpus = terrace_sys::affinity();
@@ -29,7 +29,10 @@ fn main() {
     let mut show = |name: &str, task: Task| match live.measure(&task) {
         Ok(o) => {
             let noisy = if o.figure.noisy { " noisy" } else { "" };
-            println!("{name} {:.3} # {} +- {:.1} of {} runs{noisy}", o.figure.value, o.how, o.figure.spread, o.figure.runs);
+            println!(
+                "{name} {:.3} # {} +- {:.1} of {} runs{noisy}",
+                o.figure.value, o.how, o.figure.spread, o.figure.runs
+            );
         }
         Err(e) => eprintln!("{name}: {e}"),
     };

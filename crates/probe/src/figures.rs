@@ -140,20 +140,26 @@ fn caches(machine: &mut Machine, found: &[Level]) {
     // What a load takes at all is in the core's model; a hit farther out adds the rest.
     let added = |level: &Level| Nanos((level.ns - nearest.ns).max(0.0).round() as u64);
     if machine.caches.is_empty() {
-        machine.caches = found.iter().enumerate().map(|(index, level)| {
-            let ways = 8;
-            let grain = 64 * u64::from(ways);
-            CacheLevel {
-                level: index as u8 + 1,
-                size: Bytes((level.bytes.get() / grain).max(1) * grain),
-                line: Bytes(64),
-                ways,
-                shared: false,
-                hit: added(level),
-            }
-        }).take(8).collect();
+        machine.caches = found
+            .iter()
+            .enumerate()
+            .map(|(index, level)| {
+                let ways = 8;
+                let grain = 64 * u64::from(ways);
+                CacheLevel {
+                    level: index as u8 + 1,
+                    size: Bytes((level.bytes.get() / grain).max(1) * grain),
+                    line: Bytes(64),
+                    ways,
+                    shared: false,
+                    hit: added(level),
+                }
+            })
+            .take(8)
+            .collect();
         machine.notes.push(
-            "Caches are told by nobody: their sizes are the knees of the latency curve, their ways a typical 8.".to_owned(),
+            "Caches are told by nobody: their sizes are the knees of the latency curve, their ways a typical 8."
+                .to_owned(),
         );
         return;
     }
@@ -336,7 +342,8 @@ mod tests {
             };
             record(task, 1.0, Some((calls * 60_000 + pages * 1_500) as f64))
         };
-        let all = measured(vec![of(4 << 20, 1), of(4 << 20, 8), of(4 << 20, 64), of(4 << 20, 512), of(16384, u32::MAX)]);
+        let all =
+            measured(vec![of(4 << 20, 1), of(4 << 20, 8), of(4 << 20, 64), of(4 << 20, 512), of(16384, u32::MAX)]);
         let got = figures(&machine, &all).machine;
         assert_eq!((got.migration.call, got.migration.page), (Nanos(60_000), Nanos(1_500)));
         let none = figures(&machine, &measured(Vec::new())).machine;

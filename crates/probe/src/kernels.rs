@@ -232,21 +232,57 @@ mod x86 {
         // SAFETY: as the caller promises; `p` is asked for arrays that the kernel reads only.
         unsafe {
             match kernel {
-                Kernel::Copy => each::<1>([p(0)], out, count, #[inline(always)] |[a]| a),
-                Kernel::Scale => each::<1>([p(0)], out, count, #[inline(always)] |[a]| _mm256_mul_pd(s, a)),
+                Kernel::Copy => each::<1>(
+                    [p(0)],
+                    out,
+                    count,
+                    #[inline(always)]
+                    |[a]| a,
+                ),
+                Kernel::Scale => each::<1>(
+                    [p(0)],
+                    out,
+                    count,
+                    #[inline(always)]
+                    |[a]| _mm256_mul_pd(s, a),
+                ),
                 Kernel::Add | Kernel::Mix2 => {
-                    each::<2>([p(0), p(1)], out, count, #[inline(always)] |[a, b]| _mm256_add_pd(a, b));
+                    each::<2>(
+                        [p(0), p(1)],
+                        out,
+                        count,
+                        #[inline(always)]
+                        |[a, b]| _mm256_add_pd(a, b),
+                    );
                 }
-                Kernel::Triad => each::<2>([p(0), p(1)], out, count, #[inline(always)] |[a, b]| {
-                    _mm256_add_pd(a, _mm256_mul_pd(s, b))
-                }),
-                Kernel::Mix3 => each::<3>([p(0), p(1), p(2)], out, count, #[inline(always)] |[a, b, c]| {
-                    _mm256_add_pd(a, _mm256_add_pd(b, c))
-                }),
-                Kernel::Mix4 => each::<4>([p(0), p(1), p(2), p(3)], out, count, #[inline(always)] |[a, b, c, d]| {
-                    _mm256_add_pd(_mm256_add_pd(a, b), _mm256_add_pd(c, d))
-                }),
-                Kernel::Read | Kernel::Write => each::<0>([], out, count, #[inline(always)] |[]| s),
+                Kernel::Triad => each::<2>(
+                    [p(0), p(1)],
+                    out,
+                    count,
+                    #[inline(always)]
+                    |[a, b]| _mm256_add_pd(a, _mm256_mul_pd(s, b)),
+                ),
+                Kernel::Mix3 => each::<3>(
+                    [p(0), p(1), p(2)],
+                    out,
+                    count,
+                    #[inline(always)]
+                    |[a, b, c]| _mm256_add_pd(a, _mm256_add_pd(b, c)),
+                ),
+                Kernel::Mix4 => each::<4>(
+                    [p(0), p(1), p(2), p(3)],
+                    out,
+                    count,
+                    #[inline(always)]
+                    |[a, b, c, d]| _mm256_add_pd(_mm256_add_pd(a, b), _mm256_add_pd(c, d)),
+                ),
+                Kernel::Read | Kernel::Write => each::<0>(
+                    [],
+                    out,
+                    count,
+                    #[inline(always)]
+                    |[]| s,
+                ),
             }
         }
         0.0
@@ -261,7 +297,12 @@ mod x86 {
     /// As [`super::run`], and the processor has AVX2.
     #[target_feature(enable = "avx2")]
     #[inline]
-    unsafe fn each<const N: usize>(ins: [*const f64; N], out: *mut f64, count: usize, f: impl Fn([__m256d; N]) -> __m256d) {
+    unsafe fn each<const N: usize>(
+        ins: [*const f64; N],
+        out: *mut f64,
+        count: usize,
+        f: impl Fn([__m256d; N]) -> __m256d,
+    ) {
         let mut i = 0;
         while i < count {
             for p in ins {
@@ -273,7 +314,10 @@ mod x86 {
             while k < 16 {
                 // SAFETY: i + k + 4 <= count, a multiple of 16; arrays are aligned to 64 bytes and so is every fourth element.
                 unsafe {
-                    let got = ins.map(#[inline(always)] |p| _mm256_load_pd(p.add(i + k)));
+                    let got = ins.map(
+                        #[inline(always)]
+                        |p| _mm256_load_pd(p.add(i + k)),
+                    );
                     _mm256_stream_pd(out.add(i + k), f(got));
                 }
                 k += 4;

@@ -89,7 +89,8 @@ pub fn ladder(from: Bytes, to: Bytes, per_octave: u32) -> Vec<Bytes> {
     let octaves = (to.get().max(1) as f64 / from.get().max(1) as f64).log2().max(0.0);
     let steps = (octaves * f64::from(per_octave)).floor() as i32;
     let size = |k: i32| from.get() as f64 * 2f64.powf(f64::from(k) / f64::from(per_octave));
-    let mut sizes: Vec<Bytes> = (0..=steps).map(|k| Bytes((size(k) / element as f64).round() as u64 * element)).collect();
+    let mut sizes: Vec<Bytes> =
+        (0..=steps).map(|k| Bytes((size(k) / element as f64).round() as u64 * element)).collect();
     let end = Bytes(to.get() / element * element);
     sizes.retain(|s| *s < end);
     sizes.push(end);

@@ -104,9 +104,9 @@ fn what_cannot_be_measured_is_left_out_with_its_reason() {
     let plan = plan(&situation, Depth::Full);
     check(&situation, &plan);
     let with = |node: u16| {
-        plan.steps.iter().any(|s| {
-            s.task.pair().1 == Some(NodeId(node)) || matches!(&s.task, Task::Move { to, .. } if to.0 == node)
-        })
+        plan.steps
+            .iter()
+            .any(|s| s.task.pair().1 == Some(NodeId(node)) || matches!(&s.task, Task::Move { to, .. } if to.0 == node))
     };
     assert_eq!([0, 1, 2, 3, 4].map(with), [true, false, false, true, false]);
     assert!(plan.notes.iter().any(|n| n.contains("Node 1") && n.contains("40 MiB are free there")), "{:?}", plan.notes);
@@ -166,7 +166,10 @@ fn presets_can_be_planned_for() {
         check(&situation, &plan);
         assert!(!plan.steps.is_empty(), "{name}");
         if ["lab-cxl", "lab-hbm"].contains(&name) {
-            assert!(plan.steps.iter().any(|s| matches!(&s.task, Task::Move { method: Method::MovePages, .. })), "{name}");
+            assert!(
+                plan.steps.iter().any(|s| matches!(&s.task, Task::Move { method: Method::MovePages, .. })),
+                "{name}"
+            );
             assert!(plan.steps.iter().any(|s| matches!(s.task, Task::Interleave { .. })), "{name}");
         }
     }

@@ -15,6 +15,8 @@ pub struct Rep {
     pub span: Nanos,
     /// CPU time of the thread that had least, as a share of its own time: 1 where nobody else ran there.
     pub busy: f64,
+    /// CPU time of the thread that ended last.
+    pub cpu: Nanos,
 }
 
 /// A figure of several runs.
@@ -81,6 +83,15 @@ pub fn judge(reps: &[Rep], value: impl Fn(Nanos) -> f64) -> Measured {
     judge_values(&values)
 }
 
+/// As [`judge`], for one thread that never waits: by its CPU time where that is finely told, so that what other work took of
+/// the CPU does not count. What others did to the caches does, so that disturbed runs stay disturbed.
+#[must_use]
+pub fn judge_alone(reps: &[Rep], fine: bool, value: impl Fn(Nanos) -> f64) -> Measured {
+    let time = |r: &Rep| if fine && r.cpu > Nanos::ZERO { r.cpu.min(r.span) } else { r.span };
+    let values: Vec<(f64, f64)> = reps.iter().map(|r| (value(time(r)), r.busy)).collect();
+    judge_values(&values)
+}
+
 /// As [`judge`], of values each with the share of a CPU its run had.
 #[must_use]
 pub fn judge_values(all: &[(f64, f64)]) -> Measured {
@@ -131,7 +142,9 @@ mod tests {
     use super::*;
 
     fn reps(list: &[(u64, f64)]) -> Vec<Rep> {
-        list.iter().map(|(ns, busy)| Rep { span: Nanos(*ns), busy: *busy }).collect()
+        list.iter()
+            .map(|(ns, busy)| Rep { span: Nanos(*ns), busy: *busy, cpu: Nanos((*ns as f64 * busy) as u64) })
+            .collect()
     }
 
     #[test]
@@ -140,6 +153,14 @@ mod tests {
         let m = judge(&all, |s| s.get() as f64);
         assert_eq!((m.value, m.runs, m.disturbed, m.noisy), (101.5, 4, 1, false));
         assert!((m.spread - 0.75).abs() < 1e-9, "{}", m.spread);
+    }
+
+    #[test]
+    fn one_thread_is_judged_by_its_own_time_and_still_marked() {
+        let all = reps(&[(1000, 0.1), (500, 0.2), (250, 0.4)]);
+        let m = judge_alone(&all, true, |s| s.get() as f64);
+        assert_eq!((m.value, m.noisy), (100.0, true));
+        assert_eq!(judge_alone(&all, false, |s| s.get() as f64).value, 500.0);
     }
 
     #[test]

@@ -34,8 +34,7 @@ pub enum Method {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::MovePages, Self::Mbind, Self::CopyFaulting, Self::CopyPrefaulted, Self::Exchange];
+    pub const ALL: [Self; 5] = [Self::MovePages, Self::Mbind, Self::CopyFaulting, Self::CopyPrefaulted, Self::Exchange];
 
     /// Its name in files.
     #[must_use]
@@ -181,7 +180,8 @@ impl fmt::Display for Task {
                 write!(f, "loaded latency of node {target} from {initiator}: {}, delay {delay}", kernel.name())
             }
             Self::Interleave { initiator, parts, threads, .. } => {
-                let parts: Vec<String> = parts.iter().map(|(node, weight)| format!("{weight} of node {node}")).collect();
+                let parts: Vec<String> =
+                    parts.iter().map(|(node, weight)| format!("{weight} of node {node}")).collect();
                 write!(f, "interleaved from {initiator}: {}, {threads} threads", parts.join(" to "))
             }
             Self::Move { method, from, to, bytes, batch, pages, threads, caller } => write!(

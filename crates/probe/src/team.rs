@@ -64,7 +64,7 @@ pub fn repeat(
 ) -> Result<Vec<Rep>, SysError> {
     let meeting = Meeting::new(cpus.len() as u32);
     let go = AtomicBool::new(true);
-    let times: Vec<Mutex<(Tick, Tick, f64)>> = cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), 1.0))).collect();
+    let times: Vec<Mutex<Times>> = cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), Nanos::ZERO))).collect();
     let (meeting, go, times, work) = (&meeting, &go, &times, &work);
     let one = |index: usize, cpu: CpuId| -> Result<Vec<Rep>, SysError> {
         if let Err(e) = pin(&[cpu]) {
@@ -78,9 +78,9 @@ pub fn repeat(
             let (cpu, start) = (thread_cpu(), now());
             work(index);
             let end = now();
-            let share = (thread_cpu() - cpu).get() as f64 / end.since(start).get().max(1) as f64;
+            let used = thread_cpu() - cpu;
             if let Ok(mut mine) = times[index].lock() {
-                *mine = (start, end, share.min(1.0));
+                *mine = (start, end, used);
             }
             if !meeting.wait() {
                 break;
@@ -121,7 +121,7 @@ pub fn repeat(
 /// A thread cannot be kept on its CPU.
 pub fn once(cpus: &[CpuId], work: impl Fn(usize) + Sync) -> Result<Rep, SysError> {
     let meeting = Meeting::new(cpus.len() as u32);
-    let times: Vec<Mutex<(Tick, Tick, f64)>> = cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), 1.0))).collect();
+    let times: Vec<Mutex<Times>> = cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), Nanos::ZERO))).collect();
     let (meeting, times, work) = (&meeting, &times, &work);
     let one = |index: usize, cpu: CpuId| -> Result<(), SysError> {
         if let Err(e) = pin(&[cpu]) {
@@ -132,9 +132,9 @@ pub fn once(cpus: &[CpuId], work: impl Fn(usize) + Sync) -> Result<Rep, SysError
             let (cpu, start) = (thread_cpu(), now());
             work(index);
             let end = now();
-            let share = (thread_cpu() - cpu).get() as f64 / end.since(start).get().max(1) as f64;
+            let used = thread_cpu() - cpu;
             if let Ok(mut mine) = times[index].lock() {
-                *mine = (start, end, share.min(1.0));
+                *mine = (start, end, used);
             }
         }
         Ok(())
@@ -155,13 +155,40 @@ pub fn on<T: Send>(cpu: CpuId, work: impl FnOnce() -> T + Send) -> Result<Option
     std::thread::scope(|scope| scope.spawn(move || pin(&[cpu]).map(|()| work())).join().ok().transpose())
 }
 
+/// A thread's begin, end and CPU time between them.
+type Times = (Tick, Tick, Nanos);
+
 /// From the first start to the last end, and the least share of a CPU.
-fn together(times: &[Mutex<(Tick, Tick, f64)>]) -> Rep {
-    let mut all = (Tick(u64::MAX), Tick(0), 1.0_f64);
-    for one in times.iter().filter_map(|t| t.lock().ok()) {
-        all = (all.0.min(one.0), all.1.max(one.1), all.2.min(one.2));
+fn together(times: &[Mutex<Times>]) -> Rep {
+    let (mut first, mut last, mut busy, mut cpu) = (Tick(u64::MAX), Tick(0), 1.0_f64, Nanos::ZERO);
+    for (start, end, used) in times.iter().filter_map(|t| t.lock().ok().map(|t| *t)) {
+        busy = busy.min(used.get() as f64 / end.since(start).get().max(1) as f64);
+        first = first.min(start);
+        if end >= last {
+            (last, cpu) = (end, used);
+        }
     }
-    Rep { span: Nanos(all.1.since(all.0).get().max(1)), busy: all.2 }
+    Rep { span: Nanos(last.since(first).get().max(1)), busy, cpu }
+}
+
+/// The CPU, of the first few, that a thread gets most of now.
+#[must_use]
+pub fn quietest(cpus: &[CpuId]) -> Option<CpuId> {
+    const TRIED: usize = 8;
+    const LOOK: Nanos = Nanos::millis(2);
+    let share = |cpu: CpuId| {
+        let spin = move || {
+            let (cpu, start) = (thread_cpu(), now());
+            while now().since(start) < LOOK {
+                std::hint::spin_loop();
+            }
+            (thread_cpu() - cpu).get() as f64 / now().since(start).get().max(1) as f64
+        };
+        on(cpu, spin).ok().flatten().unwrap_or(0.0)
+    };
+    let shares = cpus.iter().take(TRIED).map(|cpu| (share(*cpu), *cpu));
+    // Of equal ones the first.
+    shares.reduce(|best, next| if next.0 > best.0 + 0.02 { next } else { best }).map(|s| s.1)
 }
 
 #[cfg(test)]

@@ -24,7 +24,9 @@ impl Probe {
     /// Whether these bytes look like it, before they are parsed.
     pub(crate) fn looks_like(data: &[u8]) -> bool {
         let has = |key: &[u8]| data.windows(key.len()).any(|w| w == key);
-        data.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') && has(b"\"probe_seconds\"") && has(b"\"measurements\"")
+        data.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
+            && has(b"\"probe_seconds\"")
+            && has(b"\"measurements\"")
     }
 
     /// Reads the JSON.
@@ -67,7 +69,8 @@ impl Probe {
         point: impl Fn(&Value) -> Option<(f64, f64)>,
     ) -> Vec<Line> {
         let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        let here = self.of(kind).filter(|m| m["initiator"].as_u64() == Some(pair.0) && m["target"].as_u64() == Some(pair.1));
+        let here =
+            self.of(kind).filter(|m| m["initiator"].as_u64() == Some(pair.0) && m["target"].as_u64() == Some(pair.1));
         for m in here {
             if let (Some(name), Some(point)) = (name(m), point(m)) {
                 lines.entry(name).or_default().push(point);
@@ -151,11 +154,13 @@ impl Probe {
             let name = format!("Tier {}: node {}", plain(&tier["rank"]), nodes.join(", "));
             let spread = |key: &str| tier[format!("{key}_spread")].as_f64();
             if let Some(read) = tier["read_bandwidth_bytes_per_s"].as_u64() {
-                let apart = spread("read_bandwidth_bytes_per_s").map_or(String::new(), |s| format!("± {}", rate(s as u64)));
+                let apart =
+                    spread("read_bandwidth_bytes_per_s").map_or(String::new(), |s| format!("± {}", rate(s as u64)));
                 tile(body, &rate(read), &name, &format!("read {apart}"));
             }
             if let Some(write) = tier["write_bandwidth_bytes_per_s"].as_u64() {
-                let apart = spread("write_bandwidth_bytes_per_s").map_or(String::new(), |s| format!("± {}", rate(s as u64)));
+                let apart =
+                    spread("write_bandwidth_bytes_per_s").map_or(String::new(), |s| format!("± {}", rate(s as u64)));
                 tile(body, &rate(write), &name, &format!("write {apart}"));
             }
             if let Some(ns) = tier["read_latency_ns"].as_u64() {
@@ -208,7 +213,8 @@ impl Probe {
         let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for m in self.of("move").filter(|m| m["pages"] == "base" && m["threads"] == 1) {
             let whole = m["batch"].as_u64().is_some_and(|b| b >= u64::from(u32::MAX));
-            let (Some(method), Some(x), Some(y)) = (m["method"].as_str(), m["size_bytes"].as_f64(), m["time_ns"].as_f64())
+            let (Some(method), Some(x), Some(y)) =
+                (m["method"].as_str(), m["size_bytes"].as_f64(), m["time_ns"].as_f64())
             else {
                 continue;
             };
@@ -307,7 +313,11 @@ impl Axis {
                 };
                 (from, to.max(from + 1.0), decades.map(|m| (m, name(m))).collect())
             }
-            Self::Threads => (0.0, high, crate::chart::marks(high, |v| format!("{v:.0}"))),
+            Self::Threads => {
+                let step = (high / 8.0).ceil().max(1.0);
+                let whole = (0..=8).map(|k| f64::from(k) * step).take_while(|v| *v <= high);
+                (0.0, high, whole.map(|v| (v, format!("{v:.0}"))).collect())
+            }
             Self::Rate => (0.0, high * 1.05, crate::chart::marks(high * 1.05, |v| rate(v as u64))),
         }
     }
@@ -315,7 +325,8 @@ impl Axis {
 
 /// A plot of lines with points, where there is more than one point.
 fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis, up: Axis) {
-    let all: Vec<(f64, f64)> = lines.iter().flat_map(|l| l.1.iter().copied()).filter(|p| p.0 > 0.0 && p.1 > 0.0).collect();
+    let all: Vec<(f64, f64)> =
+        lines.iter().flat_map(|l| l.1.iter().copied()).filter(|p| p.0 > 0.0 && p.1 > 0.0).collect();
     if all.len() < 2 {
         return;
     }

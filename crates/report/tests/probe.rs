@@ -38,7 +38,11 @@ fn plots_say_what_was_measured_and_nothing_gets_out() {
 
 #[test]
 fn what_is_damaged_is_an_error_that_says_what_to_give() {
-    for broken in [&SMALL[..SMALL.len() / 2], "{\"probe_seconds\": 1, \"measurements\": 5}", "{\"probe_seconds\":1,\"measurements\":[]}"] {
+    for broken in [
+        &SMALL[..SMALL.len() / 2],
+        "{\"probe_seconds\": 1, \"measurements\": 5}",
+        "{\"probe_seconds\":1,\"measurements\":[]}",
+    ] {
         let error = terrace_report::read(broken.as_bytes()).expect_err("damaged");
         assert!(error.to_string().contains("terrace probe --json"), "{error}");
     }

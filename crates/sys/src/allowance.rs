@@ -64,13 +64,22 @@ fn set_affinity(task: i32, cpus: &[CpuId]) -> Result<(), SysError> {
     }
     // SAFETY: `mask` is that many readable bytes and outlives the call.
     let result = unsafe {
-        libc::syscall(libc::SYS_sched_setaffinity, libc::c_long::from(task), std::mem::size_of_val(&mask), mask.as_ptr())
+        libc::syscall(
+            libc::SYS_sched_setaffinity,
+            libc::c_long::from(task),
+            std::mem::size_of_val(&mask),
+            mask.as_ptr(),
+        )
     };
     if result == 0 {
         return Ok(());
     }
     let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();
-    Err(SysError::last("sched_setaffinity", format!("CPUs {}", list.join(",")), "name CPUs that are online and allowed"))
+    Err(SysError::last(
+        "sched_setaffinity",
+        format!("CPUs {}", list.join(",")),
+        "name CPUs that are online and allowed",
+    ))
 }
 
 /// The least of what is available, what control groups leave, and what the limit on address space leaves; and its name.
@@ -84,7 +93,8 @@ fn memory(root: &Root) -> (Bytes, String) {
     // SAFETY: `limit` is a writable rlimit.
     let told = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
     if told && limit.rlim_cur != libc::RLIM_INFINITY {
-        let used = root.text("/proc/self/statm").ok().and_then(|t| t.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0);
+        let used =
+            root.text("/proc/self/statm").ok().and_then(|t| t.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0);
         let used = Bytes(used.saturating_mul(crate::page_size().get()));
         bounds.push((Bytes(limit.rlim_cur) - used, "limit on address space (ulimit -v)".to_owned()));
     }

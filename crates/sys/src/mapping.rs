@@ -155,7 +155,12 @@ impl Mapping {
         if errno == libc::ENOSYS && node == NodeId(0) {
             return Ok(());
         }
-        Err(SysError::from_errno("mbind", format!("node {node}"), errno, "name a node with memory that the cpuset allows"))
+        Err(SysError::from_errno(
+            "mbind",
+            format!("node {node}"),
+            errno,
+            "name a node with memory that the cpuset allows",
+        ))
     }
 
     /// Touches every page of `range` that was not, by writing nothing: its bytes stay.
@@ -177,7 +182,9 @@ impl Mapping {
                 }
                 Ok(())
             }
-            errno => Err(SysError::from_errno("madvise", "fresh memory", errno, "free memory on that node, or ask for less")),
+            errno => {
+                Err(SysError::from_errno("madvise", "fresh memory", errno, "free memory on that node, or ask for less"))
+            }
         }
     }
 
@@ -300,7 +307,8 @@ mod tests {
 
     #[test]
     fn huge_pages_are_read_from_smaps() {
-        let text = "1000-3000 rw-p 0 00:00 0 \nAnonHugePages:   2048 kB\n3000-4000 rw-p 0 00:00 0\nAnonHugePages: 4 kB\n";
+        let text =
+            "1000-3000 rw-p 0 00:00 0 \nAnonHugePages:   2048 kB\n3000-4000 rw-p 0 00:00 0\nAnonHugePages: 4 kB\n";
         assert_eq!(huge_in(text, 0x1000, 0x2000), Bytes::mib(2));
         assert_eq!(huge_in(text, 0x3000, 0x3001), Bytes(4096));
         assert_eq!(huge_in("", 0, 1), Bytes::ZERO);

@@ -65,7 +65,12 @@ impl Account {
             Bytes(self.region_bytes)
         )];
         lines.extend(self.others.iter().map(|o| {
-            format!("node {} gives {} with the load, {} without", o.node, rate(o.loaded_bytes_per_s), rate(o.free_bytes_per_s))
+            format!(
+                "node {} gives {} with the load, {} without",
+                o.node,
+                rate(o.loaded_bytes_per_s),
+                rate(o.free_bytes_per_s)
+            )
         }));
         lines
     }
@@ -113,7 +118,7 @@ pub fn degrade(
     let region = region(&whole, node)?;
     let command = Situation { cpus: division.program.clone(), ..whole.clone() };
     let never = AtomicBool::new(false);
-    let loader = Loader::start(&division.loader, node, region)?;
+    let loader = Loader::start(&division.loader, node, region).map_err(DegradeError::Trouble)?;
     let (mut account, knobs) = {
         let mut live = Live::new(&command, Depth::Quick, &never);
         let others: Vec<NodeId> = command.nodes.iter().copied().filter(|n| *n != node).collect();
@@ -176,7 +181,8 @@ fn account(
 
 /// What the command's CPUs can read of a node now: those of the node that has most of them.
 fn available(live: &mut Live<'_>, command: &Situation, node: NodeId) -> Result<BytesPerSec, DegradeError> {
-    let most = command.initiators().into_iter().max_by_key(|i| command.cpus_of(*i).len()).ok_or(DegradeError::OneCpu)?;
+    let most =
+        command.initiators().into_iter().max_by_key(|i| command.cpus_of(*i).len()).ok_or(DegradeError::OneCpu)?;
     let bytes = Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.room(node));
     let threads = command.cpus_of(most).len() as u32;
     let task = Task::Stream { initiator: most, target: node, kernel: Kernel::Read, threads, bytes };

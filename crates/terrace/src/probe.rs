@@ -60,7 +60,8 @@ pub fn probe_with(
 ) -> Result<Probed, ProbeError> {
     let plan = plan(situation, depth);
     if !plan.steps.iter().any(|s| s.task.pair().1.is_some()) {
-        let why = if plan.notes.is_empty() { "no CPU and no memory may be used".to_owned() } else { plan.notes.join(" ") };
+        let why =
+            if plan.notes.is_empty() { "no CPU and no memory may be used".to_owned() } else { plan.notes.join(" ") };
         return Err(ProbeError::Nothing(why));
     }
     let measured = run(&plan, depth, instrument, told);
@@ -101,13 +102,21 @@ impl Probed {
         let mut value = to_value(&report);
         let initiator = ranking.initiator;
         for (rank, tier) in ranking.tiers.iter().enumerate() {
-            let spread =
-                tier.nodes.first().and_then(|n| self.figures.spreads.links.get(&(initiator, *n))).copied().unwrap_or_default();
+            let spread = tier
+                .nodes
+                .first()
+                .and_then(|n| self.figures.spreads.links.get(&(initiator, *n)))
+                .copied()
+                .unwrap_or_default();
             let Some(entry) = value["tiers"][rank].as_object_mut() else { continue };
             entry.insert("read_latency_ns_spread".into(), json!(spread.read_latency_ns));
             entry.insert("write_latency_ns_spread".into(), Value::Null);
-            entry.insert("read_bandwidth_bytes_per_s_spread".into(), json!(spread.read_bandwidth.map(BytesPerSec::get)));
-            entry.insert("write_bandwidth_bytes_per_s_spread".into(), json!(spread.write_bandwidth.map(BytesPerSec::get)));
+            entry
+                .insert("read_bandwidth_bytes_per_s_spread".into(), json!(spread.read_bandwidth.map(BytesPerSec::get)));
+            entry.insert(
+                "write_bandwidth_bytes_per_s_spread".into(),
+                json!(spread.write_bandwidth.map(BytesPerSec::get)),
+            );
         }
         let measurements: Vec<Value> = self.measured.records.iter().map(record).collect();
         let levels: Vec<Value> = self

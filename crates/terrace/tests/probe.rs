@@ -127,7 +127,8 @@ fn an_interrupted_probe_is_marked_wherever_it_is_shown() {
 #[test]
 fn where_nothing_may_be_measured_that_is_said() {
     let machine = preset("lab-cxl").expect("a preset");
-    let nothing = Situation { memory: Bytes::mib(5), bound_by: "limit of control group /x".into(), ..situation(&machine) };
+    let nothing =
+        Situation { memory: Bytes::mib(5), bound_by: "limit of control group /x".into(), ..situation(&machine) };
     let mut fake = Fake { machine, now: Tick(0), left: 9 };
     let error = probe_with(&nothing, Depth::Quick, &mut fake, &mut |_| {}).expect_err("no memory");
     assert!(matches!(&error, ProbeError::Nothing(why) if why.contains("control group /x")), "{error}");

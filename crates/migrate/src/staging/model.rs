@@ -107,7 +107,9 @@ impl fmt::Display for Why {
             Self::OneBlock => write!(f, "with one block there is nothing to copy ahead"),
             Self::FitsCache { total, cache } => write!(f, "{total} stay in a cache of {cache}"),
             Self::NoRoom { wanted, room } => write!(f, "two buffers take {wanted} of fast memory, {room} may be had"),
-            Self::NoFigures => write!(f, "the bandwidths of the two nodes are not known; measure them with terrace probe"),
+            Self::NoFigures => {
+                write!(f, "the bandwidths of the two nodes are not known; measure them with terrace probe")
+            }
             Self::NoGain { staged, in_place } => {
                 write!(f, "too few passes over each block: {staged} expected staged, {in_place} in place")
             }

@@ -143,7 +143,10 @@ fn ranges_that_overlap_or_leave_the_data_are_refused() {
     #[allow(clippy::reversed_empty_ranges)]
     let backwards = stage_update(&mut data, [9..3], &fixed(1, 1), kernel);
     assert!(matches!(backwards, Err(StageError::OutOfBounds { block: 0, .. })));
-    assert_eq!(stage_read(&data, [0..5, 0..5], &fixed(1, 1), |_, _| {}), Err(StageError::Overlap { first: 0, second: 1 }));
+    assert_eq!(
+        stage_read(&data, [0..5, 0..5], &fixed(1, 1), |_, _| {}),
+        Err(StageError::Overlap { first: 0, second: 1 })
+    );
     assert_eq!(ran.into_inner(), 0);
 }
 

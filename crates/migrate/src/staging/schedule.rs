@@ -109,7 +109,9 @@ mod tests {
                     None => {
                         let choice = choose(roles[thread], &c);
                         match choice {
-                            Choice::Bring => (c.waiting, c.free, c.copying) = (c.waiting - 1, c.free - 1, c.copying + 1),
+                            Choice::Bring => {
+                                (c.waiting, c.free, c.copying) = (c.waiting - 1, c.free - 1, c.copying + 1)
+                            }
                             Choice::Return => (c.done, c.copying) = (c.done - 1, c.copying + 1),
                             Choice::Work => c.ready -= 1,
                             _ => continue,

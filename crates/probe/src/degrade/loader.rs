@@ -59,7 +59,12 @@ impl Loader {
                 shared.work(index);
             });
             let thread = made.map_err(|e| {
-                Trouble::Sys(terrace_sys::SysError::from_io("clone", "a loading thread", &e, "raise the limit on threads"))
+                Trouble::Sys(terrace_sys::SysError::from_io(
+                    "clone",
+                    "a loading thread",
+                    &e,
+                    "raise the limit on threads",
+                ))
             })?;
             loader.threads.push(thread);
         }

@@ -99,7 +99,9 @@ impl Search {
             // It has less than wanted, though within what is promised, and no load makes it more.
             Stage::Free if enough => return Ok(Action::Hold(self.now, left)),
             Stage::Free => (Stage::Full, Knobs { threads: self.most, adds: 0 }),
-            Stage::Full if !enough && rate <= self.wanted * (1.0 + PROMISED) => return Ok(Action::Hold(self.now, left)),
+            Stage::Full if !enough && rate <= self.wanted * (1.0 + PROMISED) => {
+                return Ok(Action::Hold(self.now, left))
+            }
             Stage::Full if !enough => {
                 let (free, cpus) = (self.free(), self.most);
                 return Err(DegradeError::OutOfReach { node, least: left, free, cpus });

@@ -4,7 +4,7 @@ use super::memory::Held;
 use super::Live;
 use crate::chase::{chain, follow, follow_many, ELEMENT, STEP};
 use crate::kernels::{self, Kernel};
-use crate::stats::{judge, judge_values, Rep, Rule};
+use crate::stats::{judge_alone, judge_values, Rep, Rule};
 use crate::task::{Outcome, PageKind, Trouble};
 use crate::team;
 use std::ptr::NonNull;
@@ -66,7 +66,7 @@ impl Live<'_> {
         bytes: Bytes,
     ) -> Result<Outcome, Trouble> {
         let cpu = self.cpus(initiator, 1)?[0];
-        let (rule, stop) = (self.rule(), self.stop);
+        let (rule, stop, fine) = (self.rule(), self.stop, self.fine);
         let held = self.hold(cpu, target, pages, bytes)?;
         let start = chained(cpu, held, bytes)?;
         let elements = (bytes.get() as usize / ELEMENT).max(1);
@@ -88,7 +88,7 @@ impl Live<'_> {
         };
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
         let loads = loads.load(Ordering::Relaxed).max(1) as f64;
-        let figure = judge(&reps, |span| span.get() as f64 / loads);
+        let figure = judge_alone(&reps, fine, |span| span.get() as f64 / loads);
         Ok(Outcome { figure, second: None, how: held.how().to_owned() })
     }
 
@@ -100,7 +100,7 @@ impl Live<'_> {
         chains: u32,
     ) -> Result<Outcome, Trouble> {
         let cpu = self.cpus(initiator, 1)?[0];
-        let (rule, stop) = (self.rule(), self.stop);
+        let (rule, stop, fine) = (self.rule(), self.stop, self.fine);
         let held = self.hold_best(cpu, target, bytes)?;
         let start = chained(cpu, held, bytes)?;
         let elements = (bytes.get() as usize / ELEMENT).max(1);
@@ -118,7 +118,7 @@ impl Live<'_> {
             starts.iter().zip(&at).for_each(|(s, a)| s.store(a.as_ptr() as usize, Ordering::Relaxed));
         };
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
-        let figure = judge(&reps, |span| span.get() as f64 / (loads * count) as f64);
+        let figure = judge_alone(&reps, fine, |span| span.get() as f64 / (loads * count) as f64);
         Ok(Outcome { figure, second: None, how: held.how().to_owned() })
     }
 
@@ -186,10 +186,10 @@ fn under_load(at: usize, elements: usize, rule: &Rule, stop: &AtomicBool, load: 
         let (cpu, begin, bytes) = (thread_cpu(), now(), load.bytes());
         // SAFETY: as above; `follow` ends at an element.
         at = unsafe { follow(at, loads) };
-        let (bytes, span) = (load.bytes() - bytes, now().since(begin));
+        let (bytes, span, cpu) = (load.bytes() - bytes, now().since(begin), thread_cpu() - cpu);
         let nanos = span.get().max(1) as f64;
-        let busy = ((thread_cpu() - cpu).get() as f64 / nanos).min(1.0);
-        reps.push(Rep { span, busy });
+        let busy = (cpu.get() as f64 / nanos).min(1.0);
+        reps.push(Rep { span, busy, cpu });
         runs.push(Loaded { ns: nanos / loads as f64, rate: bytes as f64 / nanos * 1e9, busy });
     }
     runs

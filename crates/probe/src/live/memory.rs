@@ -41,7 +41,13 @@ pub(super) fn touch(cpu: CpuId, mapping: &Mapping) -> Result<(), SysError> {
 
 impl Live<'_> {
     /// At least `bytes` of memory, kept from the last measurement where it is of the kind asked for.
-    pub(super) fn hold(&mut self, cpu: CpuId, node: NodeId, pages: PageKind, bytes: Bytes) -> Result<&mut Held, Trouble> {
+    pub(super) fn hold(
+        &mut self,
+        cpu: CpuId,
+        node: NodeId,
+        pages: PageKind,
+        bytes: Bytes,
+    ) -> Result<&mut Held, Trouble> {
         let fits = |h: &Held| h.node == node && h.pages == pages && h.mapping.len() as u64 >= bytes.get();
         if !self.held.as_ref().is_some_and(fits) {
             // First gives back what is held: both at once may be more than there is.

@@ -12,7 +12,7 @@ use memory::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_machine::{parse_list, Machine};
-use terrace_sys::{now, zones, Allowance, Root};
+use terrace_sys::{now, zones, Allowance, CpuMeter, Root};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId, Tick};
 
 /// What this process may use of `machine`, which must be the live one.
@@ -73,13 +73,15 @@ pub struct Live<'a> {
     depth: Depth,
     stop: &'a AtomicBool,
     held: Option<Held>,
+    /// Whether CPU time is told finely enough to measure by.
+    fine: bool,
 }
 
 impl<'a> Live<'a> {
     /// An instrument that stops when `stop` is set.
     #[must_use]
     pub fn new(situation: &'a Situation, depth: Depth, stop: &'a AtomicBool) -> Self {
-        Self { situation, depth, stop, held: None }
+        Self { situation, depth, stop, held: None, fine: !CpuMeter::new().coarse() }
     }
 
     /// How often the short things are repeated.
@@ -95,7 +97,11 @@ impl<'a> Live<'a> {
         if (cpus.len() as u32) < wanted.max(1) {
             return Err(Trouble::FewCpus { node, wanted: wanted.max(1), there: cpus.len() as u32 });
         }
-        cpus.truncate(wanted.max(1) as usize);
+        if wanted <= 1 {
+            // Where other work runs, a single thread finds the CPU with least of it.
+            return Ok(crate::team::quietest(&cpus).map_or_else(|| cpus[..1].to_vec(), |cpu| vec![cpu]));
+        }
+        cpus.truncate(wanted as usize);
         Ok(cpus)
     }
 

@@ -94,8 +94,9 @@ impl Live<'_> {
                         spent += now().since(before);
                     }
                     let all = now().since(start).get().max(1) as f64;
-                    let busy = ((terrace_sys::thread_cpu() - cpu).get() as f64 / all).min(1.0);
-                    reps.push(Rep { span: spent, busy });
+                    let cpu = terrace_sys::thread_cpu() - cpu;
+                    let busy = (cpu.get() as f64 / all).min(1.0);
+                    reps.push(Rep { span: spent, busy, cpu });
                     values.push((spent.get() as f64 / f64::from(CALLS), busy));
                 }
                 Ok(values)
