@@ -68,7 +68,12 @@ fn the_machine_file_is_read_back_within_what_was_measured_and_simulated() {
         for link in &back.links {
             let was = told.link(link.initiator, link.target).expect("a link of the preset");
             let latency = link.read_latency.expect("measured");
-            assert_eq!(latency.evidence, Evidence::Measured);
+            if latency.evidence != Evidence::Measured {
+                // A node too small to be measured keeps what was told, and that is told.
+                let why = format!("Node {} is left out", link.target);
+                assert!(back.notes.iter().any(|n| n.starts_with(&why)), "{name}: {:?}", back.notes);
+                continue;
+            }
             let off = latency.value.get() as f64 / was.read_latency.expect("told").value.get() as f64;
             assert!((0.95..1.05).contains(&off), "{name}: {off}");
             let read = link.read_bandwidth.expect("measured");
