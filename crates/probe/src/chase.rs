@@ -45,8 +45,16 @@ pub unsafe fn chain(region: NonNull<u8>, bytes: usize, mut seed: Seed) -> usize 
 pub unsafe fn follow(start: NonNull<u8>, loads: usize) -> NonNull<u8> {
     let mut p = start.as_ptr().cast::<*mut usize>();
     for _ in 0..loads.div_ceil(STEP) {
-        macro_rules! step { ($($x:tt)*) => { $( let _ = $x; p = unsafe { p.read() }.cast(); )* } }
-        // SAFETY: every element of the chain holds the address of another.
+        // Unrolled by hand, as a compiler would.
+        macro_rules! step {
+            ($($x:tt)*) => {
+                $(
+                    let _ = $x;
+                    // SAFETY: every element of the chain holds the address of another.
+                    p = unsafe { p.read() }.cast();
+                )*
+            };
+        }
         step!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
     }
     // A chain holds addresses of elements, none of them null.

@@ -124,7 +124,7 @@ fn nothing_to_do_is_done_and_no_threads_are_an_error() {
     };
     stage_update(&mut data, [3..3, 3..3], &fixed(1, 1), count).unwrap();
     assert_eq!(calls.into_inner(), 2, "an empty block is a block");
-    assert_eq!(stage_update(&mut data, [0..4], &fixed(0, 0), |_, _| {}), Err(StageError::NoThreads));
+    assert_eq!(stage_update(&mut data, Some(0..4), &fixed(0, 0), |_, _| {}), Err(StageError::NoThreads));
     let mut units = [(); 5];
     stage_update(&mut units, [0..2, 2..5], &fixed(1, 1), |_, _| {}).unwrap();
 }
@@ -141,7 +141,7 @@ fn ranges_that_overlap_or_leave_the_data_are_refused() {
     let beyond = stage_update(&mut data, [0..10, 90..101], &fixed(1, 1), kernel);
     assert_eq!(beyond, Err(StageError::OutOfBounds { block: 1, start: 90, end: 101, length: 100 }));
     #[allow(clippy::reversed_empty_ranges)]
-    let backwards = stage_update(&mut data, [9..3], &fixed(1, 1), kernel);
+    let backwards = stage_update(&mut data, Some(9..3), &fixed(1, 1), kernel);
     assert!(matches!(backwards, Err(StageError::OutOfBounds { block: 0, .. })));
     assert_eq!(
         stage_read(&data, [0..5, 0..5], &fixed(1, 1), |_, _| {}),
