@@ -7,6 +7,7 @@ mod caps;
 mod capture;
 mod damon;
 mod error;
+mod farmem;
 mod guardian;
 mod kernelmem;
 mod pagemap;
@@ -16,8 +17,11 @@ mod perf;
 mod process;
 mod root;
 mod runner;
+mod storefile;
 mod tasks;
 mod time;
+mod uffd;
+mod uring;
 
 pub mod maps;
 pub mod task;
@@ -27,6 +31,7 @@ pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
+pub use farmem::{Extracted, FarArea, Slot};
 pub use guardian::Guardian;
 pub use kernelmem::{Frame, KernelMemory};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
@@ -36,7 +41,10 @@ pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
+pub use storefile::{wait_readable, Bell, StoreFile};
 pub use time::{now, own_cpu, sleep, Ahead, CpuMeter, Stretch};
+pub use uffd::{Fault, Uffd, UffdFeatures};
+pub use uring::{Buffer, Piece, Ring, Transfer};
 
 use terrace_types::Bytes;
 
