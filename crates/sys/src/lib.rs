@@ -41,7 +41,7 @@ pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
-pub use storefile::{wait_readable, Bell, StoreFile};
+pub use storefile::{wait_readable, Bell, SignalsBlocked, StoreFile};
 pub use time::{now, own_cpu, sleep, Ahead, CpuMeter, Stretch};
 pub use uffd::{Fault, Uffd, UffdFeatures};
 pub use uring::{Buffer, Piece, Ring, Transfer};

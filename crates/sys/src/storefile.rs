@@ -161,6 +161,42 @@ impl std::os::fd::AsFd for Bell {
     }
 }
 
+/// While it lives, the calling thread, and threads that it starts, take no signals.
+///
+/// A pager's thread must not run the program's signal handlers: one that touches far memory would wait for itself.
+#[derive(Debug)]
+pub struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    /// Blocks all signals that can be blocked.
+    #[must_use]
+    pub fn new() -> Self {
+        // SAFETY: a signal set is plain numbers; all zeros is an empty one.
+        let (mut all, mut before) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        // SAFETY: both sets are ours and live across the calls, which concern this thread's mask alone.
+        unsafe {
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        }
+        Self { before }
+    }
+}
+
+impl Default for SignalsBlocked {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled by the kernel in `new`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

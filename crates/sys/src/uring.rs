@@ -93,6 +93,13 @@ impl Ring {
         self.flights.len() - self.free.len()
     }
 
+    /// Gives the files back; what is under way is waited for and forgotten.
+    #[must_use]
+    pub fn into_files(mut self) -> Vec<File> {
+        self.wait_for_all();
+        std::mem::take(&mut self.files)
+    }
+
     /// Takes a transfer in; [`Ring::submit`] starts it.
     pub fn begin(&mut self, transfer: Transfer) {
         for p in &transfer.pieces {
@@ -208,9 +215,9 @@ impl AsFd for Ring {
     }
 }
 
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // The kernel may still write into slots: they may be freed only when it is done with them.
+impl Ring {
+    /// The kernel may still write into slots: they may be freed only when it is done with them.
+    fn wait_for_all(&mut self) {
         self.queue.clear();
         while self.in_kernel > 0 {
             if self.ring.submit_and_wait(1).is_err() {
@@ -219,5 +226,11 @@ impl Drop for Ring {
             let taken = self.ring.completion().count();
             self.in_kernel -= taken.min(self.in_kernel);
         }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.wait_for_all();
     }
 }
