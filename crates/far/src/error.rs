@@ -8,7 +8,9 @@ use terrace_types::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FarError {
     /// The size of a unit is not one.
-    #[error("a map of {bytes} with units of {unit}: units are powers of two from a page to 2 MiB, and a map is not empty")]
+    #[error(
+        "a map of {bytes} with units of {unit}: units are powers of two from a page to 2 MiB, and a map is not empty"
+    )]
     Shape {
         /// Of the map.
         bytes: Bytes,

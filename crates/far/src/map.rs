@@ -88,7 +88,8 @@ impl Map {
     /// As [`Map::new`].
     pub fn with(bytes: Bytes, dram: Bytes, store: Box<dyn Store>, options: &Options) -> Result<Self, FarError> {
         let page_shift = terrace_sys::page_size().0.trailing_zeros();
-        let geometry = Geometry::new(bytes, options.unit, page_shift).ok_or(FarError::Shape { bytes, unit: options.unit })?;
+        let geometry =
+            Geometry::new(bytes, options.unit, page_shift).ok_or(FarError::Shape { bytes, unit: options.unit })?;
         let slots = (dram.0 / 32 / options.unit.0).clamp(16, 192);
         let least = Bytes((slots + 16) * options.unit.0);
         if dram < least {
@@ -101,7 +102,10 @@ impl Map {
             (!features.move_pages, "no UFFDIO_MOVE (Linux 6.8): victims are copied; pin what devices write to"),
             (!features.poison, "no UFFDIO_POISON (Linux 6.6): lost pages raise SIGBUS by a signal"),
             (!features.thread_id, "events do not name threads: walks of several threads are taken for one"),
-            (!features.kernel_faults, "system calls into absent pages fail (EFAULT): vm.unprivileged_userfaultfd=1 helps"),
+            (
+                !features.kernel_faults,
+                "system calls into absent pages fail (EFAULT): vm.unprivileged_userfaultfd=1 helps",
+            ),
         ] {
             if missing {
                 remarks.push(what.to_owned());
@@ -136,7 +140,15 @@ impl Map {
         let thread = thread.map_err(|e| {
             terrace_sys::SysError::from_io("clone", "the pager's thread", &e, "raise the limit on threads")
         })?;
-        Ok(Self { shared, commands, thread: Some(thread), geometry, dram: Mutex::new(dram), slots: slot_bytes, remarks })
+        Ok(Self {
+            shared,
+            commands,
+            thread: Some(thread),
+            geometry,
+            dram: Mutex::new(dram),
+            slots: slot_bytes,
+            remarks,
+        })
     }
 
     /// Bytes, rounded up to whole pages.

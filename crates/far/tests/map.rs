@@ -38,9 +38,9 @@ fn stores(bytes: Bytes) -> Vec<Box<dyn Store>> {
 
 #[test]
 fn four_times_the_memory_through_each_store() {
-    for store in stores(Bytes::mib(64)) {
+    for store in stores(Bytes::mib(24)) {
         let name = store.name();
-        let Some(map) = map(Bytes::mib(64), Bytes::mib(16), store, &Options::default()) else {
+        let Some(map) = map(Bytes::mib(24), Bytes::mib(6), store, &Options::default()) else {
             return;
         };
         let words = map.words();
@@ -57,23 +57,23 @@ fn four_times_the_memory_through_each_store() {
             assert_eq!(words[n / 64 * 64].load(Relaxed), value(n / 64 * 64), "{name}, backwards, word {n}");
         }
         let c = map.statistics().counts;
-        assert!(c.written_bytes > 48 << 20 && c.read_bytes > 90 << 20, "{name}: {c:?}");
-        assert!(c.mapped_bytes <= 16 << 20 && c.lost_bytes == 0, "{name}: {c:?}");
-        assert!(c.faults < 64 << 8, "{name}: prefetch leaves few faults: {c:?}");
+        assert!(c.written_bytes > 16 << 20 && c.read_bytes > 24 << 20, "{name}: {c:?}");
+        assert!(c.mapped_bytes <= 6 << 20 && c.lost_bytes == 0, "{name}: {c:?}");
+        assert!(c.faults < 24 << 8, "{name}: prefetch leaves few faults: {c:?}");
     }
 }
 
 #[test]
 fn each_size_of_unit() {
-    for (shift, dram) in [(12, 2), (14, 4), (18, 16), (21, 80)] {
+    for (shift, dram) in [(12, 1), (14, 2), (18, 9), (21, 72)] {
         let options = Options { unit: Bytes(1 << shift), ..Options::default() };
         // A map that ends within a unit, and within a grain of several pages.
-        let bytes = Bytes((96 << 20) + 4096);
+        let bytes = Bytes((80 << 20) + 4096);
         let Some(map) = map(bytes, Bytes::mib(dram), Box::new(Mem::new()), &options) else {
             return;
         };
         let words = map.words();
-        let step = 3 * PAGE_WORDS + 7;
+        let step = 11 * PAGE_WORDS + 7;
         for n in (0..words.len()).step_by(step) {
             words[n].store(n as u64 + 1, Relaxed);
         }

@@ -135,8 +135,10 @@ impl Clock {
         let all = self.main.len() + self.probation.len();
         // Half of it may be on its way in and not listed yet; main does not pay for that.
         let least = self.least.max(all / 20).min(all / 2) / 2;
-        for _ in 0..2 * (self.main.len() + self.probation.len()) + 2 {
-            let probation = self.main.is_empty() || self.probation.len() > self.target.max(least);
+        let mut stays = 0;
+        for _ in 0..3 * (self.main.len() + self.probation.len()) + 2 {
+            let probation = self.probation.len() > self.target.max(least) && stays <= self.probation.len();
+            let probation = self.main.is_empty() || probation;
             let unit = if probation { self.probation.pop_front() } else { self.from_main() };
             let unit = unit.or_else(|| self.from_main()).or_else(|| self.probation.pop_front())?;
             let verdict = look(units, unit);
@@ -144,7 +146,10 @@ impl Clock {
             let was = std::mem::take(&mut s.listed);
             match verdict {
                 Verdict::Empty => {}
-                Verdict::Stay => self.list(unit, s, was),
+                Verdict::Stay => {
+                    stays += 1;
+                    self.list(unit, s, was);
+                }
                 Verdict::Wait => {
                     s.listed = was;
                     match was {

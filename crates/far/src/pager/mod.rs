@@ -529,7 +529,7 @@ impl Pager {
             let u = &units[unit as usize];
             if u.resident == 0 {
                 Verdict::Empty
-            } else if u.pinned || guarded == Some(unit) || busy.contains_key(&unit) {
+            } else if u.pinned || guarded == Some(unit) || busy.get(&unit).is_some_and(|b| b.phase != Phase::Parked) {
                 Verdict::Stay
             } else if u.dirty != 0 {
                 dirty
@@ -540,6 +540,10 @@ impl Pager {
         let Some(unit) = self.clock.victim(&mut self.units, look, |units, u| &mut units[u as usize].standing) else {
             return false;
         };
+        if self.busy.contains_key(&unit) {
+            // Some of it had been fetched and not touched.
+            self.release(unit);
+        }
         let u = self.units[unit as usize];
         let clean = u.resident & !u.dirty;
         if clean != 0 {

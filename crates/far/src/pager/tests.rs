@@ -221,9 +221,16 @@ impl World {
             };
             while !allowed(self) && self.complete() {}
         }
+        let p = &self.pager;
+        let touches = p.deferred.iter().take(3).collect::<Vec<_>>();
+        let (unit, busy) = (p.units[(grain / 16) as usize], &p.busy);
         panic!(
-            "grain {grain} never came: {:?} {:?} used {} budget {} {:?}",
-            self.pager.deferred, self.pager.busy, self.pager.used, self.pager.budget, self.under_way
+            "grain {grain} never came: {touches:?} {unit:x?} used {} of {} mapped {} {:?} {busy:?} {:?}",
+            p.used,
+            p.budget,
+            self.mapped.len(),
+            p.clock,
+            self.under_way
         );
     }
 
@@ -236,7 +243,8 @@ impl World {
 fn whatever_happens_each_read_finds_what_was_written_last() {
     // TERRACE_FAR_SEEDS=N runs more of them.
     let seeds = std::env::var("TERRACE_FAR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
-    for seed in 0..seeds {
+    let first = std::env::var("TERRACE_FAR_FIRST").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
         println!("seed {seed}");
         let units = 64;
         let mut w = World::new(units, 4 + seed % 20, seed);

@@ -45,7 +45,8 @@ impl FileStore {
         let direct = made.iter().all(|m| m.direct);
         let files: Vec<File> = made.into_iter().map(|m| m.file).collect();
         let clones = files.iter().map(File::try_clone).collect::<std::io::Result<Vec<File>>>();
-        let clones = clones.map_err(|e| SysError::from_io("dup", "a store file", &e, "raise the limit on open files"))?;
+        let clones =
+            clones.map_err(|e| SysError::from_io("dup", "a store file", &e, "raise the limit on open files"))?;
         let count = files.len() as u64;
         let (engine, without_ring) = match Ring::new(DEPTH, files) {
             Ok(ring) => (Engine::Ring(ring), None),
