@@ -72,6 +72,7 @@ impl Pager {
         for (unit, _) in &units {
             self.units[*unit as usize].pinned = on;
         }
+        self.set_marks(self.settings.budget);
         let wishes = if on { units } else { Vec::new() };
         self.ask(command, Wish::Fetch, wishes, now);
         true

@@ -268,7 +268,8 @@ impl Pager {
 
     fn set_marks(&mut self, budget: Bytes) {
         let per = u64::from(self.geometry.grains_per_unit());
-        self.budget = (budget.0 / self.geometry.grain_bytes() as u64).max(per);
+        // What is pinned stays, and what is not must still have room to come and go.
+        self.budget = (budget.0 / self.geometry.grain_bytes() as u64).max(per).max(2 * self.pinned);
         let units = self.budget / per;
         self.low = (units / 64).clamp(1, 256).min(units / 2) * per;
         let window = self.window_for(budget) / per;

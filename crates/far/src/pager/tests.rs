@@ -449,6 +449,13 @@ fn pinned_units_stay_and_pins_are_bounded() {
     sweep(&mut w, 100..256, true);
     w.settle();
     assert!((0..64).all(|g| w.mapped.contains_key(&g)));
+    // A budget below what is pinned stops nobody.
+    let now = w.now;
+    w.pager.set_budget(Bytes(1 << 16), now);
+    w.act();
+    sweep(&mut w, 100..128, true);
+    assert!((0..64).all(|g| w.mapped.contains_key(&g)));
     let now = w.now;
     assert!(w.pager.pin(3, 0..4 << 16, false, now));
+    assert!(w.pager.counts().budget_bytes == 1 << 16);
 }
