@@ -312,7 +312,17 @@ impl Service {
         let Some(slot) = self.take_slot(unit) else {
             return;
         };
-        let pieces = self.pieces(unit, mask);
+        let mut pieces = self.pieces(unit, mask);
+        let gap = self.store.gap();
+        // What lies between is read into the slot as well, and not looked at.
+        pieces.dedup_by(|next, before| {
+            let end = before.start + before.len;
+            let near = next.start - end <= gap;
+            if near {
+                before.len = next.start + next.len - before.start;
+            }
+            near
+        });
         self.state.held.insert(unit, Held::Away);
         self.state.under_way.insert(unit, mask);
         self.state.reads.push(Job { tag: u64::from(unit), buffer: Buffer::Fill(slot), pieces });

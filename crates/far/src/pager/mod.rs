@@ -325,7 +325,8 @@ impl Pager {
         }
         // A second write next to one before: the rest of the unit will follow.
         let neighbours = bit << 1 | bit >> 1;
-        let mask = if u.dirty & neighbours != 0 { u.resident } else { bit };
+        let walks = self.prefetch.wrote(touch.tid, touch.grain);
+        let mask = if walks || u.dirty & neighbours != 0 { u.resident } else { bit };
         u.dirty |= mask;
         self.clock.touch(&mut u.standing);
         self.counts.first_writes += 1;
@@ -362,6 +363,8 @@ impl Pager {
         }
         let ahead = self.prefetch.touch(touch.tid, touch.grain, true);
         let trusted = ahead.is_some_and(|a| a.trusted);
+        let alone = !touch.write && ahead.is_none() && self.prefetch.will_write(touch.tid, touch.grain);
+        let write = touch.write || alone || ahead.is_some_and(|a| a.write);
         let mut here = bit;
         if let Some(a) = ahead {
             // What the walk wants of this unit; all that it will want of it, when it is trusted.
@@ -379,14 +382,14 @@ impl Pager {
         let zeros = here & !u.stored & if trusted { here } else { bit };
         let read = here & u.stored;
         if zeros != 0 {
-            self.map_zeros(unit, zeros, touch.write);
+            self.map_zeros(unit, zeros, write);
         }
         if read != 0 && self.make_slot(1) {
             if stored {
                 self.counts.misses += 1;
             }
             let want = if trusted { read } else { read & bit };
-            self.begin_read(unit, read, Busy::reading(read, want, touch.write, touch, !stored));
+            self.begin_read(unit, read, Busy::reading(read, want, write, touch, !stored));
         }
         Some(ahead)
     }
@@ -423,7 +426,7 @@ impl Pager {
                 }
                 step += 1;
             }
-            if Some(unit) != except && !self.prefetch_unit(unit, mask, park, touch, now) {
+            if Some(unit) != except && !self.prefetch_unit(unit, mask, park, touch, touch.write || ahead.write, now) {
                 self.prefetch.reached(touch.tid, touch.grain, first);
                 return;
             }
@@ -432,7 +435,7 @@ impl Pager {
     }
 
     /// Fetches grains nobody waits for; false when there is no room or slot now.
-    fn prefetch_unit(&mut self, unit: UnitNo, mask: Mask, park: Mask, touch: Touch, now: Tick) -> bool {
+    fn prefetch_unit(&mut self, unit: UnitNo, mask: Mask, park: Mask, touch: Touch, write: bool, now: Tick) -> bool {
         let u = &self.units[unit as usize];
         let mask = self.not_lost(unit, mask & !u.resident);
         let (zeros, read) = (mask & !u.stored & !park, mask & u.stored);
@@ -453,11 +456,11 @@ impl Pager {
             return false;
         }
         if zeros != 0 {
-            self.map_zeros(unit, zeros, touch.write);
+            self.map_zeros(unit, zeros, write);
         }
         if read != 0 {
             self.counts.prefetched_bytes += u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
-            self.begin_read(unit, read, Busy::reading(read, read & !park, touch.write, touch, true));
+            self.begin_read(unit, read, Busy::reading(read, read & !park, write, touch, true));
         }
         true
     }

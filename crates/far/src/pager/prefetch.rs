@@ -39,6 +39,8 @@ pub struct Ahead {
     pub marker: Option<u64>,
     /// Map what was fetched at once; otherwise only when touched.
     pub trusted: bool,
+    /// The walk writes what it comes by: what was fetched is mapped for writing.
+    pub write: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +51,8 @@ struct Stream {
     ahead: u64,
     window: u64,
     used: u64,
+    /// It wrote since its last fault.
+    wrote: bool,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +62,11 @@ struct Thread {
     count: usize,
     last: GrainNo,
     used: u64,
+    /// The last lone miss that was mapped against writing, to see whether it is written.
+    watched: Option<GrainNo>,
+    /// How often such misses were written lately, and misses since one was watched.
+    writes: i32,
+    unwatched: u32,
 }
 
 /// All threads' streams.
@@ -101,13 +110,49 @@ impl Prefetcher {
         let trend = thread.remember(at);
         if let Some(stride) = trend {
             // The seed that this fault would be is this stream.
-            let mut stream = Stream { last: at, stride, ahead: 0, window: 1, used: clock };
+            let mut stream = Stream { last: at, stride, ahead: 0, window: 1, used: clock, wrote: false };
             let ahead = stream.advance(at, most, missing);
             thread.keep(stream);
             return ahead;
         }
-        thread.keep(Stream { last: at, stride: 0, ahead: 0, window: 1, used: clock });
+        thread.keep(Stream { last: at, stride: 0, ahead: 0, window: 1, used: clock, wrote: false });
         None
+    }
+
+    /// A thread wrote to a page mapped against writing. True when that is part of a walk, which will go on writing.
+    pub fn wrote(&mut self, tid: Tid, at: GrainNo) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        if thread.watched == Some(at) {
+            thread.watched = None;
+            thread.writes = (thread.writes + 1).min(8);
+        }
+        let mut part = false;
+        for s in &mut thread.streams {
+            if s.window >= TRUSTED && s.steps_to(at).is_some_and(|n| n <= s.ahead) {
+                s.wrote = true;
+                part = true;
+            }
+        }
+        part
+    }
+
+    /// Whether a lone miss by reading is likely to be followed by a write, as this thread's were lately: then it is mapped
+    /// for writing at once, which saves a fault. Each eighth is not, to see whether that is still so.
+    pub fn will_write(&mut self, tid: Tid, at: GrainNo) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        if thread.watched.take().is_some() {
+            thread.writes = (thread.writes - 2).max(0);
+        }
+        thread.unwatched += 1;
+        if thread.writes >= 4 && thread.unwatched % 8 != 0 {
+            return true;
+        }
+        thread.watched = Some(at);
+        false
     }
 
     /// What was last advised to `tid` at `at` was fetched up to, not including, step `end`; the rest is to be asked
@@ -163,7 +208,9 @@ impl Stream {
         self.ahead = self.window;
         let trusted = self.window >= TRUSTED;
         let marker = (self.window / 2).max(from);
-        Some(Ahead { stride: self.stride, from, to, marker: (trusted && marker > 0).then_some(marker), trusted })
+        // The marker is mapped against writing, so each half window says anew whether the walk writes.
+        let write = std::mem::take(&mut self.wrote);
+        Some(Ahead { stride: self.stride, from, to, marker: (trusted && marker > 0).then_some(marker), trusted, write })
     }
 }
 
@@ -321,6 +368,38 @@ mod tests {
         p.wrong(T, 201);
         let after = p.threads[&T].streams.iter().find(|s| s.stride == 1).unwrap();
         assert!(after.window <= 128 && after.ahead == 0);
+    }
+
+    #[test]
+    fn who_reads_and_writes_is_known_and_who_stops_is_noticed() {
+        let mut p = Prefetcher::new(64);
+        let mut guesses = [0, 0];
+        for n in 0..400_u64 {
+            let at = n * 7919 % 100_003 * 1000;
+            p.touch(T, at, true);
+            let guess = p.will_write(T, at);
+            let writes = n < 200;
+            guesses[usize::from(!writes)] += i32::from(guess);
+            if writes && !guess {
+                p.wrote(T, at);
+            }
+        }
+        assert!(guesses[0] > 160 && guesses[1] < 40, "{guesses:?}");
+        let mut walk = Prefetcher::new(64);
+        let writes: Vec<bool> = (0..300)
+            .filter_map(|at| {
+                let ahead = walk.touch(T, at, false)?;
+                assert!(ahead.window_is_small() || walk.wrote(T, at));
+                Some(ahead.write)
+            })
+            .collect();
+        assert!(writes.last() == Some(&true));
+    }
+
+    impl Ahead {
+        fn window_is_small(&self) -> bool {
+            !self.trusted
+        }
     }
 
     #[test]

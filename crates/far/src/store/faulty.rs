@@ -103,6 +103,10 @@ impl Store for Faulty {
         self.inner.forget(at, len);
     }
 
+    fn gap(&self) -> usize {
+        self.inner.gap()
+    }
+
     fn memory(&self) -> Bytes {
         self.inner.memory()
     }

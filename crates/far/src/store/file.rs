@@ -145,6 +145,11 @@ impl Store for FileStore {
         // The room stays taken: giving it back would cost a call now and the room later.
     }
 
+    fn gap(&self) -> usize {
+        // A device takes longer for another operation than for some pages more.
+        16 << 10
+    }
+
     fn remark(&self) -> Option<String> {
         match (&self.without_ring, self.direct) {
             (Some(why), _) => Some(format!("no io_uring, so one operation at a time: {why}")),

@@ -122,6 +122,11 @@ pub trait Store: Send + std::fmt::Debug {
     }
     /// The bytes of a run will not be asked for before they are written again.
     fn forget(&mut self, at: u64, len: usize);
+    /// Bytes that are cheaper read with what lies around them than left out; a job's pieces that are no further apart
+    /// are read as one.
+    fn gap(&self) -> usize {
+        0
+    }
     /// Memory that it uses for data, for accounts; stores on disk use none.
     fn memory(&self) -> Bytes {
         Bytes::ZERO
