@@ -27,3 +27,8 @@ pub use map::{Map, Options, Statistics};
 pub use pager::Advice;
 pub use service::{Lost, OnLost};
 pub use stats::Counts;
+
+/// The guide's examples, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/far.md")]
+struct Guide;

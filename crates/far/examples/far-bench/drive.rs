@@ -123,7 +123,7 @@ fn load() -> String {
 /// Runs everything and prints a table, and JSON to a file when asked.
 pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     let quick = rest.contains(&"--quick");
-    let (size, dram, repeats) = if quick { (128, 64, 1) } else { (512, 256, 3) };
+    let (size, dram, repeats) = if quick { (128, 64, 2) } else { (512, 256, 3) };
     let folder = Path::new(folder);
     let mut undo = Undo::default();
     let grouped = group(dram, &mut undo);

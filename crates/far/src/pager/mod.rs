@@ -175,8 +175,8 @@ struct Unit {
     pinned: bool,
 }
 
-/// A share of the slots that writes leave to reads, and the other way round: a quarter.
-const SHARE: usize = 4;
+/// The share of the slots that writes may have: a third keeps a device busy, and more would make reads wait behind them.
+const SHARE: usize = 3;
 
 /// The pager.
 #[derive(Debug)]
@@ -271,7 +271,7 @@ impl Pager {
         // What is pinned stays, and what is not must still have room to come and go.
         self.budget = (budget.0 / self.geometry.grain_bytes() as u64).max(per).max(2 * self.pinned);
         let units = self.budget / per;
-        self.low = (units / 64).clamp(1, 256).min(units / 2) * per;
+        self.low = (units / 64).clamp(1, 64).min(units / 2) * per;
         let window = self.window_for(budget) / per;
         self.clock.least = 2 * (window as usize).max(self.settings.slots / 4);
         self.high = (2 * self.low / per).min(units / 2 + 1).max(1) * per;
@@ -562,9 +562,9 @@ impl Pager {
         true
     }
 
-    /// Whether a dirty unit may be written out now: a slot is free beyond the share of reads, and the store is not being spared.
+    /// Whether a dirty unit may be written out now: a slot is free within their share, and the store is not being spared.
     fn may_write(&mut self, now: Tick) -> bool {
-        let writes = self.settings.slots - (self.settings.slots / SHARE).max(1);
+        let writes = (self.settings.slots / SHARE).max(4);
         !self.failing.spared(now) && (self.busy.len() < writes || self.make_slot(self.settings.slots - writes + 1))
     }
 
