@@ -48,6 +48,11 @@ impl Account {
         }
     }
 
+    /// Whether anything was moved.
+    pub fn moved(&self) -> bool {
+        self.summary.migrated_bytes > 0
+    }
+
     /// The account so far.
     pub fn summary(&self, at: Nanos) -> Summary {
         let share = (self.share_time > 0.0).then(|| self.share_sum / self.share_time);

@@ -6,7 +6,7 @@
 //! are touched too rarely for that, one look spans the engine's whole window.
 //!
 //! A page touched in every look of a burst may be touched a little more often than once a look, or a
-//! thousand times. Where there are such pages, half of the looks are made so short that they miss a
+//! thousand times. Where there are such pages, more than chance explains, half of the looks are made so short that they miss a
 //! part of them: a few very hot pages among many warm ones (an array of vertices beside its edges).
 
 use crate::Ask;
@@ -21,7 +21,7 @@ const SHORTEST: Nanos = Nanos::micros(400);
 const FIRST: Nanos = Nanos::millis(2);
 const SHARPEST: Nanos = Nanos::micros(50);
 /// Share of pages seen in a look, in thousandths, between which its length is left alone.
-const AIM: (u64, u64) = (80, 350);
+const AIM: (u64, u64) = (80, 600);
 /// Share of pages found accessed in every look, in thousandths, from which some looks are made sharp.
 const SATURATED: u64 = 5;
 /// Of those pages, the share seen in a sharp look, in thousandths.
@@ -49,6 +49,8 @@ pub struct Found {
     pub throughout: u64,
     /// See `throughout`.
     pub always: u64,
+    /// Of those, pages accessed in all looks but one.
+    pub nearly: u64,
 }
 
 /// Lengths of looks, learned from what they found.
@@ -127,7 +129,9 @@ impl Aim {
             return;
         }
         if group.looks > 2 {
-            self.saturated = found.always * 1000 / found.throughout.max(1);
+            // Of pages that are touched in most looks, more miss one by chance than none.
+            let always = if found.always > found.nearly { found.always } else { 0 };
+            self.saturated = always * 1000 / found.throughout.max(1);
             self.sharp = match self.sharp {
                 _ if self.saturated < SATURATED => None,
                 Some(length) => Some(length.min(Nanos(self.length.get() / 2))),
@@ -162,7 +166,7 @@ mod tests {
     }
 
     fn found(share: u64, always: u64) -> Found {
-        Found { present: 8_000, accessed: 8 * share, throughout: 1_000, always }
+        Found { present: 8_000, accessed: 8 * share, throughout: 1_000, always, nearly: 10 }
     }
 
     #[test]
@@ -192,6 +196,15 @@ mod tests {
         assert_eq!(aim.groups(&full)[0].length, Nanos(62_500));
         aim.learn(Group { length: FIRST, looks: 4, sharp: false }, found(100, 0), &full);
         assert_eq!(aim.groups(&full).len(), 1);
+    }
+
+    #[test]
+    fn pages_hit_always_by_chance_get_none() {
+        let (mut aim, full) = (Aim::default(), ask(Nanos::millis(100), false, false));
+        let group = Group { length: FIRST, looks: 8, sharp: false };
+        // A third of the pages, each touched in a look with a chance of 0.75.
+        aim.learn(group, Found { nearly: 89, ..found(250, 33) }, &full);
+        assert_eq!(aim.groups(&full), [group]);
     }
 
     #[test]

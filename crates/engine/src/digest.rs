@@ -2,7 +2,7 @@
 
 use crate::journal::{HeatRow, SnapshotEntry, TierHeader, TierSummary, MAX_HEAT_ROWS};
 use terrace_machine::{Evidence, Kind, Machine};
-use terrace_types::{Area, BytesPerSec, Heat, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn};
+use terrace_types::{Area, BytesPerSec, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn};
 
 /// Rank of each node's tier; 255 where none.
 struct Ranks([u8; 256]);
@@ -25,31 +25,139 @@ impl Ranks {
     }
 }
 
-/// Condenses a snapshot.
+/// Condenses a snapshot, in one pass over its pages: a journal costs the managed program what this costs.
 pub(crate) fn digest(snap: &Snapshot, at: Nanos, tracking: Nanos) -> SnapshotEntry {
     let ranks = Ranks::new(&snap.tiers);
-    let hot_from = hot_from(snap, &ranks);
     let mut tiers: Vec<TierSummary> = snap.tiers.iter().enumerate().map(tier_summary).collect();
-    let mut known_pages = 0;
-    for page in snap.areas.iter().flat_map(|a| &a.pages) {
-        known_pages += u64::from(page.flags.has(PageFlags::KNOWN));
-        let Some(tier) = ranks.of(page).and_then(|r| tiers.get_mut(r)) else {
-            continue;
-        };
-        tier.pages += 1;
-        tier.hot_pages += u64::from(page.rate() >= hot_from);
-        tier.reads_per_s = tier.reads_per_s.saturating_add(page.reads.rate());
-        tier.writes_per_s = tier.writes_per_s.saturating_add(page.writes.rate());
+    let mut sums = Sums::new(tiers.len());
+    let mut heat = Vec::new();
+    let rows = row_sizes(snap);
+    for (area, size) in snap.areas.iter().zip(rows) {
+        for (i, pages) in area.pages.chunks(size.unwrap_or(usize::MAX)).enumerate() {
+            let row = sums.add(pages, &ranks);
+            if let Some(size) = size {
+                heat.push(row.of(area, i * size, pages.len()));
+            }
+        }
+    }
+    heat.truncate(MAX_HEAT_ROWS);
+    let hot_from = sums.hot_from(snap.tiers.first().map_or(0, |t| t.capacity.pages(snap.page_size)));
+    for (tier, sum) in tiers.iter_mut().zip(&sums.tiers) {
+        tier.pages = sum.pages;
+        (tier.reads_per_s, tier.writes_per_s) = (sum.reads as u64, sum.writes as u64);
+        tier.hot_pages = sum.counts[hot_from..].iter().map(|n| u64::from(*n)).sum();
     }
     SnapshotEntry {
         at_ns: at.get(),
         window_ns: snap.window.get(),
-        known_pages,
-        hot_from_per_s: hot_from,
+        known_pages: sums.known,
+        hot_from_per_s: floor_of(hot_from) as u64,
         fast_access_share: fast_share(&tiers),
         tiers,
-        heat: heat_rows(snap, &ranks),
+        heat,
         tracking_cpu_ns: tracking.get(),
+    }
+}
+
+/// Rates are counted by the upper bits of their floats, 1.6%: those below 1 in the first bucket, then to 2^32.
+const SHIFT: u32 = 17;
+const BEFORE_ONE: u32 = (127 << 6) - 1;
+const BUCKETS: usize = 1 + (32 << 6);
+
+fn bucket(rate: f32) -> usize {
+    ((rate.to_bits() >> SHIFT).saturating_sub(BEFORE_ONE) as usize).min(BUCKETS - 1)
+}
+
+/// The rate a bucket begins with.
+fn floor_of(bucket: usize) -> f32 {
+    if bucket == 0 {
+        0.0
+    } else {
+        f32::from_bits((bucket as u32 + BEFORE_ONE) << SHIFT)
+    }
+}
+
+/// Of one tier.
+struct Sum {
+    pages: u64,
+    reads: f64,
+    writes: f64,
+    counts: Vec<u32>,
+}
+
+/// Of all tiers.
+struct Sums {
+    tiers: Vec<Sum>,
+    known: u64,
+}
+
+impl Sums {
+    fn new(tiers: usize) -> Self {
+        let none = || Sum { pages: 0, reads: 0.0, writes: 0.0, counts: vec![0; BUCKETS] };
+        Self { tiers: (0..tiers).map(|_| none()).collect(), known: 0 }
+    }
+
+    /// Adds the pages of a row; gives the row.
+    fn add(&mut self, pages: &[PageStat], ranks: &Ranks) -> Row {
+        let mut row = Row { reads: 0.0, writes: 0.0, hottest: 0.0, tiers: vec![0; self.tiers.len()] };
+        for page in pages {
+            self.known += u64::from(page.flags.has(PageFlags::KNOWN));
+            let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
+            row.reads += f64::from(reads);
+            row.writes += f64::from(writes);
+            row.hottest = row.hottest.max(reads + writes);
+            let Some(rank) = ranks.of(page) else { continue };
+            row.tiers[rank] += 1;
+            let tier = &mut self.tiers[rank];
+            tier.reads += f64::from(reads);
+            tier.writes += f64::from(writes);
+            tier.counts[bucket(reads + writes)] += 1;
+        }
+        for (tier, pages) in self.tiers.iter_mut().zip(&row.tiers) {
+            tier.pages += pages;
+        }
+        row
+    }
+
+    /// Bucket from which a page counts as hot: hotter than the mean, and among the hottest that fit the
+    /// best tier.
+    fn hot_from(&self, fits: u64) -> usize {
+        let (mut above, mut cut) = (0, 0);
+        for at in (0..BUCKETS).rev() {
+            above += self.tiers.iter().map(|t| u64::from(t.counts[at])).sum::<u64>();
+            if above > fits {
+                cut = at + 1;
+                break;
+            }
+        }
+        let pages: u64 = self.tiers.iter().map(|t| t.pages).sum();
+        let rates: f64 = self.tiers.iter().map(|t| t.reads + t.writes).sum();
+        let mean = (rates / pages.max(1) as f64) as f32;
+        let above_mean = bucket(mean) + usize::from(floor_of(bucket(mean)) < mean);
+        cut.max(above_mean).clamp(1, BUCKETS - 1)
+    }
+}
+
+/// Heat of a row of pages.
+struct Row {
+    reads: f64,
+    writes: f64,
+    hottest: f32,
+    tiers: Vec<u64>,
+}
+
+impl Row {
+    fn of(self, area: &Area, offset: usize, pages: usize) -> HeatRow {
+        let n = pages.max(1) as f64;
+        HeatRow {
+            pid: area.pid,
+            start: Vpn(area.start.0 + offset as u64),
+            pages: pages as u64,
+            reads_per_s: (self.reads / n) as u64,
+            writes_per_s: (self.writes / n) as u64,
+            hottest_per_s: self.hottest as u64,
+            tier_pages: self.tiers,
+        }
     }
 }
 
@@ -71,66 +179,21 @@ fn tier_summary((rank, tier): (usize, &TierState)) -> TierSummary {
     }
 }
 
-/// Rate from which a page counts as hot: hotter than the mean, and among the hottest that fit the
-/// best tier.
-fn hot_from(snap: &Snapshot, ranks: &Ranks) -> u64 {
-    const SHIFT: u32 = 5;
-    let mut counts = vec![0u64; 1 << (16 - SHIFT)];
-    let (mut sum, mut n) = (0u64, 0u64);
-    for page in snap.areas.iter().flat_map(|a| &a.pages).filter(|p| ranks.of(p).is_some()) {
-        let rate = page.rate();
-        counts[usize::from(Heat::from_rate(rate).0 >> SHIFT)] += 1;
-        sum = sum.saturating_add(rate);
-        n += 1;
-    }
-    let fits = snap.tiers.first().map_or(0, |t| t.capacity.pages(snap.page_size));
-    let (mut above, mut cut) = (0, 0);
-    for (bucket, count) in counts.iter().enumerate().rev() {
-        above += count;
-        if above > fits {
-            cut = bucket + 1;
-            break;
-        }
-    }
-    let fit = Heat(((cut << SHIFT) as u64).min(u64::from(u16::MAX)) as u16).rate();
-    fit.max(sum / n.max(1)).max(1)
-}
-
-/// Heat by address: the largest half of the rows' number of areas, rows shared by size.
-fn heat_rows(snap: &Snapshot, ranks: &Ranks) -> Vec<HeatRow> {
+/// Pages a row of heat by address, for each area; none: no rows of it. The largest areas, half as many as
+/// there may be rows, share those by size.
+fn row_sizes(snap: &Snapshot) -> Vec<Option<usize>> {
     let half = MAX_HEAT_ROWS / 2;
-    let mut largest: Vec<usize> = (0..snap.areas.len()).collect();
-    largest.sort_by_key(|i| std::cmp::Reverse(snap.areas[*i].pages.len()));
+    let len = |i: &usize| snap.areas[*i].pages.len();
+    let mut largest: Vec<usize> = (0..snap.areas.len()).filter(|i| len(i) > 0).collect();
+    largest.sort_by_key(|i| std::cmp::Reverse(len(i)));
     largest.truncate(half);
-    largest.sort_unstable();
-    let total: usize = largest.iter().map(|i| snap.areas[*i].pages.len()).sum();
-    let mut rows = Vec::new();
-    for area in largest.iter().map(|i| &snap.areas[*i]).filter(|a| !a.pages.is_empty()) {
-        let share = (area.pages.len() * half / total.max(1)).max(1);
-        let size = area.pages.len().div_ceil(share);
-        for (i, pages) in area.pages.chunks(size).enumerate() {
-            rows.push(row(area, i * size, pages, snap.tiers.len(), ranks));
-        }
+    let total: usize = largest.iter().map(len).sum();
+    let mut sizes = vec![None; snap.areas.len()];
+    for i in largest {
+        let share = (len(&i) * half / total.max(1)).max(1);
+        sizes[i] = Some(len(&i).div_ceil(share));
     }
-    rows.truncate(MAX_HEAT_ROWS);
-    rows
-}
-
-fn row(area: &Area, offset: usize, pages: &[PageStat], tiers: usize, ranks: &Ranks) -> HeatRow {
-    let n = pages.len() as u64;
-    let mut tier_pages = vec![0; tiers];
-    for rank in pages.iter().filter_map(|p| ranks.of(p)) {
-        tier_pages[rank] += 1;
-    }
-    HeatRow {
-        pid: area.pid,
-        start: Vpn(area.start.0 + offset as u64),
-        pages: n,
-        reads_per_s: pages.iter().map(|p| p.reads.rate()).sum::<u64>() / n.max(1),
-        writes_per_s: pages.iter().map(|p| p.writes.rate()).sum::<u64>() / n.max(1),
-        hottest_per_s: pages.iter().map(|p| p.rate()).max().unwrap_or(0),
-        tier_pages,
-    }
+    sizes
 }
 
 /// A tier as the journal's header describes it.

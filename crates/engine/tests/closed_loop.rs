@@ -189,7 +189,7 @@ fn even_heat_moves_nothing() {
 
 #[test]
 fn a_shifting_hot_set_is_followed_without_ping_pong() {
-    for (period, least) in [(3.0, 0.55), (10.0, 0.75)] {
+    for (period, least) in [(3.0, 0.70), (10.0, 0.80)] {
         let rate = move |i: usize, t: Tick| {
             let phase = (Nanos(t.0).as_secs_f64() / period) as usize;
             let first = (phase * HOT) % (COLD + HOT);

@@ -151,6 +151,7 @@ impl PageTable {
         let counts = || self.watched.values().flat_map(|w| &w.counts).flatten().filter(|c| c.present == group.looks);
         found.throughout = counts().count() as u64;
         found.always = counts().filter(|c| c.hits == group.looks).count() as u64;
+        found.nearly = counts().filter(|c| c.hits + 1 == group.looks).count() as u64;
         self.report(group.looks, seen);
         found
     }

@@ -33,8 +33,10 @@ impl Engine {
             return None;
         }
         let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
-        // The longer a policy is content to wait, the longer a shift may go unnoticed.
-        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / 8));
+        // The longer a policy is content to wait, the longer a shift may go unnoticed; the longer still where
+        // nothing was ever worth moving.
+        let part = if self.account.moved() { 8 } else { 4 };
+        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / part));
         self.glances.next(self.clock.now(), whole, every)
     }
 

@@ -1,6 +1,7 @@
 //! What a heat map tells about all pages together.
 
 use super::HeatMap;
+use crate::heat::estimate::Curve;
 use crate::heat::span::Span;
 use crate::heat::PageLooks;
 use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags};
@@ -26,9 +27,39 @@ pub struct Touched {
 }
 
 impl Touched {
-    fn add(&mut self, touched: bool, expected: f32) {
-        self.found += f64::from(u8::from(touched));
-        self.expected += f64::from(expected);
+    fn add(&mut self, found: [u32; 2], chance: f32) {
+        self.found += f64::from(found[1]);
+        self.expected += f64::from(found[0] + found[1]) * f64::from(chance);
+    }
+}
+
+/// Pages by the accesses expected of them in the looks, in the steps of the curve: those not found
+/// touched and those found, on the worse tiers and of the others. What chance they had is reckoned for
+/// each step and not for each page.
+struct Census {
+    counts: Vec<[[u32; 2]; 2]>,
+}
+
+impl Census {
+    fn new() -> Self {
+        Self { counts: vec![[[0; 2]; 2]; Curve::STEPS] }
+    }
+
+    fn sum_up(&self, curve: &Curve, seldom: f32) -> Foreseen {
+        let mut out = Foreseen::default();
+        for (step, [other, worse]) in self.counts.iter().enumerate() {
+            if *other == [0; 2] && *worse == [0; 2] {
+                continue;
+            }
+            let expected = Curve::middle(step);
+            let chance = 1.0 - curve.at(expected).missed;
+            out.all.add(*other, chance);
+            out.all.add(*worse, chance);
+            if expected < seldom {
+                out.new.add(*worse, chance);
+            }
+        }
+        out
     }
 }
 
@@ -122,7 +153,9 @@ impl HeatMap {
         worse.iter().for_each(|n| on[usize::from(n.0 as u8)] = true);
         let mut out = Foreseen::default();
         for one in looks {
+            let mut census = Census::new();
             let look = one.window.as_secs_f64() as f32;
+            let time = look * f32::from(one.windows);
             let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
             for area in self.areas[first..].iter().take_while(|a| a.pid == one.pid) {
                 let Some(part) = area.range().intersect(one.range()) else { break };
@@ -131,13 +164,15 @@ impl HeatMap {
                 for (page, hits) in pages.iter().zip(hits) {
                     if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
                         let rate = page.reads.per_second() + page.writes.per_second();
-                        let expected = 1.0 - self.curve.at(rate * look * f32::from(one.windows)).missed;
-                        out.all.add(*hits > 0, expected);
-                        if on[usize::from(page.node)] && rate * look < SELDOM {
-                            out.new.add(*hits > 0, expected);
-                        }
+                        let step = &mut census.counts[Curve::step(rate * time)];
+                        step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
                     }
                 }
+            }
+            let seen = census.sum_up(&self.curve, SELDOM * f32::from(one.windows));
+            for (sum, one) in [(&mut out.all, seen.all), (&mut out.new, seen.new)] {
+                sum.found += one.found;
+                sum.expected += one.expected;
             }
         }
         out

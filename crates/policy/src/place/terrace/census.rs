@@ -15,6 +15,8 @@ const ONE: u32 = 127 << 6;
 /// Pages that neighbours are compared over, in blocks; a sample is enough for a median.
 const BLOCK: usize = 64;
 const SAMPLED: usize = 8192;
+/// How much more is doubted where pages are known by samples of regions.
+const SHARED_CHANCE: f64 = 1.3;
 
 /// Nanoseconds a second that a page saves on the better tier.
 pub(super) fn value_of(page: &PageStat, worth: &Worth) -> f64 {
@@ -64,8 +66,10 @@ pub(super) struct Rater<'a> {
     recent: &'a Recent,
     now: Tick,
     sides: [Side; 256],
-    /// Expected bucket for each bucket of estimates: as it is, and for pages that moved lately.
-    expected: Vec<u16>,
+    /// Expected bucket for each bucket of estimates, on the better side and the worse: as it is, and for
+    /// pages that moved lately. The sides are told apart because where a page is says something of it: it
+    /// was put there for its heat, or was there before.
+    expected: [Vec<u16>; 2],
     lately: [Vec<u16>; 2],
 }
 
@@ -103,22 +107,26 @@ impl<'a> Rater<'a> {
             }
         }
         let (read_ns, write_ns) = (worth.read_ns as f32, worth.write_ns as f32);
-        let none = [Vec::new(), Vec::new()];
-        let mut rater = Self { params, read_ns, write_ns, recent, now, sides, expected: Vec::new(), lately: none };
+        let none = || [Vec::new(), Vec::new()];
+        let mut rater = Self { params, read_ns, write_ns, recent, now, sides, expected: none(), lately: none() };
         let raw = rater.look(snap);
         let evidence = snap.window.as_secs_f64();
         let unit = if raw.rates > 0.0 { raw.values / raw.rates } else { worth.unit() };
         let noise = if snap.sees.pages { 1.0 } else { rater.noise(snap, evidence / unit.max(1e-9)) };
-        let seen = (0..BUCKETS).map(|b| (b, u64::from(raw.counts[0][b]) + u64::from(raw.counts[1][b])));
-        let seen = seen.filter(|(_, n)| *n > 0).map(|(b, n)| (middle_of(b), n));
-        let shrink = Shrink::new(seen, unit, evidence / (noise * noise), params.doubt);
-        let table = |factor: f64| {
-            let expected = |b| bucket((shrink.value(middle_of(b)) * factor) as f32) as u16;
-            (0..BUCKETS).map(expected).collect::<Vec<u16>>()
-        };
-        rater.expected = table(1.0);
+        // Chance is shared by all pages that one sample stands for, which makes them look like a group.
+        let doubt = if snap.sees.pages { params.doubt } else { SHARED_CHANCE * params.doubt };
         // A page that moved lately must beat the margin once more, in either direction.
-        rater.lately = [table(params.again), table(1.0 / params.again)];
+        let lately = [params.again, 1.0 / params.again];
+        for (side, again) in lately.into_iter().enumerate() {
+            let seen = raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0);
+            let seen = seen.map(|(b, n)| (middle_of(b), u64::from(*n)));
+            let shrink = Shrink::new(seen, unit, evidence / (noise * noise), doubt);
+            let table = |factor: f64| {
+                let expected = |b| bucket((shrink.value(middle_of(b)) * factor) as f32) as u16;
+                (0..BUCKETS).map(expected).collect()
+            };
+            (rater.expected[side], rater.lately[side]) = (table(1.0), table(again));
+        }
         let census = rater.census(snap, &raw);
         (rater, census)
     }
@@ -215,33 +223,33 @@ impl<'a> Rater<'a> {
     pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
         let slow = self.side(unit)?;
         let seen = bucket(self.value(unit));
-        let table = if self.moved_lately(area, unit) { &self.lately[usize::from(slow)] } else { &self.expected };
+        let tables = if self.moved_lately(area, unit) { &self.lately } else { &self.expected };
+        let table = &tables[usize::from(slow)];
         Some(Rated { slow, bucket: usize::from(table[seen]) })
     }
 
     fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
-        self.recent.any_within(self.params.damp, self.now) && self.moved(area, unit.index)
+        self.recent.any(self.params.damp, self.now) && self.moved(area, unit.index)
     }
 
     fn moved(&self, area: &Area, index: usize) -> bool {
         let vpn = Vpn(area.start.0 + index as u64);
-        self.recent.moved_within(area.pid, vpn, self.params.damp, self.now)
+        self.recent.moved(area.pid, vpn)
     }
 
     /// All pages by expected value: chance is taken out of the counts, not of each page; only
     /// where something moved lately are pages looked at once more.
     fn census(&self, snap: &Snapshot, raw: &Raw) -> Census {
-        let sides = [&raw.counts[0], &raw.counts[1]];
-        let [fast, slow] = sides.map(|counts| {
+        let [fast, slow] = [0, 1].map(|side| {
             let mut out = vec![0u32; BUCKETS];
-            for (seen, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
-                let count = &mut out[usize::from(self.expected[seen])];
+            for (seen, n) in raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0) {
+                let count = &mut out[usize::from(self.expected[side][seen])];
                 *count = count.saturating_add(*n);
             }
             out
         });
         let mut census = Census { fast, slow, slow_value: raw.slow_value, known: raw.known };
-        if self.recent.any_within(self.params.damp, self.now) {
+        if self.recent.any(self.params.damp, self.now) {
             for area in &snap.areas {
                 for (index, page) in area.pages.iter().enumerate() {
                     if self.side_of(page).is_some() && !page.flags.has(PageFlags::HUGE_HEAD) && self.moved(area, index)
@@ -264,7 +272,7 @@ impl<'a> Rater<'a> {
         };
         let seen = bucket(self.value(unit));
         let side = if slow { &mut census.slow } else { &mut census.fast };
-        let (from, to) = (usize::from(self.expected[seen]), usize::from(self.lately[usize::from(slow)][seen]));
+        let [from, to] = [&self.expected, &self.lately].map(|tables| usize::from(tables[usize::from(slow)][seen]));
         side[from] = side[from].saturating_sub(unit.pages);
         side[to] = side[to].saturating_add(unit.pages);
     }
@@ -315,6 +323,13 @@ pub(super) struct Terms {
 }
 
 impl Census {
+    /// What the hottest page of the worse side and the coldest of the better are expected to save, nanoseconds
+    /// a second.
+    pub fn extremes(&self) -> Option<(f64, f64)> {
+        let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
+        Some((floor_of(up.peek()?), floor_of(down.peek()? + 1)))
+    }
+
     /// Pairs the most valuable pages of the worse side with room, then with the least valuable
     /// pages of the better side, while each pair pays and cannot be chance.
     pub fn cut(&self, rater: &Rater<'_>, terms: &Terms) -> Cut {

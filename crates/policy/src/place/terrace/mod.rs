@@ -128,6 +128,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         return plan;
     }
     s.recent.fit(snap.page_count());
+    s.recent.age(p.damp, now);
     let worths = worths(p, snap);
     s.trust.review(snap, &worths[0], p.first_lifetime, now);
     if snap.shifted {
@@ -189,18 +190,21 @@ struct SlowSide {
     value: f64,
     rank: usize,
     known: u64,
+    apart: Option<(f64, f64)>,
 }
 
 /// What one boundary showed.
 struct Boundary {
     slow_value: f64,
     known: u64,
+    /// Its hottest page on the worse side and its coldest on the better, by expected value.
+    apart: Option<(f64, f64)>,
 }
 
 impl SlowSide {
     fn add(&mut self, seen: &Boundary, rank: usize) {
         if seen.slow_value > self.value {
-            (self.value, self.rank) = (seen.slow_value, rank);
+            (self.value, self.rank, self.apart) = (seen.slow_value, rank, seen.apart);
         }
         self.known = self.known.max(seen.known);
     }
@@ -210,8 +214,11 @@ impl SlowSide {
             return format!("{} pages known after {evidence} looked at; too early", self.known);
         }
         format!(
-            "no pair of pages pays: the worse tier's traffic costs {:.1} ms a second, spread evenly or too dear to move",
-            self.value / 1e6
+            "no pair of pages pays: the worse tier's traffic costs {:.1} ms a second, spread evenly or too dear to move{}",
+            self.value / 1e6,
+            self.apart.map_or(String::new(), |(hot, cold)| format!(
+                " (its hottest page is worth {hot:.0} ns a second, the better tier's coldest {cold:.0}; {evidence} looked at)"
+            ))
         )
     }
 }
@@ -228,7 +235,7 @@ fn boundary(
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
     let horizon = lifetime.as_secs_f64().clamp(0.2, 20.0) * s.trust.counted_on(now);
     let (rater, census) = Rater::new(p, &s.recent, worth, snap, rank, now);
-    let seen = Boundary { slow_value: census.slow_value, known: census.known };
+    let seen = Boundary { slow_value: census.slow_value, known: census.known, apart: census.extremes() };
     // Pages of a probe are known less well than the rest until it is over.
     let probing = matches!(s.probe.look, Look::Probe { .. });
     if snap.window < p.least_evidence || probing {

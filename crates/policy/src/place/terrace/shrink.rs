@@ -1,22 +1,29 @@
 //! What is chance and what is heat: drawing estimates together by the spread of all of them.
 //!
 //! The hottest of many alike pages only *look* hotter. Before any page is compared with another,
-//! its value is replaced by the value expected given all pages seen (Tweedie's formula, empirical
-//! Bayes): with `y` the estimate on a scale where chance has variance one, and `f` the density of
-//! all estimates, the expected truth is `y + f'(y) / f(y)`. Alike pages all shrink to their mean, so
-//! nothing is moved; two clear groups keep their distance, so moving starts as soon as the groups
-//! part, without a threshold that someone would have to tune.
+//! its value is replaced by the value expected given all pages seen (empirical Bayes): which true
+//! values there are, and how many pages have each, is what makes the estimates of all pages most
+//! likely (Kiefer and Wolfowitz, Annals of Mathematical Statistics 27, 1956), found by expectation
+//! and maximisation over a grid (Laird, JASA 73, 1978). Alike pages all shrink to their mean, so
+//! nothing is moved; two groups are told apart as soon as the spread of all pages shows that there
+//! are two, long before any one page is sure, and a page between them is rated by its chances.
+//! There is no threshold that someone would have to tune.
 //!
-//! Estimates stand on counts `c = value / unit x evidence`, Poisson by nature; `y = 2 sqrt(c)` has
-//! variance one. The density is a histogram smoothed by a Gaussian of the same width, whose
-//! variance is counted in. Order is kept by pooling neighbours that would change places.
+//! Estimates stand on counts `c = value / unit x evidence`, Poisson by nature and `caution` times as
+//! wide; on the scale of `y = 2 sqrt(c)` their spread is the same everywhere, so the grid is even
+//! there. Order is kept by pooling neighbours that would change places.
 
 /// Bins a unit of `y`.
 const PER_UNIT: f64 = 4.0;
 /// Estimates beyond are so sure that chance does not matter.
 const BINS: usize = 8192;
-/// Reach of the smoothing Gaussian, in units of `y`.
+/// Bins from one true value to the next.
+const SPACING: usize = 2;
+/// How far an estimate may be from the truth, in standard deviations.
 const REACH: f64 = 5.0;
+/// Rounds of expectation and maximisation. Fewer leave what is alike spread out, and what differs
+/// closer together than it is; both err towards moving less.
+const ROUNDS: usize = 60;
 
 /// From an estimated value to the expected one.
 pub(super) struct Shrink {
@@ -39,7 +46,7 @@ impl Shrink {
             }
         }
         counts.truncate(top);
-        let expected = pooled(&counts, &tweedie(&counts, caution));
+        let expected = pooled(&counts, &expected(&counts, caution.max(0.01)));
         Self { scale, expected }
     }
 
@@ -56,32 +63,75 @@ fn bin_of(value: f64, scale: f64) -> usize {
     (2.0 * (value * scale).max(0.0).sqrt() * PER_UNIT) as usize
 }
 
-/// The middle of a bin on the scale of `y`.
+/// The middle of a bin on the scale of `y`; of the first, its beginning: nothing was seen.
 fn middle(bin: usize) -> f64 {
-    (bin as f64 + 0.5) / PER_UNIT
+    if bin == 0 {
+        0.0
+    } else {
+        (bin as f64 + 0.5) / PER_UNIT
+    }
 }
 
-/// `y + (1 + h^2) f'/f` for every bin, `h` being the width of the smoothing (one).
-fn tweedie(counts: &[u64], caution: f64) -> Vec<f64> {
-    let reach = (REACH * PER_UNIT) as usize;
-    let kernel: Vec<f64> = (0..=reach).map(|d| (-(d as f64 / PER_UNIT).powi(2) / 2.0).exp()).collect();
-    let expected = |bin: usize| {
-        let (mut f, mut slope) = (0.0, 0.0);
-        let from = bin.saturating_sub(reach);
-        let to = (bin + reach + 1).min(counts.len());
-        for (other, n) in counts.iter().enumerate().take(to).skip(from).filter(|(_, n)| **n > 0) {
-            let weight = *n as f64 * kernel[bin.abs_diff(other)];
-            f += weight;
-            slope += weight * (other as f64 - bin as f64) / PER_UNIT;
+/// A bin with pages in it, and how likely its estimate is at each true value within reach.
+struct Seen {
+    bin: usize,
+    pages: f64,
+    from: usize,
+    likely: Vec<f32>,
+}
+
+/// The root of the mean square of `y`, expected for every bin.
+fn expected(counts: &[u64], caution: f64) -> Vec<f64> {
+    let truths = counts.len() / SPACING + 1;
+    let truth = |at: usize| (at * SPACING) as f64 / PER_UNIT;
+    let reach = (REACH * caution.sqrt() * PER_UNIT / SPACING as f64).ceil() as usize;
+    let seen: Vec<Seen> = (0..counts.len())
+        .filter(|bin| counts[*bin] > 0)
+        .map(|bin| {
+            let from = (bin / SPACING).saturating_sub(reach);
+            let to = (bin / SPACING + reach + 1).min(truths);
+            let likely = (from..to).map(|at| likelihood(middle(bin), truth(at), caution)).collect();
+            Seen { bin, pages: counts[bin] as f64, from, likely }
+        })
+        .collect();
+    let mut share = vec![1.0f32; truths];
+    for _ in 0..ROUNDS {
+        let mut next = vec![0.0f32; truths];
+        for one in &seen {
+            let prior = &share[one.from..one.from + one.likely.len()];
+            let all: f32 = prior.iter().zip(&one.likely).map(|(p, l)| p * l).sum();
+            if all > 0.0 {
+                let weight = one.pages as f32 / all;
+                let next = &mut next[one.from..one.from + one.likely.len()];
+                for ((next, p), l) in next.iter_mut().zip(prior).zip(&one.likely) {
+                    *next += weight * p * l;
+                }
+            }
         }
-        let y = middle(bin);
-        if f > 0.0 {
-            (y + caution * 2.0 * slope / f).max(0.0)
-        } else {
-            y
+        share = next;
+    }
+    let mut expected: Vec<f64> = (0..counts.len()).map(middle).collect();
+    for one in &seen {
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for (i, l) in one.likely.iter().enumerate() {
+            let chance = f64::from(share[one.from + i] * l);
+            sum += chance;
+            squares += chance * truth(one.from + i).powi(2);
         }
-    };
-    (0..counts.len()).map(expected).collect()
+        if sum > 0.0 {
+            expected[one.bin] = (squares / sum).sqrt();
+        }
+    }
+    expected
+}
+
+/// How likely the estimate `y` is where the truth is `t`, but for a factor of `y` alone: Poisson,
+/// `caution` times as wide.
+fn likelihood(y: f64, t: f64, caution: f64) -> f32 {
+    let (count, mean) = (y * y / 4.0, (t * t / 4.0).max(0.01));
+    // Less what it is at its best, so that nothing is too small for a float.
+    let best = if count > 0.0 { count * count.ln() - count } else { 0.0 };
+    ((count * mean.ln() - mean - best) / caution).exp() as f32
 }
 
 /// Makes `values` rise with their index: neighbours that fall are replaced by their mean, weighed
