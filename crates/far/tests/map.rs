@@ -1,4 +1,5 @@
 //! Far memory over the real kernel: every way in and out, and what must never happen.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may stop at the first surprise, in its helpers too
 
 use std::path::Path;
 use std::process::Command;
@@ -91,8 +92,8 @@ fn commands_do_what_they_say() {
         return;
     };
     let words = map.words();
-    for n in 0..words.len() {
-        words[n].store(n as u64, Relaxed);
+    for (n, word) in words.iter().enumerate() {
+        word.store(n as u64, Relaxed);
     }
     map.flush().unwrap();
     let before = map.statistics().counts.written_bytes;
@@ -159,8 +160,8 @@ fn the_kernel_reads_and_writes_far_memory() {
         return;
     }
     let words = map.words();
-    for n in 0..words.len() {
-        words[n].store(n as u64, Relaxed);
+    for (n, word) in words.iter().enumerate() {
+        word.store(n as u64, Relaxed);
     }
     // A thousand threads at once, each with its own page, while others evict it.
     std::thread::scope(|scope| {
@@ -201,8 +202,8 @@ fn lose(altered: u32, reads: u32) {
         return;
     };
     let words = map.words();
-    for n in 0..words.len() {
-        words[n].store(7, Relaxed);
+    for word in words {
+        word.store(7, Relaxed);
     }
     map.advise(0..8 << 20, Advice::Cold).unwrap();
     faults.altered.store(altered, Relaxed);

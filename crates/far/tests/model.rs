@@ -3,6 +3,7 @@
 //!
 //! Some seconds as a test; `TERRACE_FAR_SECONDS=600` (what `make soak` does) goes on. A failure prints its seed, and
 //! `TERRACE_FAR_SEED=N` begins with it.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may stop at the first surprise, in its helpers too
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

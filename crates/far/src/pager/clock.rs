@@ -87,12 +87,13 @@ impl Clock {
         s.touched |= since > (self.main.len() + self.probation.len()) / 8;
     }
 
-    /// Main's hand falls at random: going round in order would, under a loop, always take what comes next.
-    fn from_main(&mut self) -> Option<UnitNo> {
-        let (r, next) = self.chance.next();
-        self.chance = next;
+    /// Main's hand falls at random: going round in order would, under a loop, always take what comes next. Not
+    /// `at_random`: in order, so that all are seen when the first may not go.
+    fn of_main(&mut self, at_random: bool) -> Option<UnitNo> {
         let len = self.main.len();
-        if len > 0 {
+        if at_random && len > 0 {
+            let (r, next) = self.chance.next();
+            self.chance = next;
             self.main.swap(0, (r % len as u64) as usize);
         }
         self.main.pop_front()
@@ -135,19 +136,23 @@ impl Clock {
         let all = self.main.len() + self.probation.len();
         // Half of it may be on its way in and not listed yet; main does not pay for that.
         let least = self.least.max(all / 20).min(all / 2) / 2;
-        let mut stays = 0;
+        // Units passed over because they may not go now: in probation, in main.
+        let mut stays = [0, 0];
         for _ in 0..3 * (self.main.len() + self.probation.len()) + 2 {
-            let probation = self.probation.len() > self.target.max(least) && stays <= self.probation.len();
-            let probation = self.main.is_empty() || probation;
-            let unit = if probation { self.probation.pop_front() } else { self.from_main() };
-            let unit = unit.or_else(|| self.from_main()).or_else(|| self.probation.pop_front())?;
+            let wanted = self.probation.len() > self.target.max(least) && stays[0] <= self.probation.len();
+            let unit = if wanted || self.main.is_empty() || stays[1] > self.main.len() {
+                self.probation.pop_front()
+            } else {
+                self.of_main(stays[1] == 0)
+            };
+            let unit = unit.or_else(|| self.of_main(false)).or_else(|| self.probation.pop_front())?;
             let verdict = look(units, unit);
             let s = standing(units, unit);
             let was = std::mem::take(&mut s.listed);
             match verdict {
                 Verdict::Empty => {}
                 Verdict::Stay => {
-                    stays += 1;
+                    stays[usize::from(was == Listed::Main)] += 1;
                     self.list(unit, s, was);
                 }
                 Verdict::Wait => {

@@ -343,7 +343,7 @@ fn a_sweep_over_twice_the_memory_keeps_part_of_it_and_reads_ahead() {
     let read = (c.read_bytes - before.read_bytes) as f64 / (2 * 512 << 16) as f64;
     let faults = c.faults - before.faults;
     assert!(read < 0.65, "read {read} of the bytes swept");
-    assert!(faults < 300, "{faults} faults for 1024 units");
+    assert!(faults < 400, "{faults} faults for 1024 units");
     assert!(c.wasted_bytes < c.read_bytes / 20, "{c:?}");
     assert!(w.most_mapped <= 256 * 16, "{} grains mapped", w.most_mapped);
 }

@@ -189,3 +189,74 @@ impl Store for Compressed {
         Bytes(self.slab.held() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::Seed;
+
+    fn page(seed: u64, random: usize) -> Vec<u8> {
+        let mut s = Seed(seed);
+        (0..PAGE)
+            .map(|n| {
+                if n >= random {
+                    return (seed % 7) as u8;
+                }
+                let (r, next) = s.next();
+                s = next;
+                r as u8
+            })
+            .collect()
+    }
+
+    #[test]
+    fn pages_come_back_alone_and_in_runs_whatever_was_overwritten() {
+        let mut store = Compressed::new(Bytes::mib(16));
+        let mut truth: HashMap<u64, Vec<u8>> = HashMap::new();
+        let mut seed = Seed(11);
+        for round in 0..3000_u64 {
+            let (r, next) = seed.next();
+            seed = next;
+            let (first, count) = (r % 200, (r >> 32) % 17 + 1);
+            let at = first * PAGE as u64;
+            match r >> 60 {
+                0..=8 => {
+                    let pages: Vec<Vec<u8>> =
+                        (0..count).map(|n| page(round * 31 + n, (r >> 20) as usize % 5000)).collect();
+                    store.put(at, &pages.concat()).unwrap();
+                    truth.extend(pages.into_iter().enumerate().map(|(n, p)| (first + n as u64, p)));
+                }
+                9 => {
+                    store.drop_run(at, count as usize * PAGE);
+                    truth.retain(|p, _| *p < first || *p >= first + count);
+                }
+                _ => {
+                    let mut out = vec![0xAA; count as usize * PAGE];
+                    store.get(at, &mut out).unwrap();
+                    for n in 0..count {
+                        let zeros = vec![0; PAGE];
+                        let expected = truth.get(&(first + n)).unwrap_or(&zeros);
+                        let got = &out[n as usize * PAGE..(n as usize + 1) * PAGE];
+                        assert!(got == expected, "round {round}, page {}", first + n);
+                    }
+                }
+            }
+        }
+        store.drop_run(0, 300 * PAGE);
+        assert_eq!((store.memory(), store.pages.len()), (Bytes::ZERO, 0));
+    }
+
+    #[test]
+    fn full_is_said_and_leaves_nothing_half_done() {
+        let mut store = Compressed::new(Bytes::mib(1));
+        let mut at = 0;
+        let error = loop {
+            match store.put(at, &page(at, PAGE)) {
+                Ok(()) => at += PAGE as u64,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StoreError::Full { .. }) && at > 200 * PAGE as u64, "{at}: {error}");
+        assert!(!store.holds(at) && store.holds(0));
+    }
+}

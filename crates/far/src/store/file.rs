@@ -16,7 +16,7 @@ const DEPTH: u32 = 128;
 
 #[derive(Debug)]
 enum Engine {
-    Ring(Ring),
+    Ring(Box<Ring>),
     Plain(Vec<File>, Vec<Done>),
 }
 
@@ -49,7 +49,7 @@ impl FileStore {
             clones.map_err(|e| SysError::from_io("dup", "a store file", &e, "raise the limit on open files"))?;
         let count = files.len() as u64;
         let (engine, without_ring) = match Ring::new(DEPTH, files) {
-            Ok(ring) => (Engine::Ring(ring), None),
+            Ok(ring) => (Engine::Ring(Box::new(ring)), None),
             Err(error) => (Engine::Plain(clones, Vec::new()), Some(error.to_string())),
         };
         Ok(Self { engine, files: count, direct, without_ring })
@@ -60,7 +60,7 @@ impl FileStore {
         ((stripe % self.files) as usize, stripe / self.files * STRIPE + at % STRIPE)
     }
 
-    /// For tests: the first file, to spoil what lies in it.
+    /// For tests: as where the kernel offers no ring.
     #[cfg(test)]
     pub(crate) fn without_ring(mut self) -> Self {
         if let Engine::Ring(ring) = self.engine {
@@ -171,4 +171,40 @@ fn plain(files: &[File], job: &mut Job, places: &[(usize, u64)]) -> Result<(), S
         result.map_err(|e| failed(job, e.raw_os_error().unwrap_or(61)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_cover_all_files_without_overlap() {
+        let folder = std::env::temp_dir();
+        let folders = [folder.as_path(), folder.as_path(), folder.as_path()];
+        let store = FileStore::create(&folders, Bytes::mib(32)).unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for at in (0..32_u64 << 20).step_by(1 << 20) {
+            let (file, offset) = store.place(at);
+            assert!(file < 3 && offset < 12 << 20, "{at}: file {file} at {offset}");
+            assert!(seen.insert((file, offset)));
+        }
+    }
+
+    #[test]
+    fn without_a_ring_it_works_and_says_so() {
+        let store = FileStore::create(&[std::env::temp_dir().as_path()], Bytes::mib(8)).unwrap().without_ring();
+        assert!(store.remark().is_some_and(|r| r.contains("no io_uring")));
+        let made = crate::Map::new(Bytes::mib(8), Bytes::mib(3), Box::new(store));
+        let map = match made {
+            Ok(map) => map,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        for (n, w) in map.words().iter().enumerate() {
+            w.store(n as u64, std::sync::atomic::Ordering::Relaxed);
+        }
+        for (n, w) in map.words().iter().enumerate() {
+            assert_eq!(w.load(std::sync::atomic::Ordering::Relaxed), n as u64);
+        }
+        assert!(map.statistics().counts.read_bytes > 0);
+    }
 }
