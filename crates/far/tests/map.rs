@@ -238,3 +238,65 @@ fn unreadable_bytes_are_a_signal_and_one_line_never_data() {
     let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("far memory:")).collect();
     assert!(lines.len() == 1 && lines[0].contains("errno 5"), "{text}");
 }
+
+#[test]
+fn a_forked_child_faults_rather_than_reads_zeros() {
+    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default()) else {
+        return;
+    };
+    for (n, word) in map.words().iter().enumerate() {
+        word.store(n as u64 + 1, Relaxed);
+    }
+    let reader = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Faults go on while the process forks.
+        scope.spawn(|| {
+            while !reader.load(Relaxed) {
+                for (n, word) in map.words().iter().enumerate().step_by(PAGE_WORDS) {
+                    assert_eq!(word.load(Relaxed), n as u64 + 1);
+                }
+            }
+        });
+        for word in [0, map.words().len() / 2, map.words().len() - 1] {
+            // SAFETY: the child touches memory and exits; it takes no lock that another thread may hold.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let found = map.words()[word].load(Relaxed);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(found == 0)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for our own child; the status is ours.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status:#x}");
+        }
+        reader.store(true, Relaxed);
+    });
+}
+
+static SEEN_BY: [std::sync::atomic::AtomicU64; 2] =
+    [std::sync::atomic::AtomicU64::new(0), std::sync::atomic::AtomicU64::new(0)];
+
+extern "C" fn on_signal(_signal: libc::c_int) {
+    let word = SEEN_BY[0].load(Relaxed) as *const std::sync::atomic::AtomicU64;
+    // SAFETY: the test keeps the map, and so the word, while signals come.
+    SEEN_BY[1].store(unsafe { (*word).load(Relaxed) }, Relaxed);
+}
+
+#[test]
+fn a_signal_handler_may_fault() {
+    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default()) else {
+        return;
+    };
+    // SAFETY: installs a handler that touches atomics only.
+    unsafe { libc::signal(libc::SIGUSR1, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    for (n, word) in map.words().iter().enumerate() {
+        word.store(n as u64 + 1, Relaxed);
+    }
+    for n in (0..map.words().len()).step_by(7 * PAGE_WORDS) {
+        SEEN_BY[0].store(std::ptr::from_ref(&map.words()[n]) as u64, Relaxed);
+        // SAFETY: the handler is installed; this thread gets the signal.
+        assert_eq!(unsafe { libc::raise(libc::SIGUSR1) }, 0);
+        assert_eq!(SEEN_BY[1].load(Relaxed), n as u64 + 1);
+    }
+}

@@ -53,7 +53,7 @@ fn group(dram: u64, undo: &mut Undo) -> Result<(), String> {
 /// Swap for one peer, as long as the value lives.
 fn swap(kind: &str, folder: &Path, size: u64) -> Result<Undo, String> {
     let mut undo = Undo::default();
-    let bytes = (2 * size << 20).to_string();
+    let bytes = ((2 * size) << 20).to_string();
     match kind {
         "file" => {
             let path = folder.join(format!("swap-{}", std::process::id())).to_string_lossy().into_owned();

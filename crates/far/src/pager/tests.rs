@@ -257,13 +257,14 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
         let grains = w.geometry.grains();
         let mut base = 0;
         let mut command = 0;
+        let (mut pinned, mut on): (Option<std::ops::Range<u64>>, bool) = (None, false);
         for step in 1..3000_u64 {
             let kind = w.chance(100);
             let tid = w.chance(3) as i32;
             let grain = if kind < 50 { w.chance(grains) } else { (base + w.chance(8)) % grains };
             match kind {
                 0..=89 => {
-                    let write = (w.chance(2) == 0).then(|| if step % 11 == 0 { 0 } else { step });
+                    let write = (w.chance(2) == 0).then_some(if step % 11 == 0 { 0 } else { step });
                     w.access(tid, grain, write);
                     base += 1;
                 }
@@ -308,6 +309,22 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                         }
                     }
                 }
+                96 => {
+                    command += 1;
+                    let from = w.chance(units << 16);
+                    let range = pinned.take().unwrap_or(from..(from + w.chance(400_000)).min(units << 16));
+                    let now = w.now;
+                    on = !on;
+                    if w.pager.pin(command, range.clone(), on, now) {
+                        pinned = on.then_some(range);
+                    } else {
+                        assert!(on, "unpinning is always possible");
+                        on = false;
+                    }
+                    w.act();
+                    w.settle();
+                    w.answers.clear();
+                }
                 _ => {
                     w.complete();
                 }
@@ -340,7 +357,7 @@ fn a_sweep_over_twice_the_memory_keeps_part_of_it_and_reads_ahead() {
     sweep(&mut w, 0..512, false);
     let c = w.pager.counts();
     println!("{before:?}\n{c:?}");
-    let read = (c.read_bytes - before.read_bytes) as f64 / (2 * 512 << 16) as f64;
+    let read = (c.read_bytes - before.read_bytes) as f64 / f64::from((2 * 512) << 16);
     let faults = c.faults - before.faults;
     assert!(read < 0.65, "read {read} of the bytes swept");
     assert!(faults < 400, "{faults} faults for 1024 units");
