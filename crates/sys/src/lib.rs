@@ -9,6 +9,7 @@ mod caps;
 mod capture;
 mod damon;
 mod error;
+mod farmem;
 mod guardian;
 mod interrupt;
 mod kernelmem;
@@ -22,9 +23,12 @@ mod process;
 mod region;
 mod root;
 mod runner;
+mod storefile;
 mod tasks;
 mod threads;
 mod time;
+mod uffd;
+mod uring;
 
 pub mod maps;
 pub mod task;
@@ -36,6 +40,7 @@ pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
+pub use farmem::{Extracted, FarArea, Slot};
 pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
@@ -49,8 +54,11 @@ pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, Pi
 pub use region::{allowed_nodes, MemPolicy, Region};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
+pub use storefile::{wait_readable, Bell, SignalsBlocked, StoreFile};
 pub use threads::{at_fork, thread_name, Held, Lock, ThreadEnd};
 pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};
+pub use uffd::{Fault, Uffd, UffdFeatures};
+pub use uring::{Buffer, Piece, Ring, Transfer};
 
 use terrace_types::Bytes;
 
