@@ -1,12 +1,13 @@
 # Set-up included: each target installs what it needs with apt where it may, and says what.
 
-.PHONY: help test ring1 demo bench
+.PHONY: help test ring1 demo bench bench-alloc
 
 help:
 	@echo "make demo    see an unmodified program under the kernel's policies and under ours, in a virtual machine"
 	@echo "make test    all tests; last line: N passed, N failed, N skipped"
 	@echo "make ring1   unit tests only"
 	@echo "make bench   all cases of bench/claims.toml, as ratios (hours at first, resumed; QUICK=1: shorter ones)"
+	@echo "make bench-alloc  arenas against glibc, jemalloc, mimalloc and memkind; bench/out/alloc.json"
 
 test:
 	@scripts/test.sh
@@ -19,3 +20,6 @@ demo:
 
 bench:
 	@scripts/bench.sh $(if $(QUICK),--quick)
+
+bench-alloc:
+	@scripts/bench-alloc.sh

@@ -185,6 +185,9 @@ pub struct RunArgs {
     /// How to manage.
     #[command(flatten)]
     pub manage: ManageArgs,
+    /// Place allocations by size, thread or call site, as this plan says, instead of managing pages.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "machine", "journal", "rate", "set"])]
+    pub alloc: Option<PathBuf>,
     /// Command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

@@ -3,6 +3,7 @@
 use crate::args::{AttachArgs, ManageArgs, RunArgs};
 use crate::output::{say, Ending, Failure};
 use std::time::{Duration, Instant};
+use terrace_terrace::allocate;
 use terrace_terrace::machine::parse_rate;
 use terrace_terrace::manage::{self, ManageError, RunError, Spec};
 use terrace_terrace::output::RunSummary;
@@ -60,7 +61,11 @@ pub fn run(args: &RunArgs) -> u8 {
             return 125;
         }
     };
-    match manage::run(&spec, &args.command) {
+    let ran = match &args.alloc {
+        Some(plan) => allocate::run(plan, &args.command),
+        None => manage::run(&spec, &args.command),
+    };
+    match ran {
         Ok(finished) => {
             tell(&args.manage, &finished.summary);
             finished.ended.leave()

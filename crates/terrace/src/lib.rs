@@ -2,6 +2,7 @@
 //! rooms together and adds no mechanism of its own.
 #![forbid(unsafe_code)]
 
+pub mod allocate;
 pub mod degrade;
 pub mod doctor;
 mod journal_file;
@@ -12,6 +13,7 @@ pub mod probe;
 pub mod record;
 pub mod stage;
 
+pub use terrace_alloc as alloc;
 pub use terrace_engine as engine;
 pub use terrace_lab as lab;
 pub use terrace_machine as machine;

@@ -1,0 +1,479 @@
+//! Moving a whole arena: first its addresses are bound to the new devices, so that what is touched from then
+//! on comes from there, then the pages that have memory are moved in large batches.
+
+use super::error::{ArenaError, MoveError};
+use super::place::{Devices, NodeOps, SPILL_MOST};
+use super::sizes::SLICE_SHIFT;
+use super::{registry, space, Arena};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use terrace_sys::PageStatus;
+use terrace_types::{Bytes, NodeId, Vpn, VpnRange};
+
+/// Pages of one call: 64 MiB of base pages. Calls cost about 100 us beside their pages (76-137 us measured on
+/// Linux 6.12), which is nothing for so many, and a cancel is heard after each.
+const BATCH: usize = 16_384;
+/// Batches of so many pages are sampled before they are looked at page by page.
+const SAMPLED: usize = 4096;
+/// A page that is busy is tried so often.
+const ROUNDS: usize = 3;
+
+/// Whether an arena must arrive as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Strictness {
+    /// All pages or none: if one stays behind, those that moved are brought back and the devices are as before.
+    Strict,
+    /// As many pages as can be; the rest stay where they are, and new ones come from the new devices.
+    Partial,
+}
+
+/// Why a page stayed behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stayed {
+    /// In use by the kernel at that moment, three times.
+    Busy,
+    /// The nodes have no room.
+    NoRoom,
+    /// Mapped by other processes too (after a fork, say).
+    Shared,
+    /// The move was cancelled before.
+    Cancelled,
+    /// The kernel gave this error number.
+    Errno(i32),
+}
+
+impl fmt::Display for Stayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("busy"),
+            Self::NoRoom => f.write_str("no room"),
+            Self::Shared => f.write_str("shared with other processes"),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::Errno(errno) => write!(f, "errno {errno}"),
+        }
+    }
+}
+
+/// What became of an arena's pages.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MoveReport {
+    /// Base pages with memory that the arena had.
+    pub pages: u64,
+    /// On the right nodes before.
+    pub already: u64,
+    /// Asked to move, and on the right nodes afterwards. In large stretches of which a sample showed no page
+    /// there, the odd page that was there already counts as well.
+    pub moved: u64,
+    /// Given back by the program while the move went on.
+    pub gone: u64,
+    /// Still elsewhere, by reason.
+    pub stayed: BTreeMap<Stayed, u64>,
+}
+
+impl fmt::Display for MoveReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} pages moved, {} were there already", self.moved, self.pages, self.already)?;
+        for (why, pages) in &self.stayed {
+            write!(f, ", {pages} stayed ({why})")?;
+        }
+        Ok(())
+    }
+}
+
+/// How far a move is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Base pages looked at so far.
+    pub done: u64,
+    /// Base pages there are; 0 until they are counted.
+    pub total: u64,
+    /// Whether it has ended.
+    pub ended: bool,
+}
+
+/// What the moving thread and those who wait for it share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    cancel: AtomicBool,
+    /// The process that moves is another, before a fork.
+    pub(crate) abandoned: AtomicBool,
+    done: AtomicU64,
+    total: AtomicU64,
+    end: Mutex<Option<Result<MoveReport, MoveError>>>,
+    ended: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn cancel(&self) {
+        self.cancel.store(true, Relaxed);
+    }
+
+    pub(crate) fn wait_for_end(&self) {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        while end.is_none() && !self.abandoned.load(Relaxed) {
+            end = self.ended.wait(end).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn result(&self) -> Option<Result<MoveReport, MoveError>> {
+        if self.abandoned.load(Relaxed) {
+            return Some(Err(MoveError::NoThread("the process that moved it was forked".into())));
+        }
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// An asynchronous move. Dropping it lets the move go on.
+#[derive(Debug, Clone)]
+pub struct Moving {
+    shared: Arc<Shared>,
+}
+
+impl Moving {
+    /// The result, if the move has ended.
+    #[must_use]
+    pub fn poll(&self) -> Option<Result<MoveReport, MoveError>> {
+        self.shared.result()
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    /// As [`Arena::set_device`].
+    pub fn wait(&self) -> Result<MoveReport, MoveError> {
+        self.shared.wait_for_end();
+        self.shared.result().unwrap_or(Err(MoveError::NoThread("it ended without a word".into())))
+    }
+
+    /// As [`Moving::wait`], at most this long.
+    #[must_use]
+    pub fn wait_for(&self, time: Duration) -> Option<Result<MoveReport, MoveError>> {
+        let end = self.shared.end.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.shared.ended.wait_timeout_while(end, time, |end| end.is_none()));
+        self.poll()
+    }
+
+    /// Asks the move to end after the batch it is at. Pages that moved stay; a strict move brings them back.
+    pub fn cancel(&self) {
+        self.shared.cancel();
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let shared = &self.shared;
+        let ended = self.poll().is_some();
+        Progress { done: shared.done.load(Relaxed), total: shared.total.load(Relaxed), ended }
+    }
+}
+
+/// Claims the arena for a move.
+fn claim(arena: Arena) -> Result<(Arc<Shared>, &'static dyn NodeOps), MoveError> {
+    let shared = Arc::new(Shared::default());
+    let mine = shared.clone();
+    registry::with(arena, |details| {
+        if details.moving.as_ref().is_some_and(|m| !m.abandoned.load(Relaxed)) {
+            return Err(MoveError::Moving);
+        }
+        details.moving = Some(mine);
+        Ok(details.nodes)
+    })
+    .unwrap_or(Err(ArenaError::Destroyed.into()))
+    .map(|nodes| (shared, nodes))
+}
+
+fn finish(arena: Arena, shared: &Shared, result: &Result<MoveReport, MoveError>) {
+    let _destroyed_meanwhile = registry::with(arena, |details| details.moving = None);
+    *shared.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result.clone());
+    shared.ended.notify_all();
+}
+
+pub(crate) fn now(arena: Arena, devices: &Devices, strictness: Strictness) -> Result<MoveReport, MoveError> {
+    let (shared, nodes) = claim(arena)?;
+    let result = go(arena, devices, strictness, &shared, nodes);
+    finish(arena, &shared, &result);
+    result
+}
+
+pub(crate) fn start(arena: Arena, devices: &Devices, strictness: Strictness) -> Result<Moving, MoveError> {
+    let (shared, nodes) = claim(arena)?;
+    let (theirs, devices) = (shared.clone(), devices.clone());
+    let work = move || {
+        let result = go(arena, &devices, strictness, &theirs, nodes);
+        finish(arena, &theirs, &result);
+    };
+    match std::thread::Builder::new().name("terrace-move".into()).spawn(work) {
+        Ok(_goes_on_by_itself) => Ok(Moving { shared }),
+        Err(e) => {
+            let error = MoveError::NoThread(e.to_string());
+            finish(arena, &shared, &Err(error.clone()));
+            Err(error)
+        }
+    }
+}
+
+/// A stretch of an arena in use, and the nodes its pages shall be on, in the order to be filled.
+struct Part {
+    pages: VpnRange,
+    to: Vec<NodeId>,
+}
+
+/// Pages that a strict move has moved, with where they were.
+type Undo = Vec<(Vpn, NodeId)>;
+
+fn go(
+    arena: Arena,
+    devices: &Devices,
+    strictness: Strictness,
+    shared: &Shared,
+    nodes: &'static dyn NodeOps,
+) -> Result<MoveReport, MoveError> {
+    devices.check(&nodes.nodes())?;
+    let (before, huge) = registry::with(arena, |d| (d.devices.clone(), d.huge)).ok_or(ArenaError::Destroyed)?;
+    let parts = bind(arena, devices, huge, nodes)?;
+    let _destroyed_meanwhile = registry::with(arena, |d| d.devices = devices.clone());
+    let runs: Vec<(VpnRange, &[NodeId])> = parts
+        .iter()
+        .flat_map(|part| nodes.touched(part.pages).into_iter().map(|run| (run, part.to.as_slice())))
+        .collect();
+    let total = runs.iter().map(|(run, _)| run.len()).sum();
+    shared.total.store(total, Relaxed);
+    let mut report = MoveReport { pages: total, ..MoveReport::default() };
+    let mut undo = Undo::new();
+    let interleave = matches!(devices, Devices::Interleave(_));
+    for (run, to) in runs {
+        for start in (run.start.0..run.end.0).step_by(BATCH) {
+            let pages: Vec<Vpn> = (start..(start + BATCH as u64).min(run.end.0)).map(Vpn).collect();
+            if shared.cancel.load(Relaxed) {
+                *report.stayed.entry(Stayed::Cancelled).or_default() += pages.len() as u64;
+                continue;
+            }
+            let keep = (strictness == Strictness::Strict).then_some(&mut undo);
+            batch(nodes, &pages, to, interleave, &mut report, keep);
+            shared.done.fetch_add(pages.len() as u64, Relaxed);
+        }
+    }
+    if report.stayed.is_empty() {
+        return Ok(report);
+    }
+    if strictness == Strictness::Strict {
+        bring_back(nodes, undo);
+        bind(arena, &before, huge, nodes)?;
+        let _destroyed_meanwhile = registry::with(arena, |d| d.devices = before);
+        return Err(MoveError::Incomplete(Box::new(report)));
+    }
+    if shared.cancel.load(Relaxed) {
+        return Err(MoveError::Cancelled(Box::new(report)));
+    }
+    Ok(report)
+}
+
+/// Binds the arena's segments to the devices, those it gets later too. Returns what is in use. Either all
+/// segments are bound anew or none.
+fn bind(arena: Arena, devices: &Devices, huge: bool, nodes: &'static dyn NodeOps) -> Result<Vec<Part>, MoveError> {
+    let classes = registry::classes(devices, huge, nodes)?;
+    let page = terrace_sys::page_size().get();
+    let mut parts = Vec::new();
+    let _held = arena.inner.lock.hold();
+    if !arena.is_alive() {
+        return Err(ArenaError::Destroyed.into());
+    }
+    // SAFETY: the lock is held to the end of this function.
+    let held = unsafe { arena.inner.held() };
+    let mut done: Vec<(*mut space::Segment, u16)> = Vec::new();
+    let mut room = Room::new(devices, nodes);
+    let mut segment = held.segments;
+    while !segment.is_null() {
+        // SAFETY: segments in the list are this arena's, and its lock is held.
+        let this = unsafe { &mut *segment };
+        let mut ranges = Vec::new();
+        this.used_ranges(&mut ranges);
+        let used = ranges.iter().map(|(start, end)| end - start).sum();
+        let class = classes[room.next(used)];
+        let old = this.class;
+        if let Err(e) = space::rebind(this, class) {
+            for (segment, old) in done {
+                // SAFETY: as above. A kernel that refuses this as well leaves policies that differ, and no harm.
+                let _as_it_was = space::rebind(unsafe { &mut *segment }, old);
+            }
+            return Err(ArenaError::Bind(e).into());
+        }
+        done.push((segment, old));
+        let to = room.order();
+        parts.extend(ranges.into_iter().map(|(start, end)| Part {
+            pages: VpnRange::new(Vpn(start as u64 / page), Vpn(end as u64 / page)),
+            to: to.clone(),
+        }));
+        segment = this.next;
+    }
+    held.classes = [0; SPILL_MOST];
+    held.classes[..classes.len()].copy_from_slice(&classes);
+    held.class_count = classes.len();
+    Ok(parts)
+}
+
+/// Which device of a spill order a segment goes to.
+struct Room {
+    nodes: Vec<NodeId>,
+    left: Option<Vec<u64>>,
+    at: usize,
+}
+
+impl Room {
+    fn new(devices: &Devices, nodes: &dyn NodeOps) -> Self {
+        let named = devices.nodes().to_vec();
+        let left = matches!(devices, Devices::Spill(_))
+            .then(|| named.iter().map(|n| nodes.room(*n).map_or(u64::MAX, Bytes::get)).collect());
+        Self { nodes: named, left, at: 0 }
+    }
+
+    /// Index of the class for a segment with `used` bytes.
+    fn next(&mut self, used: usize) -> usize {
+        let Some(left) = &mut self.left else { return 0 };
+        while self.at + 1 < left.len() && left[self.at] < used as u64 {
+            self.at += 1;
+        }
+        left[self.at] = left[self.at].saturating_sub(used as u64);
+        self.at
+    }
+
+    fn order(&self) -> Vec<NodeId> {
+        self.nodes[self.at.min(self.nodes.len())..].to_vec()
+    }
+}
+
+/// Moves pages to the first of the nodes with room, or, interleaved, each to its own.
+fn batch(
+    nodes: &dyn NodeOps,
+    pages: &[Vpn],
+    to: &[NodeId],
+    interleave: bool,
+    report: &mut MoveReport,
+    mut undo: Option<&mut Undo>,
+) {
+    // Devices::Anywhere: nothing to move, wherever it is.
+    if to.is_empty() {
+        report.already += pages.len() as u64;
+        return;
+    }
+    let right = |page: Vpn, node: NodeId| {
+        if interleave {
+            to[page.0 as usize % to.len()] == node
+        } else {
+            to.contains(&node)
+        }
+    };
+    let mut open: Vec<Vpn> = Vec::with_capacity(pages.len());
+    let mut from: BTreeMap<Vpn, NodeId> = BTreeMap::new();
+    if undo.is_none() && !interleave && pages.len() >= SAMPLED && all_elsewhere(nodes, pages, right) {
+        open.extend_from_slice(pages);
+    } else {
+        match nodes.locate(pages) {
+            Err(_) => open.extend_from_slice(pages),
+            Ok(found) => {
+                for (page, status) in pages.iter().zip(found) {
+                    match status {
+                        PageStatus::On(node) if right(*page, node) => report.already += 1,
+                        PageStatus::On(node) => {
+                            open.push(*page);
+                            if undo.is_some() {
+                                from.insert(*page, node);
+                            }
+                        }
+                        PageStatus::Error(_) | PageStatus::Untouched => report.gone += 1,
+                    }
+                }
+            }
+        }
+    }
+    let mut why: BTreeMap<Vpn, Stayed> = BTreeMap::new();
+    for (at, target) in to.iter().enumerate() {
+        let mine = |page: &Vpn| !interleave || page.0 as usize % to.len() == at;
+        for _round in 0..ROUNDS {
+            let asked: Vec<Vpn> = open.iter().copied().filter(mine).collect();
+            if asked.is_empty() {
+                break;
+            }
+            let call = nodes.move_to(&asked, *target);
+            let mut again = false;
+            for (page, status) in asked.iter().zip(&call.pages) {
+                match status {
+                    PageStatus::On(node) if right(*page, *node) => {
+                        report.moved += 1;
+                        why.remove(page);
+                        if let (Some(undo), Some(node)) = (undo.as_deref_mut(), from.get(page)) {
+                            undo.push((*page, *node));
+                        }
+                        continue;
+                    }
+                    PageStatus::Error(errno) if *errno == ENOENT || *errno == EFAULT => {
+                        report.gone += 1;
+                        why.remove(page);
+                        continue;
+                    }
+                    PageStatus::Error(errno) => {
+                        let reason = reason(*errno);
+                        again |= reason == Stayed::Busy;
+                        why.insert(*page, reason);
+                    }
+                    PageStatus::On(_) => _ = why.insert(*page, reason(call.errno)),
+                    PageStatus::Untouched => {
+                        again |= call.errno == 0;
+                        why.insert(*page, reason(call.errno));
+                    }
+                }
+            }
+            // Those with no reason have arrived or are gone.
+            open.retain(|page| !mine(page) || why.contains_key(page));
+            if !again {
+                break;
+            }
+        }
+    }
+    for reason in why.into_values() {
+        *report.stayed.entry(reason).or_default() += 1;
+    }
+}
+
+const ENOENT: i32 = 2;
+const EFAULT: i32 = 14;
+
+/// What the kernel means (`move_pages(2)`): EBUSY 16, ENOMEM 12, EACCES 13. 0: it said nothing, and the page did
+/// not move: the node was full when the copy was to be made.
+fn reason(errno: i32) -> Stayed {
+    match errno {
+        16 | 11 => Stayed::Busy,
+        12 | 0 => Stayed::NoRoom,
+        13 => Stayed::Shared,
+        other => Stayed::Errno(other),
+    }
+}
+
+/// Whether no page is where it should be, by a sample of one in 64; then looking at all would only cost.
+fn all_elsewhere(nodes: &dyn NodeOps, pages: &[Vpn], right: impl Fn(Vpn, NodeId) -> bool) -> bool {
+    let sample: Vec<Vpn> = pages.iter().copied().step_by(64).collect();
+    nodes.locate(&sample).is_ok_and(|found| {
+        sample.iter().zip(found).all(|(page, status)| matches!(status, PageStatus::On(n) if !right(*page, n)))
+    })
+}
+
+fn bring_back(nodes: &dyn NodeOps, undo: Undo) {
+    let mut by_node: BTreeMap<NodeId, Vec<Vpn>> = BTreeMap::new();
+    for (page, node) in undo {
+        by_node.entry(node).or_default().push(page);
+    }
+    for (node, pages) in by_node {
+        for batch in pages.chunks(BATCH) {
+            // What cannot go back stays where it is: the report has told that the move failed.
+            let _best_effort = nodes.move_to(batch, node);
+        }
+    }
+}
+
+/// Bytes of slices, for statistics.
+pub(crate) fn bytes_of(slices: usize) -> Bytes {
+    Bytes((slices as u64) << SLICE_SHIFT)
+}

@@ -1,0 +1,527 @@
+//! The addresses that all arenas lie in, and what is found by an address.
+//!
+//! ```text
+//! reservation (one mapping, 16 TiB or what can be had)
+//! ├─ zone: bound as a whole to one class's nodes ──► one kernel mapping, however many arenas
+//! │   ├─ segment (4 MiB, doubling): belongs to one arena at a time
+//! │   │   ├─ slices of 64 KiB: slabs of blocks, or large blocks
+//! ```
+//! Two tables lead back from an address: slice to [`Slab`], 4 MiB to [`Segment`]. Both are reserved whole and
+//! cost memory only where they are used.
+
+use super::error::ArenaError;
+use super::meta;
+use super::place::{NodeOps, Policy};
+use super::sizes::SLICE_SHIFT;
+use super::slab::Slab;
+use std::cell::UnsafeCell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use terrace_sys::{discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, Lock, NodePolicy};
+use terrace_types::NodeId;
+
+/// Bytes of the smallest segment; all are this times a power of two.
+pub(crate) const SEGMENT: usize = 1 << SEGMENT_SHIFT;
+const SEGMENT_SHIFT: u32 = 22;
+/// Slices of the smallest segment.
+pub(crate) const SEGMENT_SLICES: usize = SEGMENT >> SLICE_SHIFT;
+/// Segments' sizes: 4 MiB to 4 MiB * 2^23.
+const ORDERS: usize = 24;
+/// Different sets of devices at most.
+pub(crate) const CLASSES_MOST: usize = 256;
+/// The slab table begins so far into its pages. A load that has the last 12 bits of its address in common with
+/// a store just made waits for it on many processors; the first block of the first arena ends in zeros, and its
+/// entry shall not.
+const TABLE_AT: usize = 0x528;
+/// What is tried to reserve, largest first.
+const RESERVATIONS: [usize; 7] = [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30];
+
+/// Record of a segment. Its fields belong to the lock of the arena that has it, or, while it is free, to the
+/// space's.
+pub(crate) struct Segment {
+    pub(crate) next: *mut Segment,
+    pub(crate) start: usize,
+    pub(crate) slices: usize,
+    order: usize,
+    /// Class whose zone it lies in.
+    home: u16,
+    /// Class it is bound as.
+    pub(crate) class: u16,
+    /// [`super::heap::Inner`] that has it.
+    pub(crate) owner: AtomicUsize,
+    pub(crate) free_slices: usize,
+    free: *mut u64,
+    dirty: *mut u64,
+}
+
+struct Class {
+    policy: Policy,
+    huge: bool,
+    ops: &'static dyn NodeOps,
+    zone_at: usize,
+    zone_end: usize,
+    free: [*mut Segment; ORDERS],
+}
+
+struct Locked {
+    at: usize,
+    end: usize,
+    classes: [Option<Class>; CLASSES_MOST],
+}
+
+struct Space {
+    base: AtomicUsize,
+    len: AtomicUsize,
+    slabs: AtomicUsize,
+    segments: AtomicUsize,
+    lock: Lock,
+    locked: UnsafeCell<Locked>,
+}
+
+// SAFETY: `locked` is reached under `lock` alone; raw pointers in it are to records of the pools, which no
+// thread owns.
+unsafe impl Sync for Space {}
+
+static SPACE: Space = Space {
+    base: AtomicUsize::new(0),
+    len: AtomicUsize::new(0),
+    slabs: AtomicUsize::new(0),
+    segments: AtomicUsize::new(0),
+    lock: Lock::new(),
+    locked: UnsafeCell::new(Locked { at: 0, end: 0, classes: [const { None }; CLASSES_MOST] }),
+};
+
+/// Why a segment cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoSegment;
+
+/// Reserves the addresses, the first time.
+pub(crate) fn ready() -> Result<(), ArenaError> {
+    if SPACE.len.load(Acquire) != 0 {
+        return Ok(());
+    }
+    let _held = SPACE.lock.hold();
+    if SPACE.len.load(Relaxed) != 0 {
+        return Ok(());
+    }
+    let mut last = None;
+    for len in RESERVATIONS {
+        let all = reserve_range(len, SEGMENT).and_then(|base| {
+            let slabs = map_zeroed(TABLE_AT + (len >> SLICE_SHIFT) * size_of::<usize>())? + TABLE_AT;
+            let segments = map_zeroed((len >> SEGMENT_SHIFT) * size_of::<usize>())?;
+            Ok((base, slabs, segments))
+        });
+        match all {
+            Ok((base, slabs, segments)) => {
+                // SAFETY: the lock is held, so this is the only reference.
+                let locked = unsafe { &mut *SPACE.locked.get() };
+                locked.at = base;
+                locked.end = base + len;
+                SPACE.base.store(base, Relaxed);
+                SPACE.slabs.store(slabs, Relaxed);
+                SPACE.segments.store(segments, Relaxed);
+                SPACE.len.store(len, Release);
+                return Ok(());
+            }
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.map_or(ArenaError::TooMany(0), ArenaError::NoAddresses))
+}
+
+/// Bytes of addresses reserved for arenas; 0 before there is one.
+pub(crate) fn reserved() -> usize {
+    SPACE.len.load(Relaxed)
+}
+
+/// Entry of the slab table for an address; `None` outside the reservation.
+#[inline(always)]
+pub(crate) fn slab_entry(at: usize) -> Option<&'static AtomicPtr<Slab>> {
+    let offset = at.wrapping_sub(SPACE.base.load(Relaxed));
+    if offset >= SPACE.len.load(Relaxed) {
+        return None;
+    }
+    let table = SPACE.slabs.load(Relaxed) as *const AtomicPtr<Slab>;
+    // SAFETY: the table has an entry for each slice of the reservation, zero at first, which is a null
+    // pointer; it is never unmapped.
+    Some(unsafe { &*table.add(offset >> SLICE_SHIFT) })
+}
+
+/// Lets no slice from `start` on lead to a slab any more.
+pub(crate) fn clear_slab(start: usize, slices: usize) {
+    for slice in 0..slices {
+        if let Some(entry) = slab_entry(start + (slice << SLICE_SHIFT)) {
+            entry.store(null_mut(), Release);
+        }
+    }
+}
+
+/// The slab that an address belongs to, null where there is none; `None` outside the reservation.
+#[inline(always)]
+pub(crate) fn slab_of(at: usize) -> Option<*mut Slab> {
+    let offset = at.wrapping_sub(SPACE.base.load(Relaxed));
+    if offset >= SPACE.len.load(Relaxed) {
+        return None;
+    }
+    let table = SPACE.slabs.load(Relaxed) as *const AtomicPtr<Slab>;
+    // SAFETY: as in `slab_entry`.
+    Some(unsafe { (*table.add(offset >> SLICE_SHIFT)).load(Acquire) })
+}
+
+fn segment_entry(at: usize) -> Option<&'static AtomicPtr<Segment>> {
+    let offset = at.wrapping_sub(SPACE.base.load(Relaxed));
+    if offset >= SPACE.len.load(Relaxed) {
+        return None;
+    }
+    let table = SPACE.segments.load(Relaxed) as *const AtomicPtr<Segment>;
+    // SAFETY: as for slabs, with an entry for each 4 MiB.
+    Some(unsafe { &*table.add(offset >> SEGMENT_SHIFT) })
+}
+
+/// Record of the segment that an address lies in. Records are never unmapped.
+pub(crate) fn segment_of(at: usize) -> Option<&'static AtomicUsize> {
+    let segment = segment_entry(at)?.load(Acquire);
+    // SAFETY: entries are null or point to records of the pool, which live for ever; `owner` is atomic.
+    (!segment.is_null()).then(|| unsafe { &(*segment).owner })
+}
+
+/// Around a fork the lock is held.
+pub(crate) fn lock_for_fork() {
+    SPACE.lock.lock();
+}
+
+/// Ends [`lock_for_fork`], in parent and child alike.
+pub(crate) fn unlock_after_fork() {
+    SPACE.lock.unlock();
+}
+
+fn same_ops(one: &'static dyn NodeOps, other: &'static dyn NodeOps) -> bool {
+    std::ptr::addr_eq(std::ptr::from_ref(one), std::ptr::from_ref(other))
+}
+
+/// The number of the class with this policy, made where there is none; its first zone is bound, so that a
+/// refusal shows now.
+pub(crate) fn class(policy: Policy, huge: bool, ops: &'static dyn NodeOps) -> Result<u16, ArenaError> {
+    ready()?;
+    let _held = SPACE.lock.hold();
+    // SAFETY: the lock is held, so this is the only reference.
+    let locked = unsafe { &mut *SPACE.locked.get() };
+    for (number, class) in locked.classes.iter_mut().enumerate() {
+        if let Some(class) = class {
+            if class.policy == policy && class.huge == huge && same_ops(class.ops, ops) {
+                return Ok(number as u16);
+            }
+            continue;
+        }
+        let mut new = Class { policy, huge, ops, zone_at: 0, zone_end: 0, free: [null_mut(); ORDERS] };
+        zone(&mut new, &mut locked.at, locked.end, SEGMENT)?;
+        *class = Some(new);
+        return Ok(number as u16);
+    }
+    Err(ArenaError::TooManyClasses(CLASSES_MOST))
+}
+
+/// A new zone for a class, with room for `least` bytes.
+fn zone(class: &mut Class, at: &mut usize, end: usize, least: usize) -> Result<(), ArenaError> {
+    let len = (SPACE.len.load(Relaxed) / CLASSES_MOST).max(least).next_multiple_of(SEGMENT);
+    let start = *at;
+    if end - start < len {
+        return Err(ArenaError::TooManyClasses(CLASSES_MOST));
+    }
+    if class.policy.mode != NodePolicy::Default {
+        class.policy.apply(class.ops, start, len).map_err(ArenaError::Bind)?;
+    }
+    if class.huge {
+        prefer_huge_pages(start, len);
+    }
+    *at = start + len;
+    class.zone_at = start;
+    class.zone_end = start + len;
+    Ok(())
+}
+
+/// A segment of a class with room for a run of `slices` at a multiple of `align` bytes, at least of
+/// `order`, for the arena `owner`.
+pub(crate) fn segment(
+    class: u16,
+    slices: usize,
+    align: usize,
+    order: usize,
+    owner: usize,
+) -> Result<*mut Segment, NoSegment> {
+    let slack = if align > SEGMENT { align >> SLICE_SHIFT } else { 0 };
+    let units = slices.checked_add(slack).ok_or(NoSegment)?.div_ceil(SEGMENT_SLICES);
+    let order = order.max(units.next_power_of_two().trailing_zeros() as usize);
+    if order >= ORDERS {
+        return Err(NoSegment);
+    }
+    let _held = SPACE.lock.hold();
+    // SAFETY: the lock is held, so this is the only reference.
+    let locked = unsafe { &mut *SPACE.locked.get() };
+    let Some(of) = locked.classes[usize::from(class)].as_mut() else { return Err(NoSegment) };
+    let mut found = of.free[order];
+    if found.is_null() {
+        let len = SEGMENT << order;
+        if of.zone_end - of.zone_at < len {
+            zone(of, &mut locked.at, locked.end, len).map_err(|_| NoSegment)?;
+        }
+        found = record(of.zone_at, order, class)?;
+        // SAFETY: the range lies in the reservation and belongs to this zone alone.
+        if unsafe { open_range(of.zone_at, len) }.is_err() {
+            // SAFETY: `record` made it just now and nobody knows of it.
+            unsafe { forget(found) };
+            return Err(NoSegment);
+        }
+        of.zone_at += len;
+    } else {
+        // SAFETY: records in free lists are whole and belong to the lock that is held.
+        of.free[order] = unsafe { (*found).next };
+    }
+    // SAFETY: the record is ours alone until it is in the tables.
+    unsafe {
+        (*found).next = null_mut();
+        (*found).owner.store(owner, Release);
+        let mut at = (*found).start;
+        while at < (*found).start + (SEGMENT << order) {
+            if let Some(entry) = segment_entry(at) {
+                entry.store(found, Release);
+            }
+            at += SEGMENT;
+        }
+    }
+    Ok(found)
+}
+
+fn record(start: usize, order: usize, class: u16) -> Result<*mut Segment, NoSegment> {
+    let slices = SEGMENT_SLICES << order;
+    let map = slices / 8;
+    let (record, free, dirty) = (meta::take(size_of::<Segment>()), meta::take(map), meta::take(map));
+    if record.is_null() || free.is_null() || dirty.is_null() {
+        return Err(NoSegment);
+    }
+    let segment = Segment {
+        next: null_mut(),
+        start,
+        slices,
+        order,
+        home: class,
+        class,
+        owner: AtomicUsize::new(0),
+        free_slices: slices,
+        free: free.cast(),
+        dirty: dirty.cast(),
+    };
+    // SAFETY: all three are fresh records of the sizes written.
+    unsafe {
+        free.write_bytes(0xff, map);
+        dirty.write_bytes(0, map);
+        record.cast::<Segment>().write(segment);
+    }
+    Ok(record.cast())
+}
+
+/// # Safety
+/// Nobody knows of the segment.
+unsafe fn forget(segment: *mut Segment) {
+    // SAFETY: the records were taken with these sizes, and by the contract nobody uses them.
+    unsafe {
+        let map = (*segment).slices / 8;
+        meta::give((*segment).free.cast(), map);
+        meta::give((*segment).dirty.cast(), map);
+        meta::give(segment.cast(), size_of::<Segment>());
+    }
+}
+
+/// Gives a segment back to its class, its pages to the kernel.
+///
+/// # Safety
+/// It belongs to the caller's arena, and nothing in it is used any more.
+pub(crate) unsafe fn give_segment(segment: *mut Segment) {
+    // SAFETY: by the contract the record and what it describes are the caller's alone.
+    let this = unsafe { &mut *segment };
+    this.owner.store(0, Release);
+    this.purge_all();
+    let _held = SPACE.lock.hold();
+    // SAFETY: the lock is held, so this is the only reference.
+    let locked = unsafe { &mut *SPACE.locked.get() };
+    if let Some(home) = locked.classes[usize::from(this.home)].as_mut() {
+        if this.class != this.home {
+            // A refusal leaves it bound as it was, and then it is not for this class any more.
+            if home.policy.apply(home.ops, this.start, this.slices << SLICE_SHIFT).is_err() {
+                return;
+            }
+            this.class = this.home;
+        }
+        this.next = home.free[this.order];
+        home.free[this.order] = segment;
+    }
+}
+
+/// Binds a segment as another class is; pages that are there stay.
+pub(crate) fn rebind(segment: &mut Segment, class: u16) -> Result<(), terrace_sys::SysError> {
+    if segment.class == class {
+        return Ok(());
+    }
+    let (policy, ops) = {
+        let _held = SPACE.lock.hold();
+        // SAFETY: the lock is held, so this is the only reference.
+        let locked = unsafe { &*SPACE.locked.get() };
+        match &locked.classes[usize::from(class)] {
+            Some(c) => (c.policy, c.ops),
+            None => return Ok(()),
+        }
+    };
+    policy.apply(ops, segment.start, segment.slices << SLICE_SHIFT)?;
+    segment.class = class;
+    Ok(())
+}
+
+/// Nodes of a class and who speaks for them.
+pub(crate) fn class_node(class: u16) -> Option<(NodeId, &'static dyn NodeOps)> {
+    let _held = SPACE.lock.hold();
+    // SAFETY: the lock is held, so this is the only reference.
+    let locked = unsafe { &*SPACE.locked.get() };
+    let class = locked.classes[usize::from(class)].as_ref()?;
+    let first = class.policy.nodes.iter().next()?;
+    Some((first, class.ops))
+}
+
+impl Segment {
+    fn word(&self, map: *mut u64, index: usize) -> u64 {
+        // SAFETY: both maps have a bit for each slice; callers stay below `slices`, and hold the lock.
+        unsafe { map.add(index).read() }
+    }
+
+    fn change(&mut self, map: *mut u64, start: usize, end: usize, set: bool) {
+        for index in start / 64..end.div_ceil(64) {
+            let mask = super::bits::mask(index, start, end);
+            let old = self.word(map, index);
+            // SAFETY: as in `word`; `&mut self` is the lock.
+            unsafe { map.add(index).write(if set { old | mask } else { old & !mask }) };
+        }
+    }
+
+    /// Takes a run of free slices. Returns the first, and whether any may hold old content.
+    pub(crate) fn take(&mut self, slices: usize, align: usize) -> Option<(usize, bool)> {
+        if slices > self.free_slices {
+            return None;
+        }
+        let align = (align >> SLICE_SHIFT).max(1);
+        let free = self.free;
+        let first =
+            super::bits::find_run(|w| self.word(free, w), self.slices, slices, align, self.start >> SLICE_SHIFT)?;
+        Some((first, self.take_at(first, slices)))
+    }
+
+    /// Takes these slices, which are free. Whether any may hold old content.
+    pub(crate) fn take_at(&mut self, first: usize, slices: usize) -> bool {
+        let end = first + slices;
+        let dirty =
+            (first / 64..end.div_ceil(64)).any(|w| self.word(self.dirty, w) & super::bits::mask(w, first, end) != 0);
+        self.change(self.free, first, end, false);
+        self.change(self.dirty, first, end, true);
+        self.free_slices -= slices;
+        dirty
+    }
+
+    /// Whether these slices are free.
+    pub(crate) fn is_free(&self, first: usize, slices: usize) -> bool {
+        let end = first + slices;
+        end <= self.slices
+            && (first / 64..end.div_ceil(64)).all(|w| {
+                let mask = super::bits::mask(w, first, end);
+                self.word(self.free, w) & mask == mask
+            })
+    }
+
+    /// Gives slices back; `discard`: their pages to the kernel as well.
+    pub(crate) fn put(&mut self, first: usize, slices: usize, discard: bool) {
+        self.change(self.free, first, first + slices, true);
+        self.free_slices += slices;
+        if discard {
+            self.discard(first, slices);
+        }
+    }
+
+    fn discard(&mut self, first: usize, slices: usize) {
+        // SAFETY: the slices are free, so nothing in them is used; the range is open.
+        let done = unsafe { discard_range(self.start + (first << SLICE_SHIFT), slices << SLICE_SHIFT) };
+        if done.is_ok() {
+            self.change(self.dirty, first, first + slices, false);
+        }
+    }
+
+    /// Gives the pages of all free slices back to the kernel.
+    pub(crate) fn purge_free(&mut self) {
+        self.purge(|segment, w| segment.word(segment.free, w) & segment.word(segment.dirty, w));
+    }
+
+    fn purge_all(&mut self) {
+        self.change(self.free, 0, self.slices, true);
+        self.free_slices = self.slices;
+        self.purge(|segment, w| segment.word(segment.dirty, w));
+    }
+
+    fn purge(&mut self, which: impl Fn(&Self, usize) -> u64) {
+        let mut run: Option<(usize, usize)> = None;
+        let mut slice = 0;
+        while slice < self.slices {
+            let word = which(self, slice / 64);
+            if slice % 64 == 0 && run.is_none() && word == 0 {
+                slice += 64;
+                continue;
+            }
+            run = match (run, word >> (slice % 64) & 1 == 1) {
+                (Some((first, count)), true) => Some((first, count + 1)),
+                (None, true) => Some((slice, 1)),
+                (Some((first, count)), false) => {
+                    self.discard(first, count);
+                    None
+                }
+                (None, false) => None,
+            };
+            slice += 1;
+        }
+        if let Some((first, count)) = run {
+            self.discard(first, count);
+        }
+    }
+
+    /// Calls `each` with each slab.
+    pub(crate) fn each_slab(&self, mut each: impl FnMut(*mut Slab)) {
+        let mut slice = 0;
+        while slice < self.slices {
+            if slice % 64 == 0 && self.word(self.free, slice / 64) == u64::MAX {
+                slice += 64;
+                continue;
+            }
+            let mut step = 1;
+            if let Some(entry) = slab_entry(self.start + (slice << SLICE_SHIFT)) {
+                let slab = entry.load(Acquire);
+                if !slab.is_null() {
+                    // SAFETY: entries point to records of the pool, which live for ever.
+                    step = unsafe { (*slab).slices.load(Relaxed) as usize }.max(1);
+                    each(slab);
+                }
+            }
+            slice += step;
+        }
+    }
+
+    /// Runs of slices in use, as byte ranges.
+    pub(crate) fn used_ranges(&self, into: &mut Vec<(usize, usize)>) {
+        let mut slice = 0;
+        while slice < self.slices {
+            let taken = self.word(self.free, slice / 64) >> (slice % 64) & 1 == 0;
+            if taken {
+                let start = self.start + (slice << SLICE_SHIFT);
+                let end = start + (1 << SLICE_SHIFT);
+                match into.last_mut() {
+                    Some(last) if last.1 == start => last.1 = end,
+                    _ => into.push((start, end)),
+                }
+            }
+            slice += 1;
+        }
+    }
+}

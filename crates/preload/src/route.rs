@@ -1,0 +1,201 @@
+//! From a plan to arenas, and from an allocation to one of them.
+
+use crate::reserve::Line;
+use crate::site::Sites;
+use std::cell::Cell;
+use std::ffi::{CStr, OsStr};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, Ordering::*};
+use terrace_alloc::arena::plan::{Plan, When, PLAN_LIMIT};
+use terrace_alloc::arena::{Arena, Spec};
+
+/// A plan under way.
+struct Routes {
+    default: Arena,
+    /// Where what no rule speaks of goes.
+    rest: Arena,
+    rules: Vec<(When, Arena)>,
+    sites: Option<Sites>,
+}
+
+const COLD: u8 = 0;
+const STARTING: u8 = 1;
+const READY: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(COLD);
+static ROUTES: AtomicPtr<Routes> = AtomicPtr::new(null_mut());
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+/// A thread's name is asked for again after so many allocations: threads are named after they begin.
+const NAME_FOR: u32 = 256;
+
+thread_local! {
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
+    static NUMBER: Cell<u64> = const { Cell::new(u64::MAX) };
+    static NAME: Cell<([u8; 16], u32)> = const { Cell::new(([0; 16], 0)) };
+}
+
+/// The arena for an allocation, and the one for the case that it has no room. `None`: not now.
+#[inline(always)]
+pub(crate) fn choose(size: usize) -> Option<(Arena, Arena)> {
+    let routes = ROUTES.load(Acquire);
+    if routes.is_null() {
+        return begin(size);
+    }
+    // SAFETY: set once, never freed.
+    let routes = unsafe { &*routes };
+    if routes.rules.is_empty() {
+        return Some((routes.rest, routes.default));
+    }
+    Some((routes.find(size), routes.default))
+}
+
+/// Reads the plan, the first time. Whoever comes meanwhile, this thread's own calls too, is served otherwise.
+#[cold]
+#[inline(never)]
+fn begin(size: usize) -> Option<(Arena, Arena)> {
+    if STATE.compare_exchange(COLD, STARTING, AcqRel, Acquire).is_err() {
+        return None;
+    }
+    let default = Arena::create(&Spec { name: "default".into(), ..Spec::default() }).ok()?;
+    let mut routes = Routes { default, rest: default, rules: Vec::new(), sites: None };
+    // SAFETY: the name ends with zero; nobody changes the environment while the program starts.
+    let path = unsafe { libc::getenv(c"TERRACE_ALLOC".as_ptr()) };
+    if !path.is_null() {
+        // SAFETY: the environment's strings end with zero.
+        let path = unsafe { CStr::from_ptr(path) };
+        if let Err(why) = routes.follow(path) {
+            let mut line = Line::new();
+            let path = path.to_string_lossy();
+            let _cut_if_too_long = writeln!(line, "terrace: plan {path}: {why}; the program runs without it");
+            line.to_stderr();
+        }
+    }
+    report_at_exit();
+    ROUTES.store(Box::into_raw(Box::new(routes)), Release);
+    STATE.store(READY, Release);
+    choose(size)
+}
+
+/// Has one line an arena appended to the file that `TERRACE_ALLOC_REPORT` names, when the program exits.
+fn report_at_exit() {
+    extern "C" fn report() {
+        use std::io::Write as _;
+        // SAFETY: the name ends with zero; exit handlers run alone.
+        let path = unsafe { libc::getenv(c"TERRACE_ALLOC_REPORT".as_ptr()) };
+        if path.is_null() {
+            return;
+        }
+        // SAFETY: the environment's strings end with zero.
+        let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+        let mut text = String::new();
+        for arena in terrace_alloc::arena::list() {
+            if let (Some(name), Ok(s)) = (arena.name(), arena.stats()) {
+                let _infallible = writeln!(
+                    text,
+                    "{} {name} peak_bytes {} held_bytes {} blocks {}",
+                    std::process::id(),
+                    s.peak.get(),
+                    s.held.get(),
+                    s.blocks
+                );
+            }
+        }
+        // The program's own exit is not to fail for this.
+        let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        let _unreported = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+    }
+    // SAFETY: as above.
+    if unsafe { !libc::getenv(c"TERRACE_ALLOC_REPORT".as_ptr()).is_null() } {
+        // SAFETY: the handler lives as long as the program: this library is never unloaded.
+        let _unreported = unsafe { libc::atexit(report) };
+    }
+}
+
+impl Routes {
+    fn follow(&mut self, path: &CStr) -> Result<(), String> {
+        use std::io::Read as _;
+        let file = std::fs::File::open(OsStr::from_bytes(path.to_bytes())).map_err(|e| e.to_string())?;
+        let mut bytes = Vec::new();
+        file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+        let plan = Plan::parse(&bytes).map_err(|e| e.to_string())?;
+        let mut arenas = Vec::new();
+        for planned in &plan.arenas {
+            let spec = Spec {
+                name: planned.name.clone(),
+                limit: planned.limit,
+                devices: planned.devices.clone(),
+                huge_pages: planned.huge_pages,
+                ..Spec::default()
+            };
+            arenas.push(Arena::create(&spec).map_err(|e| format!("arena {}: {e}", planned.name))?);
+        }
+        self.sites = plan.has_sites().then(|| Sites::new(&plan.rules));
+        self.rest = plan.default.map_or(self.default, |at| arenas[at]);
+        self.rules = plan.rules.into_iter().map(|rule| (rule.when, arenas[rule.arena])).collect();
+        Ok(())
+    }
+
+    fn find(&self, size: usize) -> Arena {
+        let mut called_from = None;
+        for (at, (when, arena)) in self.rules.iter().enumerate() {
+            let matches = match when {
+                When::Size(from, to) => (*from..*to).contains(&(size as u64)),
+                When::ThreadNumber(number) => *number == thread_number(),
+                When::ThreadName { name, open } => {
+                    let own = thread_name();
+                    let own = &own[..own.iter().position(|b| *b == 0).unwrap_or(own.len())];
+                    if *open {
+                        own.starts_with(name.as_bytes())
+                    } else {
+                        own == name.as_bytes()
+                    }
+                }
+                When::Site { .. } => match &self.sites {
+                    Some(sites) => *called_from.get_or_insert_with(|| outside(|| sites.rule())) == Some(at),
+                    None => false,
+                },
+            };
+            if matches {
+                return *arena;
+            }
+        }
+        self.rest
+    }
+}
+
+/// Looking a site up may itself allocate: what it allocates matches no site.
+fn outside(look: impl FnOnce() -> Option<usize>) -> Option<usize> {
+    LOOKING.with(|looking| {
+        if looking.replace(true) {
+            return None;
+        }
+        let found = look();
+        looking.set(false);
+        found
+    })
+}
+
+fn thread_number() -> u64 {
+    NUMBER.with(|n| {
+        if n.get() == u64::MAX {
+            n.set(THREADS.fetch_add(1, Relaxed));
+        }
+        n.get()
+    })
+}
+
+fn thread_name() -> [u8; 16] {
+    NAME.with(|n| {
+        let (name, left) = n.get();
+        if left > 0 {
+            n.set((name, left - 1));
+            return name;
+        }
+        let name = terrace_sys::thread_name();
+        n.set((name, NAME_FOR));
+        name
+    })
+}

@@ -1,0 +1,220 @@
+//! Programs that know nothing of arenas, with the library and without: the same output.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The library, built for this profile.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        let folder = own.parent().and_then(Path::parent).unwrap();
+        let library = folder.join("libterrace_preload.so");
+        // Cargo builds it before these tests, but not always to the outer folder.
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        build.args(["build", "--quiet", "-p", "terrace-preload"]);
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        let built = build.status();
+        assert!(library.is_file(), "{} is not there: {built:?}", library.display());
+        library
+    })
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _fresh = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn has(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.is_ok_and(|o| o.status.success())
+}
+
+fn run(folder: &Path, script: &str, environment: &[(&str, &Path)]) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(folder).env("LC_ALL", "C").env_remove("TERRACE_ALLOC");
+    command.envs(environment.iter().copied()).output().unwrap()
+}
+
+/// Runs a script without the library, with it, and with a plan that sends sizes to different arenas.
+fn same(name: &str, needs: &[&str], script: &str) {
+    if let Some(missing) = needs.iter().find(|p| !has(p)) {
+        return println!("skipped: {missing} is not installed");
+    }
+    let plan = folder(&format!("{name}-plan")).join("plan");
+    let rules = "arena small limit 1M\narena large huge\nsize ..200 small\nsize 100K.. large\nthread 1 small\n";
+    std::fs::write(&plan, rules).unwrap();
+    let plain = run(&folder(name), script, &[]);
+    let ours = run(&folder(name), script, &[("LD_PRELOAD", library())]);
+    let planned = run(&folder(name), script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    assert!(!plain.stdout.is_empty());
+    for other in [ours, planned] {
+        assert_eq!(String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&other.stdout));
+        assert_eq!(String::from_utf8_lossy(&plain.stderr), String::from_utf8_lossy(&other.stderr));
+        assert_eq!(plain.status, other.status);
+    }
+}
+
+#[test]
+fn bash() {
+    let script = r#"exec bash -c 'for i in $(seq 3000); do a[$i]="x$i$i"; s+=${a[$i]}; done; echo ${#s} ${a[77]};
+        printf "%s\n" "${a[@]}" | sort -r | head -n 5; x=$(echo {1..2000}); echo ${#x}; (exit 3); echo $?; unset a; declare -A m;
+        for i in {1..500}; do m[k$i]=$(($i*$i)); done; echo ${m[k400]}'"#;
+    same("bash", &["bash"], script);
+}
+
+#[test]
+fn git() {
+    let script = "export HOME=$PWD GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z'
+        git -c init.defaultBranch=m init -q r && cd r && git config user.email a@b && git config user.name n
+        for i in 1 2 3 4 5 6; do seq $i $((i * 700)) >f$i; git add . && git commit -qm c$i; done
+        git gc -q && git fsck --full && git log --stat && git diff HEAD~3 | sha256sum && git archive HEAD | sha256sum";
+    same("git", &["git"], script);
+}
+
+#[test]
+fn sqlite3() {
+    let script = "sqlite3 d.db 'create table t(a integer primary key, b text); with recursive n(i) as (select 1 union
+        all select i+1 from n where i<20000) insert into t select i, printf(\"%d-%d\", i, i*i) from n; create index x on
+        t(b); select count(*), sum(length(b)) from t; select * from t order by b desc limit 5; delete from t where a%3=0;
+        vacuum; pragma integrity_check; select group_concat(b) from (select b from t limit 300);'";
+    same("sqlite3", &["sqlite3"], script);
+}
+
+#[test]
+fn gcc() {
+    let script = r#"printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint cmp(const void*a,const void*b){
+        return *(int*)a-*(int*)b;}\nint main(){int v[100];for(int i=0;i<100;i++)v[i]=i*7919%%101;qsort(v,100,4,cmp);for(int
+        i=0;i<100;i++)printf("%%d ",v[i]);}\n' >p.c && gcc -O2 -c p.c -o p.o && sha256sum p.o && gcc -O2 p.c -o p && ./p"#;
+    same("gcc", &["gcc"], script);
+}
+
+/// Python's own tests, all of its memory from malloc; times are left out of what is compared.
+#[test]
+fn python_tests_its_memory() {
+    if !run(&folder("has-python"), "python3 -c 'import test.test_bytes'", &[]).status.success() {
+        return println!("skipped: python3 with its own tests is not installed");
+    }
+    let script = "PYTHONMALLOC=malloc python3 -m test test_memoryview test_bytes 2>&1 |
+        grep -v -e duration -e Total -e seed -e '^[0-9:]* ' -e Result; PYTHONMALLOC=malloc python3 -c 'import threading, gc
+d = {}
+def work(n): d[n] = sum(len(str(i) * (i % 50)) for i in range(20000))
+t = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+[x.start() for x in t]; [x.join() for x in t]
+print(sorted(d.items()), gc.collect() >= 0, len(bytearray(50_000_000)))'";
+    same("python", &["python3"], script);
+}
+
+fn compile(folder: &Path, source: &str, out: &str, flags: &[&str]) -> bool {
+    if !has("gcc") {
+        println!("skipped: gcc is not installed");
+        return false;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let mut command = Command::new("gcc");
+    command.args(["-O1", "-o", out]).args(flags).arg(source).arg("-pthread").current_dir(folder);
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    true
+}
+
+#[test]
+fn what_malloc_promises_is_kept() {
+    let folder = folder("semantics");
+    if !compile(&folder, "semantics.c", "same", &["-w"])
+        || !compile(&folder, "semantics.c", "handlers", &["-w", "-DIN_HANDLERS"])
+    {
+        return;
+    }
+    let plain = run(&folder, "./same", &[]);
+    assert_eq!(String::from_utf8_lossy(&plain.stdout), "all kept\nbye\n");
+    for program in ["./same", "./handlers"] {
+        let ours = run(&folder, program, &[("LD_PRELOAD", library())]);
+        assert_eq!(String::from_utf8_lossy(&ours.stdout), "all kept\nbye\n", "{program} {ours:?}");
+        assert!(ours.status.success());
+    }
+}
+
+/// What the report says each arena held at most.
+fn peaks(report: &Path, process: Option<&str>) -> Vec<(String, u64)> {
+    let text = std::fs::read_to_string(report).unwrap();
+    let lines = text.lines().filter(|l| process.is_none_or(|p| l.starts_with(p)));
+    lines
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            (words[1].to_owned(), words[3].parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn rules_send_allocations_to_their_arenas() {
+    let folder = folder("routes");
+    if !compile(&folder, "routes.c", "routes", &[]) {
+        return;
+    }
+    let symbols = Command::new("nm").arg(folder.join("routes")).output().unwrap();
+    let symbols = String::from_utf8_lossy(&symbols.stdout).into_owned();
+    let site = symbols.lines().find(|l| l.ends_with(" after_site")).and_then(|l| l.split(' ').next());
+    let mut plan = "arena big\narena solver\narena site\nsize 1M.. big\nthread solver* solver\n".to_owned();
+    match site {
+        Some(address) => plan += &format!("site routes+0x{} site\n", address.trim_start_matches('0')),
+        None => println!("skipped: call sites are tried on x86-64 only"),
+    }
+    std::fs::write(folder.join("plan"), plan).unwrap();
+    let (plan, report) = (folder.join("plan"), folder.join("report"));
+    let environment =
+        [("LD_PRELOAD", library()), ("TERRACE_ALLOC", plan.as_path()), ("TERRACE_ALLOC_REPORT", report.as_path())];
+    let ran = run(&folder, "exec ./routes", &environment);
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    let peaks = peaks(&report, None);
+    let of = |name: &str| peaks.iter().find(|(n, _)| n == name).unwrap().1;
+    assert!((20 << 20..21 << 20).contains(&of("big")), "{peaks:?}");
+    assert!((340 * 3000..700 * 3000).contains(&of("solver")), "{peaks:?}");
+    if site.is_some() {
+        assert!((5_000_000..6_000_000).contains(&of("site")), "{peaks:?}");
+    }
+}
+
+#[test]
+fn a_plan_that_is_wrong_is_told_and_does_no_harm() {
+    let folder = folder("wrong");
+    let plan = folder.join("plan");
+    for (text, why) in
+        [("arena a only 999\nsize 0.. a\n", "node 999"), ("nonsense\n", "line 1"), ("arena a\nsize 9..1 a\n", "line 2")]
+    {
+        std::fs::write(&plan, text).unwrap();
+        let ran = run(&folder, "exec /bin/echo fine", &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "fine\n");
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(said.contains(why) && said.contains("runs without it"), "{said}");
+    }
+    let ran =
+        run(&folder, "exec /bin/echo fine", &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", Path::new("/nowhere"))]);
+    assert!(ran.status.success() && !ran.stderr.is_empty());
+}
+
+#[test]
+fn what_is_freed_twice_ends_with_a_word() {
+    let folder = folder("twice");
+    if !has("gcc") {
+        return println!("skipped: gcc is not installed");
+    }
+    let program =
+        "#include <stdlib.h>\nint main(int n,char**v){char*p=malloc(n>1?500000:50);free(p+(n>2?8:0));free(p);}";
+    std::fs::write(folder.join("twice.c"), program).unwrap();
+    let built = run(&folder, "gcc -w -O0 twice.c -o twice", &[]);
+    assert!(built.status.success());
+    for (call, why) in [("./twice", "freed twice"), ("./twice x", "freed twice"), ("./twice x y", "into a block")] {
+        let ran = run(&folder, &format!("exec {call}"), &[("LD_PRELOAD", library())]);
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(!ran.status.success() && said.starts_with("terrace: free(0x") && said.contains(why), "{said}");
+    }
+}

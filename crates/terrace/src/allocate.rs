@@ -1,0 +1,94 @@
+//! `run --alloc`: an unmodified program whose allocations go to arenas, as a plan says.
+
+use crate::manage::{Finished, ManageError, RunError};
+use crate::output::RunSummary;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use terrace_alloc::arena::plan::{Plan, PLAN_LIMIT};
+use terrace_sys::{zones, Root, Runner};
+
+/// The library that stands in for the C library's allocation functions.
+const LIBRARY: &str = "libterrace_preload.so";
+
+/// Reads a plan and holds it against this machine's nodes.
+///
+/// # Errors
+/// [`ManageError::Usage`]: the file, or a line of it; [`ManageError::Lacking`]: a node that is not here.
+pub fn check(path: &Path) -> Result<Plan, ManageError> {
+    use std::io::Read as _;
+    let told = |why: String| ManageError::Usage(format!("plan {}: {why}", path.display()));
+    let file = std::fs::File::open(path).map_err(|e| told(e.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(|e| told(e.to_string()))?;
+    let plan = Plan::parse(&bytes).map_err(|e| told(e.to_string()))?;
+    plan.check(&zones::nodes_with_memory(&Root::live()))
+        .map_err(|(arena, e)| ManageError::Lacking(format!("plan {}: arena {arena}: {e}", path.display())))?;
+    Ok(plan)
+}
+
+/// Where the library is: `TERRACE_PRELOAD`, or beside this program, or in `lib` beside its folder.
+fn library() -> Result<PathBuf, ManageError> {
+    if let Some(path) = std::env::var_os("TERRACE_PRELOAD") {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe().ok();
+    let folder = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY), folder.join("deps").join(LIBRARY)];
+    places.into_iter().find(|p| p.is_file()).ok_or_else(|| {
+        ManageError::Lacking(format!(
+            "{LIBRARY} is not in {} nor in lib beside it; name it in TERRACE_PRELOAD, or cargo build -p terrace-preload",
+            folder.display()
+        ))
+    })
+}
+
+/// What the command's environment needs.
+fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError> {
+    check(plan)?;
+    let absolute =
+        |path: &Path| std::path::absolute(path).map_err(|e| ManageError::Usage(format!("{}: {e}", path.display())));
+    let mut preload = absolute(&library()?)?.into_os_string();
+    // ld.so separates by colons and by spaces, and knows no quotes.
+    if preload.as_encoded_bytes().iter().any(|b| b": ".contains(b)) {
+        let why = format!("{}: the path must hold no colon and no space", preload.to_string_lossy());
+        return Err(ManageError::Usage(why));
+    }
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|b| !b.is_empty()) {
+        preload.push(":");
+        preload.push(before);
+    }
+    Ok(vec![("LD_PRELOAD", preload), ("TERRACE_ALLOC", absolute(plan)?.into_os_string())])
+}
+
+/// Runs a command with its allocations placed as `plan` says; no policy moves its pages.
+///
+/// # Errors
+/// [`RunError`]: the plan is wrong or this machine lacks what it names, or the command cannot be started.
+pub fn run(plan: &Path, argv: &[OsString]) -> Result<Finished, RunError> {
+    let environment = environment(plan).map_err(RunError::Before)?;
+    let mut runner = Runner::start_with(argv, &environment).map_err(RunError::Start)?;
+    let ended = runner.wait_to_end();
+    let why = format!("its allocations went where {} says", plan.display());
+    Ok(Finished { summary: RunSummary::unmanaged("none", why), ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_cannot_be_followed_says_why() {
+        let folder = std::env::temp_dir().join(format!("terrace-plan-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("plan");
+        let said = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            check(&file).map(|p| p.arenas.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(said("arena a only 0\nsize 1M.. a\n"), Ok(1));
+        assert!(said("arena a only 999\n").unwrap_err().contains("arena a: node 999"));
+        assert!(said("arena a\nput\n").unwrap_err().contains("line 2"));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(matches!(check(&file), Err(ManageError::Usage(_))));
+    }
+}
