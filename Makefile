@@ -1,13 +1,15 @@
 # Set-up included: each target installs what it needs with apt where it may, and says what.
 
-.PHONY: help test ring1 demo bench bench-alloc
+.PHONY: help test ring1 demo bench bench-alloc bench-far soak
 
 help:
-	@echo "make demo    see an unmodified program under the kernel's policies and under ours, in a virtual machine"
-	@echo "make test    all tests; last line: N passed, N failed, N skipped"
-	@echo "make ring1   unit tests only"
-	@echo "make bench   all cases of bench/claims.toml, as ratios (hours at first, resumed; QUICK=1: shorter ones)"
+	@echo "make demo       see an unmodified program under the kernel's policies and under ours, in a virtual machine"
+	@echo "make test       all tests; last line: N passed, N failed, N skipped"
+	@echo "make ring1      unit tests only"
+	@echo "make bench      all cases of bench/claims.toml, as ratios (hours at first, resumed; QUICK=1: shorter ones)"
 	@echo "make bench-alloc  arenas against glibc, jemalloc, mimalloc and memkind; bench/out/alloc.json"
+	@echo "make soak       far memory beside its model for ten minutes, and thousands of seeds of its pager"
+	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
 
 test:
 	@scripts/test.sh
@@ -23,3 +25,9 @@ bench:
 
 bench-alloc:
 	@scripts/bench-alloc.sh
+
+bench-far:
+	@bench/far/run.sh $(if $(QUICK),--quick)
+
+soak:
+	@scripts/soak.sh

@@ -32,4 +32,11 @@ tables=$out/$(basename "$list" .toml)$quick.md
 cat "$tables"
 say "simulator's speed"
 cargo run --quiet --release -p terrace-sim --example speed -- --short || status=$?
+say "the probe's loops beside plain C"
+if command -v cc >/dev/null 2>&1; then
+    bench/probe.sh 3 >"$out/probe.md" || status=$?
+    cat "$out/probe.md"
+else
+    say "skipped: no C compiler"
+fi
 exit "${status:-0}"

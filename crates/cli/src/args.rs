@@ -24,6 +24,12 @@ pub enum Command {
     /// Copy what sysfs says of this machine into one file, for a bug report.
     #[command(after_help = "Example: terrace gather -o machine.tar && terrace tiers --from machine.tar")]
     Gather(GatherArgs),
+    /// Measure this machine's memory and write a machine file.
+    #[command(after_help = "Example: terrace probe --quick -o machine.toml && terrace tiers --from machine.toml")]
+    Probe(ProbeArgs),
+    /// Run a command while a node gives only so much bandwidth.
+    #[command(after_help = "Example: terrace degrade 1 --to 20GB/s -- ./solver input")]
+    Degrade(DegradeArgs),
     /// Run a command with its memory placed across the tiers.
     #[command(after_help = "Example: terrace run --policy terrace --journal run.jsonl -- ./solver input")]
     Run(RunArgs),
@@ -100,6 +106,42 @@ pub struct GatherArgs {
     /// File to write (tar).
     #[arg(short, long)]
     pub output: PathBuf,
+}
+
+/// `terrace probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// Less of everything, in under a minute.
+    #[arg(long)]
+    pub quick: bool,
+    /// Machine file to write.
+    #[arg(short, long)]
+    pub output: Option<PathBuf>,
+    /// HTML file to write, with plots.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace degrade`.
+#[derive(Debug, Args)]
+pub struct DegradeArgs {
+    /// The node to make slower.
+    pub node: u16,
+    /// What the command's CPUs can read of it, such as 20GB/s.
+    #[arg(long, value_name = "BANDWIDTH")]
+    pub to: String,
+    /// Write what was measured here (JSON).
+    #[arg(long)]
+    pub summary: Option<PathBuf>,
+    /// Nothing of ours on standard error.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// What `run` and `attach` share.

@@ -5,6 +5,7 @@ mod args;
 mod lab;
 mod manage;
 mod output;
+mod probe;
 mod record;
 mod see;
 mod sim;
@@ -21,6 +22,8 @@ fn main() -> ExitCode {
         Command::Tiers(a) => see::tiers(&a),
         Command::Doctor(a) => see::doctor(&a),
         Command::Gather(a) => see::gather(&a),
+        Command::Probe(a) => probe::probe(&a),
+        Command::Degrade(a) => probe::degrade(&a),
         Command::Run(a) => return ExitCode::from(manage::run(&a)),
         Command::Attach(a) => manage::attach(&a),
         Command::Record(a) => record::record(&a),

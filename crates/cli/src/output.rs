@@ -65,6 +65,8 @@ pub fn print_json<T: serde::Serialize>(value: &T) -> Ending {
 pub enum Work {
     /// This long when it is done for the first time on a machine like those it was tried on.
     Usually(Duration),
+    /// Its length is told along the way, by [`Progress::left`].
+    Told,
     /// So many runs, of which so many at a time; each says when it begins, and all but `unsaid` when it ends.
     Runs {
         /// All of them.
@@ -81,6 +83,7 @@ impl Work {
     fn left(self, elapsed: Duration, steps: u64, last: Duration) -> Option<Duration> {
         match self {
             Self::Usually(span) => Some(span.saturating_sub(elapsed)),
+            Self::Told => None,
             Self::Runs { all, at_once, unsaid } => {
                 // While `at_once` runs are under way, as many beginnings have no end.
                 let told = (steps + unsaid).saturating_sub(at_once.min(all)) / 2;
@@ -97,6 +100,7 @@ impl Work {
         // What was done before is not done again, so that the usual time is the most.
         let about = if matches!(self, Self::Usually(_)) { "up to" } else { "about" };
         match left.map(|l| l.as_secs()) {
+            None if matches!(self, Self::Told) => "time left known soon".to_owned(),
             None => "time left known after the first run".to_owned(),
             Some(0) => "done any moment".to_owned(),
             Some(s @ 1..=90) => format!("{about} {s} s left"),
@@ -111,6 +115,7 @@ pub struct Progress {
     bar: ProgressBar,
     started: Instant,
     told: Arc<Mutex<(u64, Duration)>>,
+    ahead: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Progress {
@@ -123,15 +128,26 @@ impl Progress {
         let started = Instant::now();
         let told = Arc::new(Mutex::new((0, Duration::ZERO)));
         let seen = told.clone();
+        let ahead = Arc::new(Mutex::new(None));
+        let end = ahead.clone();
         let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             let (steps, last) = seen.lock().map_or((0, Duration::ZERO), |t| *t);
-            let _ = out.write_str(&work.text(work.left(started.elapsed(), steps, last)));
+            let told = end.lock().ok().and_then(|e| e.map(|at: Instant| at.saturating_duration_since(Instant::now())));
+            let _ = out.write_str(&work.text(told.or(work.left(started.elapsed(), steps, last))));
         };
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}, {left}") {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}, {left}{msg}") {
             bar.set_style(style.with_key("left", left));
         }
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar, started, told }
+        Self { bar, started, told, ahead }
+    }
+
+    /// What is done now, in place of what was before, and the time left where it is known.
+    pub fn left(&self, what: &str, left: Option<Duration>) {
+        if let (Ok(mut ahead), Some(left)) = (self.ahead.lock(), left) {
+            *ahead = Some(Instant::now() + left);
+        }
+        self.bar.set_message(format!(": {}", what.replace(['\n', '\r'], " ")));
     }
 
     /// Something was done, or begins.

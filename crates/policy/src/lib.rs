@@ -1,5 +1,6 @@
 //! Deciding, and nothing else: how hot each page is ([`heat`]), where pages should be
-//! ([`place`]), and how much may be spent on finding out and moving ([`quota`]).
+//! ([`place`]), how much may be spent on finding out and moving ([`quota`]), and which of a program's objects
+//! lies in which tier ([`solve`]).
 //!
 //! Pure: a policy is `step(&Params, &mut State, &Snapshot, Tick, Seed) -> Plan`. No clock, no
 //! I/O, no global, no unsafe. What was tried in simulation is what runs live.
@@ -9,3 +10,4 @@
 pub mod heat;
 pub mod place;
 pub mod quota;
+pub mod solve;

@@ -146,6 +146,17 @@ impl Chart {
         );
     }
 
+    /// A point that tells its figures.
+    pub fn dot(&mut self, time: f64, value: f64, class: &str, title: &str) {
+        let (x, y) = (self.x(time), self.y(value));
+        put!(
+            &mut self.svg,
+            "<circle class=\"dot {}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{}</title></circle>\n",
+            escape(class),
+            escape(title)
+        );
+    }
+
     /// A bar at a time, `from` to `to`.
     pub fn bar(&mut self, time: f64, from: f64, to: f64, class: &str, title: &str) {
         let (x, y0, y1) = (self.x(time) - 1.5, self.y(from), self.y(to));

@@ -1,6 +1,7 @@
 //! Which recording it is, and the three ways to show it.
 
 use crate::comparison::Comparison;
+use crate::probe::Probe;
 use crate::recording::Recording;
 use crate::run;
 use serde_json::Value;
@@ -17,6 +18,9 @@ pub enum ReportError {
     /// It is a comparison, but damaged.
     #[error("not the JSON of a comparison ({0}); give what `terrace lab compare --json` printed")]
     Comparison(String),
+    /// It is what a probe printed, but damaged.
+    #[error("not the JSON of a probe ({0}); give what `terrace probe --json` printed")]
+    Probe(String),
     /// It is a recording, but cannot be read.
     #[error("{0}")]
     Recording(String),
@@ -29,6 +33,8 @@ pub enum Document {
     Run(Box<Reading>),
     /// One workload under several policies.
     Comparison(Box<Comparison>),
+    /// A measured machine.
+    Probe(Box<Probe>),
     /// Loads and stores of a program.
     Recording(Box<Recording>),
 }
@@ -41,6 +47,9 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
         Err(problem) => {
+            if matches!(problem, Problem::NotAJournal(_)) && Probe::looks_like(bytes) {
+                return Probe::from_json(bytes).map(|p| Document::Probe(Box::new(p))).map_err(ReportError::Probe);
+            }
             let start = bytes.iter().copied().find(|b| !b.is_ascii_whitespace());
             let looks_like_comparison = start == Some(b'{')
                 && matches!(problem, Problem::NotAJournal(_))
@@ -69,6 +78,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::html(reading),
             Self::Comparison(comparison) => comparison.html(),
+            Self::Probe(probe) => probe.html(),
             Self::Recording(recording) => recording.html(),
         }
     }
@@ -79,6 +89,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::text(reading),
             Self::Comparison(comparison) => comparison.text(),
+            Self::Probe(probe) => probe.text(),
             Self::Recording(recording) => recording.text(),
         }
     }
@@ -89,6 +100,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::json(reading),
             Self::Comparison(comparison) => comparison.json(),
+            Self::Probe(probe) => probe.json(),
             Self::Recording(recording) => recording.json(),
         }
     }

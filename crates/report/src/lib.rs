@@ -1,5 +1,5 @@
-//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison, or a recording of loads and stores, as
-//! one self-contained HTML file, as text, or as JSON. Never reads live state; never asks the network.
+//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison or of a probe, or a recording of loads
+//! and stores, as one self-contained HTML file, as text, or as JSON. Never reads live state; never asks the network.
 //!
 //! [`read`] takes the bytes of the first two, [`read_recording`] a trace, which need not fit into memory; the [`Document`]
 //! they give can be shown in three ways.
@@ -11,6 +11,7 @@ mod comparison;
 mod document;
 mod heatmap;
 mod markup;
+mod probe;
 mod recording;
 mod run;
 mod steps;
@@ -18,5 +19,6 @@ mod timeline;
 
 pub use comparison::{Calibration, Comparison, PolicyRun};
 pub use document::{read, read_recording, Document, ReportError};
+pub use probe::Probe;
 pub use recording::{ObjectUses, Recording, Uses};
 pub use run::Figures;

@@ -3,44 +3,62 @@
 //! remedy ([`SysError`]). The library never prints and never aborts.
 
 mod addresses;
+mod allowance;
 mod btf;
 mod caps;
 mod capture;
 mod damon;
 mod error;
+mod farmem;
 mod guardian;
+mod interrupt;
 mod kernelmem;
+mod limits;
+mod mapping;
 mod pagemap;
 mod pagemove;
 mod pagetables;
 mod perf;
 mod process;
+mod region;
 mod root;
 mod runner;
+mod storefile;
 mod tasks;
 mod threads;
 mod time;
+mod uffd;
+mod uring;
 
 pub mod maps;
 pub mod task;
 pub mod zones;
 
 pub use addresses::{bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy};
+pub use allowance::{affinity, pin, pin_process, Allowance};
 pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
+pub use farmem::{Extracted, FarArea, Slot};
 pub use guardian::Guardian;
+pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
+pub use limits::{cgroup_headroom, current_cpu, memory_available, own_cpus};
+pub use mapping::{bind_thread_memory, Mapping, Pages};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
 pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};
 pub use pagetables::{PageTables, TableEntry};
 pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
+pub use region::{allowed_nodes, MemPolicy, Region};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
+pub use storefile::{wait_readable, Bell, SignalsBlocked, StoreFile};
 pub use threads::{at_fork, thread_name, Held, Lock, ThreadEnd};
-pub use time::{now, own_cpu, sleep, Ahead, CpuMeter, Stretch};
+pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};
+pub use uffd::{Fault, Uffd, UffdFeatures};
+pub use uring::{Buffer, Piece, Ring, Transfer};
 
 use terrace_types::Bytes;
 

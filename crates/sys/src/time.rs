@@ -21,6 +21,12 @@ pub fn own_cpu() -> Nanos {
     Nanos(read_clock(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
+/// CPU time the calling thread has used.
+#[must_use]
+pub fn thread_cpu() -> Nanos {
+    Nanos(read_clock(libc::CLOCK_THREAD_CPUTIME_ID))
+}
+
 /// How CPU time of a stretch of work is had.
 ///
 /// The scheduler's account is the truth where its clock is fine. In a virtual machine without a

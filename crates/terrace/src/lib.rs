@@ -3,12 +3,15 @@
 #![forbid(unsafe_code)]
 
 pub mod allocate;
+pub mod degrade;
 pub mod doctor;
 mod journal_file;
 pub mod manage;
 pub mod output;
 pub mod predict;
+pub mod probe;
 pub mod record;
+pub mod stage;
 
 pub use terrace_alloc as alloc;
 pub use terrace_engine as engine;
@@ -17,6 +20,7 @@ pub use terrace_machine as machine;
 pub use terrace_policy as policy;
 pub use terrace_report as report;
 pub use terrace_sim as sim;
+pub use terrace_sys::Interrupt;
 pub use terrace_topology as topology;
 pub use terrace_trace as trace;
 pub use terrace_types as types;

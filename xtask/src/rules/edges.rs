@@ -34,7 +34,8 @@ const LAW: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["terrace"]),
-    ("capi", &["terrace"]),
+    // A program that allocates should not link the lab and the simulator (ADR 0104).
+    ("capi", &["terrace", "alloc"]),
     // Loaded into every process of a run: it has the allocator and nothing else (ADR 0111).
     ("preload", &["alloc", "sys", "types"]),
     ("bench/alloc", &["alloc", "sys", "types"]),

@@ -4,5 +4,7 @@ mod read;
 mod section;
 mod write;
 
+pub use write::{LinkSpread, Spreads};
+
 /// Largest machine file that is read, in bytes: 254 nodes with all links fit ten times over.
 pub const MAX_FILE: usize = 16 << 20;

@@ -2,14 +2,44 @@
 
 use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, Node, Tlb};
 use crate::quantity::{format_bytes, format_rate};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use terrace_types::{Bytes, Nanos};
+use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
+
+/// How far repeated measurements of a link's figures lay apart. `None` where nothing was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LinkSpread {
+    /// Nanoseconds.
+    pub read_latency_ns: Option<f64>,
+    /// Of the read bandwidth.
+    pub read_bandwidth: Option<BytesPerSec>,
+    /// Of the write bandwidth.
+    pub write_bandwidth: Option<BytesPerSec>,
+}
+
+/// Spreads by (initiator, target). They stand in a machine file for its reader and are no part of the machine.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Spreads {
+    /// Of links.
+    pub links: BTreeMap<(NodeId, NodeId), LinkSpread>,
+}
 
 impl Machine {
     /// The machine as a machine file. [`Machine::from_toml`] gives exactly the same machine back.
     #[must_use]
     pub fn to_toml(&self) -> String {
+        self.to_toml_with("", &Spreads::default())
+    }
+
+    /// As [`Machine::to_toml`], below a comment and with spreads beside the figures.
+    #[must_use]
+    pub fn to_toml_with(&self, comment: &str, spreads: &Spreads) -> String {
         let mut out = String::new();
+        for text in comment.lines() {
+            // A control character would end the file's being TOML.
+            let text: String = text.chars().filter(|c| !c.is_control()).collect();
+            let _ = writeln!(out, "# {text}");
+        }
         line(&mut out, "name", quote(&self.name));
         line(&mut out, "page_size", quote(&format_bytes(self.page_size)));
         if !self.notes.is_empty() {
@@ -31,7 +61,8 @@ impl Machine {
             node(&mut out, item);
         }
         for item in &self.links {
-            link(&mut out, item);
+            let spread = spreads.links.get(&(item.initiator, item.target)).copied().unwrap_or_default();
+            link(&mut out, item, spread);
         }
         out
     }
@@ -94,25 +125,37 @@ fn node(out: &mut String, node: &Node) {
     }
 }
 
-fn link(out: &mut String, link: &Link) {
+fn link(out: &mut String, link: &Link, spread: LinkSpread) {
     out.push_str("\n[[link]]\n");
     line(out, "initiator", link.initiator.to_string());
     line(out, "target", link.target.to_string());
-    figure(out, "read_latency_ns", link.read_latency, |v| v.get().to_string());
-    figure(out, "write_latency_ns", link.write_latency, |v| v.get().to_string());
-    figure(out, "read_bandwidth", link.read_bandwidth, |v| quote(&format_rate(v)));
-    figure(out, "write_bandwidth", link.write_bandwidth, |v| quote(&format_rate(v)));
+    let nanos = |v: Nanos| v.get().to_string();
+    let rate = |v: BytesPerSec| quote(&format_rate(v));
+    let apart = spread.read_latency_ns.filter(|s| s.is_finite()).map(|s| format!("{:.2}", s.max(0.0)));
+    figure(out, "read_latency_ns", link.read_latency, nanos, apart);
+    figure(out, "write_latency_ns", link.write_latency, nanos, None);
+    figure(out, "read_bandwidth", link.read_bandwidth, rate, spread.read_bandwidth.map(rate));
+    figure(out, "write_bandwidth", link.write_bandwidth, rate, spread.write_bandwidth.map(rate));
     if let Some(distance) = link.distance {
         line(out, "distance", distance.to_string());
     }
 }
 
-fn figure<T>(out: &mut String, key: &str, figure: Option<Figure<T>>, show: impl Fn(T) -> String) {
+fn figure<T>(
+    out: &mut String,
+    key: &str,
+    figure: Option<Figure<T>>,
+    show: impl Fn(T) -> String,
+    spread: Option<String>,
+) {
     let Some(Figure { value, evidence }) = figure else {
         return;
     };
     let value = show(value);
-    if evidence == Evidence::Config {
+    if let Some(spread) = spread {
+        let evidence = quote(evidence.name());
+        line(out, key, format!("{{ value = {value}, evidence = {evidence}, spread = {spread} }}"));
+    } else if evidence == Evidence::Config {
         line(out, key, value);
     } else {
         line(out, key, format!("{{ value = {value}, evidence = {} }}", quote(evidence.name())));

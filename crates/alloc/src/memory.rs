@@ -1,0 +1,400 @@
+//! The door: allocate, free, commit, look.
+
+mod apply;
+
+pub use apply::OWN_POLICIES;
+
+use crate::attributes::{Attributes, Binding, Mismatch, PageSize, Split};
+use crate::classes::{Classes, Meaning};
+use crate::commit::{self, weigh, Asked, Decided, Report, Row, Scope};
+use crate::error::AllocError;
+use crate::kernel::{Kernel, LiveKernel, Run};
+use crate::layout::{self, Piece};
+use crate::space::{Kind, Space};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use terrace_machine::list;
+use terrace_sys::MemPolicy;
+use terrace_types::{Bytes, NodeId};
+
+const HUGE: usize = 2 << 20;
+/// Half of what 64-bit Linux lets a process address.
+const MOST: u64 = 1 << 46;
+
+/// One allocation.
+#[derive(Debug)]
+struct Object {
+    wish: Attributes,
+    meaning: Meaning,
+    len: usize,
+    kind: Kind,
+    /// By offset; empty until placed.
+    pieces: Vec<Piece>,
+    /// Not committed since it was allocated or refused.
+    pending: bool,
+    /// Every page was seen to be there.
+    full: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    space: Space,
+    /// By address.
+    objects: BTreeMap<usize, Object>,
+    /// Ranges with a policy of their own: start to end and policy, equal neighbours joined.
+    own: BTreeMap<usize, (usize, MemPolicy)>,
+}
+
+/// Allocates memory by attributes. Its memory is given back when it is dropped.
+#[derive(Debug)]
+pub struct Memory {
+    kernel: Arc<dyn Kernel>,
+    classes: Classes,
+    state: Mutex<State>,
+}
+
+impl Memory {
+    /// On the live machine, with what `variable` (the environment) overrides: see [`crate::classes`].
+    ///
+    /// # Errors
+    /// When the machine cannot be read or ranked, or a variable says nothing.
+    pub fn live(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, AllocError> {
+        let kernel = LiveKernel::new();
+        let classes = Classes::find(&kernel, variable)?;
+        Ok(Self::with(Arc::new(kernel), classes))
+    }
+
+    /// On any kernel.
+    #[must_use]
+    pub fn with(kernel: Arc<dyn Kernel>, classes: Classes) -> Self {
+        Self { kernel, classes, state: Mutex::default() }
+    }
+
+    /// The classes of this machine.
+    #[must_use]
+    pub const fn classes(&self) -> &Classes {
+        &self.classes
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock was held left at worst an object half placed: its pages are its own still.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn page(&self) -> usize {
+        self.kernel.page_size().get() as usize
+    }
+
+    /// `size` bytes (one page at least), zeroed, at a page's address, at a huge page's for 2 MiB and more.
+    ///
+    /// # Errors
+    /// A wish that means nothing, address space that is used up; with [`Mismatch::Error`] whatever cannot be as asked.
+    pub fn allocate(&self, size: Bytes, wish: Attributes) -> Result<usize, AllocError> {
+        let meaning = self.classes.meaning(&wish, self.kernel.as_ref())?;
+        check(&wish)?;
+        let page = self.page();
+        if size.get() > MOST {
+            return Err(AllocError::TooLarge { size });
+        }
+        let len = (size.get().max(1) as usize).next_multiple_of(page);
+        let huge = match wish.page_size {
+            PageSize::Auto => len >= HUGE,
+            PageSize::Base => false,
+            PageSize::Huge => true,
+        };
+        let strict = wish.mismatch == Mismatch::Error;
+        let immediate = wish.binding == Binding::Immediate;
+        // What needs no weighing lies in a region that is bound as a whole.
+        let at_once = match wish.split {
+            Split::Os => Some(meaning.places.concat()),
+            Split::SpillOver if len < HUGE => meaning.places.iter().find(|p| !p.is_empty()).cloned(),
+            _ => None,
+        };
+        let at_once = at_once.filter(|_| immediate && !strict);
+        let policy = at_once.clone().map_or(MemPolicy::Default, MemPolicy::Prefer);
+        let kind = Kind { policy, huge, lifetime: wish.lifetime };
+        let mut state = self.state();
+        if strict {
+            self.room_for(&mut state, &meaning, len)?;
+        }
+        let range = state.space.take(self.kernel.as_ref(), &kind, len)?;
+        let pieces = at_once.map_or_else(Vec::new, |nodes| vec![Piece { range: 0..len, nodes }]);
+        let unplaced = immediate && pieces.is_empty();
+        // A small one that is cut as it says is not worth a look at what is free.
+        let cut = if len < HUGE && !strict { layout::fixed(&wish.split, &meaning.places, len, page) } else { None };
+        let object = Object { wish, meaning, len, kind, pieces, pending: !immediate, full: false };
+        state.objects.insert(range.start, object);
+        if unplaced {
+            let placed = match cut {
+                Some(pieces) => {
+                    let decided = Decided { pieces, refused: None };
+                    self.apply(&mut state, range.start, decided, &[]).map(|row| vec![row])
+                }
+                None => self.place(&mut state, &[range.start]).map(|report| report.rows),
+            };
+            let refused = match placed {
+                Ok(rows) => rows.into_iter().find(|r| r.refused).map(|r| self.no_room(&state, &r)),
+                Err(error) => Some(error),
+            };
+            if let Some(error) = refused {
+                self.remove(&mut state, range.start)?;
+                return Err(error);
+            }
+        }
+        Ok(range.start)
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Errors
+    /// [`AllocError::NotOurs`] for what was not allocated here or was freed before.
+    pub fn free(&self, address: usize) -> Result<(), AllocError> {
+        self.remove(&mut self.state(), address)
+    }
+
+    /// Weighs the allocations of `scope` that are bound on commit, binds what was not touched, moves what was, and says what
+    /// each got.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked. A lack of room is part of the report.
+    pub fn commit(&self, scope: Scope) -> Result<Report, AllocError> {
+        let mut state = self.state();
+        let chosen: Vec<usize> = state
+            .objects
+            .iter()
+            .filter(|(_, o)| o.wish.binding == Binding::OnCommit && (o.pending || scope == Scope::All))
+            .map(|(address, _)| *address)
+            .collect();
+        self.place(&mut state, &chosen)
+    }
+
+    /// Where the bytes of an allocation are: those that are there by class, and the rest as it is bound.
+    ///
+    /// # Errors
+    /// [`AllocError::NotOurs`]; what the kernel said.
+    pub fn describe(&self, address: usize) -> Result<Row, AllocError> {
+        let state = self.state();
+        let object = state.objects.get(&address).ok_or(AllocError::NotOurs { address })?;
+        let runs = self.kernel.resident(&(address..address + object.len))?;
+        let mut row = self.row(address, object);
+        row.got = self.got(address, object, &runs);
+        row.why =
+            if object.pending { "not committed yet".to_owned() } else { commit::why(&row, &object.meaning.notes) };
+        Ok(row)
+    }
+
+    /// The address of the allocation that holds `address`.
+    #[must_use]
+    pub fn lookup(&self, address: usize) -> Option<usize> {
+        let state = self.state();
+        let (start, object) = state.objects.range(..=address).next_back()?;
+        (address < start + object.len).then_some(*start)
+    }
+
+    /// Bytes that the allocation at `address` has, in whole pages.
+    #[must_use]
+    pub fn size_of(&self, address: usize) -> Option<Bytes> {
+        self.state().objects.get(&address).map(|o| Bytes(o.len as u64))
+    }
+
+    fn remove(&self, state: &mut State, address: usize) -> Result<(), AllocError> {
+        let object = state.objects.remove(&address).ok_or(AllocError::NotOurs { address })?;
+        let range = address..address + object.len;
+        let discarded = self.kernel.discard(&range);
+        self.unbind(state, &range)?;
+        discarded?;
+        state.space.put(&object.kind, range);
+        Ok(())
+    }
+
+    /// Takes the policies of their own from `range`.
+    fn unbind(&self, state: &mut State, range: &Range<usize>) -> Result<(), AllocError> {
+        if state.overlaps(range) {
+            self.kernel.bind(range, &MemPolicy::Default)?;
+            state.set_own(range, None);
+        }
+        Ok(())
+    }
+
+    fn row(&self, address: usize, object: &Object) -> Row {
+        let mut wanted: Vec<usize> = Vec::new();
+        for class in object.meaning.places.iter().flatten().filter_map(|n| self.classes.rank_of_node(*n)) {
+            if !wanted.contains(&class) {
+                wanted.push(class);
+            }
+        }
+        Row {
+            name: object.wish.name.clone(),
+            address,
+            size: Bytes(object.len as u64),
+            wanted,
+            got: Vec::new(),
+            refused: false,
+            why: String::new(),
+            moved: Bytes::ZERO,
+            stayed: Bytes::ZERO,
+            populated: Bytes::ZERO,
+            cost: terrace_types::Nanos::ZERO,
+        }
+    }
+
+    /// Bytes by class: pages that are there where they are, others where they are bound.
+    fn got(&self, address: usize, object: &Object, runs: &[Run]) -> Vec<(usize, Bytes)> {
+        let mut by_class: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut add = |node: Option<NodeId>, bytes: usize| {
+            if let Some(class) = node.and_then(|n| self.classes.rank_of_node(n)) {
+                *by_class.entry(class).or_default() += bytes as u64;
+            }
+        };
+        for piece in &object.pieces {
+            let part = address + piece.range.start..address + piece.range.end;
+            let mut there = 0;
+            for run in overlapping(runs, &part) {
+                there += run.range.len();
+                add(Some(run.node), run.range.len());
+            }
+            add(piece.nodes.first().copied(), part.len() - there);
+        }
+        by_class.into_iter().filter(|(_, b)| *b > 0).map(|(c, b)| (c, Bytes(b))).collect()
+    }
+
+    /// Before address space is taken: whether a strict wish can be met at all.
+    fn room_for(&self, state: &mut State, meaning: &Meaning, len: usize) -> Result<(), AllocError> {
+        let nodes: Vec<NodeId> = meaning.places.concat();
+        let mut rooms: BTreeMap<NodeId, u64> = self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
+        self.less_promises(state, &[], &mut rooms)?;
+        let room: u64 = nodes.iter().filter_map(|n| rooms.get(n)).sum();
+        let fail = |room, limit| {
+            Err(AllocError::NoRoom { asked: Bytes(len as u64), nodes: list(&nodes), room: Bytes(room), limit })
+        };
+        if (len as u64) > room {
+            return fail(room, "what is free there and not promised");
+        }
+        match self.kernel.headroom() {
+            Some(left) if (len as u64) > left.get() => fail(left.get(), "the memory limit of the process's group"),
+            _ => Ok(()),
+        }
+    }
+
+    fn no_room(&self, state: &State, row: &Row) -> AllocError {
+        let nodes = state.objects.get(&row.address).map(|o| o.meaning.places.concat()).unwrap_or_default();
+        let rooms = self.kernel.rooms();
+        let room = rooms.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| *b).sum();
+        AllocError::NoRoom { asked: row.size, nodes: list(&nodes), room, limit: "what is free there" }
+    }
+
+    /// Takes from `rooms` what is bound to nodes and not there yet, `besides` left out.
+    fn less_promises(
+        &self,
+        state: &mut State,
+        besides: &[usize],
+        rooms: &mut BTreeMap<NodeId, u64>,
+    ) -> Result<(), AllocError> {
+        let open: Vec<usize> = state
+            .objects
+            .iter()
+            .filter(|(address, o)| !o.full && !o.pieces.is_empty() && besides.binary_search(address).is_err())
+            .map(|(address, _)| *address)
+            .collect();
+        let resident = self.resident(state, &open)?;
+        for address in open {
+            let Some(object) = state.objects.get_mut(&address) else { continue };
+            let mut all = 0;
+            for piece in &object.pieces {
+                let part = address + piece.range.start..address + piece.range.end;
+                let there: usize = overlapping(&resident, &part).map(|r| r.range.len()).sum();
+                all += there;
+                let each = (part.len() - there) as u64 / piece.nodes.len().max(1) as u64;
+                for node in &piece.nodes {
+                    if let Some(room) = rooms.get_mut(node) {
+                        *room = room.saturating_sub(each);
+                    }
+                }
+            }
+            // Not asked about again: what was promised was kept.
+            object.full = all == object.len;
+        }
+        Ok(())
+    }
+
+    /// Pages of these objects (ascending) that are there. Neighbours are asked for together.
+    fn resident(&self, state: &State, addresses: &[usize]) -> Result<Vec<Run>, AllocError> {
+        let mut spans: Vec<Range<usize>> = Vec::new();
+        for address in addresses {
+            let Some(object) = state.objects.get(address) else { continue };
+            match spans.last_mut() {
+                Some(last) if last.end == *address => last.end += object.len,
+                _ => spans.push(*address..address + object.len),
+            }
+        }
+        let mut runs = Vec::new();
+        for span in spans {
+            runs.extend(self.kernel.resident(&span)?);
+        }
+        Ok(runs)
+    }
+
+    /// Weighs, binds and moves the objects at these addresses (ascending).
+    fn place(&self, state: &mut State, chosen: &[usize]) -> Result<Report, AllocError> {
+        let start = self.kernel.now();
+        let runs = self.resident(state, chosen)?;
+        let mut rooms: BTreeMap<NodeId, u64> = self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
+        for run in &runs {
+            // What these objects hold already can be had by them.
+            *rooms.entry(run.node).or_default() += run.range.len() as u64;
+        }
+        self.less_promises(state, chosen, &mut rooms)?;
+        let asked: Vec<Asked<'_>> = chosen
+            .iter()
+            .filter_map(|address| {
+                let o = state.objects.get(address)?;
+                let there: usize = overlapping(&runs, &(*address..address + o.len)).map(|r| r.range.len()).sum();
+                Some(Asked { wish: &o.wish, meaning: &o.meaning, len: o.len, untouched: (o.len - there) as u64 })
+            })
+            .collect();
+        let weighed = weigh(&self.classes, &asked, &rooms, self.kernel.headroom(), self.page())?;
+        drop(asked);
+        let decided_at = self.kernel.now();
+        let mut report = Report {
+            value: weighed.value,
+            bound: weighed.bound,
+            decided_in: decided_at.since(start),
+            ..Report::default()
+        };
+        self.bind_together(state, chosen, &weighed.decided)?;
+        for (address, decided) in chosen.iter().zip(weighed.decided) {
+            report.rows.push(self.apply(state, *address, decided, &runs)?);
+        }
+        report.applied_in = self.kernel.now().since(decided_at);
+        Ok(report)
+    }
+}
+
+/// The parts of `runs` (ascending) that lie in `part`.
+fn overlapping<'a>(runs: &'a [Run], part: &Range<usize>) -> impl Iterator<Item = Run> + 'a {
+    let part = part.clone();
+    let first = runs.partition_point(|r| r.range.end <= part.start);
+    let within = runs[first..].iter().take_while({
+        let end = part.end;
+        move |r| r.range.start < end
+    });
+    within.map(move |r| Run { range: r.range.start.max(part.start)..r.range.end.min(part.end), node: r.node })
+}
+
+fn check(wish: &Attributes) -> Result<(), AllocError> {
+    let fine = |x: f64| x.is_finite() && x >= 0.0;
+    if !fine(wish.reads) || !fine(wish.writes) {
+        return Err(AllocError::BadIntensity);
+    }
+    let bad = |what| Err(AllocError::BadSplit { what });
+    match &wish.split {
+        Split::Chunk(0) => bad("a chunk has no pages; give one or more"),
+        Split::Weighted(w) if w.len() != wish.places.len() => bad("give one weight for each class asked for"),
+        Split::Weighted(w) if w.iter().all(|w| *w == 0) => bad("all weights are zero"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

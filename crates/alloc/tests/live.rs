@@ -1,0 +1,98 @@
+//! On the machine that the tests run on, whatever it has.
+
+use terrace_alloc::attributes::{Attributes, Binding, ClassId, Index, Mismatch, Place, Split};
+use terrace_alloc::commit::Scope;
+use terrace_alloc::memory::Memory;
+use terrace_sys::{maps, Root};
+use terrace_types::{Bytes, Pid};
+
+fn memory() -> Option<Memory> {
+    match Memory::live(&|_| None) {
+        Ok(memory) => Some(memory),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+/// Writes to every page of an allocation and reads it back.
+fn use_all(address: usize, len: usize) {
+    // SAFETY: the range was allocated by the caller just now, is writable, and nobody else knows of it.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) };
+    for at in (0..len).step_by(4096) {
+        assert_eq!(bytes[at], 0, "memory must come zeroed");
+        bytes[at] = (at / 4096) as u8 | 1;
+    }
+    assert!((0..len).step_by(4096).all(|at| bytes[at] == (at / 4096) as u8 | 1));
+}
+
+#[test]
+fn memory_is_aligned_zeroed_and_where_it_is_said_to_be() {
+    let Some(memory) = memory() else { return };
+    for size in [1, 4096, 5000, 1 << 20, 2 << 20, 9 << 20] {
+        let at = memory.allocate(Bytes(size), Attributes::default()).unwrap();
+        assert_eq!(at % if size >= 2 << 20 { 2 << 20 } else { 4096 }, 0, "{size}");
+        use_all(at, size as usize);
+        let row = memory.describe(at).unwrap();
+        assert_eq!(row.got.iter().map(|g| g.1.get()).sum::<u64>(), row.size.get(), "{row:?}");
+        memory.free(at).unwrap();
+        let again = memory.allocate(Bytes(size), Attributes::default()).unwrap();
+        use_all(again, size as usize);
+    }
+}
+
+#[test]
+fn strict_memory_is_there_and_too_much_is_refused() {
+    let Some(memory) = memory() else { return };
+    let strict =
+        |name: &str| Attributes { mismatch: Mismatch::Error, name: name.into(), ..Attributes::of(ClassId(-1)) };
+    let at = memory.allocate(Bytes::mib(16), strict("fits")).unwrap();
+    let row = memory.describe(at).unwrap();
+    assert_eq!(row.got.iter().map(|g| g.1).sum::<Bytes>(), Bytes::mib(16), "{row:?}");
+    let refused = memory.allocate(Bytes::gib(40_000), strict("too much")).unwrap_err();
+    assert!(refused.to_string().contains("room for"), "{refused}");
+    memory.free(at).unwrap();
+}
+
+#[test]
+fn commits_keep_content() {
+    let Some(memory) = memory() else { return };
+    let wish = Attributes { binding: Binding::OnCommit, split: Split::SpillOver, ..Attributes::default() };
+    let touched = memory.allocate(Bytes::mib(4), wish.clone()).unwrap();
+    use_all(touched, 4 << 20);
+    let fresh = memory.allocate(Bytes::mib(3), wish).unwrap();
+    let report = memory.commit(Scope::Epoch).unwrap();
+    assert_eq!(report.rows.len(), 2);
+    assert!(report.rows.iter().all(|r| !r.refused && r.got.iter().map(|g| g.1).sum::<Bytes>() == r.size), "{report:?}");
+    use_all(fresh, 3 << 20);
+    // SAFETY: allocated above and written by `use_all`; a commit keeps what is there.
+    let kept = unsafe { std::slice::from_raw_parts(touched as *const u8, 4 << 20) };
+    assert!((0..4 << 20).step_by(4096).all(|at| kept[at] == (at / 4096) as u8 | 1));
+}
+
+#[test]
+fn many_objects_cost_few_mappings() {
+    let Some(memory) = memory() else { return };
+    let own = || maps::maps(&Root::live(), Pid(std::process::id() as i32)).map_or(0, |m| m.len());
+    let before = own();
+    let places = vec![Place::default(), Place { class: ClassId(-1), index: Index::All }];
+    for turn in 0..20_000_u32 {
+        let split = if turn % 2 == 0 { Split::Chunk(1) } else { Split::Os };
+        let wish = Attributes { places: places.clone(), split, ..Attributes::default() };
+        memory.allocate(Bytes(8192), wish).unwrap();
+    }
+    let after = own();
+    assert!(after < before + 1000, "{before} mappings before, {after} after");
+}
+
+#[test]
+fn the_environment_overrides_and_nonsense_is_named() {
+    let with =
+        |name: &'static str, value: &'static str| Memory::live(&move |asked| (asked == name).then(|| value.to_owned()));
+    for (name, value) in [("TERRACE_CLASSES", "x"), ("TERRACE_RANK_BY", "colour"), ("TERRACE_MACHINE", "/nonexistent")]
+    {
+        let error = with(name, value).unwrap_err();
+        assert!(error.to_string().contains(value), "{error}");
+    }
+}

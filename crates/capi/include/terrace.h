@@ -1,0 +1,715 @@
+/* libterrace: memory by attributes on machines with more than one kind of it.
+ * Made by cbindgen from crates/capi/src; do not edit. SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * Handles come first and are opaque. Functions that can fail return 0 or a negative TERRACE_E_*;
+ * terrace_last_error() has the thread's last error in full. */
+
+#ifndef TERRACE_H
+#define TERRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ Done.
+ */
+#define TERRACE_OK 0
+
+/*
+ An argument means nothing: a null pointer, an unknown constant, a split that divides nothing.
+ */
+#define TERRACE_E_INVALID -1
+
+/*
+ The machine has no such class or index.
+ */
+#define TERRACE_E_NO_CLASS -2
+
+/*
+ Local memory was asked for by a thread that is not bound, or of a class that is elsewhere.
+ */
+#define TERRACE_E_NOT_LOCAL -3
+
+/*
+ No room where the memory may lie.
+ */
+#define TERRACE_E_NO_ROOM -4
+
+/*
+ The address was not allocated here, or was freed before.
+ */
+#define TERRACE_E_NOT_OURS -5
+
+/*
+ More than can be addressed.
+ */
+#define TERRACE_E_TOO_LARGE -6
+
+/*
+ A variable of the environment cannot be read.
+ */
+#define TERRACE_E_ENVIRONMENT -7
+
+/*
+ The machine cannot be read or ranked.
+ */
+#define TERRACE_E_MACHINE -8
+
+/*
+ The kernel refused.
+ */
+#define TERRACE_E_KERNEL -9
+
+/*
+ A mistake in Terrace itself.
+ */
+#define TERRACE_E_INTERNAL -10
+
+/*
+ The fastest class of memory.
+ */
+#define TERRACE_CLASS_FASTEST 0
+
+/*
+ The slowest class of memory; -2 is the one before it.
+ */
+#define TERRACE_CLASS_SLOWEST -1
+
+/*
+ All nodes of a class.
+ */
+#define TERRACE_INDEX_ALL -1
+
+/*
+ The nodes of a class near the calling thread.
+ */
+#define TERRACE_INDEX_LOCAL -2
+
+/*
+ The kernel chooses the node of each page.
+ */
+#define TERRACE_SPLIT_OS 0
+
+/*
+ As much as there is room for in the first class, then the next.
+ */
+#define TERRACE_SPLIT_SPILL_OVER 1
+
+/*
+ Contiguous parts of equal size, one a node.
+ */
+#define TERRACE_SPLIT_EQUAL 2
+
+/*
+ Bound when allocated.
+ */
+#define TERRACE_BIND_IMMEDIATE 0
+
+/*
+ Bound when committed.
+ */
+#define TERRACE_BIND_ON_COMMIT 1
+
+/*
+ What cannot be as asked is an error; what is accepted is reserved.
+ */
+#define TERRACE_MISMATCH_ERROR 0
+
+/*
+ Other memory will do.
+ */
+#define TERRACE_MISMATCH_FALLBACK 1
+
+/*
+ Huge pages for 2 MiB and more.
+ */
+#define TERRACE_PAGES_AUTO 0
+
+/*
+ Base pages.
+ */
+#define TERRACE_PAGES_BASE 1
+
+/*
+ Huge pages.
+ */
+#define TERRACE_PAGES_HUGE 2
+
+/*
+ Lifetime not told.
+ */
+#define TERRACE_LIFETIME_UNKNOWN 0
+
+/*
+ Freed soon.
+ */
+#define TERRACE_LIFETIME_SHORT 1
+
+/*
+ Kept until the end.
+ */
+#define TERRACE_LIFETIME_LONG 2
+
+/*
+ Weighs allocations since the last commit.
+ */
+#define TERRACE_COMMIT_EPOCH 0
+
+/*
+ Weighs all allocations that are bound on commit.
+ */
+#define TERRACE_COMMIT_ALL 1
+
+/*
+ The arena was destroyed before.
+ */
+#define TERRACE_E_DESTROYED -11
+
+/*
+ The arena is moving already, or the thread is inside the allocator already (a signal handler).
+ */
+#define TERRACE_E_BUSY -12
+
+/*
+ The move left pages behind; with TERRACE_MOVE_STRICT what moved was brought back.
+ */
+#define TERRACE_E_INCOMPLETE -13
+
+/*
+ The move was cancelled.
+ */
+#define TERRACE_E_CANCELLED -14
+
+/*
+ Not ended yet.
+ */
+#define TERRACE_E_AGAIN -15
+
+/*
+ These nodes while they have room, then the nearest. No nodes: wherever the touching thread's policy says.
+ */
+#define TERRACE_DEVICES_PREFER 0
+
+/*
+ These nodes and no others: a page touched when they are full gets the process killed.
+ */
+#define TERRACE_DEVICES_ONLY 1
+
+/*
+ These nodes in turn, page by page.
+ */
+#define TERRACE_DEVICES_INTERLEAVE 2
+
+/*
+ The first node until it is full, then the second, and so on.
+ */
+#define TERRACE_DEVICES_SPILL 3
+
+/*
+ Flag: ask for huge pages.
+ */
+#define TERRACE_ARENA_HUGE 1
+
+/*
+ Every page that can be moved is.
+ */
+#define TERRACE_MOVE_PARTIAL 0
+
+/*
+ All pages or none.
+ */
+#define TERRACE_MOVE_STRICT 1
+
+/*
+ An arena. The handle of a destroyed arena is answered with TERRACE_E_DESTROYED, always.
+ */
+typedef struct terrace_arena terrace_arena;
+
+/*
+ What an allocation asks for. Not to be changed by two threads at once.
+ */
+typedef struct terrace_attr terrace_attr;
+
+/*
+ Memory of this machine by class. All functions on it may be called by several threads at once.
+ */
+typedef struct terrace_memory terrace_memory;
+
+/*
+ A move under way. Used by one thread at a time.
+ */
+typedef struct terrace_move terrace_move;
+
+/*
+ What a commit did. Reading it by several threads is fine.
+ */
+typedef struct terrace_report terrace_report;
+
+/*
+ One allocation in a report. Texts live as long as the report.
+ */
+typedef struct {
+  /*
+   Name it was given; may be empty.
+   */
+  const char *name;
+  /*
+   Its address.
+   */
+  void *address;
+  /*
+   Bytes, in whole pages.
+   */
+  uint64_t size_bytes;
+  /*
+   The class preferred.
+   */
+  int wanted_class;
+  /*
+   1: strict, and without room; nothing was bound.
+   */
+  int refused;
+  /*
+   Bytes that were touched before and were moved.
+   */
+  uint64_t moved_bytes;
+  /*
+   Bytes that should have moved and that the kernel left.
+   */
+  uint64_t stayed_bytes;
+  /*
+   Bytes that were made present at once.
+   */
+  uint64_t populated_bytes;
+  /*
+   What binding, moving and populating took.
+   */
+  uint64_t cost_ns;
+  /*
+   Why it is so.
+   */
+  const char *why;
+} terrace_row;
+
+/*
+ What became of an arena's pages (base pages).
+ */
+typedef struct {
+  /*
+   Pages with memory that the arena had.
+   */
+  uint64_t pages;
+  /*
+   On the right nodes before.
+   */
+  uint64_t already;
+  /*
+   Moved now.
+   */
+  uint64_t moved;
+  /*
+   Still elsewhere.
+   */
+  uint64_t stayed;
+} terrace_moved;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ What a code means, in a few words; never null. The text lives as long as the program.
+ */
+const char *terrace_strerror(int code);
+
+/*
+ The calling thread's last error in full: what, on which target, why and what to try. Empty before the first. The text
+ lives until the thread's next error.
+ */
+const char *terrace_last_error(void);
+
+/*
+ Version of the library, as in `0.1.0`.
+ */
+const char *terrace_version(void);
+
+/*
+ New attributes: the fastest class, all its nodes, fallback, bound at once, priority 1.
+
+ # Safety
+ `out` points to a writable pointer.
+ */
+int terrace_attr_create(terrace_attr **out);
+
+/*
+ Gives attributes back; null is fine. Allocations made with them stay.
+
+ # Safety
+ `attr` is null or of `terrace_attr_create`, and is not used afterwards.
+ */
+void terrace_attr_destroy(terrace_attr *attr);
+
+/*
+ Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL); the first one named is preferred.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_add_class(terrace_attr *attr,
+                           int class_id,
+                           int index);
+
+/*
+ Sets the split: one of TERRACE_SPLIT_*.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_split(terrace_attr *attr, int split);
+
+/*
+ Splits into runs of `pages` base pages, one node after the other in turn.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_chunk(terrace_attr *attr, uint64_t pages);
+
+/*
+ Splits into contiguous parts in these proportions, one for each class added.
+
+ # Safety
+ `attr` is of `terrace_attr_create`; `weights` points to `count` numbers.
+ */
+int terrace_attr_set_weights(terrace_attr *attr, const uint32_t *weights, size_t count);
+
+/*
+ Sets when memory is bound: TERRACE_BIND_IMMEDIATE or TERRACE_BIND_ON_COMMIT.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_binding(terrace_attr *attr, int binding);
+
+/*
+ Sets what happens on a mismatch: TERRACE_MISMATCH_ERROR or TERRACE_MISMATCH_FALLBACK.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_mismatch(terrace_attr *attr, int mismatch);
+
+/*
+ Sets the weight in a commit; 1 unless set.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_priority(terrace_attr *attr, uint32_t priority);
+
+/*
+ Sets expected reads and writes of each byte, in any unit that is the same for all allocations; 1 and 1 unless set.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_intensity(terrace_attr *attr,
+                               double reads,
+                               double writes);
+
+/*
+ Sets the pages behind the memory: one of TERRACE_PAGES_*.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_pages(terrace_attr *attr, int pages);
+
+/*
+ Sets how long the memory is kept: one of TERRACE_LIFETIME_*.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_lifetime(terrace_attr *attr, int lifetime);
+
+/*
+ Whether the memory lies in one class whole (1) or may be divided (0); unless set, what is below 2 MiB lies whole.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_whole(terrace_attr *attr,
+                           int whole);
+
+/*
+ Sets what reports call the allocation; the text is copied.
+
+ # Safety
+ `attr` is of `terrace_attr_create`; `name` is null or a C string.
+ */
+int terrace_attr_set_name(terrace_attr *attr, const char *name);
+
+/*
+ Number of rows; 0 for null.
+
+ # Safety
+ `report` is null or of a function that returns one, and not destroyed.
+ */
+size_t terrace_report_count(const terrace_report *report);
+
+/*
+ Reads row `at`, counted from 0.
+
+ # Safety
+ As for `terrace_report_count`; `out` points to a writable row.
+ */
+int terrace_report_row(const terrace_report *report, size_t at, terrace_row *out);
+
+/*
+ Bytes of row `at` in a class; 0 for what there is not.
+
+ # Safety
+ As for `terrace_report_count`.
+ */
+uint64_t terrace_report_got(const terrace_report *report, size_t at, int class_id);
+
+/*
+ The objective that was reached, and the bound that no placement exceeds; either pointer may be null.
+
+ # Safety
+ As for `terrace_report_count`; the pointers are null or writable.
+ */
+int terrace_report_value(const terrace_report *report,
+                         double *value,
+                         double *bound);
+
+/*
+ Gives a report back; null is fine.
+
+ # Safety
+ `report` is null or of a function that returns one, and is not used afterwards, nor are its texts.
+ */
+void terrace_report_destroy(terrace_report *report);
+
+/*
+ Reads the machine (or what TERRACE_MACHINE, TERRACE_CLASSES and TERRACE_RANK_BY say) and makes a handle.
+
+ # Safety
+ `out` points to a writable pointer.
+ */
+int terrace_memory_create(terrace_memory **out);
+
+/*
+ Gives the handle and all memory allocated through it back; null is fine.
+
+ # Safety
+ `memory` is null or of `terrace_memory_create`; neither it nor memory of it is used afterwards.
+ */
+void terrace_memory_destroy(terrace_memory *memory);
+
+/*
+ Number of classes of this machine; a negative code on error.
+
+ # Safety
+ `memory` is of `terrace_memory_create`.
+ */
+int terrace_memory_class_count(const terrace_memory *memory);
+
+/*
+ Number of nodes of a class (its indices count up to it); a negative code on error.
+
+ # Safety
+ `memory` is of `terrace_memory_create`.
+ */
+int terrace_memory_class_nodes(const terrace_memory *memory, int class_id);
+
+/*
+ Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's address, at a huge
+ page's for 2 MiB and more. On error `*out` is null.
+
+ # Safety
+ `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to a writable pointer.
+ */
+int terrace_memory_alloc(const terrace_memory *memory,
+                         size_t size,
+                         const terrace_attr *attr,
+                         void **out);
+
+/*
+ Gives memory back; null is fine.
+
+ # Safety
+ `memory` is of `terrace_memory_create`. What was allocated at `address` is not used afterwards.
+ */
+int terrace_memory_free(const terrace_memory *memory, void *address);
+
+/*
+ Weighs allocations that are bound on commit and places them: TERRACE_COMMIT_EPOCH or TERRACE_COMMIT_ALL. With
+ `report` not null, `*report` says what each got; give it back with `terrace_report_destroy`. Where strict allocations
+ were refused the rest is placed, the report is made, and TERRACE_E_NO_ROOM is returned.
+
+ # Safety
+ `memory` is of `terrace_memory_create`; `report` is null or points to a writable pointer.
+ */
+int terrace_memory_commit(const terrace_memory *memory,
+                          int scope,
+                          terrace_report **report);
+
+/*
+ Says where the bytes of one allocation are, as a report of one row.
+
+ # Safety
+ As for `terrace_memory_commit`.
+ */
+int terrace_memory_describe(const terrace_memory *memory,
+                            const void *address,
+                            terrace_report **report);
+
+/*
+ The address of the allocation that holds `address`; null where there is none.
+
+ # Safety
+ `memory` is of `terrace_memory_create`.
+ */
+void *terrace_memory_lookup(const terrace_memory *memory, const void *address);
+
+/*
+ Makes an arena of at most `limit` bytes (0: as much as there is) on `count` nodes, used as `how` says
+ (TERRACE_DEVICES_*), with TERRACE_ARENA_* in `flags`. `name` may be null.
+
+ # Safety
+ `nodes` points to `count` numbers (null with 0); `name` is null or a C string; `out` points to a writable pointer.
+ */
+int terrace_arena_create(uint64_t limit,
+                         int how,
+                         const uint32_t *nodes,
+                         size_t count,
+                         uint32_t flags,
+                         const char *name,
+                         terrace_arena **out);
+
+/*
+ Ends an arena: all its blocks are gone. A move under way is cancelled and waited for.
+
+ # Safety
+ No block of it is used any more, and no other thread allocates from it or frees into it meanwhile.
+ */
+int terrace_arena_destroy(terrace_arena *arena);
+
+/*
+ A block of at least `size` bytes, aligned to 16, content undefined; null on error (see `terrace_last_error`).
+
+ # Safety
+ `arena` is of `terrace_arena_create`.
+ */
+void *terrace_arena_alloc(terrace_arena *arena,
+                          size_t size);
+
+/*
+ A block of at least `size` bytes at a multiple of `align`, a power of two; null on error.
+
+ # Safety
+ `arena` is of `terrace_arena_create`.
+ */
+void *terrace_arena_aligned(terrace_arena *arena, size_t align, size_t size);
+
+/*
+ A zeroed block of `count` times `size` bytes; null on error, also when the product overflows.
+
+ # Safety
+ `arena` is of `terrace_arena_create`.
+ */
+void *terrace_arena_calloc(terrace_arena *arena, size_t count, size_t size);
+
+/*
+ Gives a block another size, in its own arena; null on error, and the block is as it was. With a null `block`, a
+ new one of `arena`.
+
+ # Safety
+ `block` is null or a block that the caller alone uses; it is gone when another pointer is returned.
+ */
+void *terrace_arena_realloc(terrace_arena *arena,
+                            void *block,
+                            size_t size);
+
+/*
+ Frees a block of any arena, by its pointer alone; null is fine.
+
+ # Safety
+ `block` is not used any more.
+ */
+int terrace_arena_free(void *block);
+
+/*
+ The arena that an address lies in, whether a block is there or not; null: in none.
+ */
+terrace_arena *terrace_arena_lookup(const void *address);
+
+/*
+ Writes the handles of at most `most` arenas to `out`, and returns how many there are.
+
+ # Safety
+ `out` points to `most` writable pointers (null with 0).
+ */
+size_t terrace_arena_list(terrace_arena **out, size_t most);
+
+/*
+ Moves the whole arena to other nodes; allocating and freeing go on meanwhile. `moved` may be null.
+
+ # Safety
+ As for `terrace_arena_create`; `moved` is null or writable.
+ */
+int terrace_arena_set_device(terrace_arena *arena,
+                             int how,
+                             const uint32_t *nodes,
+                             size_t count,
+                             int strict,
+                             terrace_moved *moved);
+
+/*
+ As `terrace_arena_set_device`, by a thread of its own. `*out` is to be ended with `terrace_move_wait`.
+
+ # Safety
+ As for `terrace_arena_create`.
+ */
+int terrace_arena_set_device_async(terrace_arena *arena,
+                                   int how,
+                                   const uint32_t *nodes,
+                                   size_t count,
+                                   int strict,
+                                   terrace_move **out);
+
+/*
+ How far a move is: base pages looked at and in all (0 until counted). TERRACE_OK when it has ended, else
+ TERRACE_E_AGAIN.
+
+ # Safety
+ `moving` is of `terrace_arena_set_device_async`; the pointers are null or writable.
+ */
+int terrace_move_poll(const terrace_move *moving,
+                      uint64_t *done,
+                      uint64_t *total);
+
+/*
+ Asks a move to end after the batch that it is at.
+
+ # Safety
+ `moving` is of `terrace_arena_set_device_async`.
+ */
+int terrace_move_cancel(const terrace_move *moving);
+
+/*
+ Waits for the end of a move, gives its handle back and says what became of it, as `terrace_arena_set_device` does.
+
+ # Safety
+ `moving` is of `terrace_arena_set_device_async` and is not used afterwards; `moved` is null or writable.
+ */
+int terrace_move_wait(terrace_move *moving,
+                      terrace_moved *moved);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TERRACE_H */

@@ -1,0 +1,208 @@
+// terrace.hpp: C++17 over terrace.h; header only. SPDX-License-Identifier: Apache-2.0 OR MIT
+//
+//   terrace::memory        the handle, RAII; terrace::attributes: what to ask for; terrace::report: what a commit did
+//   terrace::resource      std::pmr::memory_resource over attributes
+//   terrace::allocator<T>  for containers; keeps memory and attributes
+//
+// Errors are terrace::error (with the code and the full text); allocators throw std::bad_alloc for want of room.
+#ifndef TERRACE_HPP
+#define TERRACE_HPP
+
+#include "terrace.h"
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <memory_resource>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+
+class error : public std::runtime_error {
+public:
+    explicit error(int code) : std::runtime_error(terrace_last_error()), code_(code) {}
+    int code() const noexcept { return code_; }
+
+private:
+    int code_;
+};
+
+inline void check(int code) {
+    if (code < 0) throw error(code);
+}
+
+// What an allocation asks for. Copies share one state, which therefore is not changed once it is shared.
+class attributes {
+public:
+    attributes() {
+        terrace_attr *made = nullptr;
+        check(terrace_attr_create(&made));
+        held_.reset(made, terrace_attr_destroy);
+    }
+
+    // Setters return the object, so that wishes read as a chain: wish.on(0).strict().
+    attributes &on(int class_id, int index = TERRACE_INDEX_ALL) & { return set(terrace_attr_add_class(own(), class_id, index)); }
+    attributes &split(int kind) & { return set(terrace_attr_set_split(own(), kind)); }
+    attributes &chunk(std::uint64_t pages) & { return set(terrace_attr_set_chunk(own(), pages)); }
+    attributes &weights(const std::vector<std::uint32_t> &w) & { return set(terrace_attr_set_weights(own(), w.data(), w.size())); }
+    attributes &on_commit() & { return set(terrace_attr_set_binding(own(), TERRACE_BIND_ON_COMMIT)); }
+    attributes &strict() & { return set(terrace_attr_set_mismatch(own(), TERRACE_MISMATCH_ERROR)); }
+    attributes &priority(std::uint32_t p) & { return set(terrace_attr_set_priority(own(), p)); }
+    attributes &intensity(double reads, double writes) & { return set(terrace_attr_set_intensity(own(), reads, writes)); }
+    attributes &pages(int size) & { return set(terrace_attr_set_pages(own(), size)); }
+    attributes &lifetime(int span) & { return set(terrace_attr_set_lifetime(own(), span)); }
+    attributes &whole(bool is) & { return set(terrace_attr_set_whole(own(), is ? 1 : 0)); }
+    attributes &name(const std::string &text) & { return set(terrace_attr_set_name(own(), text.c_str())); }
+
+    const terrace_attr *get() const noexcept { return held_.get(); }
+    // Two that share one state ask for the same.
+    friend bool operator==(const attributes &a, const attributes &b) noexcept { return a.held_ == b.held_; }
+
+private:
+    terrace_attr *own() {
+        if (held_.use_count() > 1) throw std::logic_error("attributes that are in use are not changed; build them first");
+        return held_.get();
+    }
+    attributes &set(int code) {
+        check(code);
+        return *this;
+    }
+    std::shared_ptr<terrace_attr> held_;
+};
+
+// What a commit did.
+class report {
+public:
+    explicit report(terrace_report *held) : held_(held, terrace_report_destroy) {}
+    std::size_t size() const noexcept { return terrace_report_count(held_.get()); }
+    terrace_row operator[](std::size_t at) const {
+        terrace_row row{};
+        check(terrace_report_row(held_.get(), at, &row));
+        return row;
+    }
+    std::uint64_t got(std::size_t at, int class_id) const noexcept { return terrace_report_got(held_.get(), at, class_id); }
+
+private:
+    std::unique_ptr<terrace_report, decltype(&terrace_report_destroy)> held_;
+};
+
+// The handle. Memory of it is gone with it: let it outlive containers.
+class memory {
+public:
+    memory() {
+        terrace_memory *made = nullptr;
+        check(terrace_memory_create(&made));
+        held_.reset(made);
+    }
+    void *allocate(std::size_t bytes, const attributes &wish) {
+        void *at = nullptr;
+        check(terrace_memory_alloc(held_.get(), bytes, wish.get(), &at));
+        return at;
+    }
+    void free(void *at) { check(terrace_memory_free(held_.get(), at)); }
+    // Strict allocations that were refused are in the report, and are no exception.
+    report commit(int scope = TERRACE_COMMIT_EPOCH) {
+        terrace_report *made = nullptr;
+        const int code = terrace_memory_commit(held_.get(), scope, &made);
+        if (code < 0 && made == nullptr) throw error(code);
+        return report(made);
+    }
+    report describe(const void *at) {
+        terrace_report *made = nullptr;
+        check(terrace_memory_describe(held_.get(), at, &made));
+        return report(made);
+    }
+    int classes() const noexcept { return terrace_memory_class_count(held_.get()); }
+    terrace_memory *get() const noexcept { return held_.get(); }
+
+private:
+    struct destroy {
+        void operator()(terrace_memory *m) const noexcept { terrace_memory_destroy(m); }
+    };
+    std::unique_ptr<terrace_memory, destroy> held_;
+};
+
+// Commits what was allocated in its scope when the scope ends.
+class epoch {
+public:
+    explicit epoch(memory &m) : memory_(m) {}
+    epoch(const epoch &) = delete;
+    epoch &operator=(const epoch &) = delete;
+    ~epoch() {
+        // Placing is an improvement, never a condition: without it the memory is there all the same.
+        (void)terrace_memory_commit(memory_.get(), TERRACE_COMMIT_EPOCH, nullptr);
+    }
+
+private:
+    memory &memory_;
+};
+
+namespace detail {
+inline void *get(terrace_memory *m, std::size_t bytes, const terrace_attr *wish) {
+    void *at = nullptr;
+    switch (const int code = terrace_memory_alloc(m, bytes, wish, &at)) {
+    case TERRACE_OK: return at;
+    case TERRACE_E_NO_ROOM:
+    case TERRACE_E_TOO_LARGE:
+    case TERRACE_E_KERNEL: throw std::bad_alloc();
+    default: throw error(code);
+    }
+}
+// The alignment of what terrace_memory_alloc returns.
+constexpr std::size_t page = 4096;
+} // namespace detail
+
+// For std::pmr containers. Every allocation takes whole pages: put a std::pmr::monotonic_buffer_resource or a pool
+// on top for small objects.
+class resource : public std::pmr::memory_resource {
+public:
+    resource(memory &m, attributes wish) : memory_(m.get()), wish_(std::move(wish)) {}
+
+private:
+    void *do_allocate(std::size_t bytes, std::size_t align) override {
+        if (align > detail::page) throw std::bad_alloc();
+        return detail::get(memory_, bytes, wish_.get());
+    }
+    void do_deallocate(void *at, std::size_t, std::size_t) override { (void)terrace_memory_free(memory_, at); }
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+        const auto *o = dynamic_cast<const resource *>(&other);
+        return o != nullptr && o->memory_ == memory_;
+    }
+    terrace_memory *memory_;
+    attributes wish_;
+};
+
+// For containers. Equal where the memory is the same: what one allocated the other may free.
+template <class T> class allocator {
+public:
+    using value_type = T;
+    using propagate_on_container_move_assignment = std::true_type;
+    using propagate_on_container_swap = std::true_type;
+
+    allocator(memory &m, attributes wish) : memory_(m.get()), wish_(std::move(wish)) {}
+    template <class U> allocator(const allocator<U> &other) noexcept : memory_(other.memory_), wish_(other.wish_) {}
+
+    T *allocate(std::size_t count) {
+        if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) || alignof(T) > detail::page) {
+            throw std::bad_array_new_length();
+        }
+        return static_cast<T *>(detail::get(memory_, count * sizeof(T), wish_.get()));
+    }
+    void deallocate(T *at, std::size_t) noexcept { (void)terrace_memory_free(memory_, at); }
+
+    template <class U> bool operator==(const allocator<U> &other) const noexcept { return memory_ == other.memory_; }
+    template <class U> bool operator!=(const allocator<U> &other) const noexcept { return memory_ != other.memory_; }
+
+private:
+    template <class U> friend class allocator;
+    terrace_memory *memory_;
+    attributes wish_;
+};
+
+} // namespace terrace
+
+#endif

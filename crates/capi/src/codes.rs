@@ -1,0 +1,108 @@
+//! Status codes, and the text of the last error.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, CStr, CString};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use terrace_alloc::error::AllocError;
+
+/// Done.
+pub const TERRACE_OK: c_int = 0;
+/// An argument means nothing: a null pointer, an unknown constant, a split that divides nothing.
+pub const TERRACE_E_INVALID: c_int = -1;
+/// The machine has no such class or index.
+pub const TERRACE_E_NO_CLASS: c_int = -2;
+/// Local memory was asked for by a thread that is not bound, or of a class that is elsewhere.
+pub const TERRACE_E_NOT_LOCAL: c_int = -3;
+/// No room where the memory may lie.
+pub const TERRACE_E_NO_ROOM: c_int = -4;
+/// The address was not allocated here, or was freed before.
+pub const TERRACE_E_NOT_OURS: c_int = -5;
+/// More than can be addressed.
+pub const TERRACE_E_TOO_LARGE: c_int = -6;
+/// A variable of the environment cannot be read.
+pub const TERRACE_E_ENVIRONMENT: c_int = -7;
+/// The machine cannot be read or ranked.
+pub const TERRACE_E_MACHINE: c_int = -8;
+/// The kernel refused.
+pub const TERRACE_E_KERNEL: c_int = -9;
+/// A mistake in Terrace itself.
+pub const TERRACE_E_INTERNAL: c_int = -10;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Keeps `text` for the thread, and returns `code`.
+pub(crate) fn fail(code: c_int, text: &str) -> c_int {
+    let text: String = text.chars().filter(|c| *c != '\0').collect();
+    // During the thread's end there is nowhere to keep it, and nobody to read it.
+    let _kept = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
+    code
+}
+
+pub(crate) fn invalid(what: &str) -> c_int {
+    fail(TERRACE_E_INVALID, what)
+}
+
+/// Keeps the error for the thread, and returns its code.
+pub(crate) fn failed(error: &AllocError) -> c_int {
+    let code = match error {
+        AllocError::TooLarge { .. } => TERRACE_E_TOO_LARGE,
+        AllocError::NothingAsked | AllocError::BadSplit { .. } | AllocError::BadIntensity | AllocError::Solve(_) => {
+            TERRACE_E_INVALID
+        }
+        AllocError::NoSuchClass { .. } | AllocError::NoSuchIndex { .. } => TERRACE_E_NO_CLASS,
+        AllocError::NotBound { .. } | AllocError::NotLocal { .. } => TERRACE_E_NOT_LOCAL,
+        AllocError::NoRoom { .. } => TERRACE_E_NO_ROOM,
+        AllocError::NotOurs { .. } => TERRACE_E_NOT_OURS,
+        AllocError::Environment { .. } => TERRACE_E_ENVIRONMENT,
+        AllocError::NoNodes { .. } | AllocError::Topology(_) | AllocError::Rank(_) => TERRACE_E_MACHINE,
+        AllocError::Kernel(_) => TERRACE_E_KERNEL,
+    };
+    fail(code, &error.to_string())
+}
+
+/// Runs `call`; a panic becomes a code.
+pub(crate) fn guard(call: impl FnOnce() -> c_int) -> c_int {
+    catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|_| fail(TERRACE_E_INTERNAL, "a mistake in Terrace itself; please report it"))
+}
+
+/// What a code means, in a few words; never null. The text lives as long as the program.
+#[no_mangle]
+pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
+    let text: &'static CStr = match code {
+        TERRACE_OK => c"done",
+        TERRACE_E_INVALID => c"an argument means nothing",
+        TERRACE_E_NO_CLASS => c"no such class of memory on this machine",
+        TERRACE_E_NOT_LOCAL => c"no local memory for this thread",
+        TERRACE_E_NO_ROOM => c"no room in the memory asked for",
+        TERRACE_E_NOT_OURS => c"not an address of an allocation",
+        TERRACE_E_TOO_LARGE => c"more than can be addressed",
+        TERRACE_E_ENVIRONMENT => c"a variable of the environment cannot be read",
+        TERRACE_E_MACHINE => c"the machine cannot be read",
+        TERRACE_E_KERNEL => c"the kernel refused",
+        TERRACE_E_INTERNAL => c"a mistake in Terrace itself",
+        crate::TERRACE_E_DESTROYED => c"the arena was destroyed",
+        crate::TERRACE_E_BUSY => c"busy: moving already, or inside the allocator",
+        crate::TERRACE_E_INCOMPLETE => c"pages stayed behind",
+        crate::TERRACE_E_CANCELLED => c"the move was cancelled",
+        crate::TERRACE_E_AGAIN => c"not ended yet",
+        _ => c"not a code of Terrace",
+    };
+    text.as_ptr()
+}
+
+/// The calling thread's last error in full: what, on which target, why and what to try. Empty before the first. The text
+/// lives until the thread's next error.
+#[no_mangle]
+pub extern "C" fn terrace_last_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Version of the library, as in `0.1.0`.
+#[no_mangle]
+pub extern "C" fn terrace_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}

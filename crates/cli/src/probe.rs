@@ -1,0 +1,90 @@
+//! `probe` and `degrade`.
+
+use crate::args::{DegradeArgs, ProbeArgs};
+use crate::output::{print, print_json, say, Ending, Failure, Progress, Work};
+use std::path::Path;
+use std::time::Duration;
+use terrace_terrace::degrade::{self as slower, DegradeError, NotRun};
+use terrace_terrace::machine::parse_rate;
+use terrace_terrace::probe::{self as measure, Depth, ProbeError};
+use terrace_terrace::types::NodeId;
+use terrace_terrace::{report, Interrupt};
+
+/// Interrupted, as a shell has it.
+const INTERRUPTED: u8 = 130;
+
+/// `terrace probe`: what was measured is written even when it is interrupted, and says so.
+pub fn probe(args: &ProbeArgs) -> Ending {
+    let depth = if args.quick { Depth::Quick } else { Depth::Full };
+    // Found out now, not after a minute.
+    for path in [&args.output, &args.report].into_iter().flatten() {
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.map_err(|e| cannot_write(path, &e))?;
+    }
+    let interrupt = Interrupt::catch();
+    let probed = {
+        let progress = Progress::new(Work::Told);
+        let mut told = |p: &measure::Progress| {
+            let what = format!("{} of {}, {}", p.done + 1, p.all, p.what);
+            progress.left(&what, p.left.map(|l| Duration::from_nanos(l.get())));
+        };
+        measure::probe(depth, interrupt.flag(), &mut told)
+    }
+    .map_err(|e| match e {
+        ProbeError::Nothing(_) => Failure::lacking(e),
+        _ => Failure::failed(e),
+    })?;
+    drop(interrupt);
+    if let Some(path) = &args.output {
+        std::fs::write(path, probed.machine_file()).map_err(|e| cannot_write(path, &e))?;
+    }
+    let json = probed.json().map_err(Failure::failed)?;
+    if let Some(path) = &args.report {
+        let document = report::read(json.to_string().as_bytes()).map_err(Failure::failed)?;
+        std::fs::write(path, document.to_html()).map_err(|e| cannot_write(path, &e))?;
+    }
+    if args.json {
+        print_json(&json)?;
+    } else {
+        print(&probed.text().map_err(Failure::failed)?)?;
+    }
+    if let Some(why) = &probed.measured.partial {
+        say(&format!("probe: {why}; what is written is partial and says so"));
+        return Ok(INTERRUPTED);
+    }
+    Ok(0)
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}; give another file", path.display()))
+}
+
+/// `terrace degrade`: ends as the command did; 1 to 3, 126 and 127 where it did not start.
+pub fn degrade(args: &DegradeArgs) -> Ending {
+    let wrong = || Failure::usage(format!("--to {}: give bytes a second, such as 20GB/s", args.to));
+    let per_second = if args.to.contains("/s") { args.to.clone() } else { format!("{}B/s", args.to) };
+    let to = parse_rate(&per_second).filter(|r| r.get() > 0).ok_or_else(wrong)?;
+    let mut told = |account: &slower::Account| {
+        if !args.quiet {
+            account.lines().iter().for_each(|line| say(line));
+        }
+    };
+    let (ended, account) = slower::degrade(NodeId(args.node), to, &args.command, &mut told).map_err(|e| match e {
+        NotRun::Start(e) => Failure { code: e.exit_code() as u8, line: e.to_string() },
+        NotRun::Degrade(e @ (DegradeError::Trouble(_) | DegradeError::Unsteady { .. })) => Failure::failed(e),
+        NotRun::Degrade(e @ DegradeError::AboveFree { .. }) => Failure::usage(e),
+        NotRun::Degrade(e) => Failure::lacking(e),
+        NotRun::Topology(e) => Failure::failed(e),
+    })?;
+    if let Some(path) = &args.summary {
+        let text = serde_json::to_string_pretty(&account).map_err(|e| e.to_string());
+        // Nothing of ours may change how the command ends.
+        if let Err(e) = text.and_then(|t| std::fs::write(path, t + "\n").map_err(|e| e.to_string())) {
+            say(&format!("summary {}: {e}", path.display()));
+        }
+    }
+    if !args.quiet {
+        say(&account.last_line());
+    }
+    ended.leave()
+}

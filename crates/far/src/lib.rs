@@ -1,0 +1,34 @@
+//! Far memory: a range larger than the memory given to it, the rest of it compressed or on an SSD.
+//!
+//! [`Map`] is what programs use. Behind it are a pager that is pure ([`pager`]), the fault loop that does what the pager decides, over
+//! `userfaultfd`, and the stores ([`store`]). The machinery that touches memory and kernel is in `terrace-sys`.
+//!
+//! ```no_run
+//! use std::sync::atomic::Ordering::Relaxed;
+//! use terrace_far::{store::Compressed, Map};
+//! use terrace_types::Bytes;
+//!
+//! let map = Map::new(Bytes::gib(8), Bytes::gib(2), Box::new(Compressed::new(Bytes::gib(4))))?;
+//! map.words()[1 << 20].store(42, Relaxed);
+//! # Ok::<(), terrace_far::FarError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod geometry;
+mod map;
+pub mod pager;
+mod service;
+mod stats;
+pub mod store;
+
+pub use error::FarError;
+pub use map::{Map, Options, Statistics};
+pub use pager::Advice;
+pub use service::{Lost, OnLost};
+pub use stats::Counts;
+
+/// The guide's examples, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/far.md")]
+struct Guide;

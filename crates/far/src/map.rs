@@ -1,0 +1,299 @@
+//! A range of far memory, for programs.
+
+use crate::error::FarError;
+use crate::geometry::Geometry;
+use crate::pager::{Advice, Pager, Settings};
+use crate::service::{Command, Lost, OnLost, Service, Shared, State};
+use crate::stats::Counts;
+use crate::store::Store;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use terrace_sys::{Ahead, Bell, FarArea, SignalsBlocked, Uffd, UffdFeatures};
+use terrace_types::Bytes;
+
+/// Settings that few need to change.
+#[derive(Clone)]
+pub struct Options {
+    /// What goes out and comes in as one: a power of two from the page to 2 MiB. 64 KiB.
+    pub unit: Bytes,
+    /// The most that is fetched ahead of one walk; zero: nothing. 4 MiB.
+    pub window: Bytes,
+    /// Keep a checksum of all that is written, and hold what is read against it. On.
+    pub checksum: bool,
+    /// Times that a read is tried before its bytes are lost. 3.
+    pub tries: u8,
+    /// The pager's thread is scheduled ahead of ordinary work, where this user may ask for that. On.
+    pub ahead: bool,
+    /// Told of bytes that cannot be read back, before the signal; one line on standard error unless set.
+    pub on_lost: Option<OnLost>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { unit: Bytes(64 << 10), window: Bytes::mib(4), checksum: true, tries: 3, ahead: true, on_lost: None }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("unit", &self.unit).field("window", &self.window).finish_non_exhaustive()
+    }
+}
+
+/// What a map did so far, and how it works here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statistics {
+    /// Counts and gauges.
+    pub counts: Counts,
+    /// Memory in which the store keeps data, beside the map's own.
+    pub store_memory: Bytes,
+    /// What the kernel offers.
+    pub features: UffdFeatures,
+    /// Ways that are slower here than elsewhere, each with its reason.
+    pub remarks: Vec<String>,
+}
+
+/// Memory of `bytes` bytes of which at most `dram` are in memory, the rest in a store. All zeros at first.
+///
+/// Forked children do not have it (touching it is a SIGSEGV there, never zeros or old data). Memory that a device is to write to
+/// directly (`O_DIRECT` reads into it) must be pinned while that goes on.
+///
+/// Dropping it gives everything back and forgets the data.
+#[derive(Debug)]
+pub struct Map {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+    geometry: Geometry,
+    dram: Mutex<Bytes>,
+    slots: Bytes,
+    remarks: Vec<String>,
+}
+
+impl Map {
+    /// Makes one with the usual options.
+    ///
+    /// # Errors
+    /// [`FarError::Kernel`] where this user may not use userfaultfd, with what to set; sizes that do not fit together.
+    pub fn new(bytes: Bytes, dram: Bytes, store: Box<dyn Store>) -> Result<Self, FarError> {
+        Self::with(bytes, dram, store, &Options::default())
+    }
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// As [`Map::new`].
+    pub fn with(bytes: Bytes, dram: Bytes, store: Box<dyn Store>, options: &Options) -> Result<Self, FarError> {
+        let page_shift = terrace_sys::page_size().0.trailing_zeros();
+        let geometry =
+            Geometry::new(bytes, options.unit, page_shift).ok_or(FarError::Shape { bytes, unit: options.unit })?;
+        let slots = (dram.0 / 32 / options.unit.0).clamp(16, 192);
+        let least = Bytes((slots + 16) * options.unit.0);
+        if dram < least {
+            return Err(FarError::TooLittle { dram, unit: options.unit, least });
+        }
+        let uffd = Uffd::open()?;
+        let features = uffd.features();
+        let mut remarks: Vec<String> = store.remark().into_iter().collect();
+        for (missing, what) in [
+            (!features.move_pages, "no UFFDIO_MOVE (Linux 6.8): victims are copied; pin what devices write to"),
+            (!features.poison, "no UFFDIO_POISON (Linux 6.6): lost pages raise SIGBUS by a signal"),
+            (!features.thread_id, "events do not name threads: walks of several threads are taken for one"),
+            (
+                !features.kernel_faults,
+                "system calls into absent pages fail (EFAULT): vm.unprivileged_userfaultfd=1 helps",
+            ),
+        ] {
+            if missing {
+                remarks.push(what.to_owned());
+            }
+        }
+        let area = FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())?;
+        let free = area.slots(slots as usize, geometry.unit_bytes())?;
+        let slot_bytes = Bytes(slots * options.unit.0);
+        let settings =
+            Settings { budget: dram - slot_bytes, slots: slots as usize, window: options.window, tries: options.tries };
+        let pager = Pager::new(geometry, settings);
+        let counts = Mutex::new((pager.counts(), Bytes::ZERO));
+        let shared = Arc::new(Shared { area, bell: Bell::new()?, counts });
+        let (commands, receiver) = channel();
+        let service = Service {
+            shared: Arc::clone(&shared),
+            pager,
+            store,
+            free,
+            commands: receiver,
+            on_lost: options.on_lost.clone().unwrap_or_else(|| Arc::new(say_lost)),
+            sums: options.checksum.then(|| vec![0; geometry.grains() as usize]),
+            state: State::default(),
+        };
+        let ahead = options.ahead;
+        let quiet = SignalsBlocked::new();
+        let thread = std::thread::Builder::new().name("terrace-far".to_owned()).spawn(move || {
+            let _ahead = ahead.then(Ahead::of_ordinary_work);
+            serve(service);
+        });
+        drop(quiet);
+        let thread = thread.map_err(|e| {
+            terrace_sys::SysError::from_io("clone", "the pager's thread", &e, "raise the limit on threads")
+        })?;
+        Ok(Self {
+            shared,
+            commands,
+            thread: Some(thread),
+            geometry,
+            dram: Mutex::new(dram),
+            slots: slot_bytes,
+            remarks,
+        })
+    }
+
+    /// Bytes, rounded up to whole pages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.area.len()
+    }
+
+    /// Whether it is empty: never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.area.is_empty()
+    }
+
+    /// The memory as words that any thread may read and write.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        self.shared.area.words()
+    }
+
+    /// First byte, for those who need a pointer; valid while the map lives.
+    #[must_use]
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.shared.area.as_ptr()
+    }
+
+    /// Writes everything that the store does not have to it, and waits for that. It stays in memory.
+    ///
+    /// # Errors
+    /// [`FarError::Partly`] when the store failed; nothing is lost.
+    pub fn flush(&self) -> Result<(), FarError> {
+        if self.ask(Command::Flush) {
+            Ok(())
+        } else {
+            Err(FarError::Partly { what: "flush" })
+        }
+    }
+
+    /// Fetches a range of bytes, as far as there is room without evicting anything; returns once it is on its way.
+    ///
+    /// # Errors
+    /// A range beyond the map.
+    pub fn prefetch(&self, range: Range<usize>) -> Result<(), FarError> {
+        self.advise(range, Advice::WillNeed)
+    }
+
+    /// Says what is to become of a range of bytes; whole pages within it for [`Advice::Cold`] and [`Advice::Discard`].
+    ///
+    /// # Errors
+    /// A range beyond the map; [`FarError::Partly`] when the store failed.
+    pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), FarError> {
+        let range = self.within(&range)?;
+        if self.ask(|reply| Command::Advise(range, advice, reply)) {
+            Ok(())
+        } else {
+            Err(FarError::Partly { what: "advise" })
+        }
+    }
+
+    /// Brings a range into memory and keeps it there, or no longer. Units that it touches are pinned whole.
+    ///
+    /// # Errors
+    /// A range beyond the map; more than half of the memory pinned.
+    pub fn pin(&self, range: Range<usize>, on: bool) -> Result<(), FarError> {
+        let asked = Bytes(range.len() as u64);
+        let range = self.within(&range)?;
+        if self.ask(|reply| Command::Pin(range, on, reply)) {
+            Ok(())
+        } else {
+            Err(FarError::Pinned { asked, budget: self.dram() })
+        }
+    }
+
+    /// Memory that it may use now.
+    #[must_use]
+    pub fn dram(&self) -> Bytes {
+        *self.dram.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the memory that it may use, while it runs.
+    ///
+    /// # Errors
+    /// [`FarError::TooLittle`].
+    pub fn set_dram(&self, dram: Bytes) -> Result<(), FarError> {
+        let unit = Bytes(self.geometry.unit_bytes() as u64);
+        let least = self.slots + Bytes(16 * unit.0);
+        if dram < least {
+            return Err(FarError::TooLittle { dram, unit, least });
+        }
+        *self.dram.lock().unwrap_or_else(PoisonError::into_inner) = dram;
+        self.send(Command::Budget(dram - self.slots));
+        Ok(())
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let (counts, store_memory) = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let features = self.shared.area.uffd().features();
+        Statistics { counts, store_memory, features, remarks: self.remarks.clone() }
+    }
+
+    fn within(&self, range: &Range<usize>) -> Result<Range<u64>, FarError> {
+        if range.start > range.end || range.end > self.len() {
+            let (start, end) = (range.start as u64, range.end as u64);
+            return Err(FarError::Range { start, end, bytes: Bytes(self.len() as u64) });
+        }
+        Ok(range.start as u64..range.end as u64)
+    }
+
+    fn send(&self, command: Command) {
+        // The thread ends only when told to by `drop`, or takes the process with it.
+        let _there = self.commands.send(command);
+        self.shared.bell.ring();
+    }
+
+    fn ask(&self, command: impl FnOnce(Sender<bool>) -> Command) -> bool {
+        let (reply, answer) = channel();
+        self.send(command(reply));
+        answer.recv().unwrap_or(false)
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _served = thread.join();
+        }
+    }
+}
+
+/// Serves until told to stop. Should that fail, or this program have a fault, the process ends: who waits for a page
+/// would wait for ever, or, were the userfaultfd closed, read zeros in place of data.
+fn serve(service: Service) {
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run()));
+    let why = match ended {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "its pager failed; the lines above say where".to_owned(),
+    };
+    eprintln!("far memory: cannot go on, and must not let the program read wrong data: {why}");
+    std::process::abort();
+}
+
+fn say_lost(lost: &Lost) {
+    eprintln!("{lost}");
+}

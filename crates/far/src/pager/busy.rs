@@ -1,0 +1,324 @@
+//! Units that have a slot: being read, fetched and not yet touched, or being written.
+
+use super::{Action, Pager, Touch};
+use crate::geometry::{GrainNo, Mask, UnitNo};
+use terrace_types::{Nanos, Tick};
+
+/// What a unit's slot is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The store fills it.
+    Reading,
+    /// It holds what was fetched ahead; nothing waits.
+    Parked,
+    /// Asked for; [`Pager::extracted`] will tell.
+    Extracting,
+    /// The store takes it.
+    Writing,
+}
+
+/// A unit with a slot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Busy {
+    pub phase: Phase,
+    /// Grains that the slot holds or will hold.
+    pub mask: Mask,
+    /// Of them, those to map when they arrive.
+    want: Mask,
+    /// Of them, those that somebody waits for.
+    awaited: Mask,
+    /// Map them for writing.
+    write: bool,
+    /// The touch that caused it.
+    pub touch: Touch,
+    /// Fetched ahead of need.
+    ahead: bool,
+    tries: u8,
+    /// The order in which slots were taken.
+    pub number: u64,
+}
+
+impl Busy {
+    /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched.
+    pub fn reading(mask: Mask, want: Mask, write: bool, touch: Touch, ahead: bool) -> Self {
+        let awaited = if ahead { 0 } else { want };
+        Self { phase: Phase::Reading, mask, want, awaited, write, touch, ahead, tries: 1, number: 0 }
+    }
+}
+
+/// How a read ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// All bytes are there.
+    Done,
+    /// It may go better another time.
+    Failed,
+    /// The bytes are not those that were written; another try would show the same.
+    Altered,
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The store has all of it.
+    Done,
+    /// The store has none of it for sure.
+    Failed,
+}
+
+/// A store that fails is left alone for a while, longer each time.
+#[derive(Debug, Default)]
+pub(super) struct Failing {
+    in_row: u32,
+    until: Tick,
+}
+
+impl Failing {
+    /// Whether writes had better wait.
+    pub fn spared(&self, now: Tick) -> bool {
+        self.in_row > 0 && now < self.until
+    }
+
+    /// Whether it failed so often that memory beyond the budget is the lesser evil.
+    pub const fn gives_up(&self) -> bool {
+        self.in_row >= 8
+    }
+
+    pub fn wait(&self, now: Tick) -> Option<Nanos> {
+        (self.in_row > 0).then(|| self.until.since(now).max(Nanos::micros(100)))
+    }
+
+    fn note(&mut self, outcome: Outcome, now: Tick) {
+        match outcome {
+            Outcome::Done => self.in_row = 0,
+            Outcome::Failed => {
+                self.in_row = self.in_row.saturating_add(1);
+                self.until = now.after(Nanos::millis(1 << self.in_row.min(9)));
+            }
+        }
+    }
+}
+
+impl Pager {
+    pub(super) fn begin_read(&mut self, unit: UnitNo, mask: Mask, busy: Busy) {
+        // Room is taken now, so that what arrives has it.
+        let reserve = u64::from(busy.want.count_ones());
+        self.used += reserve;
+        self.take_slot(unit, busy);
+        self.counts.read_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
+        self.actions.push_back(Action::Read { unit, mask });
+    }
+
+    fn take_slot(&mut self, unit: UnitNo, mut busy: Busy) {
+        self.counts.slots_taken += 1;
+        busy.number = self.counts.slots_taken;
+        self.busy.insert(unit, busy);
+    }
+
+    pub(super) fn begin_extract(&mut self, unit: UnitNo, mask: Mask, stays: bool) {
+        let touch = Touch { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
+        let phase = Phase::Extracting;
+        let busy = Busy { phase, mask, want: 0, awaited: 0, write: false, touch, ahead: false, tries: 1, number: 0 };
+        if stays {
+            // From here on a write is told, and makes it dirty again.
+            self.units[unit as usize].dirty &= !mask;
+        }
+        self.take_slot(unit, busy);
+        self.actions.push_back(if stays { Action::CopyOut { unit, mask } } else { Action::Extract { unit, mask } });
+    }
+
+    pub(super) fn release(&mut self, unit: UnitNo) {
+        self.busy.remove(&unit);
+        self.actions.push_back(Action::Release { unit });
+    }
+
+    /// Serves a touch of a unit that has a slot. `None`: the slot does not matter to it (mapped, or the slot was given back).
+    pub(super) fn serve_busy(
+        &mut self,
+        unit: UnitNo,
+        bit: Mask,
+        touch: Touch,
+        phase: Phase,
+        now: Tick,
+    ) -> Option<bool> {
+        let resident = self.units[unit as usize].resident;
+        let b = self.busy.get_mut(&unit)?;
+        let held = b.mask & bit != 0;
+        match phase {
+            Phase::Reading if held => {
+                if b.want & bit == 0 {
+                    self.used += 1;
+                }
+                b.want |= bit;
+                b.awaited |= bit;
+                // Mapped for writing as a whole: those who only read lose nothing but a needless write-back.
+                b.write |= touch.write;
+                if b.ahead {
+                    self.counts.late_hits += 1;
+                    b.ahead = false;
+                }
+                self.advance(touch, now);
+                Some(true)
+            }
+            Phase::Parked if held => {
+                let mask = b.mask & !resident;
+                self.counts.hits_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
+                self.counts.soft_faults += 1;
+                self.settle(unit, mask, touch.write);
+                self.actions.push_back(Action::Install { unit, mask, protect: !touch.write });
+                self.release(unit);
+                self.advance(touch, now);
+                Some(true)
+            }
+            Phase::Parked if resident & bit == 0 => {
+                // Another grain of the unit: what is there is mapped, and the slot is free for a read.
+                let mask = b.mask & !resident;
+                self.settle(unit, mask, false);
+                self.actions.push_back(Action::Install { unit, mask, protect: true });
+                self.release(unit);
+                None
+            }
+            Phase::Writing if held && resident & bit == 0 => {
+                // A victim that is wanted back: from the slot, while the store still reads it.
+                let mask = b.mask & !resident;
+                self.counts.rescues += 1;
+                self.settle(unit, mask, touch.write);
+                self.actions.push_back(Action::Install { unit, mask, protect: !touch.write });
+                Some(true)
+            }
+            Phase::Reading | Phase::Writing | Phase::Extracting if resident & bit == 0 => Some(false),
+            _ => None,
+        }
+    }
+
+    /// A walk came by what had been fetched for it: fetch on.
+    fn advance(&mut self, touch: Touch, now: Tick) {
+        if let Some(ahead) = self.prefetch.touch(touch.tid, touch.grain, false) {
+            self.fetch_ahead(None, touch, ahead, now);
+        }
+    }
+
+    /// The slot of `unit` was filled, or not.
+    pub fn read_done(&mut self, unit: UnitNo, outcome: ReadOutcome, now: Tick) {
+        let Some(b) = self.busy.get_mut(&unit).filter(|b| b.phase == Phase::Reading) else {
+            return;
+        };
+        if outcome == ReadOutcome::Failed && b.tries < self.settings.tries {
+            b.tries += 1;
+            let mask = b.mask;
+            self.counts.read_retries += 1;
+            self.actions.push_back(Action::Read { unit, mask });
+            return;
+        }
+        let b = *b;
+        self.used -= u64::from(b.want.count_ones());
+        if outcome != ReadOutcome::Done {
+            self.counts.read_failures += 1;
+            self.release(unit);
+            self.lose(unit, b);
+            self.balance(now);
+            return;
+        }
+        let resident = self.units[unit as usize].resident;
+        let want = b.want & !resident;
+        if want != 0 {
+            self.settle(unit, want, b.write);
+            self.actions.push_back(Action::Install { unit, mask: want, protect: !b.write });
+            if b.ahead {
+                self.counts.mapped_ahead_bytes += u64::from(want.count_ones()) * self.geometry.grain_bytes() as u64;
+            }
+        }
+        let rest = b.mask & !b.want & !resident;
+        match self.busy.get_mut(&unit) {
+            Some(b) if rest != 0 => {
+                b.phase = Phase::Parked;
+                b.mask = rest;
+            }
+            _ => self.release(unit),
+        }
+        self.balance(now);
+    }
+
+    /// What somebody waits for cannot be had: it is lost. What nobody waits for may be tried again when somebody does.
+    fn lose(&mut self, unit: UnitNo, b: Busy) {
+        // A read of several grains fails as a whole: those waited for are tried alone before they are given up.
+        let awaited = b.awaited & b.mask;
+        if awaited != 0 && awaited != b.mask {
+            let again = Busy { mask: awaited, want: awaited, ahead: false, tries: 1, ..b };
+            self.begin_read(unit, awaited, again);
+            return;
+        }
+        let mut rest = awaited;
+        while rest != 0 {
+            let bit = rest.trailing_zeros();
+            rest &= rest - 1;
+            self.lost.insert(self.geometry.grain_at(unit, bit));
+        }
+        if awaited != 0 {
+            self.actions.push_back(Action::Poison { unit, mask: awaited, tid: b.touch.tid, first: true });
+        }
+    }
+
+    /// What [`Action::Extract`] or [`Action::CopyOut`] came to: `got` is in the slot, of which `zeros` are nothing but zeros.
+    pub fn extracted(&mut self, unit: UnitNo, got: Mask, zeros: Mask, now: Tick) {
+        let Some(b) = self.busy.get_mut(&unit).filter(|b| b.phase == Phase::Extracting) else {
+            return;
+        };
+        let missed = b.mask & !got;
+        let (zeros, write) = (got & zeros, got & !zeros);
+        b.mask = write;
+        b.phase = Phase::Writing;
+        if missed != 0 {
+            // Still mapped and writable: a device is at work on them, or the kernel had no memory.
+            self.counts.held_back += 1;
+            self.settle(unit, missed, true);
+        }
+        let u = &mut self.units[unit as usize];
+        let forget = zeros & u.stored;
+        u.stored &= !got;
+        if forget != 0 {
+            self.actions.push_back(Action::Forget { unit, mask: forget });
+        }
+        self.counts.zero_bytes += u64::from(zeros.count_ones()) * self.geometry.grain_bytes() as u64;
+        if write == 0 {
+            self.release(unit);
+            self.command_done(unit, true);
+        } else {
+            self.counts.written_bytes += u64::from(write.count_ones()) * self.geometry.grain_bytes() as u64;
+            self.actions.push_back(Action::Write { unit, mask: write });
+        }
+        if missed != 0 {
+            self.balance(now);
+        }
+    }
+
+    /// The slot of `unit` was written, or not.
+    pub fn write_done(&mut self, unit: UnitNo, outcome: Outcome, now: Tick) {
+        let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Writing) else {
+            return;
+        };
+        self.failing.note(outcome, now);
+        match outcome {
+            Outcome::Done => self.units[unit as usize].stored |= b.mask,
+            Outcome::Failed => {
+                // The only copy is in the slot, or mapped: it goes back into the map, over the budget if need be.
+                self.counts.write_failures += 1;
+                let back = b.mask & !self.units[unit as usize].resident;
+                self.units[unit as usize].dirty |= b.mask & !back;
+                if back != 0 {
+                    self.settle(unit, back, true);
+                    self.actions.push_back(Action::Install { unit, mask: back, protect: false });
+                }
+            }
+        }
+        self.release(unit);
+        self.command_done(unit, outcome == Outcome::Done);
+        self.balance(now);
+    }
+
+    /// Whether a grain's bytes are lost.
+    #[must_use]
+    pub fn is_lost(&self, grain: GrainNo) -> bool {
+        self.lost.contains(&grain)
+    }
+}

@@ -1,0 +1,180 @@
+//! Which unit goes: two rings and a hand, so that a scan cannot push out what is used again.
+//!
+//! Units that come while memory is short wait in the *probation* ring; those that are touched again there, or come back soon after
+//! they went, move to the *main* ring. Hands pass over units touched since they last came by (a second chance, as in CLOCK). How much
+//! probation may hold adapts, as in ARC: a unit that returns and would still be there had probation been larger makes it
+//! larger; one that was taken from main makes it smaller. While memory is plenty all goes to main.
+//!
+//! Reads of mapped pages leave no trace that a user-space pager could see, so *touched* means: faulted again in the unit (another
+//! grain, a first write, a rescue of what was being written out). A sweep over mapped units is not seen, and that is what keeps most of a
+//! working set twice the memory in place while its rest streams through probation.
+
+use crate::geometry::UnitNo;
+use std::collections::VecDeque;
+use terrace_types::Seed;
+
+/// Where a unit is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Listed {
+    /// Nowhere.
+    #[default]
+    No,
+    /// In the probation ring.
+    Probation,
+    /// In the main ring.
+    Main,
+}
+
+/// What the rings know of a unit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Standing {
+    /// Evictions there had been when this unit was evicted, plus one; 0: never evicted.
+    gone: u32,
+    /// Where it is listed; after an eviction, where it was last.
+    pub listed: Listed,
+    was: Listed,
+    /// Arrivals there had been when it arrived.
+    came: u32,
+    /// Touched since the hand last passed.
+    pub touched: bool,
+}
+
+/// The rings.
+#[derive(Debug, Default)]
+pub struct Clock {
+    probation: VecDeque<UnitNo>,
+    main: VecDeque<UnitNo>,
+    evictions: u32,
+    arrivals: u32,
+    chance: Seed,
+    /// Units that probation holds before it is preferred for victims.
+    target: usize,
+    /// Units that probation holds at least: what is fetched ahead must not go before it is used.
+    pub least: usize,
+}
+
+/// What to do with the unit under the hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Not there any more.
+    Empty,
+    /// May not go now: pinned or busy.
+    Stay,
+    /// May go, but not yet: nothing goes before it.
+    Wait,
+    /// May go.
+    Free,
+}
+
+impl Clock {
+    /// A unit got its first page. `short`: memory is short, so newcomers must prove themselves.
+    pub fn arrived(&mut self, unit: UnitNo, s: &mut Standing, short: bool) {
+        if s.listed != Listed::No {
+            self.touch(s);
+            return;
+        }
+        self.arrivals = self.arrivals.wrapping_add(1);
+        s.came = self.arrivals;
+        let ring = if short && !self.returns_soon(s) { Listed::Probation } else { Listed::Main };
+        s.touched = false;
+        self.list(unit, s, ring);
+    }
+
+    /// A unit was touched again. Touches soon after its arrival are the same use of it (2Q's correlated
+    /// references): they say nothing of whether it will be used another time.
+    pub fn touch(&self, s: &mut Standing) {
+        let since = self.arrivals.wrapping_sub(s.came) as usize;
+        s.touched |= since > (self.main.len() + self.probation.len()) / 8;
+    }
+
+    /// Main's hand falls at random: going round in order would, under a loop, always take what comes next. Not
+    /// `at_random`: in order, so that all are seen when the first may not go.
+    fn of_main(&mut self, at_random: bool) -> Option<UnitNo> {
+        let len = self.main.len();
+        if at_random && len > 0 {
+            let (r, next) = self.chance.next();
+            self.chance = next;
+            self.main.swap(0, (r % len as u64) as usize);
+        }
+        self.main.pop_front()
+    }
+
+    fn list(&mut self, unit: UnitNo, s: &mut Standing, ring: Listed) {
+        s.listed = ring;
+        match ring {
+            Listed::Main => self.main.push_back(unit),
+            _ => self.probation.push_back(unit),
+        }
+    }
+
+    /// Whether a unit came back within as many evictions as there are units in main; adapts the target.
+    fn returns_soon(&mut self, s: &mut Standing) -> bool {
+        if s.gone == 0 {
+            return false;
+        }
+        let away = self.evictions.wrapping_sub(s.gone - 1) as usize;
+        let all = self.main.len() + self.probation.len();
+        s.gone = 0;
+        if away > self.main.len() {
+            return false;
+        }
+        let step = (all / 1024).max(1);
+        self.target = match s.was {
+            Listed::Probation => (self.target + step).min(all * 9 / 10),
+            _ => self.target.saturating_sub(step),
+        };
+        true
+    }
+
+    /// The next victim. `look` says what may become of a unit and gives its standing.
+    pub fn victim<S>(
+        &mut self,
+        units: &mut S,
+        look: impl Fn(&S, UnitNo) -> Verdict,
+        standing: impl Fn(&mut S, UnitNo) -> &mut Standing,
+    ) -> Option<UnitNo> {
+        let all = self.main.len() + self.probation.len();
+        // Half of it may be on its way in and not listed yet; main does not pay for that.
+        let least = self.least.max(all / 20).min(all / 2) / 2;
+        // Units passed over because they may not go now: in probation, in main.
+        let mut stays = [0, 0];
+        for _ in 0..3 * (self.main.len() + self.probation.len()) + 2 {
+            let wanted = self.probation.len() > self.target.max(least) && stays[0] <= self.probation.len();
+            let unit = if wanted || self.main.is_empty() || stays[1] > self.main.len() {
+                self.probation.pop_front()
+            } else {
+                self.of_main(stays[1] == 0)
+            };
+            let unit = unit.or_else(|| self.of_main(false)).or_else(|| self.probation.pop_front())?;
+            let verdict = look(units, unit);
+            let s = standing(units, unit);
+            let was = std::mem::take(&mut s.listed);
+            match verdict {
+                Verdict::Empty => {}
+                Verdict::Stay => {
+                    stays[usize::from(was == Listed::Main)] += 1;
+                    self.list(unit, s, was);
+                }
+                Verdict::Wait => {
+                    s.listed = was;
+                    match was {
+                        Listed::Main => self.main.push_front(unit),
+                        _ => self.probation.push_front(unit),
+                    }
+                    return None;
+                }
+                Verdict::Free if s.touched => {
+                    s.touched = false;
+                    self.list(unit, s, Listed::Main);
+                }
+                Verdict::Free => {
+                    self.evictions = self.evictions.wrapping_add(1);
+                    s.gone = self.evictions.wrapping_add(1).max(1);
+                    s.was = was;
+                    return Some(unit);
+                }
+            }
+        }
+        None
+    }
+}

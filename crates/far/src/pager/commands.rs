@@ -1,0 +1,233 @@
+//! What the program asks for: prefetch, pin, flush, forget.
+
+use super::busy::Busy;
+use super::{Action, Pager, Phase, Touch};
+use crate::geometry::{Mask, UnitNo};
+use std::collections::{HashMap, VecDeque};
+use terrace_types::{Tick, Tid};
+
+/// What a program says of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// It will be needed: fetch it, as far as room allows.
+    WillNeed,
+    /// It is not needed for a while: evict it.
+    Cold,
+    /// Its content is of no use any more: it reads as zeros from now on.
+    Discard,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Fetch,
+    Flush,
+    Cold,
+    Discard,
+}
+
+/// Wishes that wait for slots, room, or a unit that is busy.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    wishes: VecDeque<(u64, Wish, UnitNo, Mask)>,
+    /// Units being written for a command.
+    writing: HashMap<UnitNo, u64>,
+    /// Parts left and whether all went well so far, by command.
+    open: HashMap<u64, (u64, bool)>,
+}
+
+impl Queue {
+    pub fn is_idle(&self) -> bool {
+        self.wishes.is_empty() && self.writing.is_empty()
+    }
+}
+
+impl Pager {
+    /// Writes everything dirty to the store; it stays mapped. Answered when the store has it all.
+    pub fn flush(&mut self, command: u64, now: Tick) {
+        let dirty = self.units.iter().enumerate().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(&(*n as u32)));
+        let wishes: Vec<_> = dirty.map(|(n, _)| (n as UnitNo, 0)).collect();
+        self.ask(command, Wish::Flush, wishes, now);
+    }
+
+    /// Follows an advice for a range of bytes. Answered when done; `WillNeed` once each part was asked for.
+    pub fn advise(&mut self, command: u64, range: std::ops::Range<u64>, advice: Advice, now: Tick) {
+        let wish = match advice {
+            Advice::WillNeed => Wish::Fetch,
+            Advice::Cold => Wish::Cold,
+            Advice::Discard => Wish::Discard,
+        };
+        let wishes = self.geometry.cover(range, wish != Wish::Fetch).collect();
+        self.ask(command, wish, wishes, now);
+    }
+
+    /// Keeps a range in memory, or no longer. False, and nothing done, when more than half of the budget would be pinned.
+    pub fn pin(&mut self, command: u64, range: std::ops::Range<u64>, on: bool, now: Tick) -> bool {
+        let per = u64::from(self.geometry.grains_per_unit());
+        let units: Vec<_> = self.geometry.cover(range, false).collect();
+        let change = units.iter().filter(|(u, _)| self.units[*u as usize].pinned != on).count() as u64 * per;
+        if on && self.pinned + change > self.budget / 2 {
+            return false;
+        }
+        self.pinned = if on { self.pinned + change } else { self.pinned - change };
+        for (unit, _) in &units {
+            self.units[*unit as usize].pinned = on;
+        }
+        self.set_marks(self.settings.budget);
+        let wishes = if on { units } else { Vec::new() };
+        self.ask(command, Wish::Fetch, wishes, now);
+        true
+    }
+
+    fn ask(&mut self, command: u64, wish: Wish, parts: Vec<(UnitNo, Mask)>, now: Tick) {
+        if parts.is_empty() {
+            self.actions.push_back(Action::Answer { command, ok: true });
+            return;
+        }
+        self.commands.open.insert(command, (parts.len() as u64, true));
+        self.commands.wishes.extend(parts.into_iter().map(|(unit, mask)| (command, wish, unit, mask)));
+        self.pump(now);
+    }
+
+    fn part_done(&mut self, command: u64, ok: bool) {
+        if let Some((left, all)) = self.commands.open.get_mut(&command) {
+            *left -= 1;
+            *all &= ok;
+            if *left == 0 {
+                let ok = *all;
+                self.commands.open.remove(&command);
+                self.actions.push_back(Action::Answer { command, ok });
+            }
+        }
+    }
+
+    /// A write ended that a command may wait for.
+    pub(super) fn command_done(&mut self, unit: UnitNo, ok: bool) {
+        if let Some(command) = self.commands.writing.remove(&unit) {
+            self.part_done(command, ok);
+        }
+    }
+
+    /// Grants wishes as far as slots and room go.
+    pub(super) fn pump(&mut self, now: Tick) {
+        for _ in 0..self.commands.wishes.len() {
+            let Some((command, wish, unit, mask)) = self.commands.wishes.pop_front() else {
+                return;
+            };
+            let granted = match wish {
+                Wish::Fetch => self.grant_fetch(unit, mask, now),
+                Wish::Flush | Wish::Cold => self.grant_write(command, wish, unit, now),
+                Wish::Discard => self.grant_discard(unit, mask),
+            };
+            match granted {
+                Some(true) => self.part_done(command, true),
+                Some(false) => {}
+                None => {
+                    self.commands.wishes.push_front((command, wish, unit, mask));
+                    if !self.rotate() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The wish in front must wait: another may not have to. False when all are of one kind that waits for slots.
+    fn rotate(&mut self) -> bool {
+        match self.commands.wishes.front() {
+            Some(&(_, _, unit, _)) if self.busy.contains_key(&unit) => {
+                self.commands.wishes.rotate_left(1);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn grant_fetch(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
+        let touch = Touch { tid: Tid(0), grain: self.geometry.grain_at(unit, 0), write: false, protected: false };
+        if let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Parked) {
+            let parked = b.mask & !self.units[unit as usize].resident;
+            self.settle(unit, parked, false);
+            self.actions.push_back(Action::Install { unit, mask: parked, protect: true });
+            self.release(unit);
+        }
+        if self.busy.contains_key(&unit) {
+            return None;
+        }
+        let u = &self.units[unit as usize];
+        let read = self.not_lost(unit, mask & !u.resident & u.stored);
+        if read == 0 {
+            return Some(true);
+        }
+        let grains = u64::from(read.count_ones());
+        if self.used + grains + self.low > self.budget && !u.pinned {
+            // Room is not made for a wish: what does not fit is left out.
+            return Some(true);
+        }
+        self.guarded = Some(unit);
+        let room = self.make_room(grains, now);
+        self.guarded = None;
+        let half = self.settings.slots / 2;
+        if !room || (self.busy.len() >= half && !self.make_slot(self.settings.slots - half + 1)) {
+            return None;
+        }
+        self.begin_read(unit, read, Busy::reading(read, read, false, touch, true));
+        Some(true)
+    }
+
+    fn grant_write(&mut self, command: u64, wish: Wish, unit: UnitNo, now: Tick) -> Option<bool> {
+        if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
+            self.release(unit);
+        }
+        if self.busy.contains_key(&unit) {
+            return None;
+        }
+        let u = self.units[unit as usize];
+        if wish == Wish::Cold {
+            if u.pinned {
+                return Some(true);
+            }
+            let clean = u.resident & !u.dirty;
+            if clean != 0 {
+                self.actions.push_back(Action::Drop { unit, mask: clean });
+                self.unmapped(unit, clean);
+            }
+        }
+        if u.dirty == 0 {
+            return Some(true);
+        }
+        if !self.may_write(now) {
+            return None;
+        }
+        self.commands.writing.insert(unit, command);
+        self.begin_extract(unit, u.dirty, wish == Wish::Flush);
+        if wish == Wish::Cold {
+            self.unmapped(unit, u.dirty);
+        }
+        Some(false)
+    }
+
+    fn grant_discard(&mut self, unit: UnitNo, mask: Mask) -> Option<bool> {
+        if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
+            self.release(unit);
+        }
+        if self.busy.contains_key(&unit) {
+            return None;
+        }
+        let u = self.units[unit as usize];
+        if u.resident & mask != 0 {
+            self.actions.push_back(Action::Drop { unit, mask: u.resident & mask });
+            self.unmapped(unit, mask);
+        }
+        if u.stored & mask != 0 {
+            self.units[unit as usize].stored &= !mask;
+            self.actions.push_back(Action::Forget { unit, mask: u.stored & mask });
+        }
+        let lost = mask & !self.not_lost(unit, mask);
+        if lost != 0 {
+            let first = self.geometry.grain_at(unit, 0);
+            self.lost.retain(|g| !(*g >= first && *g < first + 64 && lost >> (*g - first) & 1 == 1));
+            self.actions.push_back(Action::Cure { unit, mask: lost });
+        }
+        Some(true)
+    }
+}

@@ -1,0 +1,593 @@
+//! The pager: what is in memory, what goes, what comes. Pure: events and ticks in, [`Action`]s out, in order; no I/O, no
+//! clock, no memory of its own to look at. The same code runs over `userfaultfd` and in the simulation that its tests are.
+//!
+//! ```text
+//!              fault              read              arrived
+//!   far  ───────────────►  slot ◄──────── store   ───────────►  mapped, protected (clean)
+//!    ▲                      ▲  │ write                             │ first write      │ victim
+//!    │ written, or zeros    │  ▼                                   ▼                  ▼
+//!    └───────────────────  slot ◄───────── extract ◄──── mapped, dirty              dropped: no I/O
+//! ```
+//!
+//! A unit has at most one slot at a time ([`Busy`]). What cannot be done now (no slot, no room, unit busy) is deferred
+//! and tried again after each completion.
+
+mod busy;
+mod clock;
+mod commands;
+mod prefetch;
+
+pub use busy::{Outcome, ReadOutcome};
+pub use commands::Advice;
+
+use crate::geometry::{Geometry, GrainNo, Mask, UnitNo};
+use crate::stats::Counts;
+use busy::{Busy, Phase};
+use clock::{Clock, Standing, Verdict};
+use prefetch::Prefetcher;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use terrace_types::{Bytes, Nanos, Tick, Tid};
+
+/// What the pager wants done, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Take a slot for the unit and read these grains into it; answer with [`Pager::read_done`].
+    Read {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// Map grains from the unit's slot and wake who waits.
+    Install {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+        /// Against writing, so that the first write is told.
+        protect: bool,
+    },
+    /// Map zeros and wake who waits.
+    Zeros {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+        /// As in [`Action::Install`].
+        protect: bool,
+    },
+    /// Give the unit's slot back.
+    Release {
+        /// Which.
+        unit: UnitNo,
+    },
+    /// Allow writing, and wake the writers.
+    Unprotect {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// Unmap grains whose bytes the store has, or that are zeros.
+    Drop {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// Take a slot and move these grains out of the map into it; answer with [`Pager::extracted`].
+    Extract {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// Take a slot, protect these grains and copy them into it; they stay mapped. Answer as for `Extract`.
+    CopyOut {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// Write grains from the unit's slot to the store; answer with [`Pager::write_done`].
+    Write {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// Wake who waits for these grains, which are there.
+    Wake {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// These grains are lost: who touches them gets SIGBUS.
+    Poison {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+        /// Who asked.
+        tid: Tid,
+        /// The first time that it is said.
+        first: bool,
+    },
+    /// The store need not keep these grains.
+    Forget {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// Lost grains may be filled anew.
+    Cure {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
+    /// The command of this number is done; false: some of it failed.
+    Answer {
+        /// Number of the command.
+        command: u64,
+        /// All of it was done.
+        ok: bool,
+    },
+}
+
+/// Somebody touched a grain that was not mapped, or not for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Touch {
+    /// Who; 0 when not known.
+    pub tid: Tid,
+    /// What.
+    pub grain: GrainNo,
+    /// To write.
+    pub write: bool,
+    /// It was mapped, and write-protected.
+    pub protected: bool,
+}
+
+/// Settings of a pager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes that may be mapped; slots come on top.
+    pub budget: Bytes,
+    /// Slots there are.
+    pub slots: usize,
+    /// Longest window of prefetch in bytes; 0: none.
+    pub window: Bytes,
+    /// Times that a read is tried.
+    pub tries: u8,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Unit {
+    /// Grains mapped, or reserved for a read under way.
+    resident: Mask,
+    /// Mapped grains that the store must get before they go.
+    dirty: Mask,
+    /// Grains that the store has; the others are zeros unless dirty.
+    stored: Mask,
+    standing: Standing,
+    pinned: bool,
+}
+
+/// The share of the slots that writes may have: a third keeps a device busy, and more would make reads wait behind them.
+const SHARE: usize = 3;
+
+/// The pager.
+#[derive(Debug)]
+pub struct Pager {
+    geometry: Geometry,
+    units: Vec<Unit>,
+    busy: HashMap<UnitNo, Busy>,
+    clock: Clock,
+    prefetch: Prefetcher,
+    settings: Settings,
+    /// Budget, low and high water marks, and use, in grains. Use counts what is mapped or reserved.
+    budget: u64,
+    low: u64,
+    high: u64,
+    used: u64,
+    pinned: u64,
+    deferred: VecDeque<Touch>,
+    lost: BTreeSet<GrainNo>,
+    commands: commands::Queue,
+    failing: busy::Failing,
+    actions: VecDeque<Action>,
+    /// A unit that must not be evicted while it is being fetched.
+    guarded: Option<UnitNo>,
+    counts: Counts,
+}
+
+impl Pager {
+    /// Everything far, all zeros.
+    #[must_use]
+    pub fn new(geometry: Geometry, settings: Settings) -> Self {
+        let mut pager = Self {
+            geometry,
+            units: vec![Unit::default(); geometry.units() as usize],
+            busy: HashMap::new(),
+            clock: Clock::default(),
+            prefetch: Prefetcher::new(0),
+            settings,
+            budget: 0,
+            low: 0,
+            high: 0,
+            used: 0,
+            pinned: 0,
+            deferred: VecDeque::new(),
+            lost: BTreeSet::new(),
+            commands: commands::Queue::default(),
+            failing: busy::Failing::default(),
+            actions: VecDeque::new(),
+            guarded: None,
+            counts: Counts::default(),
+        };
+        let window = settings.window.0 / geometry.grain_bytes() as u64;
+        pager.prefetch = Prefetcher::new(if window == 0 { 0 } else { pager.window_for(settings.budget).max(2) });
+        pager.set_marks(settings.budget);
+        pager
+    }
+
+    fn window_for(&self, budget: Bytes) -> u64 {
+        self.settings.window.0.min(budget.0 / 16) / self.geometry.grain_bytes() as u64
+    }
+
+    /// Sizes of the map.
+    #[must_use]
+    pub const fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let grain = self.geometry.grain_bytes() as u64;
+        Counts {
+            mapped_bytes: self.used * grain,
+            budget_bytes: self.budget * grain,
+            lost_bytes: self.lost.len() as u64 * grain,
+            ..self.counts
+        }
+    }
+
+    /// The next thing to do.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Whether faults or commands wait for something.
+    #[must_use]
+    pub fn waiting(&self) -> bool {
+        !self.deferred.is_empty() || !self.commands.is_idle()
+    }
+
+    fn set_marks(&mut self, budget: Bytes) {
+        let per = u64::from(self.geometry.grains_per_unit());
+        // What is pinned stays, and what is not must still have room to come and go.
+        self.budget = (budget.0 / self.geometry.grain_bytes() as u64).max(per).max(2 * self.pinned);
+        let units = self.budget / per;
+        self.low = (units / 64).clamp(1, 64).min(units / 2) * per;
+        let window = self.window_for(budget) / per;
+        self.clock.least = 2 * (window as usize).max(self.settings.slots / 4);
+        self.high = (2 * self.low / per).min(units / 2 + 1).max(1) * per;
+    }
+
+    /// Changes the budget while running.
+    pub fn set_budget(&mut self, budget: Bytes, now: Tick) {
+        self.settings.budget = budget;
+        self.prefetch.limit(self.window_for(budget));
+        self.set_marks(budget);
+        self.balance(now);
+    }
+
+    /// Somebody waits for a grain.
+    pub fn touch(&mut self, touch: Touch, now: Tick) {
+        self.counts.faults += 1;
+        if touch.grain >= self.geometry.grains() {
+            return;
+        }
+        if !self.serve(touch, now) {
+            self.counts.deferred += 1;
+            self.deferred.push_back(touch);
+        }
+    }
+
+    /// Serves a touch; false when it must wait.
+    fn serve(&mut self, touch: Touch, now: Tick) -> bool {
+        let (unit, bit) = self.geometry.split(touch.grain);
+        if self.lost.contains(&touch.grain) {
+            self.actions.push_back(Action::Poison { unit, mask: bit, tid: touch.tid, first: false });
+            return true;
+        }
+        if let Some(phase) = self.busy.get(&unit).map(|b| b.phase) {
+            if let Some(done) = self.serve_busy(unit, bit, touch, phase, now) {
+                return done;
+            }
+        }
+        if self.units[unit as usize].resident & bit != 0 {
+            self.serve_mapped(unit, bit, touch);
+            return true;
+        }
+        self.fetch(unit, bit, touch, now)
+    }
+
+    /// A mapped grain: a first write, or a fault that was served meanwhile.
+    fn serve_mapped(&mut self, unit: UnitNo, bit: Mask, touch: Touch) {
+        let u = &mut self.units[unit as usize];
+        if !(touch.write && touch.protected) {
+            self.actions.push_back(Action::Wake { unit, mask: bit });
+            return;
+        }
+        // A second write next to one before: the rest of the unit will follow.
+        let neighbours = bit << 1 | bit >> 1;
+        let walks = self.prefetch.wrote(touch.tid, touch.grain);
+        let mask = if walks || u.dirty & neighbours != 0 { u.resident } else { bit };
+        u.dirty |= mask;
+        self.clock.touch(&mut u.standing);
+        self.counts.first_writes += 1;
+        self.actions.push_back(Action::Unprotect { unit, mask });
+    }
+
+    /// Brings a grain that is neither mapped nor in a slot, with what probably comes next.
+    fn fetch(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> bool {
+        self.guarded = Some(unit);
+        let served = self.fetch_guarded(unit, bit, touch, now);
+        self.guarded = None;
+        let Some(ahead) = served else {
+            return false;
+        };
+        if let Some(a) = ahead {
+            self.fetch_ahead(Some(unit), touch, a, now);
+        }
+        true
+    }
+
+    /// The part of a fetch within the touched unit. `None`: not now.
+    fn fetch_guarded(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> Option<Option<prefetch::Ahead>> {
+        let stored = self.units[unit as usize].stored & bit != 0;
+        let missing = self.geometry.whole(unit) & !self.units[unit as usize].resident;
+        if !self.make_room(u64::from(missing.count_ones()), now) {
+            // Room for all that a walk may want here comes when a victim is written; a single grain is for when nothing is under way.
+            let soon = self.busy.values().any(|b| b.phase != Phase::Parked);
+            if soon || !self.make_room(1, now) {
+                return None;
+            }
+        }
+        if stored && !self.make_slot(1) {
+            return None;
+        }
+        let ahead = self.prefetch.touch(touch.tid, touch.grain, true);
+        let trusted = ahead.is_some_and(|a| a.trusted);
+        let alone = !touch.write && ahead.is_none() && self.prefetch.will_write(touch.tid, touch.grain);
+        let write = touch.write || alone || ahead.is_some_and(|a| a.write);
+        let mut here = bit;
+        if let Some(a) = ahead {
+            // What the walk wants of this unit; all that it will want of it, when it is trusted.
+            let end = if trusted { a.to.max(u64::from(self.geometry.grains_per_unit())) } else { a.to };
+            let steps = (0..end).map_while(|n| self.step(touch.grain, a.stride, n));
+            let within = steps.map(|g| self.geometry.split(g)).take_while(|(u, _)| *u == unit);
+            let mask = within.fold(0, |m, (_, b)| m | b);
+            if self.make_room(u64::from(mask.count_ones()), now) {
+                here |= mask;
+            }
+        }
+        let u = &self.units[unit as usize];
+        here &= !u.resident & self.not_lost(unit, here);
+        // Without trust, zeros that nobody asked for are not mapped, and what was read is mapped when touched.
+        let zeros = here & !u.stored & if trusted { here } else { bit };
+        let read = here & u.stored;
+        if zeros != 0 {
+            self.map_zeros(unit, zeros, write);
+        }
+        if read != 0 && self.make_slot(1) {
+            if stored {
+                self.counts.misses += 1;
+            }
+            let want = if trusted { read } else { read & bit };
+            self.begin_read(unit, read, Busy::reading(read, want, write, touch, !stored));
+        }
+        Some(ahead)
+    }
+
+    fn step(&self, from: GrainNo, stride: i64, n: u64) -> Option<GrainNo> {
+        let to = from.checked_add_signed(stride.checked_mul(i64::try_from(n).ok()?)?)?;
+        (to < self.geometry.grains()).then_some(to)
+    }
+
+    fn not_lost(&self, unit: UnitNo, mask: Mask) -> Mask {
+        if self.lost.is_empty() {
+            return mask;
+        }
+        let first = self.geometry.grain_at(unit, 0);
+        let end = first + u64::from(self.geometry.grains_per_unit());
+        self.lost.range(first..end).fold(mask, |m, g| m & !(1 << (g - first)))
+    }
+
+    /// Fetches a stream's next steps, unit by unit, the last unit to its end; tells the stream how far it came.
+    fn fetch_ahead(&mut self, except: Option<UnitNo>, touch: Touch, ahead: prefetch::Ahead, now: Tick) {
+        let mut step = ahead.from;
+        while step < ahead.to {
+            let Some(unit) = self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g).0) else {
+                break;
+            };
+            let (mut mask, mut park, first) = (0, 0, step);
+            while let Some((u, bit)) = self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g)) {
+                if u != unit || (step >= ahead.to && !ahead.trusted) {
+                    break;
+                }
+                mask |= bit;
+                if !ahead.trusted || ahead.marker == Some(step) {
+                    park |= bit;
+                }
+                step += 1;
+            }
+            if Some(unit) != except && !self.prefetch_unit(unit, mask, park, touch, touch.write || ahead.write, now) {
+                self.prefetch.reached(touch.tid, touch.grain, first);
+                return;
+            }
+        }
+        self.prefetch.reached(touch.tid, touch.grain, step);
+    }
+
+    /// Fetches grains nobody waits for; false when there is no room or slot now.
+    fn prefetch_unit(&mut self, unit: UnitNo, mask: Mask, park: Mask, touch: Touch, write: bool, now: Tick) -> bool {
+        let u = &self.units[unit as usize];
+        let mask = self.not_lost(unit, mask & !u.resident);
+        let (zeros, read) = (mask & !u.stored & !park, mask & u.stored);
+        if let Some(b) = self.busy.get(&unit) {
+            // On its way already, or on its way out and easily had back.
+            return b.phase == Phase::Writing || mask & !b.mask == 0;
+        }
+        if zeros | read == 0 {
+            return true;
+        }
+        let grains = u64::from((zeros | read).count_ones());
+        self.guarded = Some(unit);
+        let room = self.make_room(grains, now);
+        self.guarded = None;
+        // Half of the slots remain for those who wait.
+        let half = self.settings.slots / 2;
+        if !room || (read != 0 && self.busy.len() >= half && !self.make_slot(self.settings.slots - half + 1)) {
+            return false;
+        }
+        if zeros != 0 {
+            self.map_zeros(unit, zeros, write);
+        }
+        if read != 0 {
+            self.counts.prefetched_bytes += u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
+            self.begin_read(unit, read, Busy::reading(read, read & !park, write, touch, true));
+        }
+        true
+    }
+
+    fn map_zeros(&mut self, unit: UnitNo, mask: Mask, write: bool) {
+        self.settle(unit, mask, write);
+        self.counts.zero_fills += 1;
+        self.actions.push_back(Action::Zeros { unit, mask, protect: !write });
+    }
+
+    /// Accounts for grains that are mapped from now on.
+    fn settle(&mut self, unit: UnitNo, mask: Mask, dirty: bool) {
+        let short = self.used >= self.budget / 8 * 7;
+        let u = &mut self.units[unit as usize];
+        self.used += u64::from((mask & !u.resident).count_ones());
+        self.clock.arrived(unit, &mut u.standing, short);
+        u.resident |= mask;
+        if dirty {
+            u.dirty |= mask;
+        }
+    }
+
+    fn unmapped(&mut self, unit: UnitNo, mask: Mask) {
+        let u = &mut self.units[unit as usize];
+        self.used -= u64::from((mask & u.resident).count_ones());
+        u.resident &= !mask;
+        u.dirty &= !mask;
+    }
+
+    /// Makes room for `grains` more; false when there is none now.
+    fn make_room(&mut self, grains: u64, now: Tick) -> bool {
+        while self.used + grains > self.budget {
+            if !self.evict_one(now) {
+                // A store that keeps failing must not stop the program: then memory is used beyond the budget.
+                return self.failing.gives_up();
+            }
+        }
+        true
+    }
+
+    /// Keeps free memory between the marks, and lets what waits go on.
+    pub fn balance(&mut self, now: Tick) {
+        if self.used + self.low > self.budget {
+            while self.used + self.high > self.budget && self.evict_one(now) {}
+        }
+        for _ in 0..self.deferred.len() {
+            let Some(touch) = self.deferred.pop_front() else {
+                break;
+            };
+            if !self.serve(touch, now) {
+                self.deferred.push_back(touch);
+            }
+        }
+        self.pump(now);
+    }
+
+    /// Evicts a unit: clean grains are dropped, dirty ones go to the store. False when none can go now.
+    fn evict_one(&mut self, now: Tick) -> bool {
+        let may_write = self.may_write(now);
+        // While the store is busy with victims the next waits its turn; while it fails, clean ones go first.
+        let dirty = if may_write {
+            Verdict::Free
+        } else if self.failing.spared(now) {
+            Verdict::Stay
+        } else {
+            Verdict::Wait
+        };
+        let (busy, guarded) = (&self.busy, self.guarded);
+        let look = |units: &Vec<Unit>, unit: UnitNo| {
+            let u = &units[unit as usize];
+            if u.resident == 0 {
+                Verdict::Empty
+            } else if u.pinned || guarded == Some(unit) || busy.get(&unit).is_some_and(|b| b.phase != Phase::Parked) {
+                Verdict::Stay
+            } else if u.dirty != 0 {
+                dirty
+            } else {
+                Verdict::Free
+            }
+        };
+        let Some(unit) = self.clock.victim(&mut self.units, look, |units, u| &mut units[u as usize].standing) else {
+            return false;
+        };
+        if self.busy.contains_key(&unit) {
+            // Some of it had been fetched and not touched.
+            self.release(unit);
+        }
+        let u = self.units[unit as usize];
+        let clean = u.resident & !u.dirty;
+        if clean != 0 {
+            self.actions.push_back(Action::Drop { unit, mask: clean });
+            self.counts.dropped_bytes += u64::from(clean.count_ones()) * self.geometry.grain_bytes() as u64;
+        }
+        if u.dirty != 0 {
+            self.begin_extract(unit, u.dirty, false);
+        }
+        self.unmapped(unit, u.resident);
+        self.counts.evictions += 1;
+        true
+    }
+
+    /// Whether a dirty unit may be written out now: a slot is free within their share, and the store is not being spared.
+    fn may_write(&mut self, now: Tick) -> bool {
+        let writes = (self.settings.slots / SHARE).max(4);
+        !self.failing.spared(now) && (self.busy.len() < writes || self.make_slot(self.settings.slots - writes + 1))
+    }
+
+    /// When to call [`Pager::balance`] again though nothing happens.
+    #[must_use]
+    pub fn deadline(&self, now: Tick) -> Option<Nanos> {
+        self.failing.wait(now).filter(|_| self.waiting() || self.used + self.low > self.budget)
+    }
+
+    /// At least `count` free slots, by giving up what was fetched and not touched, oldest first.
+    fn make_slot(&mut self, count: usize) -> bool {
+        while self.busy.len() + count > self.settings.slots {
+            let parked = self.busy.iter().filter(|(_, b)| b.phase == Phase::Parked);
+            let Some((&unit, b)) = parked.min_by_key(|(_, b)| b.number) else {
+                return false;
+            };
+            self.prefetch.wrong(b.touch.tid, self.geometry.grain_at(unit, b.mask.trailing_zeros()));
+            self.counts.wasted_bytes += u64::from(b.mask.count_ones()) * self.geometry.grain_bytes() as u64;
+            self.release(unit);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

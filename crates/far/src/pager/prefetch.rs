@@ -1,0 +1,416 @@
+//! What will be touched next: streams, and the majority trend of a thread's faults.
+//!
+//! A *stream* is a thread's walk with a constant stride. Its window doubles while it proves right (Leap, "Effectively
+//! Prefetching Remote Memory with Leap", USENIX ATC 2020, algorithms 1 to 3: the majority of the last deltas over a window
+//! that doubles from a quarter of the history; window from hits, 0 after a wrong guess). A fault that fits no stream goes into the
+//! thread's history, and a majority found there starts one, so a walk with some noise in it is found too.
+//!
+//! Pages that are mapped ahead of need fault no more, so nothing would tell that they were needed. Hence *markers*: one position in
+//! the middle of each window is fetched and left out of the map. Its fault costs little, says that the walk came so far, and is the moment
+//! to fetch the next half window. Streams not yet trusted leave out all that they fetch, and so count each hit.
+
+use crate::geometry::GrainNo;
+use std::collections::HashMap;
+use terrace_types::Tid;
+
+/// Faults remembered a thread (Leap's H_size).
+const HISTORY: usize = 32;
+/// First window over which a majority is looked for (H_size / N_split).
+const FIRST_WINDOW: usize = 8;
+/// Streams followed a thread.
+const STREAMS: usize = 12;
+/// Threads remembered.
+const THREADS: usize = 4096;
+/// Steps of a stream's window from which on it is trusted.
+const TRUSTED: u64 = 16;
+/// A second fault so near to a lone one begins a stream.
+const NEAR: i64 = 32;
+
+/// Steps to fetch, the position of the fault included as step 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ahead {
+    /// Grains from one step to the next.
+    pub stride: i64,
+    /// First step to fetch; those before were fetched earlier.
+    pub from: u64,
+    /// End of the steps to fetch.
+    pub to: u64,
+    /// The step that is left out of the map, if any.
+    pub marker: Option<u64>,
+    /// Map what was fetched at once; otherwise only when touched.
+    pub trusted: bool,
+    /// The walk writes what it comes by: what was fetched is mapped for writing.
+    pub write: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stream {
+    last: GrainNo,
+    stride: i64,
+    /// Steps beyond `last` that have been asked for.
+    ahead: u64,
+    window: u64,
+    used: u64,
+    /// It wrote since its last fault.
+    wrote: bool,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    streams: Vec<Stream>,
+    deltas: [i64; HISTORY],
+    count: usize,
+    last: GrainNo,
+    used: u64,
+    /// The last lone miss that was mapped against writing, to see whether it is written.
+    watched: Option<GrainNo>,
+    /// How often such misses were written lately, and misses since one was watched.
+    writes: i32,
+    unwatched: u32,
+}
+
+/// All threads' streams.
+#[derive(Debug)]
+pub struct Prefetcher {
+    threads: HashMap<Tid, Thread>,
+    clock: u64,
+    most: u64,
+    enabled: bool,
+}
+
+impl Prefetcher {
+    /// Windows of at most `most` steps; 0 switches it off.
+    #[must_use]
+    pub fn new(most: u64) -> Self {
+        Self { threads: HashMap::new(), clock: 0, most: most.max(2), enabled: most > 0 }
+    }
+
+    /// Changes the longest window.
+    pub fn limit(&mut self, most: u64) {
+        self.most = most.max(2);
+    }
+
+    /// A thread touched `at` and it was not mapped. `missing`: nor was it on its way. What to fetch with it.
+    pub fn touch(&mut self, tid: Tid, at: GrainNo, missing: bool) -> Option<Ahead> {
+        if !self.enabled {
+            return None;
+        }
+        self.clock += 1;
+        if self.threads.len() > THREADS {
+            let old = self.clock.saturating_sub(THREADS as u64);
+            self.threads.retain(|_, t| t.used > old);
+        }
+        let (clock, most) = (self.clock, self.most);
+        let thread = self.threads.entry(tid).or_default();
+        thread.used = clock;
+        if let Some(stream) = thread.follow(at) {
+            stream.used = clock;
+            return stream.advance(at, most, missing);
+        }
+        let trend = thread.remember(at);
+        if let Some(stride) = trend {
+            // The seed that this fault would be is this stream.
+            let mut stream = Stream { last: at, stride, ahead: 0, window: 1, used: clock, wrote: false };
+            let ahead = stream.advance(at, most, missing);
+            thread.keep(stream);
+            return ahead;
+        }
+        thread.keep(Stream { last: at, stride: 0, ahead: 0, window: 1, used: clock, wrote: false });
+        None
+    }
+
+    /// A thread wrote to a page mapped against writing. True when that is part of a walk, which will go on writing.
+    pub fn wrote(&mut self, tid: Tid, at: GrainNo) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        if thread.watched == Some(at) {
+            thread.watched = None;
+            thread.writes = (thread.writes + 1).min(8);
+        }
+        let mut part = false;
+        for s in &mut thread.streams {
+            if s.window >= TRUSTED && s.steps_to(at).is_some_and(|n| n <= s.ahead) {
+                s.wrote = true;
+                part = true;
+            }
+        }
+        part
+    }
+
+    /// Whether a lone miss by reading is likely to be followed by a write, as this thread's were lately: then it is mapped
+    /// for writing at once, which saves a fault. Each eighth is not, to see whether that is still so.
+    pub fn will_write(&mut self, tid: Tid, at: GrainNo) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        if thread.watched.take().is_some() {
+            thread.writes = (thread.writes - 2).max(0);
+        }
+        thread.unwatched += 1;
+        if thread.writes >= 4 && thread.unwatched % 8 != 0 {
+            return true;
+        }
+        thread.watched = Some(at);
+        false
+    }
+
+    /// What was last advised to `tid` at `at` was fetched up to, not including, step `end`; the rest is to be asked
+    /// for again.
+    pub fn reached(&mut self, tid: Tid, at: GrainNo, end: u64) {
+        if let Some(s) = self.stream(tid, at) {
+            s.ahead = end.saturating_sub(1);
+        }
+    }
+
+    /// What was fetched for `tid`'s walk near `at` was thrown away untouched.
+    pub fn wrong(&mut self, tid: Tid, at: GrainNo) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            for s in &mut thread.streams {
+                if s.steps_to(at).is_some_and(|n| n <= s.ahead) {
+                    s.window = (s.window / 2).max(1);
+                    s.ahead = 0;
+                }
+            }
+        }
+    }
+
+    fn stream(&mut self, tid: Tid, at: GrainNo) -> Option<&mut Stream> {
+        self.threads.get_mut(&tid)?.streams.iter_mut().find(|s| s.last == at && s.stride != 0)
+    }
+}
+
+impl Stream {
+    /// Steps from the last position to `at`; `None` when `at` is not on the path.
+    fn steps_to(&self, at: GrainNo) -> Option<u64> {
+        let delta = at.wrapping_sub(self.last) as i64;
+        if self.stride == 0 || delta.checked_rem(self.stride)? != 0 {
+            return None;
+        }
+        u64::try_from(delta / self.stride).ok()
+    }
+
+    fn advance(&mut self, at: GrainNo, most: u64, missing: bool) -> Option<Ahead> {
+        let steps = self.steps_to(at).unwrap_or(0);
+        // What was asked for and is not there has gone again, or never came: all of it is asked for anew.
+        let late = missing || steps > self.ahead;
+        // Right so far: twice as much, whether it was in time or came late.
+        if steps > 0 || self.window == 1 {
+            self.window = (self.window * 2).min(most);
+        }
+        self.ahead = if late { 0 } else { self.ahead - steps };
+        self.last = at;
+        if self.ahead > self.window / 2 {
+            return None;
+        }
+        let from = if self.ahead == 0 { 0 } else { self.ahead + 1 };
+        let to = self.window + 1;
+        self.ahead = self.window;
+        let trusted = self.window >= TRUSTED;
+        let marker = (self.window / 2).max(from);
+        // The marker is mapped against writing, so each half window says anew whether the walk writes.
+        let write = std::mem::take(&mut self.wrote);
+        Some(Ahead { stride: self.stride, from, to, marker: (trusted && marker > 0).then_some(marker), trusted, write })
+    }
+}
+
+impl Thread {
+    /// The stream that `at` continues: one fetched ahead beyond it, or that expects it next; or a lone fault nearby, which becomes one.
+    fn follow(&mut self, at: GrainNo) -> Option<&mut Stream> {
+        let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= s.ahead + 2));
+        let found = known.or_else(|| {
+            let near = self.streams.iter().position(|s| {
+                let delta = at.wrapping_sub(s.last) as i64;
+                s.stride == 0 && delta != 0 && delta.abs() <= NEAR
+            })?;
+            let s = &mut self.streams[near];
+            s.stride = at.wrapping_sub(s.last) as i64;
+            s.last = at;
+            s.window = 1;
+            Some(near)
+        })?;
+        self.last = at;
+        self.streams.get_mut(found)
+    }
+
+    /// Leap's FindTrend over this thread's deltas, `at` included.
+    fn remember(&mut self, at: GrainNo) -> Option<i64> {
+        let delta = at.wrapping_sub(self.last) as i64;
+        self.last = at;
+        self.deltas[self.count % HISTORY] = delta;
+        self.count += 1;
+        let newest = |n: usize| self.deltas[(self.count - 1 - n) % HISTORY];
+        let mut window = FIRST_WINDOW;
+        while window <= HISTORY && self.count > window {
+            // Boyer and Moore's vote, and a second pass to see that it is a majority.
+            let (mut candidate, mut votes) = (0, 0_u32);
+            for n in 0..window {
+                if votes == 0 {
+                    candidate = newest(n);
+                }
+                if newest(n) == candidate {
+                    votes += 1;
+                } else {
+                    votes -= 1;
+                }
+            }
+            let have = (0..window).filter(|n| newest(*n) == candidate).count();
+            if have > window / 2 {
+                // A trend that this very fault does not follow is no reason to fetch.
+                return (candidate != 0 && delta == candidate).then_some(candidate);
+            }
+            window *= 2;
+        }
+        None
+    }
+
+    fn keep(&mut self, stream: Stream) {
+        if self.streams.len() >= STREAMS {
+            let oldest = self.streams.iter().enumerate().min_by_key(|(_, s)| s.used).map(|(n, _)| n);
+            if let Some(oldest) = oldest {
+                self.streams.swap_remove(oldest);
+            }
+        }
+        self.streams.push(stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::Seed;
+
+    const T: Tid = Tid(7);
+
+    /// Walks and returns how many positions had been fetched before they were touched, and how many were fetched.
+    fn walk(prefetcher: &mut Prefetcher, positions: impl Iterator<Item = u64>) -> (usize, usize, usize) {
+        let mut mapped = std::collections::HashSet::new();
+        let mut parked = std::collections::HashSet::new();
+        let (mut hits, mut faults) = (0, 0);
+        for at in positions {
+            if mapped.contains(&at) {
+                hits += 1;
+                continue;
+            }
+            faults += 1;
+            hits += usize::from(parked.contains(&at));
+            mapped.insert(at);
+            if let Some(a) = prefetcher.touch(T, at, !parked.contains(&at)) {
+                for step in a.from..a.to {
+                    let to = at.wrapping_add_signed(a.stride * step as i64);
+                    let set = if a.trusted && a.marker != Some(step) { &mut mapped } else { &mut parked };
+                    set.insert(to);
+                }
+            }
+        }
+        (hits, faults, mapped.union(&parked).count())
+    }
+
+    #[test]
+    fn walks_up_down_and_by_strides_are_fetched_ahead() {
+        for stride in [1_i64, -1, 3, -16, 500, 4000] {
+            let mut p = Prefetcher::new(256);
+            let (hits, faults, _) = walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
+            let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
+            assert!(hits >= 2000 - seeds && faults < 60, "stride {stride}: {hits} hits, {faults} faults");
+        }
+    }
+
+    #[test]
+    fn three_walks_at_once_are_told_apart() {
+        let mut p = Prefetcher::new(256);
+        let at = (0..6000_u64).map(|n| (n % 3) * 1_000_000 + n / 3);
+        let (hits, faults, fetched) = walk(&mut p, at);
+        assert!(hits > 5950 && faults < 150 && fetched < 7000, "{hits} {faults} {fetched}");
+    }
+
+    #[test]
+    fn a_walk_with_noise_is_found_by_its_majority() {
+        let mut p = Prefetcher::new(64);
+        let mut seed = Seed(5);
+        let mut at = 1_u64 << 30;
+        let positions: Vec<u64> = (0..3000)
+            .map(|_| {
+                let (r, next) = seed.next();
+                seed = next;
+                if r % 5 == 0 {
+                    return (1 << 50) + (r >> 20);
+                }
+                at += 700;
+                at
+            })
+            .collect();
+        let (hits, _, _) = walk(&mut p, positions.into_iter());
+        assert!(hits > 2000, "{hits}");
+    }
+
+    #[test]
+    fn chance_is_hardly_fetched_for() {
+        let mut p = Prefetcher::new(256);
+        let mut seed = Seed(1);
+        let positions: Vec<u64> = (0..20_000)
+            .map(|_| {
+                let (r, next) = seed.next();
+                seed = next;
+                r % (1 << 24)
+            })
+            .collect();
+        let (_, faults, fetched) = walk(&mut p, positions.into_iter());
+        assert!(faults > 19_000 && fetched < 20_200, "{faults} {fetched}");
+    }
+
+    #[test]
+    fn a_wrong_guess_makes_the_window_small() {
+        let mut p = Prefetcher::new(256);
+        for at in 0..200 {
+            p.touch(T, at, true);
+        }
+        p.wrong(T, 201);
+        let after = p.threads[&T].streams.iter().find(|s| s.stride == 1).unwrap();
+        assert!(after.window <= 128 && after.ahead == 0);
+    }
+
+    #[test]
+    fn who_reads_and_writes_is_known_and_who_stops_is_noticed() {
+        let mut p = Prefetcher::new(64);
+        let mut guesses = [0, 0];
+        for n in 0..400_u64 {
+            let at = n * 7919 % 100_003 * 1000;
+            p.touch(T, at, true);
+            let guess = p.will_write(T, at);
+            let writes = n < 200;
+            guesses[usize::from(!writes)] += i32::from(guess);
+            if writes && !guess {
+                p.wrote(T, at);
+            }
+        }
+        assert!(guesses[0] > 160 && guesses[1] < 40, "{guesses:?}");
+        let mut walk = Prefetcher::new(64);
+        let writes: Vec<bool> = (0..300)
+            .filter_map(|at| {
+                let ahead = walk.touch(T, at, false)?;
+                assert!(ahead.window_is_small() || walk.wrote(T, at));
+                Some(ahead.write)
+            })
+            .collect();
+        assert!(writes.last() == Some(&true));
+    }
+
+    impl Ahead {
+        fn window_is_small(&self) -> bool {
+            !self.trusted
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_fetched_is_asked_for_again() {
+        let mut p = Prefetcher::new(64);
+        for at in 0..3 {
+            p.touch(T, at, true);
+        }
+        let before = p.threads[&T].streams[0].ahead;
+        p.reached(T, 2, 1);
+        assert!(before > 0 && p.threads[&T].streams[0].ahead == 0);
+        assert!(p.touch(T, 3, true).is_some_and(|a| a.from == 0 && a.to > 1));
+    }
+}

@@ -1,0 +1,478 @@
+//! The pager in a simulated world: memory, slots and a store that is slow, out of order and sometimes fails. Every action is
+//! checked against what it may assume, and every read against what was last written. Failures print their seed.
+
+use super::*;
+use crate::geometry::runs;
+use terrace_types::Seed;
+
+struct World {
+    pager: Pager,
+    geometry: Geometry,
+    now: Tick,
+    seed: Seed,
+    /// Mapped grains: value and whether writing is allowed.
+    mapped: HashMap<GrainNo, (u64, bool)>,
+    slots: HashMap<UnitNo, HashMap<GrainNo, u64>>,
+    store: HashMap<GrainNo, u64>,
+    /// What the program wrote last.
+    truth: HashMap<GrainNo, u64>,
+    poisoned: BTreeSet<GrainNo>,
+    /// Operations of the store under way: unit, mask, write.
+    under_way: Vec<(UnitNo, Mask, bool)>,
+    answers: Vec<(u64, bool)>,
+    fail_reads: u64,
+    fail_writes: u64,
+    hold_back: u64,
+    most_mapped: usize,
+    most_slots: usize,
+}
+
+impl World {
+    fn new(units: u64, budget_units: u64, seed: u64) -> Self {
+        let geometry = Geometry::new(Bytes(units << 16), Bytes(1 << 16), 12).unwrap();
+        let settings = Settings { budget: Bytes(budget_units << 16), slots: 24, window: Bytes::mib(1), tries: 3 };
+        Self {
+            pager: Pager::new(geometry, settings),
+            geometry,
+            now: Tick(0),
+            seed: Seed(seed),
+            mapped: HashMap::new(),
+            slots: HashMap::new(),
+            store: HashMap::new(),
+            truth: HashMap::new(),
+            poisoned: BTreeSet::new(),
+            under_way: Vec::new(),
+            answers: Vec::new(),
+            fail_reads: 0,
+            fail_writes: 0,
+            hold_back: 0,
+            most_mapped: 0,
+            most_slots: 0,
+        }
+    }
+
+    fn chance(&mut self, below: u64) -> u64 {
+        let (r, next) = self.seed.next();
+        self.seed = next;
+        r % below.max(1)
+    }
+
+    fn per_thousand(&mut self, n: u64) -> bool {
+        n > 0 && self.chance(1000) < n
+    }
+
+    fn grains(&self, unit: UnitNo, mask: Mask) -> Vec<GrainNo> {
+        runs(mask).flat_map(|(b, n)| b..b + n).map(|b| self.geometry.grain_at(unit, b)).collect()
+    }
+
+    /// Does what the pager asks, until it asks nothing.
+    fn act(&mut self) {
+        while let Some(action) = self.pager.next_action() {
+            match action {
+                Action::Read { unit, mask } => {
+                    self.slots.entry(unit).or_default();
+                    self.under_way.push((unit, mask, false));
+                }
+                Action::Write { unit, mask } => {
+                    assert!(self.slots.contains_key(&unit), "write without slot");
+                    self.under_way.push((unit, mask, true));
+                }
+                Action::Install { unit, mask, protect } => {
+                    for g in self.grains(unit, mask) {
+                        let value = *self.slots[&unit].get(&g).expect("installed what the slot does not hold");
+                        assert!(self.mapped.insert(g, (value, !protect)).is_none(), "mapped twice");
+                    }
+                }
+                Action::Zeros { unit, mask, protect } => {
+                    for g in self.grains(unit, mask) {
+                        assert_eq!(self.truth.get(&g).copied().unwrap_or(0), 0, "zeros for data of grain {g}");
+                        assert!(self.mapped.insert(g, (0, !protect)).is_none(), "mapped twice");
+                    }
+                }
+                Action::Release { unit } => {
+                    assert!(self.slots.remove(&unit).is_some(), "released no slot");
+                    assert!(self.under_way.iter().all(|(u, _, _)| *u != unit), "released while in use");
+                }
+                Action::Unprotect { unit, mask } => {
+                    for g in self.grains(unit, mask) {
+                        self.mapped.get_mut(&g).expect("unprotected what is not mapped").1 = true;
+                    }
+                }
+                Action::Drop { unit, mask } => {
+                    for g in self.grains(unit, mask) {
+                        let (value, _) = self.mapped.remove(&g).expect("dropped what is not mapped");
+                        let _: u64 = value;
+                    }
+                }
+                Action::Extract { unit, mask } => {
+                    let slot = self.slots.entry(unit).or_default();
+                    assert!(slot.is_empty(), "a slot in use was taken");
+                    let (mut got, mut zeros) = (0, 0);
+                    let held = { self.hold_back };
+                    for g in self.grains(unit, mask) {
+                        let bit = self.geometry.split(g).1;
+                        if self.per_thousand(held) {
+                            continue;
+                        }
+                        let (value, _) = self.mapped.remove(&g).expect("extracted what is not mapped");
+                        self.slots.get_mut(&unit).unwrap().insert(g, value);
+                        got |= bit;
+                        zeros |= if value == 0 { bit } else { 0 };
+                    }
+                    self.pager.extracted(unit, got, zeros, self.now);
+                }
+                Action::CopyOut { unit, mask } => {
+                    let mut slot = HashMap::new();
+                    for g in self.grains(unit, mask) {
+                        let page = self.mapped.get_mut(&g).expect("copied what is not mapped");
+                        page.1 = false;
+                        slot.insert(g, page.0);
+                    }
+                    self.slots.insert(unit, slot);
+                    self.pager.extracted(unit, mask, 0, self.now);
+                }
+                Action::Wake { unit, mask } => {
+                    for g in self.grains(unit, mask) {
+                        assert!(self.mapped.contains_key(&g), "woken for what is not mapped");
+                    }
+                }
+                Action::Poison { unit, mask, .. } => {
+                    for g in self.grains(unit, mask) {
+                        assert!(!self.mapped.contains_key(&g), "poisoned what is there");
+                        self.poisoned.insert(g);
+                    }
+                }
+                Action::Forget { unit, mask } => {
+                    for g in self.grains(unit, mask) {
+                        self.store.remove(&g);
+                    }
+                }
+                Action::Cure { unit, mask } => {
+                    for g in self.grains(unit, mask) {
+                        self.poisoned.remove(&g);
+                    }
+                }
+                Action::Answer { command, ok } => self.answers.push((command, ok)),
+            }
+            self.most_mapped = self.most_mapped.max(self.mapped.len());
+            self.most_slots = self.most_slots.max(self.slots.len());
+        }
+    }
+
+    /// One operation of the store ends, any of those under way.
+    fn complete(&mut self) -> bool {
+        if self.under_way.is_empty() {
+            let Some(wait) = self.pager.deadline(self.now) else {
+                return false;
+            };
+            self.now = self.now.after(wait);
+            self.pager.balance(self.now);
+            self.act();
+            return true;
+        }
+        let n = self.chance(self.under_way.len() as u64) as usize;
+        let (unit, mask, write) = self.under_way.swap_remove(n);
+        self.now = self.now.after(Nanos::micros(30));
+        let (fr, fw) = (self.fail_reads, self.fail_writes);
+        if write {
+            let failed = self.per_thousand(fw);
+            for g in self.grains(unit, mask) {
+                let value = self.slots[&unit][&g];
+                // A failed write leaves anything behind.
+                self.store.insert(g, if failed { u64::MAX } else { value });
+            }
+            self.pager.write_done(unit, if failed { Outcome::Failed } else { Outcome::Done }, self.now);
+        } else {
+            let failed = self.per_thousand(fr);
+            for g in self.grains(unit, mask) {
+                let value = self.store.get(&g).copied().expect("read what was never stored");
+                self.slots.get_mut(&unit).unwrap().insert(g, value);
+            }
+            self.pager.read_done(unit, if failed { ReadOutcome::Failed } else { ReadOutcome::Done }, self.now);
+        }
+        self.act();
+        true
+    }
+
+    /// A thread touches a grain and waits until it may. None when the grain is lost.
+    fn access(&mut self, tid: i32, grain: GrainNo, write: Option<u64>) -> Option<u64> {
+        for _ in 0..100_000 {
+            match self.mapped.get(&grain).copied() {
+                Some((value, writable)) => {
+                    assert_eq!(value, self.truth.get(&grain).copied().unwrap_or(0), "grain {grain} reads wrong");
+                    let Some(new) = write else {
+                        return Some(value);
+                    };
+                    if writable {
+                        self.mapped.insert(grain, (new, true));
+                        self.truth.insert(grain, new);
+                        return Some(new);
+                    }
+                }
+                None if self.poisoned.contains(&grain) => return None,
+                None => {}
+            }
+            let protected = self.mapped.contains_key(&grain);
+            self.pager.touch(Touch { tid: Tid(tid), grain, write: write.is_some(), protected }, self.now);
+            self.act();
+            let allowed = |w: &Self| match w.mapped.get(&grain) {
+                Some((_, writable)) => *writable || write.is_none(),
+                None => w.poisoned.contains(&grain),
+            };
+            while !allowed(self) && self.complete() {}
+        }
+        let p = &self.pager;
+        let touches = p.deferred.iter().take(3).collect::<Vec<_>>();
+        let (unit, busy) = (p.units[(grain / 16) as usize], &p.busy);
+        panic!(
+            "grain {grain} never came: {touches:?} {unit:x?} used {} of {} mapped {} {:?} {busy:?} {:?}",
+            p.used,
+            p.budget,
+            self.mapped.len(),
+            p.clock,
+            self.under_way
+        );
+    }
+
+    fn settle(&mut self) {
+        while self.complete() {}
+    }
+}
+
+#[test]
+fn whatever_happens_each_read_finds_what_was_written_last() {
+    // TERRACE_FAR_SEEDS=N runs more of them.
+    let seeds = std::env::var("TERRACE_FAR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    let first = std::env::var("TERRACE_FAR_FIRST").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
+        println!("seed {seed}");
+        let units = 64;
+        let mut w = World::new(units, 4 + seed % 20, seed);
+        (w.fail_reads, w.fail_writes, w.hold_back) = match seed % 4 {
+            0 => (0, 0, 0),
+            1 => (0, 100, 0),
+            2 => (20, 50, 50),
+            _ => (0, 0, 100),
+        };
+        let grains = w.geometry.grains();
+        let mut base = 0;
+        let mut command = 0;
+        let (mut pinned, mut on): (Option<std::ops::Range<u64>>, bool) = (None, false);
+        for step in 1..3000_u64 {
+            let kind = w.chance(100);
+            let tid = w.chance(3) as i32;
+            let grain = if kind < 50 { w.chance(grains) } else { (base + w.chance(8)) % grains };
+            match kind {
+                0..=89 => {
+                    let write = (w.chance(2) == 0).then_some(if step % 11 == 0 { 0 } else { step });
+                    w.access(tid, grain, write);
+                    base += 1;
+                }
+                90 => base = w.chance(grains),
+                91 => {
+                    let budget = 3 + w.chance(30);
+                    let now = w.now;
+                    w.pager.set_budget(Bytes(budget << 16), now);
+                    w.act();
+                }
+                92 => {
+                    command += 1;
+                    let now = w.now;
+                    w.pager.flush(command, now);
+                    w.act();
+                    w.settle();
+                    let answer = w.answers.pop().expect("a flush is answered");
+                    assert_eq!(answer.0, command);
+                    if answer.1 {
+                        for (g, (value, _)) in &w.mapped {
+                            assert!(*value == 0 || w.store.get(g) == Some(value), "flushed, and not in the store");
+                        }
+                    }
+                }
+                93..=95 => {
+                    command += 1;
+                    let advice = [Advice::WillNeed, Advice::Cold, Advice::Discard][(kind - 93) as usize];
+                    let from = w.chance(units << 16);
+                    let range = from..from + w.chance(300_000);
+                    let now = w.now;
+                    w.pager.advise(command, range.clone(), advice, now);
+                    w.act();
+                    w.settle();
+                    let answer = w.answers.pop().unwrap_or_else(|| panic!("no answer to {advice:?}"));
+                    assert!(answer.0 == command && (answer.1 || w.fail_writes > 0), "{advice:?}: {answer:?}");
+                    if advice == Advice::Discard {
+                        let cover: Vec<_> = w.geometry.cover(range, true).collect();
+                        for (unit, mask) in cover {
+                            for g in w.grains(unit, mask) {
+                                w.truth.remove(&g);
+                            }
+                        }
+                    }
+                }
+                96 => {
+                    command += 1;
+                    let from = w.chance(units << 16);
+                    let range = pinned.take().unwrap_or(from..(from + w.chance(400_000)).min(units << 16));
+                    let now = w.now;
+                    on = !on;
+                    if w.pager.pin(command, range.clone(), on, now) {
+                        pinned = on.then_some(range);
+                    } else {
+                        assert!(on, "unpinning is always possible");
+                        on = false;
+                    }
+                    w.act();
+                    w.settle();
+                    w.answers.clear();
+                }
+                _ => {
+                    w.complete();
+                }
+            }
+            assert!(w.most_slots <= 24, "slots are bounded");
+        }
+        w.fail_reads = 0;
+        w.fail_writes = 0;
+        for grain in 0..grains {
+            let got = w.access(9, grain, None);
+            assert!(got.is_some() || (seed % 4 == 2), "lost without a failed read");
+        }
+        assert!(!w.pager.waiting());
+    }
+}
+
+fn sweep(w: &mut World, units: std::ops::Range<u64>, write: bool) {
+    for g in units.start * 16..units.end * 16 {
+        w.access(1, g, write.then_some(g + 1));
+    }
+}
+
+#[test]
+fn a_sweep_over_twice_the_memory_keeps_part_of_it_and_reads_ahead() {
+    let mut w = World::new(512, 256, 1);
+    sweep(&mut w, 0..512, true);
+    w.settle();
+    let before = w.pager.counts();
+    sweep(&mut w, 0..512, false);
+    sweep(&mut w, 0..512, false);
+    let c = w.pager.counts();
+    println!("{before:?}\n{c:?}");
+    let read = (c.read_bytes - before.read_bytes) as f64 / f64::from((2 * 512) << 16);
+    let faults = c.faults - before.faults;
+    assert!(read < 0.65, "read {read} of the bytes swept");
+    assert!(faults < 400, "{faults} faults for 1024 units");
+    assert!(c.wasted_bytes < c.read_bytes / 20, "{c:?}");
+    assert!(w.most_mapped <= 256 * 16, "{} grains mapped", w.most_mapped);
+}
+
+#[test]
+fn what_is_used_again_survives_a_scan() {
+    let mut w = World::new(1024, 128, 2);
+    let mut seed = Seed(9);
+    let mut hot = |w: &mut World, n: u64| {
+        for _ in 0..n {
+            let (r, next) = seed.next();
+            seed = next;
+            w.access(1, 16 * 64 + r % (64 * 16), Some(r));
+        }
+    };
+    sweep(&mut w, 0..512, true);
+    hot(&mut w, 6000);
+    let before = w.pager.counts();
+    for part in 0..32 {
+        sweep(&mut w, 512 + part * 16..528 + part * 16, true);
+        hot(&mut w, 500);
+    }
+    let c = w.pager.counts();
+    // 16,000 touches of the hot quarter, 512 units scanned: what was read again is what was hot.
+    let again = (c.read_bytes - before.read_bytes) >> 16;
+    assert!(again < 64, "{again} units read again");
+}
+
+#[test]
+fn a_new_loop_that_fits_takes_over() {
+    let mut w = World::new(512, 128, 3);
+    sweep(&mut w, 0..256, true);
+    let mut last = 0;
+    for _ in 0..30 {
+        let before = w.pager.counts().read_bytes;
+        sweep(&mut w, 300..396, true);
+        last = w.pager.counts().read_bytes - before;
+    }
+    assert!(last >> 16 < 30, "{} of 96 units still read each time", last >> 16);
+}
+
+#[test]
+fn clean_pages_go_without_io_and_zeros_are_not_stored() {
+    let mut w = World::new(256, 32, 4);
+    sweep(&mut w, 0..256, false);
+    w.settle();
+    assert_eq!((w.pager.counts().written_bytes, w.pager.counts().read_bytes), (0, 0), "never written");
+    for g in 0..256 * 16 {
+        w.access(1, g, Some(0));
+    }
+    w.settle();
+    assert_eq!(w.pager.counts().written_bytes, 0, "zeros are not stored");
+    sweep(&mut w, 0..256, true);
+    w.settle();
+    let before = w.pager.counts();
+    sweep(&mut w, 0..256, false);
+    sweep(&mut w, 0..256, false);
+    w.settle();
+    let c = w.pager.counts();
+    assert!(c.written_bytes - before.written_bytes <= 32 << 16, "{} written for reading", c.written_bytes);
+}
+
+#[test]
+fn a_store_that_fails_for_ever_loses_nothing_and_stops_nobody() {
+    let mut w = World::new(128, 16, 5);
+    w.fail_writes = 1000;
+    sweep(&mut w, 0..128, true);
+    for g in 0..128 * 16 {
+        assert_eq!(w.access(1, g, None), Some(g + 1));
+    }
+    assert!(w.pager.counts().write_failures >= 8);
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_lost_alone_and_can_be_given_up() {
+    let mut w = World::new(128, 16, 6);
+    sweep(&mut w, 0..128, true);
+    w.settle();
+    w.fail_reads = 1000;
+    let far = (1..2048).find(|g| !w.mapped.contains_key(g) && !w.mapped.contains_key(&(g + 1))).unwrap();
+    assert_eq!(w.access(1, far, None), None);
+    w.fail_reads = 0;
+    assert!(w.pager.is_lost(far) && w.pager.counts().lost_bytes == 4096, "{:?}", w.pager.counts());
+    assert_eq!(w.access(1, far + 1, None), Some(far + 2));
+    assert_eq!(w.access(1, far, None), None, "still lost, not old data");
+    let now = w.now;
+    w.pager.advise(1, far * 4096..(far + 1) * 4096, Advice::Discard, now);
+    w.act();
+    w.truth.remove(&far);
+    assert_eq!(w.access(1, far, None), Some(0));
+}
+
+#[test]
+fn pinned_units_stay_and_pins_are_bounded() {
+    let mut w = World::new(256, 32, 7);
+    sweep(&mut w, 0..256, true);
+    w.settle();
+    let now = w.now;
+    assert!(!w.pager.pin(1, 0..64 << 16, true, now), "more than half of the budget");
+    assert!(w.pager.pin(2, 0..4 << 16, true, now));
+    w.act();
+    w.settle();
+    sweep(&mut w, 100..256, true);
+    w.settle();
+    assert!((0..64).all(|g| w.mapped.contains_key(&g)));
+    // A budget below what is pinned stops nobody.
+    let now = w.now;
+    w.pager.set_budget(Bytes(1 << 16), now);
+    w.act();
+    sweep(&mut w, 100..128, true);
+    assert!((0..64).all(|g| w.mapped.contains_key(&g)));
+    let now = w.now;
+    assert!(w.pager.pin(3, 0..4 << 16, false, now));
+    assert!(w.pager.counts().budget_bytes == 1 << 16);
+}

@@ -1,0 +1,479 @@
+//! The fault loop: one thread that reads many events at once, asks the [`Pager`] what to do, and does it.
+
+use crate::geometry::{Mask, UnitNo};
+use crate::pager::{Action, Advice, Outcome, Pager, ReadOutcome, Touch};
+use crate::stats::Counts;
+use crate::store::{Buffer, Done, Job, Piece, Store, StoreError};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use terrace_sys::{now, wait_readable, Bell, FarArea, Slot, SysError};
+use terrace_types::{Bytes, Nanos, Tid};
+
+/// Jobs that a store without a descriptor does before faults are looked for again.
+const WRITES_AT_ONCE: usize = 2;
+/// A store that cannot tell when it is done is asked so often.
+const ASK_AGAIN: Nanos = Nanos::micros(50);
+
+/// Bytes that could not be read back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Offsets in the map.
+    pub range: Range<u64>,
+    /// Address of its first byte.
+    pub address: u64,
+    /// The thread that asked for it, 0 when not known.
+    pub thread: Tid,
+    /// Why.
+    pub why: String,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (address, thread, why) = (self.address, self.thread, &self.why);
+        let bytes = self.range.end - self.range.start;
+        write!(f, "far memory: {bytes} bytes at {address:#x} cannot be read back ({why}); thread {thread} gets SIGBUS")
+    }
+}
+
+/// Who is told of lost bytes, before the signal.
+pub type OnLost = Arc<dyn Fn(&Lost) + Send + Sync>;
+
+/// What the program asks of the thread.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Flush(Sender<bool>),
+    Advise(Range<u64>, Advice, Sender<bool>),
+    Pin(Range<u64>, bool, Sender<bool>),
+    Budget(Bytes),
+    Stop,
+}
+
+/// What the thread and the map share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub area: FarArea,
+    pub bell: Bell,
+    pub counts: Mutex<(Counts, Bytes)>,
+}
+
+#[derive(Debug)]
+enum Held {
+    Mine(Slot),
+    Shared(Arc<Slot>),
+    /// A store fills it.
+    Away,
+}
+
+pub(crate) struct Service {
+    pub shared: Arc<Shared>,
+    pub pager: Pager,
+    pub store: Box<dyn Store>,
+    pub free: Vec<Slot>,
+    pub commands: Receiver<Command>,
+    pub on_lost: OnLost,
+    /// A checksum a grain, when asked for.
+    pub sums: Option<Vec<u32>>,
+    pub state: State,
+}
+
+/// What changes while it runs.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    held: HashMap<UnitNo, Held>,
+    /// Grains of the jobs under way.
+    under_way: HashMap<UnitNo, Mask>,
+    reads: Vec<Job>,
+    writes: Vec<Job>,
+    dropped: Vec<Range<usize>>,
+    answers: HashMap<u64, Sender<bool>>,
+    number: u64,
+    why: HashMap<UnitNo, String>,
+    stop: bool,
+}
+
+impl Service {
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// When the kernel refuses what it must not: then nobody can be served any more.
+    pub fn run(mut self) -> Result<(), SysError> {
+        let (mut faults, mut done) = (Vec::new(), Vec::new());
+        while !self.state.stop {
+            self.wait()?;
+            self.shared.area.uffd().events(&mut faults)?;
+            let base = self.shared.area.address();
+            for f in faults.drain(..) {
+                let grain = self.pager.geometry().grain_of(f.address.wrapping_sub(base));
+                let touch = Touch { tid: f.tid, grain, write: f.write, protected: f.protected };
+                self.pager.touch(touch, now());
+                self.act()?;
+            }
+            self.obey()?;
+            self.move_data(&mut done)?;
+            self.pager.balance(now());
+            self.act()?;
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Waits for faults, commands, or the store.
+    fn wait(&self) -> Result<(), SysError> {
+        let s = &self.state;
+        let tells = self.store.pollable();
+        let limit = if !s.reads.is_empty() || !s.writes.is_empty() {
+            Some(Nanos::ZERO)
+        } else if tells.is_none() && !s.under_way.is_empty() {
+            Some(ASK_AGAIN)
+        } else {
+            self.pager.deadline(now())
+        };
+        let uffd = self.shared.area.uffd().as_fd();
+        let bell = self.shared.bell.as_fd();
+        let heard = match tells {
+            Some(store) => wait_readable(&[uffd, bell, store], limit)?,
+            None => wait_readable(&[uffd, bell], limit)?,
+        };
+        if heard & 2 != 0 {
+            self.shared.bell.hush();
+        }
+        Ok(())
+    }
+
+    /// Gives the store its jobs, those that somebody waits for first, and takes in what has ended.
+    fn move_data(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
+        let sync = self.store.pollable().is_none();
+        if !self.state.reads.is_empty() {
+            self.store.begin(&mut self.state.reads);
+        }
+        self.store.finished(done);
+        self.take_in(done)?;
+        let count = if sync { WRITES_AT_ONCE.min(self.state.writes.len()) } else { self.state.writes.len() };
+        if count > 0 {
+            let mut some: Vec<Job> = self.state.writes.drain(..count).collect();
+            self.store.begin(&mut some);
+            self.store.finished(done);
+            self.take_in(done)?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
+        for d in done.drain(..) {
+            let unit = d.job.tag as UnitNo;
+            let Some(mask) = self.state.under_way.remove(&unit) else {
+                continue;
+            };
+            match d.job.buffer {
+                Buffer::Fill(slot) => {
+                    let result = d.result.and_then(|()| self.verify(unit, mask, &slot));
+                    self.state.held.insert(unit, Held::Mine(slot));
+                    let outcome = match &result {
+                        Ok(()) => ReadOutcome::Done,
+                        Err(StoreError::Altered { .. }) => ReadOutcome::Altered,
+                        Err(_) => ReadOutcome::Failed,
+                    };
+                    if let Err(error) = result {
+                        self.state.why.insert(unit, error.to_string());
+                    }
+                    self.pager.read_done(unit, outcome, now());
+                }
+                Buffer::Send(slot) => {
+                    drop(slot);
+                    let outcome = if d.result.is_ok() { Outcome::Done } else { Outcome::Failed };
+                    self.pager.write_done(unit, outcome, now());
+                }
+            }
+            self.act()?;
+        }
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let told = (self.pager.counts(), self.store.memory());
+        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    }
+
+    fn obey(&mut self) -> Result<(), SysError> {
+        while let Ok(command) = self.commands.try_recv() {
+            self.state.number += 1;
+            let number = self.state.number;
+            match command {
+                Command::Stop => self.state.stop = true,
+                Command::Budget(budget) => self.pager.set_budget(budget, now()),
+                Command::Flush(reply) => {
+                    self.state.answers.insert(number, reply);
+                    self.pager.flush(number, now());
+                }
+                Command::Advise(range, advice, reply) => {
+                    self.state.answers.insert(number, reply);
+                    self.pager.advise(number, range, advice, now());
+                }
+                Command::Pin(range, on, reply) => {
+                    if self.pager.pin(number, range, on, now()) {
+                        self.state.answers.insert(number, reply);
+                    } else {
+                        let _nobody_listens = reply.send(false);
+                    }
+                }
+            }
+            self.act()?;
+        }
+        Ok(())
+    }
+
+    /// Does what the pager wants, in order. Drops are gathered: one call for many.
+    fn act(&mut self) -> Result<(), SysError> {
+        while let Some(action) = self.pager.next_action() {
+            if let Action::Drop { unit, mask } = action {
+                self.state.dropped.extend(self.pager.geometry().parts(unit, mask));
+                continue;
+            }
+            // Only those that change what is mapped must come after the drops before them.
+            if !matches!(action, Action::Read { .. } | Action::Write { .. } | Action::Release { .. }) {
+                self.drop_gathered();
+            }
+            self.perform(action)?;
+        }
+        self.drop_gathered();
+        Ok(())
+    }
+
+    fn drop_gathered(&mut self) {
+        if !self.state.dropped.is_empty() {
+            self.shared.area.drop_pages(&self.state.dropped);
+            self.state.dropped.clear();
+        }
+    }
+
+    fn perform(&mut self, action: Action) -> Result<(), SysError> {
+        let g = self.pager.geometry();
+        match action {
+            Action::Read { unit, mask } => self.begin_read(unit, mask),
+            Action::Write { unit, mask } => self.begin_write(unit, mask),
+            Action::Install { unit, mask, protect } => self.install(unit, mask, protect)?,
+            Action::Zeros { unit, mask, protect } => {
+                for part in g.parts(unit, mask) {
+                    patiently(|| self.shared.area.install_zeros(&part, protect))?;
+                }
+            }
+            Action::Release { unit } => self.release(unit),
+            Action::Unprotect { unit, mask } => {
+                for part in g.parts(unit, mask) {
+                    self.shared.area.protect(&part, false)?;
+                }
+            }
+            Action::Extract { unit, mask } => self.extract(unit, mask),
+            Action::CopyOut { unit, mask } => self.copy_out(unit, mask)?,
+            Action::Wake { unit, mask } => {
+                for part in g.parts(unit, mask) {
+                    self.shared.area.wake(&part)?;
+                }
+            }
+            Action::Poison { unit, mask, tid, first } => self.poison(unit, mask, tid, first)?,
+            Action::Forget { unit, mask } => {
+                for part in g.parts(unit, mask) {
+                    self.store.forget(part.start as u64, part.len());
+                }
+            }
+            Action::Cure { unit, mask } => {
+                for part in g.parts(unit, mask) {
+                    self.shared.area.cure(&part);
+                }
+            }
+            Action::Answer { command, ok } => {
+                if let Some(reply) = self.state.answers.remove(&command) {
+                    let _nobody_listens = reply.send(ok);
+                }
+            }
+            Action::Drop { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn take_slot(&mut self, unit: UnitNo) -> Option<Slot> {
+        match self.state.held.remove(&unit) {
+            Some(Held::Mine(slot)) => Some(slot),
+            _ => self.free.pop(),
+        }
+    }
+
+    fn pieces(&self, unit: UnitNo, mask: Mask) -> Vec<Piece> {
+        let g = self.pager.geometry();
+        let base = u64::from(unit) * g.unit_bytes() as u64;
+        let piece = |p: Range<usize>| Piece { at: p.start as u64, start: p.start - base as usize, len: p.len() };
+        g.parts(unit, mask).map(piece).collect()
+    }
+
+    fn begin_read(&mut self, unit: UnitNo, mask: Mask) {
+        let Some(slot) = self.take_slot(unit) else {
+            return;
+        };
+        let mut pieces = self.pieces(unit, mask);
+        let gap = self.store.gap();
+        // What lies between is read into the slot as well, and not looked at.
+        pieces.dedup_by(|next, before| {
+            let end = before.start + before.len;
+            let near = next.start - end <= gap;
+            if near {
+                before.len = next.start + next.len - before.start;
+            }
+            near
+        });
+        self.state.held.insert(unit, Held::Away);
+        self.state.under_way.insert(unit, mask);
+        self.state.reads.push(Job { tag: u64::from(unit), buffer: Buffer::Fill(slot), pieces });
+    }
+
+    fn begin_write(&mut self, unit: UnitNo, mask: Mask) {
+        let Some(Held::Mine(slot)) = self.state.held.remove(&unit) else {
+            return;
+        };
+        let pieces = self.pieces(unit, mask);
+        self.sum_up(unit, mask, &slot);
+        let slot = Arc::new(slot);
+        self.state.held.insert(unit, Held::Shared(Arc::clone(&slot)));
+        self.state.under_way.insert(unit, mask);
+        self.state.writes.push(Job { tag: u64::from(unit), buffer: Buffer::Send(slot), pieces });
+    }
+
+    fn release(&mut self, unit: UnitNo) {
+        match self.state.held.remove(&unit) {
+            Some(Held::Mine(slot)) => self.free.push(slot),
+            Some(Held::Shared(slot)) => self.free.extend(Arc::try_unwrap(slot)),
+            Some(Held::Away) | None => {}
+        }
+    }
+
+    fn install(&self, unit: UnitNo, mask: Mask, protect: bool) -> Result<(), SysError> {
+        let slot: &Slot = match self.state.held.get(&unit) {
+            Some(Held::Mine(slot)) => slot,
+            Some(Held::Shared(slot)) => slot,
+            Some(Held::Away) | None => return Ok(()),
+        };
+        let g = self.pager.geometry();
+        let base = unit as usize * g.unit_bytes();
+        for part in g.parts(unit, mask) {
+            patiently(|| self.shared.area.install(&part, slot, part.start - base, protect))?;
+        }
+        Ok(())
+    }
+
+    fn extract(&mut self, unit: UnitNo, mask: Mask) {
+        let Some(mut slot) = self.take_slot(unit) else {
+            self.pager.extracted(unit, 0, 0, now());
+            return;
+        };
+        let g = self.pager.geometry();
+        let base = unit as usize * g.unit_bytes();
+        let mut got = 0;
+        for part in g.parts(unit, mask) {
+            let to = part.start - base;
+            let out = self.shared.area.extract(&part, &mut slot, to);
+            let whole = if out.bytes == part.len() { out.bytes } else { out.bytes / g.grain_bytes() * g.grain_bytes() };
+            if whole < out.bytes {
+                // A grain of several pages of which some stay: all of it stays.
+                let back = part.start + whole..part.start + out.bytes;
+                let _mapped_already = self.shared.area.install(&back, &slot, to + whole, false);
+            }
+            for (_, m) in g.cover(part.start as u64..(part.start + whole) as u64, true) {
+                got |= m;
+            }
+        }
+        let zeros = self.zeros(unit, got, &slot);
+        self.state.held.insert(unit, Held::Mine(slot));
+        self.pager.extracted(unit, got, zeros, now());
+    }
+
+    fn copy_out(&mut self, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
+        let Some(mut slot) = self.take_slot(unit) else {
+            self.pager.extracted(unit, 0, 0, now());
+            return Ok(());
+        };
+        let g = self.pager.geometry();
+        let base = unit as usize * g.unit_bytes();
+        for part in g.parts(unit, mask) {
+            self.shared.area.copy_out(&part, &mut slot, part.start - base)?;
+        }
+        let zeros = self.zeros(unit, mask, &slot);
+        self.state.held.insert(unit, Held::Mine(slot));
+        self.pager.extracted(unit, mask, zeros, now());
+        Ok(())
+    }
+
+    /// Each grain of a mask with its bytes in the slot.
+    fn each<'a>(&self, unit: UnitNo, mask: Mask, slot: &'a Slot) -> Vec<(u32, &'a [u8])> {
+        let g = self.pager.geometry();
+        let size = g.grain_bytes();
+        let bits = (0..g.grains_per_unit()).filter(|b| mask >> b & 1 == 1);
+        bits.map(|b| {
+            // The map's last grain may be cut short.
+            let len = g.parts(unit, 1 << b).next().map_or(0, |p| p.len());
+            let at = b as usize * size;
+            (b, &slot.bytes()[at..at + len])
+        })
+        .collect()
+    }
+
+    fn zeros(&self, unit: UnitNo, mask: Mask, slot: &Slot) -> Mask {
+        let all = self.each(unit, mask, slot);
+        all.into_iter().filter(|(_, bytes)| is_zero(bytes)).fold(0, |m, (b, _)| m | 1 << b)
+    }
+
+    fn sum_up(&mut self, unit: UnitNo, mask: Mask, slot: &Slot) {
+        let grains = self.each(unit, mask, slot);
+        let first = self.pager.geometry().grain_at(unit, 0) as usize;
+        if let Some(sums) = &mut self.sums {
+            for (b, bytes) in grains {
+                sums[first + b as usize] = crc32fast::hash(bytes);
+            }
+        }
+    }
+
+    fn verify(&self, unit: UnitNo, mask: Mask, slot: &Slot) -> Result<(), StoreError> {
+        let Some(sums) = &self.sums else {
+            return Ok(());
+        };
+        let g = self.pager.geometry();
+        for (b, bytes) in self.each(unit, mask, slot) {
+            let grain = g.grain_at(unit, b);
+            if sums[grain as usize] != crc32fast::hash(bytes) {
+                return Err(StoreError::Altered { store: self.store.name(), at: grain * g.grain_bytes() as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    fn poison(&mut self, unit: UnitNo, mask: Mask, tid: Tid, first: bool) -> Result<(), SysError> {
+        let why = self.state.why.remove(&unit);
+        for part in self.pager.geometry().parts(unit, mask) {
+            if first {
+                let range = part.start as u64..part.end as u64;
+                let address = self.shared.area.address() + range.start;
+                let why = why.clone().unwrap_or_else(|| "its store failed".to_owned());
+                (self.on_lost)(&Lost { range, address, thread: tid, why });
+            }
+            self.shared.area.poison(&part, tid)?;
+        }
+        Ok(())
+    }
+}
+
+/// Tries again while the kernel is out of memory, for some seconds.
+fn patiently(mut work: impl FnMut() -> Result<(), SysError>) -> Result<(), SysError> {
+    for _ in 0..5_000 {
+        match work() {
+            // ENOMEM
+            Err(error) if error.errno() == 12 => terrace_sys::sleep(Nanos::millis(1)),
+            other => return other,
+        }
+    }
+    work()
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(64).all(|c| c.iter().fold(0, |a, b| a | b) == 0)
+}

@@ -1,0 +1,262 @@
+//! Memory, compressed with lz4. A run of a few pages is compressed as one *extent*: longer ones compress better and faster,
+//! shorter ones cost less when a single page is wanted. Overwritten extents live until their last page is.
+
+use super::slab::{Place, Slab};
+use super::{Buffer, Done, Job, Store, StoreError};
+use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_output_size, CompressTable};
+use std::collections::HashMap;
+use terrace_types::Bytes;
+
+const PAGE: usize = 4096;
+/// Pages of an extent.
+const LONGEST: usize = 4;
+const NAME: &str = "compressed";
+
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    place: Place,
+    packed: u32,
+    /// Pages that it was made of, and that are still of use.
+    pages: u8,
+    alive: u8,
+    raw: bool,
+}
+
+/// Compressed memory, at most so much.
+pub struct Compressed {
+    slab: Slab,
+    extents: Vec<Extent>,
+    free: Vec<u32>,
+    /// Page to extent and the page's number in it.
+    pages: HashMap<u64, (u32, u8)>,
+    limit: Bytes,
+    table: CompressTable,
+    packed: Vec<u8>,
+    unpacked: Vec<u8>,
+    done: Vec<Done>,
+}
+
+impl std::fmt::Debug for Compressed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressed").field("pages", &self.pages.len()).field("held", &self.slab.held()).finish()
+    }
+}
+
+impl Compressed {
+    /// Holds at most `limit` bytes of compressed data.
+    #[must_use]
+    pub fn new(limit: Bytes) -> Self {
+        Self {
+            slab: Slab::default(),
+            extents: Vec::new(),
+            free: Vec::new(),
+            pages: HashMap::new(),
+            limit,
+            table: CompressTable::small(),
+            packed: vec![0; get_maximum_output_size(LONGEST * PAGE)],
+            unpacked: vec![0; LONGEST * PAGE],
+            done: Vec::new(),
+        }
+    }
+
+    /// Whether a page is here.
+    pub(super) fn holds(&self, at: u64) -> bool {
+        self.pages.contains_key(&(at / PAGE as u64))
+    }
+
+    /// Takes in a run of whole pages. On failure none of it is here.
+    pub(super) fn put(&mut self, at: u64, data: &[u8]) -> Result<(), StoreError> {
+        self.drop_run(at, data.len());
+        for (n, part) in data.chunks(LONGEST * PAGE).enumerate() {
+            let first = at / PAGE as u64 + (n * LONGEST) as u64;
+            if let Err(error) = self.put_extent(first, part) {
+                self.drop_run(at, data.len());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_extent(&mut self, first: u64, data: &[u8]) -> Result<(), StoreError> {
+        let got = compress_into_with_table(data, &mut self.packed, &mut self.table);
+        // What hardly shrinks is kept as it is: cheaper to read, and no larger.
+        let packed = got.ok().filter(|n| *n <= data.len() / 16 * 15);
+        let kept = packed.map_or(data, |n| &self.packed[..n]);
+        let full = StoreError::Full { store: NAME, limit: self.limit };
+        let place = self.slab.put(kept, self.limit.0 as usize).ok_or(full)?;
+        let pages = data.len().div_ceil(PAGE) as u8;
+        let extent = Extent { place, packed: kept.len() as u32, pages, alive: pages, raw: packed.is_none() };
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.extents.push(extent);
+            self.extents.len() as u32 - 1
+        });
+        self.extents[number as usize] = extent;
+        for n in 0..pages {
+            self.pages.insert(first + u64::from(n), (number, n));
+        }
+        Ok(())
+    }
+
+    /// Fills a run of whole pages; pages never put are zeros.
+    pub(super) fn get(&mut self, at: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let first = at / PAGE as u64;
+        let count = out.len().div_ceil(PAGE);
+        let mut n = 0;
+        while n < count {
+            let Some(&(number, index)) = self.pages.get(&(first + n as u64)) else {
+                let end = out.len().min((n + 1) * PAGE);
+                out[n * PAGE..end].fill(0);
+                n += 1;
+                continue;
+            };
+            // Pages that follow in the same extent come with it.
+            let mut run = 1;
+            while n + run < count && self.pages.get(&(first + (n + run) as u64)) == Some(&(number, index + run as u8)) {
+                run += 1;
+            }
+            let extent = self.extents[number as usize];
+            let to = n * PAGE..out.len().min((n + run) * PAGE);
+            self.unpack(extent, usize::from(index) * PAGE, &mut out[to])
+                .ok_or(StoreError::Altered { store: NAME, at: (first + n as u64) * PAGE as u64 })?;
+            n += run;
+        }
+        Ok(())
+    }
+
+    fn unpack(&mut self, extent: Extent, from: usize, out: &mut [u8]) -> Option<()> {
+        let packed = self.slab.get(extent.place)?.get(..extent.packed as usize)?;
+        if extent.raw {
+            out.copy_from_slice(packed.get(from..from + out.len())?);
+            return Some(());
+        }
+        if from == 0 && out.len() == usize::from(extent.pages) * PAGE {
+            return (decompress_into(packed, out).ok()? == out.len()).then_some(());
+        }
+        decompress_into(packed, &mut self.unpacked).ok()?;
+        out.copy_from_slice(self.unpacked.get(from..from + out.len())?);
+        Some(())
+    }
+
+    /// Forgets the pages of a run.
+    pub(super) fn drop_run(&mut self, at: u64, len: usize) {
+        for n in 0..len.div_ceil(PAGE) as u64 {
+            let Some((number, _)) = self.pages.remove(&(at / PAGE as u64 + n)) else {
+                continue;
+            };
+            let extent = &mut self.extents[number as usize];
+            extent.alive -= 1;
+            if extent.alive == 0 {
+                let place = extent.place;
+                self.slab.free(place);
+                self.free.push(number);
+            }
+        }
+    }
+
+    /// Does a job at once.
+    pub(super) fn run(&mut self, job: &mut Job) -> Result<(), StoreError> {
+        let pieces = std::mem::take(&mut job.pieces);
+        let result = pieces.iter().try_for_each(|p| match &mut job.buffer {
+            Buffer::Send(slot) => self.put(p.at, &slot.bytes()[p.start..p.start + p.len]),
+            Buffer::Fill(slot) => self.get(p.at, &mut slot.bytes_mut()[p.start..p.start + p.len]),
+        });
+        job.pieces = pieces;
+        result
+    }
+}
+
+impl Store for Compressed {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn begin(&mut self, jobs: &mut Vec<Job>) {
+        for mut job in jobs.drain(..) {
+            let result = self.run(&mut job);
+            self.done.push(Done { job, result });
+        }
+    }
+
+    fn finished(&mut self, done: &mut Vec<Done>) {
+        done.append(&mut self.done);
+    }
+
+    fn forget(&mut self, at: u64, len: usize) {
+        self.drop_run(at, len);
+    }
+
+    fn memory(&self) -> Bytes {
+        Bytes(self.slab.held() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::Seed;
+
+    fn page(seed: u64, random: usize) -> Vec<u8> {
+        let mut s = Seed(seed);
+        (0..PAGE)
+            .map(|n| {
+                if n >= random {
+                    return (seed % 7) as u8;
+                }
+                let (r, next) = s.next();
+                s = next;
+                r as u8
+            })
+            .collect()
+    }
+
+    #[test]
+    fn pages_come_back_alone_and_in_runs_whatever_was_overwritten() {
+        let mut store = Compressed::new(Bytes::mib(16));
+        let mut truth: HashMap<u64, Vec<u8>> = HashMap::new();
+        let mut seed = Seed(11);
+        for round in 0..3000_u64 {
+            let (r, next) = seed.next();
+            seed = next;
+            let (first, count) = (r % 200, (r >> 32) % 17 + 1);
+            let at = first * PAGE as u64;
+            match r >> 60 {
+                0..=8 => {
+                    let pages: Vec<Vec<u8>> =
+                        (0..count).map(|n| page(round * 31 + n, (r >> 20) as usize % 5000)).collect();
+                    store.put(at, &pages.concat()).unwrap();
+                    truth.extend(pages.into_iter().enumerate().map(|(n, p)| (first + n as u64, p)));
+                }
+                9 => {
+                    store.drop_run(at, count as usize * PAGE);
+                    truth.retain(|p, _| *p < first || *p >= first + count);
+                }
+                _ => {
+                    let mut out = vec![0xAA; count as usize * PAGE];
+                    store.get(at, &mut out).unwrap();
+                    for n in 0..count {
+                        let zeros = vec![0; PAGE];
+                        let expected = truth.get(&(first + n)).unwrap_or(&zeros);
+                        let got = &out[n as usize * PAGE..(n as usize + 1) * PAGE];
+                        assert!(got == expected, "round {round}, page {}", first + n);
+                    }
+                }
+            }
+        }
+        store.drop_run(0, 300 * PAGE);
+        assert_eq!((store.memory(), store.pages.len()), (Bytes::ZERO, 0));
+    }
+
+    #[test]
+    fn full_is_said_and_leaves_nothing_half_done() {
+        let mut store = Compressed::new(Bytes::mib(1));
+        let mut at = 0;
+        let error = loop {
+            match store.put(at, &page(at, PAGE)) {
+                Ok(()) => at += PAGE as u64,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StoreError::Full { .. }) && at > 200 * PAGE as u64, "{at}: {error}");
+        assert!(!store.holds(at) && store.holds(0));
+    }
+}

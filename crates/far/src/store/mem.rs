@@ -1,0 +1,63 @@
+//! Far memory that is memory: for tests, and for other nodes.
+
+use super::{Buffer, Done, Job, Store};
+use std::collections::HashMap;
+use terrace_types::Bytes;
+
+const PAGE: usize = 4096;
+
+/// Keeps pages as they are.
+#[derive(Debug, Default)]
+pub struct Mem {
+    pages: HashMap<u64, Box<[u8]>>,
+    done: Vec<Done>,
+}
+
+impl Mem {
+    /// Empty.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Store for Mem {
+    fn name(&self) -> &'static str {
+        "mem"
+    }
+
+    fn begin(&mut self, jobs: &mut Vec<Job>) {
+        for mut job in jobs.drain(..) {
+            for p in &job.pieces {
+                for part in (0..p.len).step_by(PAGE) {
+                    let page = (p.at + part as u64) / PAGE as u64;
+                    let range = p.start + part..p.start + (part + PAGE).min(p.len);
+                    match &mut job.buffer {
+                        Buffer::Send(slot) => {
+                            self.pages.insert(page, slot.bytes()[range].into());
+                        }
+                        Buffer::Fill(slot) => match self.pages.get(&page) {
+                            Some(kept) => slot.bytes_mut()[range.clone()].copy_from_slice(&kept[..range.len()]),
+                            None => slot.bytes_mut()[range].fill(0),
+                        },
+                    }
+                }
+            }
+            self.done.push(Done { job, result: Ok(()) });
+        }
+    }
+
+    fn finished(&mut self, done: &mut Vec<Done>) {
+        done.append(&mut self.done);
+    }
+
+    fn forget(&mut self, at: u64, len: usize) {
+        for part in (0..len as u64).step_by(PAGE) {
+            self.pages.remove(&((at + part) / PAGE as u64));
+        }
+    }
+
+    fn memory(&self) -> Bytes {
+        Bytes((self.pages.len() * PAGE) as u64)
+    }
+}

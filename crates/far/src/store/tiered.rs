@@ -1,0 +1,101 @@
+//! Compressed memory first, another store behind it: what finds no room in the first goes to the second.
+
+use super::{Buffer, Compressed, Done, Job, Store, StoreError};
+use std::os::fd::BorrowedFd;
+use terrace_types::Bytes;
+
+/// Two stores.
+#[derive(Debug)]
+pub struct Tiered {
+    first: Compressed,
+    second: Box<dyn Store>,
+    done: Vec<Done>,
+    passed: Vec<Job>,
+}
+
+impl Tiered {
+    /// `first` before `second`.
+    #[must_use]
+    pub fn new(first: Compressed, second: Box<dyn Store>) -> Self {
+        Self { first, second, done: Vec::new(), passed: Vec::new() }
+    }
+
+    /// Reads what the first store has; the pieces left are the second's. A piece may lie in both.
+    fn read_first(&mut self, job: &mut Job) -> Result<(), StoreError> {
+        let Buffer::Fill(slot) = &mut job.buffer else {
+            return Ok(());
+        };
+        let mut left = Vec::new();
+        for p in &job.pieces {
+            // Runs of pages of one kind.
+            let mut start = 0;
+            while start < p.len {
+                let here = self.first.holds(p.at + start as u64);
+                let mut end = start + PAGE;
+                while end < p.len && self.first.holds(p.at + end as u64) == here {
+                    end += PAGE;
+                }
+                let end = end.min(p.len);
+                let at = p.at + start as u64;
+                if here {
+                    self.first.get(at, &mut slot.bytes_mut()[p.start + start..p.start + end])?;
+                } else {
+                    left.push(super::Piece { at, start: p.start + start, len: end - start });
+                }
+                start = end;
+            }
+        }
+        job.pieces = left;
+        Ok(())
+    }
+}
+
+const PAGE: usize = 4096;
+
+impl Store for Tiered {
+    fn name(&self) -> &'static str {
+        "tiered"
+    }
+
+    fn begin(&mut self, jobs: &mut Vec<Job>) {
+        for mut job in jobs.drain(..) {
+            let write = matches!(job.buffer, Buffer::Send(_));
+            let result = if write { self.first.run(&mut job) } else { self.read_first(&mut job) };
+            match result {
+                Ok(()) if write || job.pieces.is_empty() => self.done.push(Done { job, result: Ok(()) }),
+                Ok(()) => self.passed.push(job),
+                Err(StoreError::Full { .. }) => {
+                    // None of it may stay in the first: what is there is older than what the second gets.
+                    for p in &job.pieces {
+                        self.first.drop_run(p.at, p.len);
+                    }
+                    self.passed.push(job);
+                }
+                Err(error) => self.done.push(Done { job, result: Err(error) }),
+            }
+        }
+        self.second.begin(&mut self.passed);
+    }
+
+    fn finished(&mut self, done: &mut Vec<Done>) {
+        done.append(&mut self.done);
+        self.second.finished(done);
+    }
+
+    fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        self.second.pollable()
+    }
+
+    fn forget(&mut self, at: u64, len: usize) {
+        self.first.drop_run(at, len);
+        self.second.forget(at, len);
+    }
+
+    fn memory(&self) -> Bytes {
+        self.first.memory() + self.second.memory()
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.second.remark()
+    }
+}

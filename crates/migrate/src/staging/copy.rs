@@ -1,0 +1,66 @@
+//! Copies that go past the caches: what is copied ahead is read by another thread, later, or not at all.
+
+/// Below this a copy is left in the cache, where it may be found again.
+const SMALL: usize = 128 << 10;
+
+/// Copies `len` bytes.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes, they do not overlap, and no other thread writes either, or
+/// reads `to`, meanwhile.
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len >= SMALL && std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: as the caller promises; AVX2 was detected.
+        return unsafe { streaming(from, to, len) };
+    }
+    // SAFETY: as the caller promises.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+}
+
+/// # Safety
+/// As [`copy`], and the processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn streaming(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_stream_si256, _mm_prefetch, _mm_sfence, _MM_HINT_T0};
+    const LINE: usize = 64;
+    const AHEAD: usize = 512;
+    let head = to.align_offset(LINE).min(len);
+    // SAFETY: `head` is at most `len`.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, head) };
+    let mut at = head;
+    while at + LINE <= len {
+        // A prefetch never faults, so that it may look beyond the end.
+        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + AHEAD).cast());
+        // SAFETY: a line from `at` lies in both; `to + at` is aligned to a line, as a streaming store needs it.
+        unsafe {
+            let low = _mm256_loadu_si256(from.add(at).cast());
+            let high = _mm256_loadu_si256(from.add(at + 32).cast());
+            _mm256_stream_si256(to.add(at).cast(), low);
+            _mm256_stream_si256(to.add(at + 32).cast(), high);
+        }
+        at += LINE;
+    }
+    // So that whoever is told of the copy sees it whole.
+    _mm_sfence();
+    // SAFETY: less than a line is left, in both.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), len - at) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_arrives_and_no_other_changes() {
+        let source: Vec<u8> = (0..SMALL * 2 + 999).map(|i| (i * 7 + i / 251) as u8).collect();
+        for (from, to, len) in [(0, 0, 0), (1, 2, 77), (0, 0, SMALL), (3, 61, SMALL + 1), (13, 5, SMALL * 2 + 777)] {
+            let mut target = vec![0xee_u8; source.len() + 200];
+            // SAFETY: both vectors are longer than offset and length, and different.
+            unsafe { copy(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
+            assert_eq!(target[to..to + len], source[from..from + len], "{from} {to} {len}");
+            assert!(target[..to].iter().chain(&target[to + len..]).all(|b| *b == 0xee));
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Whether to stage, and with how many threads of each kind: a model of bandwidths alone. Pure.
+
+use std::fmt;
+use terrace_types::{Bytes, BytesPerSec, Nanos};
+
+/// What the model knows of the machine: figures of a machine file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Costs {
+    /// Read bandwidth of the slow node, all threads together.
+    pub slow: BytesPerSec,
+    /// The same by one thread.
+    pub slow_thread: BytesPerSec,
+    /// Read bandwidth of the fast node, all threads together.
+    pub fast: BytesPerSec,
+    /// The same by one thread.
+    pub fast_thread: BytesPerSec,
+    /// Bytes a second that one thread copies from slow to fast.
+    pub copy_thread: BytesPerSec,
+    /// The cache that all threads share.
+    pub cache: Bytes,
+    /// Bytes a second that one thread reads from it.
+    pub cache_thread: BytesPerSec,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Work {
+    /// Blocks.
+    pub blocks: usize,
+    /// The largest of them.
+    pub largest: Bytes,
+    /// All of them.
+    pub total: Bytes,
+    /// How often the kernel goes over a block.
+    pub passes: f64,
+    /// Nanoseconds that a thread computes on a byte in one pass, were memory infinitely fast.
+    pub compute_ns_per_byte: f64,
+    /// Whether results go back.
+    pub back: bool,
+    /// Threads in all.
+    pub threads: u32,
+    /// Fast memory that buffers may take.
+    pub room: Bytes,
+    /// Whether slow and fast are the same node.
+    pub one_tier: bool,
+}
+
+/// How threads and buffers are divided.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Split {
+    /// Threads that run the kernel.
+    pub workers: u32,
+    /// Threads that copy.
+    pub migrators: u32,
+    /// Buffers, each as large as the largest block.
+    pub slots: u32,
+    /// What the model expects.
+    pub expected: Nanos,
+    /// What it expects without staging, by all threads.
+    pub in_place: Nanos,
+}
+
+/// Why staging cannot pay.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Why {
+    /// No blocks, or empty ones.
+    Nothing,
+    /// Slow and fast memory are the same.
+    OneTier,
+    /// A thread cannot copy while it works.
+    OneThread,
+    /// Nothing is left to copy ahead.
+    OneBlock,
+    /// The data stays in the cache anyway.
+    FitsCache {
+        /// All blocks.
+        total: Bytes,
+        /// The cache.
+        cache: Bytes,
+    },
+    /// Two buffers do not fit.
+    NoRoom {
+        /// Two of the largest block.
+        wanted: Bytes,
+        /// What may be had.
+        room: Bytes,
+    },
+    /// The machine's figures are not known.
+    NoFigures,
+    /// The model expects less than 3% from it.
+    NoGain {
+        /// With the best split.
+        staged: Nanos,
+        /// Without.
+        in_place: Nanos,
+    },
+    /// It was asked for.
+    Asked,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => write!(f, "there is nothing to do"),
+            Self::OneTier => write!(f, "the data is on the fast node already"),
+            Self::OneThread => write!(f, "one thread cannot copy while it works"),
+            Self::OneBlock => write!(f, "with one block there is nothing to copy ahead"),
+            Self::FitsCache { total, cache } => write!(f, "{total} stay in a cache of {cache}"),
+            Self::NoRoom { wanted, room } => write!(f, "two buffers take {wanted} of fast memory, {room} may be had"),
+            Self::NoFigures => {
+                write!(f, "the bandwidths of the two nodes are not known; measure them with terrace probe")
+            }
+            Self::NoGain { staged, in_place } => {
+                write!(f, "too few passes over each block: {staged} expected staged, {in_place} in place")
+            }
+            Self::Asked => write!(f, "it was asked for"),
+        }
+    }
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Decision {
+    /// Stage.
+    Staged(Split),
+    /// Run in place.
+    InPlace(Why),
+}
+
+/// A gain below this share is not worth the buffers.
+const WORTH: f64 = 0.97;
+
+/// Decides. `None` where the figures are not known.
+#[must_use]
+pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
+    let largest = work.largest.get().max(1);
+    if work.blocks == 0 || work.total == Bytes::ZERO {
+        return Decision::InPlace(Why::Nothing);
+    }
+    if work.one_tier {
+        return Decision::InPlace(Why::OneTier);
+    }
+    if work.threads < 2 {
+        return Decision::InPlace(Why::OneThread);
+    }
+    if work.blocks < 2 {
+        return Decision::InPlace(Why::OneBlock);
+    }
+    let slots = work.room.get() / largest;
+    if slots < 2 {
+        return Decision::InPlace(Why::NoRoom { wanted: Bytes(largest.saturating_mul(2)), room: work.room });
+    }
+    let Some(costs) = costs else { return Decision::InPlace(Why::NoFigures) };
+    if work.total <= costs.cache {
+        return Decision::InPlace(Why::FitsCache { total: work.total, cache: costs.cache });
+    }
+    let in_place = in_place(costs, work);
+    let splits = (1..work.threads).map(|workers| (workers, work.threads - workers));
+    // With equal times the split with more workers: kernels that compute more than told gain by it.
+    let best = splits
+        .map(|(workers, migrators)| (staged(costs, work, workers, migrators), workers, migrators))
+        .min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    let Some((seconds, workers, migrators)) = best else { return Decision::InPlace(Why::OneThread) };
+    let (expected, without) = (nanos(seconds), nanos(in_place));
+    if seconds >= in_place * WORTH {
+        return Decision::InPlace(Why::NoGain { staged: expected, in_place: without });
+    }
+    let slots = slots.min(u64::from(wanted_slots(workers, migrators, work.back))).min(work.blocks as u64) as u32;
+    Decision::Staged(Split { workers, migrators, slots: slots.max(2), expected, in_place: without })
+}
+
+/// A buffer each for what is worked on, one ahead of each worker, and one for each copy under way, back as well.
+#[must_use]
+pub const fn wanted_slots(workers: u32, migrators: u32, back: bool) -> u32 {
+    let copies = if back { migrators * 2 } else { migrators };
+    let ahead = if copies > workers { copies } else { workers };
+    workers + ahead
+}
+
+fn nanos(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9).min(9e18) as u64)
+}
+
+fn rate(thread: BytesPerSec, threads: u32, all: BytesPerSec) -> f64 {
+    (thread.get() as f64 * f64::from(threads)).min(all.get() as f64).max(1.0)
+}
+
+/// How passes are served.
+struct Passes {
+    /// From memory: all of them, or the first where the workers' blocks stay in the cache.
+    memory: f64,
+    /// Seconds for the others.
+    cached: f64,
+}
+
+fn passes(costs: &Costs, work: &Work, workers: u32) -> Passes {
+    if work.largest.get().saturating_mul(u64::from(workers)) > costs.cache.get() {
+        return Passes { memory: work.passes, cached: 0.0 };
+    }
+    let memory = work.passes.min(1.0);
+    let rate = (costs.cache_thread.get() as f64 * f64::from(workers)).max(1.0);
+    Passes { memory, cached: (work.passes - memory) * work.total.get() as f64 / rate }
+}
+
+/// Seconds in place, all threads working.
+fn in_place(costs: &Costs, work: &Work) -> f64 {
+    let workers = work.threads.min(work.blocks as u32).max(1);
+    let passes = passes(costs, work, workers);
+    let memory = passes.memory * work.total.get() as f64 / rate(costs.slow_thread, workers, costs.slow);
+    (memory + passes.cached).max(compute(work, workers))
+}
+
+fn compute(work: &Work, workers: u32) -> f64 {
+    work.total.get() as f64 * work.passes * work.compute_ns_per_byte / 1e9 / f64::from(workers)
+}
+
+/// Seconds staged: the slowest of working, copying and the fast node's bus, and what cannot overlap at both ends.
+fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
+    let total = work.total.get() as f64;
+    let each = total / work.blocks as f64;
+    let copies = if work.back { 2.0 } else { 1.0 };
+    let busy = workers.min(work.blocks as u32).max(1);
+    let passes = passes(costs, work, busy);
+    let memory = passes.memory * total / rate(costs.fast_thread, busy, costs.fast);
+    let working = (memory + passes.cached).max(compute(work, busy));
+    let copying = copies * total / rate(costs.copy_thread, migrators, costs.slow);
+    let bus = (passes.memory + copies) * total / costs.fast.get().max(1) as f64;
+    let fill = each * copies / rate(costs.copy_thread, 1, costs.slow);
+    let drain = working * f64::from(busy) / work.blocks as f64;
+    // Where copying takes longest, the last block's work remains at the end; else the first block's copy at the start.
+    working.max(copying).max(bus) + if copying >= working { drain } else { fill }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gb(n: u64) -> BytesPerSec {
+        BytesPerSec::gb(n)
+    }
+
+    /// The paper's degraded form: a gap of about 5.6, twelve threads.
+    fn degraded() -> Costs {
+        Costs {
+            slow: gb(10),
+            slow_thread: gb(5),
+            fast: gb(56),
+            fast_thread: gb(8),
+            copy_thread: gb(4),
+            cache: Bytes::mib(30),
+            cache_thread: gb(20),
+        }
+    }
+
+    fn work(passes: f64) -> Work {
+        Work {
+            blocks: 200,
+            largest: Bytes::mib(16),
+            total: Bytes::mib(3200),
+            passes,
+            compute_ns_per_byte: 0.0,
+            back: false,
+            threads: 12,
+            room: Bytes::gib(1),
+            one_tier: false,
+        }
+    }
+
+    fn split(decision: Decision) -> Split {
+        match decision {
+            Decision::Staged(split) => split,
+            Decision::InPlace(why) => panic!("in place: {why}"),
+        }
+    }
+
+    #[test]
+    fn gain_approaches_the_gap_with_passes() {
+        let mut last = 0.0;
+        for passes in [2.0, 4.0, 8.0, 20.0, 100.0] {
+            let s = split(decide(Some(&degraded()), &work(passes)));
+            let gain = s.in_place.get() as f64 / s.expected.get() as f64;
+            assert!(gain > last, "{passes}: {gain} after {last}");
+            assert!(gain < 5.6 && s.workers + s.migrators == 12, "{passes}: {gain} {s:?}");
+            last = gain;
+        }
+        assert!(last > 5.0, "{last}");
+    }
+
+    #[test]
+    fn few_passes_take_migrators_and_many_take_workers() {
+        let few = split(decide(Some(&degraded()), &work(3.0)));
+        let many = split(decide(Some(&degraded()), &work(40.0)));
+        assert!(many.workers > few.workers || few.migrators >= 3, "{few:?} {many:?}");
+        assert!(many.workers >= 7, "enough to saturate the fast node: {many:?}");
+        assert!(many.slots > many.workers && few.slots >= 2);
+    }
+
+    #[test]
+    fn what_cannot_pay_runs_in_place_and_says_why() {
+        let costs = degraded();
+        let why = |costs: Option<&Costs>, work: Work| match decide(costs, &work) {
+            Decision::InPlace(why) => why.to_string(),
+            Decision::Staged(split) => panic!("staged: {split:?}"),
+        };
+        let c = Some(&costs);
+        assert!(why(c, work(1.0)).contains("too few passes"));
+        assert!(why(c, Work { one_tier: true, ..work(9.0) }).contains("fast node already"));
+        assert!(why(c, Work { threads: 1, ..work(9.0) }).contains("one thread"));
+        assert!(why(c, Work { blocks: 1, ..work(9.0) }).contains("one block"));
+        assert!(why(c, Work { blocks: 0, ..work(9.0) }).contains("nothing"));
+        assert!(why(c, Work { room: Bytes::mib(20), ..work(9.0) }).contains("32 MiB"));
+        assert!(why(c, Work { total: Bytes::mib(20), largest: Bytes::mib(1), ..work(9.0) }).contains("cache"));
+        assert!(why(None, work(9.0)).contains("terrace probe"));
+        let heavy = Work { compute_ns_per_byte: 50.0, ..work(9.0) };
+        assert!(why(c, heavy).contains("expected staged"), "computing bounds it");
+        let cached = Work { largest: Bytes::mib(1), ..work(1.5) };
+        assert!(why(c, cached).contains("in place"), "later passes come from the cache");
+    }
+
+    #[test]
+    fn results_that_go_back_cost_twice_the_copies() {
+        let there = split(decide(Some(&degraded()), &work(4.0)));
+        let back = split(decide(Some(&degraded()), &Work { back: true, ..work(4.0) }));
+        assert!(back.expected > there.expected && back.migrators >= there.migrators);
+    }
+
+    #[test]
+    fn buffers_keep_to_the_room() {
+        let s = split(decide(Some(&degraded()), &Work { room: Bytes::mib(50), ..work(20.0) }));
+        assert_eq!(s.slots, 3);
+    }
+}

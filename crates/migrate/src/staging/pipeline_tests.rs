@@ -1,0 +1,190 @@
+//! Staging on one node: the same results as in place, whatever the threads, buffers and blocks.
+
+use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use terrace_types::{BytesPerSec, Seed};
+
+fn node() -> NodeId {
+    terrace_sys::zones::nodes_with_memory(&terrace_sys::Root::live()).first().copied().unwrap_or_default()
+}
+
+fn fixed(workers: u32, migrators: u32) -> Options {
+    Options::new(node(), Threads::Fixed { workers, migrators })
+}
+
+/// Blocks of uneven sizes over so many elements, some empty, gaps between some.
+fn uneven(elements: usize, seed: u64) -> Vec<Range<usize>> {
+    let mut seed = Seed(seed);
+    let (mut at, mut blocks) = (0, Vec::new());
+    while at < elements {
+        let (random, next) = seed.next();
+        seed = next;
+        let length = (random % 9000) as usize * usize::from(random % 7 != 0);
+        let end = (at + length).min(elements);
+        blocks.push(at..end);
+        at = end + (random >> 32) as usize % 3;
+    }
+    blocks
+}
+
+fn kernel(block: usize, part: &mut [u64]) {
+    for (i, x) in part.iter_mut().enumerate() {
+        *x = x.wrapping_mul(31).wrapping_add((block * 7 + i) as u64);
+    }
+}
+
+#[test]
+fn staged_results_are_those_of_plain_code() {
+    for (seed, options) in
+        [(1, fixed(1, 1)), (2, fixed(3, 1)), (3, fixed(1, 2)), (4, Options { slots: Some(2), ..fixed(2, 2) })]
+    {
+        let blocks = uneven(150_000, seed);
+        let mut data: Vec<u64> = (0..150_000).collect();
+        let mut plain = data.clone();
+        blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
+        let report = match stage_update(&mut data, blocks.clone(), &options, kernel) {
+            Err(StageError::Sys(e)) => return println!("skipped: {e}"),
+            other => other.unwrap(),
+        };
+        assert_eq!(data, plain, "seed {seed}");
+        let bytes: usize = blocks.iter().map(|r| r.len() * 8).sum();
+        assert_eq!((report.mode, report.blocks), (Mode::Staged, blocks.len()));
+        assert_eq!((report.brought, report.returned), (Bytes(bytes as u64), Bytes(bytes as u64)));
+    }
+}
+
+#[test]
+fn reading_brings_every_block_once_and_returns_nothing() {
+    let data: Vec<u32> = (0..100_000).collect();
+    let blocks: Vec<Range<usize>> = (0..25).map(|k| k * 4000..(k + 1) * 4000).collect();
+    let (sum, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let result = stage_read(&data, blocks, &fixed(2, 1), |_, part| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        sum.fetch_add(part.iter().map(|x| *x as usize).sum(), Ordering::Relaxed);
+    });
+    let report = match result {
+        Err(StageError::Sys(e)) => return println!("skipped: {e}"),
+        other => other.unwrap(),
+    };
+    assert_eq!((sum.into_inner(), calls.into_inner()), (100_000 / 2 * 99_999, 25));
+    assert_eq!((report.brought, report.returned), (Bytes(400_000), Bytes::ZERO));
+}
+
+/// Figures by which staging pays.
+fn costs() -> Costs {
+    Costs {
+        slow: BytesPerSec::gb(2),
+        slow_thread: BytesPerSec::gb(1),
+        fast: BytesPerSec::gb(40),
+        fast_thread: BytesPerSec::gb(10),
+        copy_thread: BytesPerSec::gb(1),
+        cache: Bytes(1 << 10),
+        cache_thread: BytesPerSec::gb(40),
+    }
+}
+
+#[test]
+fn the_model_decides_and_the_reason_is_told() {
+    let blocks: Vec<Range<usize>> = (0..60).map(|k| k * 1000..(k + 1) * 1000).collect();
+    let mut data: Vec<u64> = (0..60_000).collect();
+    let mut plain = data.clone();
+    blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
+    let auto = Options { passes: 20.0, costs: Some(costs()), ..Options::new(node(), Threads::Auto(3)) };
+    match stage_update(&mut data, blocks.clone(), &auto, kernel) {
+        Err(StageError::Sys(e)) => return println!("skipped: {e}"),
+        other => assert_eq!(other.unwrap().mode, Mode::Staged),
+    }
+    assert_eq!(data, plain);
+    let cases = [
+        (Options { slow: Some(node()), ..auto.clone() }, Why::OneTier),
+        (Options { costs: None, ..auto.clone() }, Why::NoFigures),
+        (Options { threads: Threads::Auto(1), ..auto.clone() }, Why::OneThread),
+        (Options { threads: Threads::InPlace(2), ..auto.clone() }, Why::Asked),
+    ];
+    for (options, why) in cases {
+        let mut data: Vec<u64> = (0..60_000).collect();
+        let report = stage_update(&mut data, blocks.clone(), &options, kernel).unwrap();
+        assert_eq!((report.mode, report.brought), (Mode::InPlace(why), Bytes::ZERO));
+        assert_eq!(data, plain, "{why}");
+    }
+}
+
+#[test]
+fn nothing_to_do_is_done_and_no_threads_are_an_error() {
+    let mut none: Vec<u64> = Vec::new();
+    for options in [fixed(2, 1), Options::new(node(), Threads::Auto(4))] {
+        let report = stage_update(&mut none, [], &options, |_, _| panic!("no block")).unwrap();
+        assert_eq!((report.mode, report.blocks), (Mode::InPlace(Why::Nothing), 0));
+    }
+    let mut data = [1_u64; 10];
+    let calls = AtomicUsize::new(0);
+    let count = |_: usize, part: &mut [u64]| {
+        assert!(part.is_empty());
+        calls.fetch_add(1, Ordering::Relaxed);
+    };
+    stage_update(&mut data, [3..3, 3..3], &fixed(1, 1), count).unwrap();
+    assert_eq!(calls.into_inner(), 2, "an empty block is a block");
+    assert_eq!(stage_update(&mut data, Some(0..4), &fixed(0, 0), |_, _| {}), Err(StageError::NoThreads));
+    let mut units = [(); 5];
+    stage_update(&mut units, [0..2, 2..5], &fixed(1, 1), |_, _| {}).unwrap();
+}
+
+#[test]
+fn ranges_that_overlap_or_leave_the_data_are_refused() {
+    let mut data = [0_u8; 100];
+    let ran = AtomicUsize::new(0);
+    let kernel = |_: usize, _: &mut [u8]| {
+        ran.fetch_add(1, Ordering::Relaxed);
+    };
+    let overlap = stage_update(&mut data, [50..60, 0..10, 9..20], &fixed(1, 1), kernel);
+    assert_eq!(overlap, Err(StageError::Overlap { first: 1, second: 2 }));
+    let beyond = stage_update(&mut data, [0..10, 90..101], &fixed(1, 1), kernel);
+    assert_eq!(beyond, Err(StageError::OutOfBounds { block: 1, start: 90, end: 101, length: 100 }));
+    #[allow(clippy::reversed_empty_ranges)]
+    let backwards = stage_update(&mut data, Some(9..3), &fixed(1, 1), kernel);
+    assert!(matches!(backwards, Err(StageError::OutOfBounds { block: 0, .. })));
+    assert_eq!(
+        stage_read(&data, [0..5, 0..5], &fixed(1, 1), |_, _| {}),
+        Err(StageError::Overlap { first: 0, second: 1 })
+    );
+    assert_eq!(ran.into_inner(), 0);
+}
+
+#[test]
+fn a_kernel_that_panics_is_an_error_and_the_source_is_whole() {
+    let blocks: Vec<Range<usize>> = (0..40).map(|k| k * 500..(k + 1) * 500).collect();
+    for (workers, migrators) in [(1, 1), (3, 2)] {
+        let mut data: Vec<u64> = vec![1; 20_000];
+        let result = stage_update(&mut data, blocks.clone(), &fixed(workers, migrators), |block, part| {
+            part.fill(2);
+            assert!(block != 17, "seventeen");
+        });
+        let (block, message) = match result {
+            Err(StageError::Panicked { block, message, intact: true }) => (block, message),
+            Err(StageError::Sys(e)) => return println!("skipped: {e}"),
+            other => panic!("{other:?}"),
+        };
+        assert!(block == 17 && message.contains("seventeen"), "{message}");
+        assert!(data[17 * 500..18 * 500].iter().all(|x| *x == 1), "the block is as it was");
+        // Every other block is as it was or whole.
+        assert!(data.chunks(500).all(|b| b.iter().all(|x| *x == b[0])));
+    }
+    let mut data: Vec<u64> = vec![1; 20_000];
+    let result = stage_update(&mut data, blocks, &Options::new(node(), Threads::InPlace(2)), |block, _| {
+        assert!(block != 3, "three");
+    });
+    assert!(matches!(result, Err(StageError::Panicked { block: 3, intact: false, .. })), "{result:?}");
+}
+
+#[test]
+fn no_room_and_a_node_that_is_not_there() {
+    let mut data = vec![0_u64; 10_000];
+    let blocks = [0..5000, 5000..10_000];
+    let small = Options { room: Bytes(50_000), ..fixed(1, 1) };
+    let report = stage_update(&mut data, blocks.clone(), &small, |_, part| part.fill(3)).unwrap();
+    assert!(matches!(report.mode, Mode::InPlace(Why::NoRoom { .. })));
+    assert!(data.iter().all(|x| *x == 3));
+    let nowhere = Options { fast: NodeId(999), ..fixed(1, 1) };
+    assert!(matches!(stage_update(&mut data, blocks, &nowhere, |_, part| part.fill(4)), Err(StageError::Sys(_))));
+    assert!(data.iter().all(|x| *x == 3), "nothing was begun");
+}

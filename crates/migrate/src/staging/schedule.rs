@@ -1,0 +1,129 @@
+//! What a thread does next. Pure: counts in, a choice out.
+
+/// What is where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counts {
+    /// Blocks that were not fetched yet.
+    pub(super) waiting: usize,
+    /// Buffers with nothing in them.
+    pub(super) free: usize,
+    /// Blocks in buffers, to be worked on.
+    pub(super) ready: usize,
+    /// Blocks worked on, to be returned.
+    pub(super) done: usize,
+    /// Blocks that are not through yet, wherever they are.
+    pub(super) left: usize,
+    /// Threads that copy now.
+    pub(super) copying: u32,
+    /// Threads that shall.
+    pub(super) migrators: u32,
+}
+
+/// What a thread may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Both, as is needed.
+    Either,
+    /// The kernel only.
+    Worker,
+    /// Copies only.
+    Migrator,
+}
+
+/// What it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Copies the next block to a free buffer.
+    Bring,
+    /// Copies a finished block back.
+    Return,
+    /// Runs the kernel on a ready block.
+    Work,
+    /// Waits: nothing is ready to be worked on.
+    Starve,
+    /// Waits: no buffer is free to copy to.
+    Crowd,
+    /// All is done.
+    End,
+}
+
+/// The choice. Finished blocks leave before new ones come, for they free buffers.
+pub(super) fn choose(role: Role, c: &Counts) -> Choice {
+    if c.left == 0 {
+        return Choice::End;
+    }
+    let bring = c.waiting > 0 && c.free > 0;
+    let copy = if c.done > 0 { Some(Choice::Return) } else { bring.then_some(Choice::Bring) };
+    let work = (c.ready > 0).then_some(Choice::Work);
+    let starve = || if c.waiting > 0 && c.free == 0 && c.ready > 0 { Choice::Crowd } else { Choice::Starve };
+    match role {
+        Role::Worker => work.unwrap_or(Choice::Starve),
+        Role::Migrator if c.waiting == 0 && copy.is_none() => Choice::Crowd,
+        Role::Migrator => copy.unwrap_or(Choice::Crowd),
+        // As many as shall copy do; the others work, and help to copy rather than wait.
+        Role::Either if c.copying < c.migrators => copy.or(work).unwrap_or_else(starve),
+        Role::Either => work.or(copy).unwrap_or_else(starve),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const C: Counts = Counts { waiting: 5, free: 1, ready: 1, done: 0, left: 8, copying: 0, migrators: 1 };
+
+    #[test]
+    fn copies_come_first_up_to_their_number_and_then_work() {
+        assert_eq!(choose(Role::Either, &C), Choice::Bring);
+        assert_eq!(choose(Role::Either, &Counts { done: 1, ..C }), Choice::Return);
+        assert_eq!(choose(Role::Either, &Counts { copying: 1, ..C }), Choice::Work);
+        assert_eq!(choose(Role::Either, &Counts { copying: 1, ready: 0, ..C }), Choice::Bring, "rather than wait");
+        assert_eq!(choose(Role::Either, &Counts { free: 0, ..C }), Choice::Work);
+        assert_eq!(choose(Role::Either, &Counts { free: 0, ready: 0, ..C }), Choice::Starve);
+        assert_eq!(choose(Role::Either, &Counts { left: 0, ..C }), Choice::End);
+    }
+
+    #[test]
+    fn fixed_roles_are_kept() {
+        assert_eq!(choose(Role::Worker, &Counts { ready: 0, ..C }), Choice::Starve);
+        assert_eq!(choose(Role::Worker, &C), Choice::Work);
+        assert_eq!(choose(Role::Migrator, &C), Choice::Bring);
+        assert_eq!(choose(Role::Migrator, &Counts { free: 0, ..C }), Choice::Crowd);
+        assert_eq!(choose(Role::Migrator, &Counts { waiting: 0, ..C }), Choice::Crowd);
+        assert_eq!(choose(Role::Migrator, &Counts { waiting: 0, done: 2, ..C }), Choice::Return);
+    }
+
+    /// Whatever the threads' order, all blocks come through.
+    #[test]
+    fn no_order_of_threads_gets_stuck() {
+        for seed in 0..200_u64 {
+            let mut seed = terrace_types::Seed(seed);
+            let mut c = Counts { waiting: 9, free: 2, ready: 0, done: 0, left: 9, copying: 0, migrators: 1 };
+            let roles = if seed.0 % 2 == 0 { [Role::Either; 3] } else { [Role::Worker, Role::Migrator, Role::Worker] };
+            let mut busy: [Option<Choice>; 3] = [None; 3];
+            for _ in 0..10_000 {
+                let (random, next) = seed.next();
+                seed = next;
+                let thread = (random % 3) as usize;
+                match busy[thread].take() {
+                    None => {
+                        let choice = choose(roles[thread], &c);
+                        match choice {
+                            Choice::Bring => {
+                                (c.waiting, c.free, c.copying) = (c.waiting - 1, c.free - 1, c.copying + 1)
+                            }
+                            Choice::Return => (c.done, c.copying) = (c.done - 1, c.copying + 1),
+                            Choice::Work => c.ready -= 1,
+                            _ => continue,
+                        }
+                        busy[thread] = Some(choice);
+                    }
+                    Some(Choice::Bring) => (c.ready, c.copying) = (c.ready + 1, c.copying - 1),
+                    Some(Choice::Return) => (c.free, c.copying, c.left) = (c.free + 1, c.copying - 1, c.left - 1),
+                    Some(_) => c.done += 1,
+                }
+            }
+            assert_eq!((c.left, c.free), (0, 2), "{c:?}");
+        }
+    }
+}

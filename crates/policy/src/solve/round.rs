@@ -1,0 +1,390 @@
+//! From the divisible optimum to a placement: strict objects that do not fit are refused, whole ones are rounded, the
+//! divisible ones are solved again around them and share evenly.
+
+use super::flow::{self, BARRED};
+use super::items::Items;
+use super::{exact, Part, Placed, Problem, Solution};
+use terrace_types::Bytes;
+
+/// Strict objects that are refused one by one before the rest is refused together.
+const ONE_BY_ONE: usize = 32;
+/// Looks for whole objects that fit into room left over.
+const LOOKS: usize = 4;
+
+/// Items that count alike, and may be treated as one.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    /// Items, group after group.
+    order: Vec<u32>,
+    /// Where each group ends in `order`.
+    ends: Vec<u32>,
+}
+
+impl Groups {
+    fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.order[start as usize..*end as usize])
+    }
+
+    /// The same without some items.
+    fn only(&self, keep: impl Fn(u32) -> bool) -> Self {
+        let mut left = Self::default();
+        for members in self.iter() {
+            left.order.extend(members.iter().copied().filter(|m| keep(*m)));
+            if left.ends.last().copied().unwrap_or(0) < left.order.len() as u32 {
+                left.ends.push(left.order.len() as u32);
+            }
+        }
+        left
+    }
+}
+
+/// The divisible optimum.
+struct Relaxed {
+    groups: Groups,
+    /// Grains by group and column.
+    flow: Vec<u64>,
+    prices: Vec<i64>,
+    value: f64,
+}
+
+pub(super) fn place(problem: &Problem, mut items: Items) -> Solution {
+    let mut refusals = 0;
+    loop {
+        let relaxed = relax(&items);
+        let (mut flow, rounded) = round(&items, &relaxed);
+        let mut exact = !rounded;
+        if rounded && exact::is_small(&items) {
+            (flow, exact) = exact::search(&items, flow);
+        }
+        let mut lacking = lacking(&items, &flow);
+        if lacking.is_empty() {
+            // With strict objects refused, which ones were is a choice that was not weighed in all ways.
+            exact &= refusals == 0;
+            readmit(&mut items, &mut flow);
+            let value = value(&items, &flow);
+            return Solution { placed: report(problem, &items, &flow), value, bound: relaxed.value.max(value), exact };
+        }
+        refusals += 1;
+        if refusals < ONE_BY_ONE {
+            lacking.truncate(1);
+        }
+        for item in items.list.iter_mut().filter(|i| lacking.contains(&i.object)) {
+            item.out = true;
+        }
+    }
+}
+
+/// What a flow of items counts, nowhere left out.
+fn value(items: &Items, flow: &[u64]) -> f64 {
+    let n = items.columns;
+    let rows = flow.chunks_exact(n).zip(items.counts.chunks_exact(n));
+    rows.map(|(units, counts)| row_value(units, counts)).sum::<f64>() * items.unit
+}
+
+fn row_value(units: &[u64], counts: &[i64]) -> f64 {
+    let columns = units.len() - 1;
+    let pairs = units.iter().zip(counts).take(columns).filter(|(units, _)| **units > 0);
+    pairs.map(|(units, count)| *units as f64 * *count as f64).sum()
+}
+
+/// Strict objects of which something lies nowhere, the least worthy first.
+fn lacking(items: &Items, flow: &[u64]) -> Vec<usize> {
+    let mut found: Vec<(i64, usize)> = Vec::new();
+    for (item, i) in items.list.iter().enumerate().filter(|(_, i)| i.strict && !i.out) {
+        if flow[item * items.columns + items.nowhere()] > 0 && found.last().is_none_or(|(_, o)| *o != i.object) {
+            found.push((best(items, item), i.object));
+        }
+    }
+    // Of equals, the later one goes.
+    found.sort_by_key(|(worth, object)| (*worth, std::cmp::Reverse(*object)));
+    found.into_iter().map(|(_, object)| object).collect()
+}
+
+/// What a grain of `item` counts at best.
+fn best(items: &Items, item: usize) -> i64 {
+    items.row(item)[..items.nowhere()].iter().copied().max().unwrap_or(BARRED)
+}
+
+pub(super) fn group(items: &Items) -> Groups {
+    let hash = |item: usize| {
+        let seed = if items.list[item].strict { item as u64 + 1 } else { 0 };
+        items.row(item).iter().fold(seed, |h, x| {
+            let mixed = (h ^ *x as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ (mixed >> 29)
+        })
+    };
+    let live = items.list.iter().enumerate().filter(|(_, i)| !i.out && i.grains > 0);
+    let mut sorted: Vec<(u64, u32)> = live.map(|(item, _)| (hash(item), item as u32)).collect();
+    sorted.sort_unstable();
+    let mut groups = Groups { order: Vec::with_capacity(sorted.len()), ends: Vec::new() };
+    let mut first: Option<(u64, u32)> = None;
+    for (hash, item) in sorted {
+        let alike = first.is_some_and(|(h, first)| {
+            h == hash && !items.list[item as usize].strict && items.row(first as usize) == items.row(item as usize)
+        });
+        if !alike {
+            if first.is_some() {
+                groups.ends.push(groups.order.len() as u32);
+            }
+            first = Some((hash, item));
+        }
+        groups.order.push(item);
+    }
+    if first.is_some() {
+        groups.ends.push(groups.order.len() as u32);
+    }
+    groups
+}
+
+fn relax(items: &Items) -> Relaxed {
+    let groups = group(items);
+    let (flow, prices) = spread(items, &groups, &items.room, None);
+    let n = items.columns;
+    let rows = groups.iter().zip(flow.chunks_exact(n));
+    let value = rows.map(|(members, units)| row_value(units, items.row(members[0] as usize))).sum::<f64>() * items.unit;
+    Relaxed { groups, flow, prices, value }
+}
+
+/// The divisible optimum of groups in `room`.
+fn spread(items: &Items, groups: &Groups, room: &[u64], start: Option<&[i64]>) -> (Vec<u64>, Vec<i64>) {
+    let mut counts = Vec::with_capacity(groups.ends.len() * items.columns);
+    let mut units = Vec::with_capacity(groups.ends.len());
+    for members in groups.iter() {
+        counts.extend_from_slice(items.row(members[0] as usize));
+        units.push(members.iter().map(|m| items.list[*m as usize].grains).sum());
+    }
+    flow::transport(&flow::Supplies { counts: &counts, units: &units, room }, start)
+}
+
+/// Grains by item and column, and whether a whole object had to be put elsewhere than the optimum has it.
+fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
+    let n = items.columns;
+    let whole = |item: &u32| items.list[*item as usize].whole;
+    if !relaxed.groups.order.iter().any(whole) {
+        let mut flow = vec![0; items.list.len() * n];
+        for (members, units) in relaxed.groups.iter().zip(relaxed.flow.chunks_exact(n)) {
+            share(items, members, units, &mut flow);
+        }
+        return (flow, false);
+    }
+    let mut columns: Vec<Option<usize>> = vec![None; items.list.len()];
+    let mut used = vec![0; n];
+    let mut left: Vec<u32> = Vec::new();
+    for (members, units) in relaxed.groups.iter().zip(relaxed.flow.chunks_exact(n)) {
+        if let [only] = members {
+            let at = units.iter().position(|u| *u > 0).filter(|c| units[*c] == items.list[*only as usize].grains);
+            match at {
+                _ if !whole(only) => {}
+                Some(column) => {
+                    used[column] += units[column];
+                    columns[*only as usize] = Some(column);
+                }
+                None => left.push(*only),
+            }
+            continue;
+        }
+        let mut rest = units.to_vec();
+        let mut wholes: Vec<u32> = members.iter().copied().filter(whole).collect();
+        wholes.sort_by_key(|i| std::cmp::Reverse(items.list[*i as usize].grains));
+        for item in wholes {
+            let grains = items.list[item as usize].grains;
+            let roomy = (0..n).filter(|c| rest[*c] >= grains).max_by_key(|c| (rest[*c], std::cmp::Reverse(*c)));
+            match roomy {
+                Some(column) => {
+                    rest[column] -= grains;
+                    used[column] += grains;
+                    columns[item as usize] = Some(column);
+                }
+                None => left.push(item),
+            }
+        }
+    }
+    let rounded = !left.is_empty();
+    // Those that count most choose first.
+    let weight = |i: &u32| i128::from(best(items, *i as usize)) * i128::from(items.list[*i as usize].grains);
+    left.sort_by_key(|i| (std::cmp::Reverse(weight(i)), *i));
+    for item in left {
+        let grains = items.list[item as usize].grains;
+        let row = items.row(item as usize);
+        let worth = |c: &usize| row[*c] - relaxed.prices[*c];
+        let fits = |c: &usize| items.room[*c] - used[*c].min(items.room[*c]) >= grains && row[*c] != BARRED;
+        let column = (0..n).filter(fits).max_by_key(|c| (worth(c), std::cmp::Reverse(*c)));
+        let column = column.unwrap_or(items.nowhere());
+        used[column] += grains;
+        columns[item as usize] = Some(column);
+    }
+    let mut flow = around(items, &columns, &relaxed.groups, Some(&relaxed.prices));
+    let moved = fill(items, &mut flow);
+    (flow, rounded || moved)
+}
+
+/// All grains, given the column of each whole item: the divisible ones at their optimum in what room is left.
+pub(super) fn around(items: &Items, columns: &[Option<usize>], groups: &Groups, prices: Option<&[i64]>) -> Vec<u64> {
+    let n = items.columns;
+    let mut flow = vec![0; items.list.len() * n];
+    let mut room = items.room.clone();
+    for (item, column) in columns.iter().enumerate() {
+        let Some(column) = column else { continue };
+        let grains = items.list[item].grains;
+        flow[item * n + column] = grains;
+        room[*column] = room[*column].saturating_sub(grains);
+    }
+    let groups = groups.only(|i| !items.list[i as usize].whole);
+    if groups.order.is_empty() {
+        return flow;
+    }
+    // What wholes took of nowhere is still there: it has room for all.
+    room[items.nowhere()] = items.room[items.nowhere()];
+    let (units, _) = spread(items, &groups, &room, prices);
+    for (members, units) in groups.iter().zip(units.chunks_exact(n)) {
+        share(items, members, units, &mut flow);
+    }
+    flow
+}
+
+/// Divides a group's grains among its members: each column in proportion to size, to the grain.
+fn share(items: &Items, members: &[u32], units: &[u64], flow: &mut [u64]) {
+    let n = items.columns;
+    if let [only] = members {
+        flow[*only as usize * n..(*only as usize + 1) * n].copy_from_slice(units);
+        return;
+    }
+    let all: u64 = units.iter().sum();
+    let part = |size: u64, column: u64| (u128::from(size) * u128::from(column) / u128::from(all.max(1))) as u64;
+    let mut rest = units.to_vec();
+    for member in members {
+        let size = items.list[*member as usize].grains;
+        for (column, units) in units.iter().enumerate() {
+            let given = part(size, *units);
+            flow[*member as usize * n + column] = given;
+            rest[column] -= given;
+        }
+    }
+    // Less than a grain a member and column is left: given where most is left.
+    for member in members {
+        let row = &mut flow[*member as usize * n..(*member as usize + 1) * n];
+        let mut missing = items.list[*member as usize].grains - row.iter().sum::<u64>();
+        while missing > 0 {
+            let most = (0..n).max_by_key(|c| (rest[*c], std::cmp::Reverse(*c)));
+            let Some(column) = most.filter(|c| rest[*c] > 0) else { break };
+            // One grain at a time while it matters, at most the columns' number of times.
+            row[column] += 1;
+            rest[column] -= 1;
+            missing -= 1;
+        }
+    }
+}
+
+/// Room left in each column.
+fn left_over(items: &Items, flow: &[u64]) -> Vec<u64> {
+    let mut room = items.room.clone();
+    for row in flow.chunks_exact(items.columns) {
+        room.iter_mut().zip(row).for_each(|(room, units)| *room = room.saturating_sub(*units));
+    }
+    room
+}
+
+/// Moves whole items into room left over where they count more. Whether any was moved.
+fn fill(items: &Items, flow: &mut [u64]) -> bool {
+    let n = items.columns;
+    let mut room = left_over(items, flow);
+    let mut any = false;
+    for _ in 0..LOOKS {
+        let most = room[..n - 1].iter().copied().max().unwrap_or(0);
+        let mut found: Vec<(i128, u32, usize)> = Vec::new();
+        for (item, i) in items.list.iter().enumerate() {
+            if !i.whole || i.out || i.grains == 0 || i.grains > most {
+                continue;
+            }
+            let row = items.row(item);
+            let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else { continue };
+            for to in (0..n - 1).filter(|c| row[*c] > row[at] && room[*c] >= i.grains) {
+                found.push((i128::from(row[to] - row[at]) * i128::from(i.grains), item as u32, to));
+            }
+        }
+        found.sort_unstable_by_key(|(gain, item, to)| (std::cmp::Reverse(*gain), *item, *to));
+        let mut moved = false;
+        for (_, item, to) in found {
+            let item = item as usize;
+            let grains = items.list[item].grains;
+            let row = items.row(item);
+            let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else { continue };
+            if room[to] < grains || row[to] <= row[at] {
+                continue;
+            }
+            flow[item * n + at] = 0;
+            flow[item * n + to] = grains;
+            room[at] += grains;
+            room[to] -= grains;
+            moved = true;
+        }
+        if !moved {
+            break;
+        }
+        any = true;
+    }
+    any
+}
+
+/// Takes refused objects back in that fit into what is left over, the worthiest first.
+fn readmit(items: &mut Items, flow: &mut [u64]) {
+    let n = items.columns;
+    let mut refused: Vec<(i64, usize)> = Vec::new();
+    for (item, i) in items.list.iter().enumerate().filter(|(_, i)| i.out) {
+        if refused.last().is_none_or(|(_, o)| *o != i.object) {
+            refused.push((best(items, item), i.object));
+        }
+    }
+    refused.sort_by_key(|(worth, object)| (std::cmp::Reverse(*worth), *object));
+    let mut room = left_over(items, flow);
+    for (_, object) in refused {
+        let parts: Vec<usize> = (0..items.list.len()).filter(|i| items.list[*i].object == object).collect();
+        let mut trial = room.clone();
+        let mut given: Vec<(usize, u64)> = Vec::new();
+        let fits = parts.iter().all(|item| {
+            let i = items.list[*item];
+            let row = items.row(*item);
+            let mut order: Vec<usize> = (0..n - 1).filter(|c| row[*c] != BARRED).collect();
+            order.sort_by_key(|c| (std::cmp::Reverse(row[*c]), *c));
+            let mut missing = i.grains;
+            for column in order {
+                let take = trial[column].min(missing);
+                if take == 0 || (i.whole && take < i.grains) {
+                    continue;
+                }
+                trial[column] -= take;
+                missing -= take;
+                given.push((*item * n + column, take));
+            }
+            missing == 0
+        });
+        if fits {
+            room = trial;
+            given.into_iter().for_each(|(slot, units)| flow[slot] = units);
+            parts.into_iter().for_each(|item| items.list[item].out = false);
+        }
+    }
+}
+
+fn report(problem: &Problem, items: &Items, flow: &[u64]) -> Vec<Placed> {
+    let n = items.columns;
+    let grain = problem.grain.get();
+    let bytes = |units: u64| Bytes(units.saturating_mul(grain));
+    let mut placed = vec![Placed::default(); problem.objects.len()];
+    for (item, row) in items.list.iter().zip(flow.chunks_exact(n)) {
+        let at = &mut placed[item.object];
+        at.refused |= item.out;
+        let mut part = Part { want: item.want, ..Part::default() };
+        if item.out {
+            part.nowhere = bytes(item.grains);
+        } else {
+            part.nowhere = bytes(row[n - 1]);
+            let mut got = row[..n - 1].iter().enumerate().filter(|(_, u)| **u > 0).map(|(t, u)| (t, bytes(*u)));
+            part.first = got.next();
+            part.more = got.collect();
+        }
+        at.push(part);
+    }
+    placed
+}

@@ -1,0 +1,163 @@
+//! A node made slower: threads near it run a 3-point stencil over a region of it and so take of its bandwidth, as in section
+//! III.B of Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems". Their number, the
+//! additions between two steps and the region are found by [`Search`], which is pure; [`Loader`] is the load itself.
+
+mod loader;
+mod search;
+
+pub use loader::Loader;
+pub use search::{Action, Knobs, Search};
+
+use crate::plan::Situation;
+use terrace_machine::Machine;
+use terrace_types::{Bytes, BytesPerSec, CpuId, NodeId};
+
+/// Why a node cannot be degraded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DegradeError {
+    /// There is no such node with memory.
+    #[error("node {0} has no memory that can be used here; see terrace tiers")]
+    NoSuchNode(NodeId),
+    /// One CPU cannot both load the node and run the command.
+    #[error("one CPU may be used here; degrading takes one for the load and one for the command")]
+    OneCpu,
+    /// No room for the load's region.
+    #[error("node {node} has {room} to spare, and the load takes {wanted}; free memory there")]
+    NoRoom {
+        /// Node.
+        node: NodeId,
+        /// What it has.
+        room: Bytes,
+        /// What is needed.
+        wanted: Bytes,
+    },
+    /// The command has less than that anyway.
+    #[error("node {node} gives the command's CPUs {free} without any load; --to must be below that")]
+    AboveFree {
+        /// Node.
+        node: NodeId,
+        /// What it gives.
+        free: BytesPerSec,
+    },
+    /// All loading CPUs together do not take that much.
+    #[error("node {node} cannot be degraded below {least} with {cpus} CPUs for the load; it gives {free} without; give a larger --to")]
+    OutOfReach {
+        /// Node.
+        node: NodeId,
+        /// What is left under full load.
+        least: BytesPerSec,
+        /// What it gives without load.
+        free: BytesPerSec,
+        /// CPUs that load.
+        cpus: u32,
+    },
+    /// Other work changes what the node gives faster than knobs can be found.
+    #[error("node {node} gave {last} in the end, not {wanted} within 10%: other work loads it too; try again")]
+    Unsteady {
+        /// Node.
+        node: NodeId,
+        /// What was wanted.
+        wanted: BytesPerSec,
+        /// What was measured last.
+        last: BytesPerSec,
+    },
+    /// A measurement failed.
+    #[error(transparent)]
+    Trouble(#[from] crate::task::Trouble),
+}
+
+/// Whose CPUs are whose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Division {
+    /// CPUs that load the node.
+    pub loader: Vec<CpuId>,
+    /// CPUs of the command.
+    pub program: Vec<CpuId>,
+}
+
+/// Divides the CPUs that may be used: those of the node load it where others remain for the command; else, and for a node
+/// without CPUs, half of those nearest to it.
+///
+/// # Errors
+/// [`DegradeError::NoSuchNode`], [`DegradeError::OneCpu`].
+pub fn divide(situation: &Situation, node: NodeId) -> Result<Division, DegradeError> {
+    let machine = &situation.machine;
+    let known = machine.node(node).is_some_and(|n| n.capacity > Bytes::ZERO) && situation.nodes.contains(&node);
+    if !known {
+        return Err(DegradeError::NoSuchNode(node));
+    }
+    if situation.cpus.len() < 2 {
+        return Err(DegradeError::OneCpu);
+    }
+    let own = situation.cpus_of(node);
+    let loader = if !own.is_empty() && own.len() < situation.cpus.len() {
+        own
+    } else {
+        let mut cells = situation.initiators();
+        cells.sort_by_key(|cell| (distance(machine, *cell, node), *cell));
+        let near: Vec<CpuId> = cells.iter().flat_map(|cell| situation.cpus_of(*cell)).collect();
+        let half = (near.len() / 2).max(1);
+        // The last ones of the nearest node, so that the command keeps the first, where programs expect to be.
+        let nearest = cells.first().map_or(near.len(), |cell| situation.cpus_of(*cell).len());
+        let from = nearest.saturating_sub(half);
+        near[from..nearest].to_vec()
+    };
+    let program: Vec<CpuId> = situation.cpus.iter().copied().filter(|cpu| !loader.contains(cpu)).collect();
+    if program.is_empty() || loader.is_empty() {
+        return Err(DegradeError::OneCpu);
+    }
+    Ok(Division { loader, program })
+}
+
+/// How far memory is: its latency where known, else its distance.
+fn distance(machine: &Machine, from: NodeId, to: NodeId) -> u64 {
+    let link = machine.link(from, to);
+    let latency = link.and_then(|l| l.read_latency).map(|f| f.value.get());
+    latency.or_else(|| link.and_then(|l| l.distance).map(u64::from)).unwrap_or(u64::MAX)
+}
+
+/// The load's region: four times the caches, so that it comes from memory, within what the node has to spare.
+///
+/// # Errors
+/// [`DegradeError::NoRoom`].
+pub fn region(situation: &Situation, node: NodeId) -> Result<Bytes, DegradeError> {
+    let room = situation.room(node);
+    let least = Bytes(situation.last_cache.get().max(8 << 20) * 2);
+    if room < least {
+        return Err(DegradeError::NoRoom { node, room, wanted: least });
+    }
+    Ok(Bytes(least.get() * 2).min(room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::situation;
+
+    fn numbers(cpus: &[CpuId]) -> Vec<u32> {
+        cpus.iter().map(|c| c.0).collect()
+    }
+
+    #[test]
+    fn the_nodes_own_cpus_load_it_where_others_remain() {
+        let two = situation(&[(4, 8_000, 4_000), (4, 8_000, 4_000)]);
+        let division = divide(&two, NodeId(1)).unwrap();
+        assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![4, 5, 6, 7], vec![0, 1, 2, 3]));
+        let one = situation(&[(4, 8_000, 4_000)]);
+        let division = divide(&one, NodeId(0)).unwrap();
+        assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![2, 3], vec![0, 1]));
+        let without = situation(&[(3, 8_000, 4_000), (0, 8_000, 4_000)]);
+        let division = divide(&without, NodeId(1)).unwrap();
+        assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![2], vec![0, 1]));
+    }
+
+    #[test]
+    fn what_cannot_be_divided_is_an_error() {
+        assert_eq!(divide(&situation(&[(1, 8_000, 4_000)]), NodeId(0)), Err(DegradeError::OneCpu));
+        assert_eq!(divide(&situation(&[(2, 8_000, 4_000)]), NodeId(3)), Err(DegradeError::NoSuchNode(NodeId(3))));
+        assert_eq!(divide(&situation(&[(2, 8, 4), (2, 0, 0)]), NodeId(1)), Err(DegradeError::NoSuchNode(NodeId(1))));
+        let full = region(&situation(&[(2, 8_000, 40)]), NodeId(0));
+        assert!(matches!(full, Err(DegradeError::NoRoom { .. })), "{full:?}");
+        assert_eq!(region(&situation(&[(2, 8_000, 4_000)]), NodeId(0)), Ok(Bytes::mib(128)));
+    }
+}

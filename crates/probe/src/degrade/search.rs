@@ -1,0 +1,230 @@
+//! Finds the load that leaves a wanted bandwidth. Pure: says what to try, is told what came of it.
+
+use super::DegradeError;
+use terrace_types::{BytesPerSec, NodeId};
+
+/// The load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Knobs {
+    /// Loading threads; 0: none.
+    pub threads: u32,
+    /// Additions that do nothing, after every 256 elements of the stencil.
+    pub adds: u32,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Load so, and tell [`Search::told`] what is left.
+    Try(Knobs),
+    /// This load leaves what is wanted; it left the figure when it was tried last.
+    Hold(Knobs, BytesPerSec),
+}
+
+/// As near as the wanted figure must be met when it is looked for; what is promised is 10%.
+const NEAR: f64 = 0.05;
+/// And as it is promised.
+const PROMISED: f64 = 0.10;
+/// Additions at most: a thread that does nothing else takes next to nothing.
+const MOST_ADDS: u32 = 1 << 17;
+/// Tries in all.
+const PATIENCE: u32 = 40;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Without load.
+    Free,
+    /// With all of it.
+    Full,
+    /// The fewest threads that are enough: `low` are too few, `high` enough.
+    Threads { low: u32, high: u32 },
+    /// Additions: with `low` too much is taken, with `high` too little.
+    Adds { low: u32, high: u32 },
+}
+
+/// The search. More threads leave less; more additions leave more.
+#[derive(Debug, Clone)]
+pub struct Search {
+    node: NodeId,
+    wanted: f64,
+    most: u32,
+    free: f64,
+    stage: Stage,
+    now: Knobs,
+    tries: u32,
+}
+
+impl Search {
+    /// For `wanted` of `node`, with `most` threads at most. Begins without load.
+    #[must_use]
+    pub fn new(node: NodeId, wanted: BytesPerSec, most: u32) -> Self {
+        let now = Knobs { threads: 0, adds: 0 };
+        Self { node, wanted: wanted.get() as f64, most, free: 0.0, stage: Stage::Free, now, tries: 0 }
+    }
+
+    /// What to try first.
+    #[must_use]
+    pub fn first(&self) -> Action {
+        Action::Try(self.now)
+    }
+
+    /// Bandwidth without load, once it was told.
+    #[must_use]
+    pub fn free(&self) -> BytesPerSec {
+        BytesPerSec(self.free as u64)
+    }
+
+    /// Takes what the load tried last left.
+    ///
+    /// # Errors
+    /// The wanted figure cannot be had.
+    pub fn told(&mut self, left: BytesPerSec) -> Result<Action, DegradeError> {
+        let rate = left.get() as f64;
+        self.tries += 1;
+        let node = self.node;
+        if self.stage == Stage::Free {
+            self.free = rate;
+            if self.wanted > rate * (1.0 + PROMISED) {
+                return Err(DegradeError::AboveFree { node, free: left });
+            }
+        }
+        if (rate / self.wanted - 1.0).abs() <= NEAR {
+            return Ok(Action::Hold(self.now, left));
+        }
+        if self.tries >= PATIENCE {
+            return self.give_up(left);
+        }
+        let enough = rate < self.wanted;
+        let next = match self.stage {
+            // It has less than wanted, though within what is promised, and no load makes it more.
+            Stage::Free if enough => return Ok(Action::Hold(self.now, left)),
+            Stage::Free => (Stage::Full, Knobs { threads: self.most, adds: 0 }),
+            Stage::Full if !enough && rate <= self.wanted * (1.0 + PROMISED) => {
+                return Ok(Action::Hold(self.now, left))
+            }
+            Stage::Full if !enough => {
+                let (free, cpus) = (self.free(), self.most);
+                return Err(DegradeError::OutOfReach { node, least: left, free, cpus });
+            }
+            Stage::Full => self.threads(0, self.most),
+            Stage::Threads { low, .. } if enough => self.threads(low, self.now.threads),
+            Stage::Threads { high, .. } => self.threads(self.now.threads, high),
+            Stage::Adds { high, .. } if enough => self.adds(self.now.adds, high),
+            Stage::Adds { low, .. } => self.adds(low, self.now.adds),
+        };
+        // Nothing lies between: the node is not steady, or its steps are coarse.
+        if next.1 == self.now {
+            return self.give_up(left);
+        }
+        (self.stage, self.now) = next;
+        Ok(Action::Try(self.now))
+    }
+
+    fn give_up(&self, left: BytesPerSec) -> Result<Action, DegradeError> {
+        if (left.get() as f64 / self.wanted - 1.0).abs() <= PROMISED {
+            return Ok(Action::Hold(self.now, left));
+        }
+        let wanted = BytesPerSec(self.wanted as u64);
+        Err(DegradeError::Unsteady { node: self.node, wanted, last: left })
+    }
+
+    fn threads(&self, low: u32, high: u32) -> (Stage, Knobs) {
+        if high - low <= 1 {
+            let (stage, knobs) = self.adds(0, MOST_ADDS);
+            return (stage, Knobs { threads: high, ..knobs });
+        }
+        (Stage::Threads { low, high }, Knobs { threads: low + (high - low) / 2, adds: 0 })
+    }
+
+    /// Between, by ratio: twice the additions are about half the load.
+    fn adds(&self, low: u32, high: u32) -> (Stage, Knobs) {
+        let middle = (f64::from(low + 1) * f64::from(high + 1)).sqrt() as u32 - 1;
+        (Stage::Adds { low, high }, Knobs { threads: self.now.threads, adds: middle.clamp(low, high) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::Seed;
+
+    /// A node of `capacity` that a command can use `own` of; each loading thread takes `each`, less with additions.
+    struct Node {
+        capacity: f64,
+        own: f64,
+        each: f64,
+        noise: f64,
+        seed: Seed,
+    }
+
+    impl Node {
+        fn left(&mut self, knobs: Knobs) -> BytesPerSec {
+            let load = f64::from(knobs.threads) * self.each / (1.0 + f64::from(knobs.adds) / 200.0);
+            let (random, seed) = self.seed.next();
+            self.seed = seed;
+            let noise = 1.0 + self.noise * (random as f64 / u64::MAX as f64 - 0.5);
+            // What both want beyond the capacity is shared in proportion.
+            let over = ((load + self.own) / self.capacity).max(1.0);
+            BytesPerSec((self.own / over * noise * 1e9) as u64)
+        }
+
+        fn search(&mut self, wanted: f64, most: u32) -> Result<(Knobs, BytesPerSec), DegradeError> {
+            let mut search = Search::new(NodeId(1), BytesPerSec((wanted * 1e9) as u64), most);
+            let mut action = search.first();
+            loop {
+                match action {
+                    Action::Try(knobs) => action = search.told(self.left(knobs))?,
+                    Action::Hold(knobs, rate) => return Ok((knobs, rate)),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_figure_within_reach_is_met_within_a_tenth() {
+        for seed in 0..40 {
+            let mut node = Node { capacity: 60.0, own: 50.0, each: 12.0, noise: 0.04, seed: Seed(seed) };
+            for wanted in [20.0, 25.0, 33.0, 40.0, 48.0] {
+                let (knobs, _) = node.search(wanted, 24).unwrap_or_else(|e| panic!("seed {seed}, {wanted}: {e}"));
+                node.noise = 0.0;
+                let truth = node.left(knobs).get() as f64 / 1e9;
+                node.noise = 0.04;
+                assert!((truth / wanted - 1.0).abs() < 0.10, "seed {seed}: {wanted} wanted, {truth} with {knobs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_loading_thread_is_enough_where_additions_do_the_rest() {
+        let mut node = Node { capacity: 30.0, own: 25.0, each: 25.0, noise: 0.0, seed: Seed(0) };
+        let (knobs, _) = node.search(20.0, 1).unwrap();
+        assert!(knobs.threads == 1 && knobs.adds > 0, "{knobs:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_what_can() {
+        let mut node = Node { capacity: 60.0, own: 50.0, each: 12.0, noise: 0.0, seed: Seed(0) };
+        let above = node.search(80.0, 24).unwrap_err();
+        assert!(matches!(above, DegradeError::AboveFree { free: BytesPerSec(50_000_000_000), .. }), "{above}");
+        let below = node.search(3.0, 4).unwrap_err();
+        assert!(matches!(below, DegradeError::OutOfReach { cpus: 4, .. }), "{below}");
+        // As it is: no load is needed.
+        assert_eq!(node.search(51.0, 4).unwrap().0.threads, 0);
+    }
+
+    #[test]
+    fn a_node_that_does_as_it_likes_ends_the_search() {
+        let mut search = Search::new(NodeId(0), BytesPerSec::gb(10), 8);
+        let mut result = Ok(search.first());
+        let mut tries = 0;
+        for rate in [50, 2, 50, 2].into_iter().cycle() {
+            tries += 1;
+            result = search.told(BytesPerSec::gb(rate));
+            if !matches!(result, Ok(Action::Try(_))) {
+                break;
+            }
+        }
+        assert!(matches!(result, Err(DegradeError::Unsteady { .. })), "{result:?}");
+        assert!(tries <= 40);
+    }
+}

@@ -1,0 +1,361 @@
+//! From measurements to the machine model: links, caches, misses in flight, cost of moving. Pure.
+
+use crate::kernels::Kernel;
+use crate::knees::{levels, Level};
+use crate::run::Measurements;
+use crate::stats::{line, Measured};
+use crate::task::{Method, PageKind, Record, Task};
+use std::collections::BTreeMap;
+use terrace_machine::{CacheLevel, Evidence, Figure, Link, LinkSpread, Machine, Spreads};
+use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
+
+/// What the measurements say of the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// The machine, with evidence `measured` where it was.
+    pub machine: Machine,
+    /// The spread of each measured figure.
+    pub spreads: Spreads,
+    /// Levels of each latency curve, by initiator, node and pages.
+    pub curves: BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>,
+}
+
+/// Sizes that differ by less than this factor are the same cache.
+const SAME_SIZE: f64 = 1.6;
+/// The curve with this many points or fewer names no caches.
+const SHORT: usize = 8;
+
+/// Puts what was measured in the place of what `machine` said of itself.
+#[must_use]
+pub fn figures(machine: &Machine, measured: &Measurements) -> Figures {
+    let mut machine = machine.clone();
+    let mut spreads = Spreads::default();
+    machine.notes.retain(|n| !n.starts_with("Core model, cache times"));
+    let curves = curves(&measured.records);
+    let pairs = machine.links.iter().map(|l| (l.initiator, l.target));
+    let seen = measured.records.iter().filter_map(|r| r.task.pair().1.map(|t| (r.task.pair().0, t)));
+    let pairs: std::collections::BTreeSet<(NodeId, NodeId)> = pairs.chain(seen).collect();
+    for (initiator, target) in pairs {
+        let spread = fill(&mut machine, measured, initiator, target);
+        if spread != LinkSpread::default() {
+            spreads.links.insert((initiator, target), spread);
+        }
+    }
+    machine.links.sort_by_key(|l| (l.initiator, l.target));
+    if let Some(levels) = best_curve(&curves) {
+        caches(&mut machine, levels);
+    }
+    misses(&mut machine, &measured.records);
+    migration(&mut machine, &measured.records);
+    if let Some(partial) = &measured.partial {
+        machine.notes.insert(0, format!("PARTIAL: the measurement was {partial}."));
+    }
+    machine.notes.extend(measured.notes.iter().cloned());
+    let core = "Nanoseconds an instruction are a typical value: they are not measured.";
+    machine.notes.push(core.to_owned());
+    Figures { machine, spreads, curves }
+}
+
+/// The figures of one link, in place; gives their spreads.
+fn fill(machine: &mut Machine, measured: &Measurements, initiator: NodeId, target: NodeId) -> LinkSpread {
+    let here = |r: &&Record| r.task.pair() == (initiator, Some(target));
+    let records: Vec<&Record> = measured.records.iter().filter(here).collect();
+    let latency = memory_latency(&records);
+    let read = bandwidth(&records, Kernel::Read);
+    let write = bandwidth(&records, Kernel::Write);
+    let mut spread = LinkSpread::default();
+    if latency.is_none() && read.is_none() && write.is_none() {
+        return spread;
+    }
+    let found = machine.links.iter().position(|l| l.initiator == initiator && l.target == target);
+    let at = found.unwrap_or_else(|| {
+        machine.links.push(Link {
+            initiator,
+            target,
+            read_latency: None,
+            write_latency: None,
+            read_bandwidth: None,
+            write_bandwidth: None,
+            distance: None,
+        });
+        machine.links.len() - 1
+    });
+    let link = &mut machine.links[at];
+    let rate = |m: Measured| Figure { value: BytesPerSec(m.value.round() as u64), evidence: Evidence::Measured };
+    if let Some(m) = latency.filter(|m| m.value >= 0.5) {
+        link.read_latency = Some(Figure { value: Nanos(m.value.round() as u64), evidence: Evidence::Measured });
+        spread.read_latency_ns = Some(m.spread);
+    }
+    if let Some(m) = read.filter(|m| m.value >= 1.0) {
+        link.read_bandwidth = Some(rate(m));
+        spread.read_bandwidth = Some(BytesPerSec(m.spread.round() as u64));
+    }
+    if let Some(m) = write.filter(|m| m.value >= 1.0) {
+        link.write_bandwidth = Some(rate(m));
+        spread.write_bandwidth = Some(BytesPerSec(m.spread.round() as u64));
+    }
+    spread
+}
+
+/// The largest region's latency, with huge pages where they were to be had: translations are not memory's.
+fn memory_latency(records: &[&Record]) -> Option<Measured> {
+    let chases = records.iter().filter_map(|r| match r.task {
+        Task::Chase { pages, bytes, .. } if bytes >= Bytes::mib(8) => Some(((pages, bytes), r.outcome.figure)),
+        _ => None,
+    });
+    // Huge before base pages, by the order of the kinds.
+    chases.max_by_key(|c| c.0).map(|c| c.1)
+}
+
+/// The best of all thread counts.
+fn bandwidth(records: &[&Record], wanted: Kernel) -> Option<Measured> {
+    let found = records.iter().filter_map(|r| match r.task {
+        Task::Stream { kernel, .. } if kernel == wanted => Some(r.outcome.figure),
+        _ => None,
+    });
+    found.max_by(|a, b| a.value.total_cmp(&b.value))
+}
+
+/// Levels of each curve that has points enough.
+fn curves(records: &[Record]) -> BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>> {
+    let mut points: BTreeMap<(NodeId, NodeId, PageKind), Vec<(Bytes, f64)>> = BTreeMap::new();
+    for record in records {
+        if let Task::Chase { initiator, target, pages, bytes } = record.task {
+            points.entry((initiator, target, pages)).or_default().push((bytes, record.outcome.figure.value));
+        }
+    }
+    points.retain(|_, p| p.len() > SHORT);
+    points.into_iter().map(|(key, p)| (key, levels(&p))).collect()
+}
+
+/// The one that shows caches best: with huge pages, to the initiator's own node.
+fn best_curve(curves: &BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>) -> Option<&Vec<Level>> {
+    curves.iter().max_by_key(|((i, t, pages), _)| (*pages, i == t, std::cmp::Reverse((*i, *t)))).map(|c| c.1)
+}
+
+/// Times of hits, and, where the machine tells no caches, their sizes. A level that the machine does not tell is a note.
+fn caches(machine: &mut Machine, found: &[Level]) {
+    let Some((_memory, found)) = found.split_last() else { return };
+    let Some(nearest) = found.first() else { return };
+    // What a load takes at all is in the core's model; a hit farther out adds the rest.
+    let added = |level: &Level| Nanos((level.ns - nearest.ns).max(0.0).round() as u64);
+    if machine.caches.is_empty() {
+        machine.caches = found
+            .iter()
+            .enumerate()
+            .map(|(index, level)| {
+                let ways = 8;
+                let grain = 64 * u64::from(ways);
+                CacheLevel {
+                    level: index as u8 + 1,
+                    size: Bytes((level.bytes.get() / grain).max(1) * grain),
+                    line: Bytes(64),
+                    ways,
+                    shared: false,
+                    hit: added(level),
+                }
+            })
+            .take(8)
+            .collect();
+        machine.notes.push(
+            "Caches are told by nobody: their sizes are the knees of the latency curve, their ways a typical 8."
+                .to_owned(),
+        );
+        return;
+    }
+    let ratio = |a: Bytes, b: Bytes| {
+        let (a, b) = (a.get().max(1) as f64, b.get().max(1) as f64);
+        (a / b).max(b / a)
+    };
+    for cache in &mut machine.caches {
+        let nearest = found.iter().min_by(|a, b| ratio(a.bytes, cache.size).total_cmp(&ratio(b.bytes, cache.size)));
+        match nearest.filter(|l| ratio(l.bytes, cache.size) <= SAME_SIZE) {
+            Some(level) => cache.hit = added(level),
+            None => machine.notes.push(format!(
+                "Cache level {} is told as {}; the latency curve shows no knee there.",
+                cache.level, cache.size
+            )),
+        }
+    }
+    // A farther cache never answers sooner.
+    for index in 1..machine.caches.len() {
+        machine.caches[index].hit = machine.caches[index].hit.max(machine.caches[index - 1].hit);
+    }
+}
+
+/// Misses in flight: how much more is done by many chains than by one, of the initiator nearest its memory.
+fn misses(machine: &mut Machine, records: &[Record]) {
+    let mut by_pair: BTreeMap<(NodeId, NodeId), Vec<(u32, f64)>> = BTreeMap::new();
+    for record in records {
+        if let Task::Misses { initiator, target, chains, .. } = record.task {
+            by_pair.entry((initiator, target)).or_default().push((chains, record.outcome.figure.value));
+        }
+    }
+    let most = by_pair.values().filter_map(|points| {
+        let one = points.iter().find(|p| p.0 == 1)?.1;
+        let best = points.iter().map(|p| p.1).filter(|v| *v > 0.0).min_by(f64::total_cmp)?;
+        Some((one / best).round() as u32)
+    });
+    if let Some(most) = most.max().filter(|m| *m >= 1) {
+        machine.core.outstanding_misses = most.min(256);
+    }
+}
+
+/// A call and a page of `move_pages`, from runs with different batches over as many pages.
+fn migration(machine: &mut Machine, records: &[Record]) {
+    let page = machine.page_size.get().max(1);
+    let per_call: Vec<(f64, f64)> = records
+        .iter()
+        .filter_map(|r| match (&r.task, r.outcome.second) {
+            (
+                Task::Move { method: Method::MovePages, bytes, batch, pages: PageKind::Base, threads: 1, .. },
+                Some(time),
+            ) => {
+                let all = (bytes.get() / page).max(1);
+                let calls = all.div_ceil(u64::from(*batch));
+                Some((all as f64 / calls as f64, time.value / calls as f64))
+            }
+            _ => None,
+        })
+        // Very large calls would drown the small ones' fixed cost.
+        .filter(|p| p.0 <= 4096.0)
+        .collect();
+    if let Some((call, each)) = line(&per_call).filter(|l| l.1 >= 1.0) {
+        machine.migration.call = Nanos(call.round() as u64);
+        machine.migration.page = Nanos(each.round() as u64);
+        machine.notes.push(format!(
+            "The cost of moving pages is measured: {} a call and {} a page.",
+            machine.migration.call, machine.migration.page
+        ));
+    } else {
+        machine.notes.push("The cost of moving pages is a typical value: it takes two nodes to measure it.".to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Outcome;
+    use terrace_machine::{preset, rank, By};
+
+    fn record(task: Task, value: f64, second: Option<f64>) -> Record {
+        let figure = |value| Measured { value, spread: value / 100.0, runs: 5, disturbed: 0, noisy: false };
+        Record { task, outcome: Outcome { figure: figure(value), second: second.map(figure), how: String::new() } }
+    }
+
+    fn stream(target: u16, kernel: Kernel, threads: u32, gb: f64) -> Record {
+        let (initiator, target) = (NodeId(0), NodeId(target));
+        record(Task::Stream { initiator, target, kernel, threads, bytes: Bytes::mib(64) }, gb * 1e9, None)
+    }
+
+    fn chase(target: u16, pages: PageKind, bytes: u64, ns: f64) -> Record {
+        record(Task::Chase { initiator: NodeId(0), target: NodeId(target), pages, bytes: Bytes(bytes) }, ns, None)
+    }
+
+    fn measured(records: Vec<Record>) -> Measurements {
+        Measurements { records, ..Measurements::default() }
+    }
+
+    #[test]
+    fn a_machine_file_of_measurements_is_read_back_and_ranked() {
+        let machine = preset("lab-cxl").unwrap();
+        let all = measured(vec![
+            chase(0, PageKind::Huge, 512 << 20, 91.2),
+            chase(0, PageKind::Base, 512 << 20, 120.0),
+            chase(1, PageKind::Base, 512 << 20, 333.0),
+            stream(0, Kernel::Read, 1, 20.0),
+            stream(0, Kernel::Read, 2, 38.0),
+            stream(0, Kernel::Write, 2, 25.0),
+            stream(1, Kernel::Read, 2, 9.0),
+        ]);
+        let figures = figures(&machine, &all);
+        let link = figures.machine.link(NodeId(0), NodeId(0)).unwrap();
+        assert_eq!(link.read_latency, Some(Figure { value: Nanos(91), evidence: Evidence::Measured }));
+        assert_eq!(link.read_bandwidth.unwrap().value, BytesPerSec::gb(38));
+        assert_eq!(link.write_bandwidth.unwrap().value, BytesPerSec::gb(25));
+        let far = figures.machine.link(NodeId(0), NodeId(1)).unwrap();
+        assert_eq!(far.read_latency.unwrap().value, Nanos(333));
+        assert_ne!(far.write_bandwidth.unwrap().evidence, Evidence::Measured, "nobody measured it");
+        let text = figures.machine.to_toml_with("", &figures.spreads);
+        assert!(text.contains("evidence = \"measured\", spread = "), "{text}");
+        let back = Machine::from_toml(&text, "back").unwrap();
+        assert_eq!(back, figures.machine);
+        let ranking = rank(&back, By::Bandwidth, None).unwrap();
+        assert_eq!(ranking.tiers[0].nodes, [NodeId(0)]);
+    }
+
+    #[test]
+    fn hits_and_misses_in_flight_come_from_the_curves() {
+        let mut machine = preset("lab-cxl").unwrap();
+        let cache = |level, size, ways| CacheLevel {
+            level,
+            size: Bytes(size),
+            line: Bytes(64),
+            ways,
+            shared: false,
+            hit: Nanos::ZERO,
+        };
+        machine.caches = vec![cache(1, 32 << 10, 8), cache(2, 1 << 20, 8), cache(3, 12 << 20, 12)];
+        let mut records: Vec<Record> = (12..29)
+            .map(|k| {
+                let bytes = 1_u64 << k;
+                let ns = match bytes {
+                    b if b <= 32 << 10 => 1.2,
+                    b if b <= 1 << 20 => 4.2,
+                    _ => 96.0,
+                };
+                chase(0, PageKind::Huge, bytes, ns)
+            })
+            .collect();
+        for (chains, ns) in [(1, 96.0), (8, 13.0), (16, 8.1), (24, 8.0)] {
+            let (initiator, target) = (NodeId(0), NodeId(0));
+            records.push(record(Task::Misses { initiator, target, bytes: Bytes(1), chains }, ns, None));
+        }
+        let got = figures(&machine, &measured(records)).machine;
+        let hits: Vec<u64> = got.caches.iter().map(|c| c.hit.get()).collect();
+        assert_eq!(hits, [0, 3, 3]);
+        assert!(got.notes.iter().any(|n| n.contains("level 3") && n.contains("no knee")), "{:?}", got.notes);
+        assert_eq!(got.core.outstanding_misses, 12);
+        machine.caches.clear();
+        let records = (12..29).map(|k| chase(0, PageKind::Huge, 1 << k, if k <= 15 { 1.2 } else { 96.0 })).collect();
+        let got = figures(&machine, &measured(records)).machine;
+        assert_eq!(got.caches.len(), 1);
+        assert_eq!(got.caches[0].size, Bytes(32 << 10));
+        got.check().unwrap();
+    }
+
+    #[test]
+    fn calls_and_pages_are_told_apart() {
+        let machine = preset("lab-cxl").unwrap();
+        let of = |bytes: u64, batch: u32| {
+            let pages = bytes / 4096;
+            let calls = pages.div_ceil(u64::from(batch));
+            let task = Task::Move {
+                method: Method::MovePages,
+                from: NodeId(0),
+                to: NodeId(1),
+                caller: NodeId(0),
+                bytes: Bytes(bytes),
+                batch,
+                pages: PageKind::Base,
+                threads: 1,
+            };
+            record(task, 1.0, Some((calls * 60_000 + pages * 1_500) as f64))
+        };
+        let all =
+            measured(vec![of(4 << 20, 1), of(4 << 20, 8), of(4 << 20, 64), of(4 << 20, 512), of(16384, u32::MAX)]);
+        let got = figures(&machine, &all).machine;
+        assert_eq!((got.migration.call, got.migration.page), (Nanos(60_000), Nanos(1_500)));
+        let none = figures(&machine, &measured(Vec::new())).machine;
+        assert_eq!(none.migration, machine.migration);
+    }
+
+    #[test]
+    fn a_partial_file_says_so_first() {
+        let machine = preset("lab-cxl").unwrap();
+        let all = Measurements { partial: Some("interrupted after 3 of 9 measurements".into()), ..measured(vec![]) };
+        let got = figures(&machine, &all).machine;
+        assert!(got.notes[0].starts_with("PARTIAL: the measurement was interrupted after 3"));
+        assert_eq!(got.links, machine.links);
+    }
+}

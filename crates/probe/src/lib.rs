@@ -1,0 +1,23 @@
+//! Measures memory: latency, bandwidth, latency under load, what moving pages costs. Everything that can be decided is
+//! decided by pure functions ([`plan`], [`stats`], [`knees`], [`figures`]) that are tested on machines made up for it; what
+//! measures is an [`Instrument`], of which [`Live`] is the real one.
+//!
+//! No figure stands alone: each has its spread, the number of runs, and whether it is noisy ([`stats::Measured`]).
+
+pub mod chase;
+pub mod degrade;
+pub mod figures;
+pub mod kernels;
+pub mod knees;
+mod live;
+pub mod plan;
+pub mod run;
+pub mod stats;
+pub mod task;
+pub mod team;
+
+pub use live::{situation, Live};
+pub use plan::{plan, Depth, Plan, Situation};
+pub use run::{run, Measurements, Progress};
+pub use stats::Measured;
+pub use task::{Instrument, Method, Outcome, PageKind, Record, Task, Trouble};

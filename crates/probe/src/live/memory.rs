@@ -1,0 +1,83 @@
+//! Memory on a node with pages of a kind, held from one measurement to the next.
+
+use super::Live;
+use crate::task::{PageKind, Trouble};
+use crate::team;
+use terrace_sys::{Mapping, Pages, Root, SysError};
+use terrace_types::{Bytes, CpuId, NodeId};
+
+/// What was mapped last.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) mapping: Mapping,
+    node: NodeId,
+    pages: PageKind,
+    /// Bytes from its start that hold a chain; 0: none.
+    pub(super) chained: usize,
+}
+
+pub(super) fn pages_of(kind: PageKind) -> Pages {
+    match kind {
+        PageKind::Base => Pages::Base,
+        PageKind::Huge => Pages::Huge,
+    }
+}
+
+/// Memory of `node`, touched by a thread on `cpu`. Asked for huge pages, it has them or none of it is given.
+pub(super) fn fresh(cpu: CpuId, node: NodeId, pages: PageKind, bytes: Bytes) -> Result<Mapping, Trouble> {
+    let mapping = Mapping::new(bytes, pages_of(pages))?;
+    mapping.bind(node)?;
+    touch(cpu, &mapping)?;
+    if pages == PageKind::Huge && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9 {
+        return Err(Trouble::NoHugePages);
+    }
+    Ok(mapping)
+}
+
+/// Touches all of it from `cpu`.
+pub(super) fn touch(cpu: CpuId, mapping: &Mapping) -> Result<(), SysError> {
+    team::on(cpu, || mapping.prefault(0..mapping.len()))?.unwrap_or(Ok(()))
+}
+
+impl Live<'_> {
+    /// At least `bytes` of memory, kept from the last measurement where it is of the kind asked for.
+    pub(super) fn hold(
+        &mut self,
+        cpu: CpuId,
+        node: NodeId,
+        pages: PageKind,
+        bytes: Bytes,
+    ) -> Result<&mut Held, Trouble> {
+        let fits = |h: &Held| h.node == node && h.pages == pages && h.mapping.len() as u64 >= bytes.get();
+        if !self.held.as_ref().is_some_and(fits) {
+            // First gives back what is held: both at once may be more than there is.
+            self.held = None;
+            // Sizes grow; a little more now spares touching it all again.
+            let room = self.situation.room(node);
+            let wanted = bytes.max(Bytes::mib(16));
+            let wanted = if wanted <= room { wanted } else { bytes };
+            let mapping = fresh(cpu, node, pages, wanted)?;
+            self.held = Some(Held { mapping, node, pages, chained: 0 });
+        }
+        self.held.as_mut().ok_or(Trouble::Interrupted)
+    }
+
+    /// Memory with huge pages where they are to be had.
+    pub(super) fn hold_best(&mut self, cpu: CpuId, node: NodeId, bytes: Bytes) -> Result<&mut Held, Trouble> {
+        match self.hold(cpu, node, PageKind::Huge, bytes).map(|_| ()) {
+            Err(Trouble::NoHugePages) => self.hold(cpu, node, PageKind::Base, bytes),
+            Err(other) => Err(other),
+            Ok(()) => self.hold(cpu, node, PageKind::Huge, bytes),
+        }
+    }
+}
+
+impl Held {
+    /// How its pages are called.
+    pub(super) fn how(&self) -> &'static str {
+        match self.pages {
+            PageKind::Base => "base pages",
+            PageKind::Huge => "huge pages",
+        }
+    }
+}

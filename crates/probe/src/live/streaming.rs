@@ -1,0 +1,143 @@
+//! Bandwidth: kernels over arrays on one node, and over memory dealt out page by page.
+
+use super::Live;
+use crate::kernels::{self, Kernel, GRAIN};
+use crate::stats::judge_alone;
+use crate::task::{Outcome, Trouble};
+use crate::team;
+use terrace_sys::{bind_thread_memory, Mapping, Pages, SysError};
+use terrace_types::{Bytes, CpuId, Nanos, NodeId};
+
+/// Arrays do not all begin at the same offset into a page: loads and stores of different arrays would be taken for
+/// dependent by their low address bits (4K aliasing, Intel Optimization Reference Manual).
+const STAGGER: usize = 17 * 64;
+
+/// Arrays of a kernel in a stretch of memory.
+struct Arrays {
+    first: usize,
+    stride: usize,
+    /// Doubles that each thread has of each array.
+    each: usize,
+    arrays: usize,
+}
+
+impl Arrays {
+    /// In `bytes` from `first`, for so many threads.
+    fn new(first: *mut u8, bytes: usize, arrays: usize, threads: usize) -> Self {
+        let stride = bytes / arrays / 4096 * 4096;
+        let usable = stride.saturating_sub(arrays * STAGGER) / 8;
+        let each = usable / threads.max(1) / GRAIN * GRAIN;
+        Self { first: first as usize, stride, each, arrays }
+    }
+
+    /// A thread's part of each array.
+    fn of(&self, thread: usize) -> Vec<*mut f64> {
+        let at = |k: usize| self.first + k * (self.stride + STAGGER) + thread * self.each * 8;
+        (0..self.arrays).map(|k| at(k) as *mut f64).collect()
+    }
+}
+
+impl Live<'_> {
+    pub(super) fn stream(
+        &mut self,
+        initiator: NodeId,
+        target: NodeId,
+        kernel: Kernel,
+        threads: u32,
+        bytes: Bytes,
+    ) -> Result<Outcome, Trouble> {
+        let cpus = self.cpus(initiator, threads)?;
+        let held = self.hold_best(cpus[0], target, bytes)?;
+        // The arrays overwrite a chain.
+        held.chained = 0;
+        let how = held.how();
+        let length = held.mapping.len().min(bytes.get() as usize);
+        let first = held.mapping.as_ptr();
+        self.best(&cpus, kernel, first, length, how)
+    }
+
+    /// The fastest form of a kernel over `length` bytes from `first`, which this instrument holds.
+    fn best(
+        &self,
+        cpus: &[CpuId],
+        kernel: Kernel,
+        first: *mut u8,
+        length: usize,
+        how: &str,
+    ) -> Result<Outcome, Trouble> {
+        let arrays = Arrays::new(first, length, kernel.arrays(), cpus.len());
+        let bytes = (arrays.each * cpus.len() * kernel.arrays() * 8) as f64;
+        let mut best: Option<Outcome> = None;
+        for form in kernels::forms(kernel) {
+            let work = |thread: usize| {
+                // SAFETY: the parts of different threads and arrays do not overlap and lie in the `length` bytes from `first`:
+                // arrays are a stride and their stagger apart, and end before the next begins. All are multiples of 64
+                // bytes from a page's start.
+                std::hint::black_box(unsafe { kernels::run(kernel, form, &arrays.of(thread), arrays.each) });
+            };
+            let reps = team::repeat(cpus, &self.rule(), self.stop, work)?;
+            let rate = |span: Nanos| bytes / span.get().max(1) as f64 * 1e9;
+            // One thread by its own time; several share the bus by the clock's.
+            let figure = judge_alone(&reps, self.fine && cpus.len() == 1, rate);
+            if best.as_ref().is_none_or(|b| figure.value > b.figure.value) {
+                best = Some(Outcome { figure, second: None, how: format!("{}, {how}", form.name()) });
+            }
+        }
+        best.ok_or(Trouble::Interrupted)
+    }
+
+    pub(super) fn interleave(
+        &mut self,
+        initiator: NodeId,
+        parts: &[(NodeId, u32)],
+        threads: u32,
+        bytes: Bytes,
+    ) -> Result<Outcome, Trouble> {
+        let cpus = self.cpus(initiator, threads)?;
+        self.held = None;
+        let mapping = Mapping::new(bytes, Pages::Base)?;
+        deal(&mapping, parts)?;
+        self.best(&cpus, Kernel::Read, mapping.as_ptr(), mapping.len(), "base pages")
+    }
+}
+
+/// Touches the pages of a mapping so that they lie on the nodes in turn, each as often as its weight says. By the policy of
+/// the touching threads, not of the mapping: that would take a kernel's mapping for every few pages.
+fn deal(mapping: &Mapping, parts: &[(NodeId, u32)]) -> Result<(), Trouble> {
+    let page = terrace_sys::page_size().get() as usize;
+    let round: usize = parts.iter().map(|p| p.1 as usize).sum::<usize>().max(1);
+    let mut begin = 0;
+    for (node, weight) in parts {
+        let touch = move || -> Result<(), SysError> {
+            bind_thread_memory(*node)?;
+            let mut at = begin * page;
+            while at < mapping.len() {
+                mapping.prefault(at..at + *weight as usize * page)?;
+                at += round * page;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| scope.spawn(touch).join()).unwrap_or(Ok(()))?;
+        begin += *weight as usize;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_threads_and_arrays_do_not_overlap() {
+        for (bytes, arrays, threads) in [(24 << 20, 3, 2), (1 << 20, 5, 7), (40 << 10, 5, 1), (4096, 3, 2)] {
+            let layout = Arrays::new(std::ptr::without_provenance_mut(1 << 21), bytes, arrays, threads);
+            let mut spans: Vec<(usize, usize)> =
+                (0..threads).flat_map(|t| layout.of(t)).map(|p| (p as usize, p as usize + layout.each * 8)).collect();
+            spans.sort_unstable();
+            assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0), "{bytes} {arrays} {threads}");
+            let end = spans.last().map_or(0, |s| s.1);
+            assert!(layout.each == 0 || end <= (1 << 21) + bytes, "{bytes} {arrays} {threads}");
+            assert!(spans.iter().all(|s| s.0 % 64 == 0));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Goes through a plan: measures, says how far it is, stops when asked or when time is up.
+
+use crate::plan::{Depth, Plan};
+use crate::task::{Instrument, Record, Trouble};
+use std::collections::BTreeMap;
+use terrace_types::{Nanos, Tick};
+
+/// How far a run is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// What begins.
+    pub what: String,
+    /// Measurements done.
+    pub done: usize,
+    /// Measurements in all.
+    pub all: usize,
+    /// Time left, once it can be told.
+    pub left: Option<Nanos>,
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Measurements {
+    /// What was measured, in order.
+    pub records: Vec<Record>,
+    /// What was not and why, one sentence each.
+    pub notes: Vec<String>,
+    /// Why it ended before its plan did.
+    pub partial: Option<String>,
+    /// From first to last.
+    pub took: Nanos,
+}
+
+/// A quick run begins nothing after this.
+const QUICK_LIMIT: Nanos = Nanos::secs(50);
+
+/// Measures what the plan says. Whatever fails is a note and the rest goes on.
+pub fn run(
+    plan: &Plan,
+    depth: Depth,
+    instrument: &mut dyn Instrument,
+    told: &mut dyn FnMut(&Progress),
+) -> Measurements {
+    let began = instrument.now();
+    let mut result = Measurements { notes: plan.notes.clone(), ..Measurements::default() };
+    let mut failures: BTreeMap<String, (u32, String)> = BTreeMap::new();
+    let mut expected_done = Nanos::ZERO;
+    let expected: Nanos = plan.steps.iter().map(|s| s.expected).sum();
+    for (index, step) in plan.steps.iter().enumerate() {
+        let spent = instrument.now().since(began);
+        told(&Progress {
+            what: step.task.to_string(),
+            done: index,
+            all: plan.steps.len(),
+            left: left(spent, expected_done, expected),
+        });
+        if depth == Depth::Quick && spent >= QUICK_LIMIT {
+            let rest = plan.steps.len() - index;
+            result.notes.push(format!("{rest} measurements are left out: this machine was too busy for a quick run."));
+            break;
+        }
+        match instrument.measure(&step.task) {
+            Ok(outcome) => result.records.push(Record { task: step.task.clone(), outcome }),
+            Err(Trouble::Interrupted) => {
+                result.partial = Some(format!("interrupted after {index} of {} measurements", plan.steps.len()));
+                break;
+            }
+            Err(trouble) => {
+                let entry = failures.entry(trouble.to_string()).or_insert((0, step.task.to_string()));
+                entry.0 += 1;
+            }
+        }
+        expected_done += step.expected;
+    }
+    for (why, (times, first)) in failures {
+        let more = if times > 1 { format!(" (and {} more)", times - 1) } else { String::new() };
+        result.notes.push(format!("Not measured: {first}{more}: {why}."));
+    }
+    let noisy = result.records.iter().filter(|r| r.outcome.figure.noisy).count();
+    if noisy > 0 {
+        result.notes.push(format!(
+            "{noisy} of {} figures are noisy: other work ran, or runs differed by more than 5%; each is marked.",
+            result.records.len()
+        ));
+    }
+    let end: Tick = instrument.now();
+    result.took = end.since(began);
+    result
+}
+
+/// What is left when `done` of `all` expected time took `spent`; nothing is said in the first twentieth.
+fn left(spent: Nanos, done: Nanos, all: Nanos) -> Option<Nanos> {
+    if done.get() < all.get() / 20 || done == Nanos::ZERO {
+        return None;
+    }
+    let rate = spent.get() as f64 / done.get() as f64;
+    Some(Nanos(((all - done).get() as f64 * rate) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::plan;
+    use crate::plan::tests::situation;
+    use crate::stats::Measured;
+    use crate::task::{Outcome, Task};
+    use terrace_sys::SysError;
+
+    /// Takes what is expected times `slow`; fails bandwidths; is interrupted at a number.
+    struct Fake {
+        now: Tick,
+        each: Nanos,
+        asked: usize,
+        stop_at: usize,
+        fails: bool,
+    }
+
+    impl Instrument for Fake {
+        fn measure(&mut self, task: &Task) -> Result<Outcome, Trouble> {
+            self.now = self.now.after(self.each);
+            self.asked += 1;
+            if self.asked > self.stop_at {
+                return Err(Trouble::Interrupted);
+            }
+            if self.fails && matches!(task, Task::Stream { .. }) {
+                return Err(Trouble::Sys(SysError::from_errno("mbind", "node 0", 1, "be somebody else")));
+            }
+            let figure = Measured { value: 1.0, spread: 0.0, runs: 3, disturbed: 0, noisy: false };
+            Ok(Outcome { figure, second: None, how: String::new() })
+        }
+
+        fn now(&mut self) -> Tick {
+            self.now
+        }
+    }
+
+    fn fake() -> Fake {
+        Fake { now: Tick(5), each: Nanos::millis(10), asked: 0, stop_at: usize::MAX, fails: false }
+    }
+
+    #[test]
+    fn time_left_is_told_and_falls() {
+        let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Full);
+        let mut told = Vec::new();
+        let result = run(&plan, Depth::Full, &mut fake(), &mut |p| told.push(p.clone()));
+        assert_eq!(result.records.len(), plan.steps.len());
+        assert_eq!(told.len(), plan.steps.len());
+        assert!(told[0].left.is_none());
+        assert!(told[told.len() - 1].left.unwrap() < told[told.len() / 2].left.unwrap());
+        assert_eq!(result.partial, None);
+    }
+
+    #[test]
+    fn an_interrupted_run_is_partial_and_keeps_what_it_has() {
+        let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Full);
+        let result = run(&plan, Depth::Full, &mut Fake { stop_at: 7, ..fake() }, &mut |_| {});
+        assert_eq!(result.records.len(), 7);
+        assert!(result.partial.unwrap().starts_with("interrupted after 7 of"));
+    }
+
+    #[test]
+    fn a_quick_run_on_a_slow_machine_ends_in_time_and_says_so() {
+        let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
+        let mut slow = Fake { each: Nanos::secs(2), ..fake() };
+        let result = run(&plan, Depth::Quick, &mut slow, &mut |_| {});
+        assert!(result.took <= Nanos::secs(52), "{}", result.took);
+        assert!(result.notes.iter().any(|n| n.contains("too busy")), "{:?}", result.notes);
+    }
+
+    #[test]
+    fn what_fails_is_told_once_and_the_rest_goes_on() {
+        let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
+        let result = run(&plan, Depth::Quick, &mut Fake { fails: true, ..fake() }, &mut |_| {});
+        let told: Vec<&String> = result.notes.iter().filter(|n| n.contains("be somebody else")).collect();
+        assert_eq!(told.len(), 1, "{:?}", result.notes);
+        assert!(told[0].contains("more)") && result.records.len() > 20);
+    }
+}

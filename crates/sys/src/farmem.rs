@@ -1,0 +1,363 @@
+//! The memory behind far memory: an area whose missing pages a pager fills ([`FarArea`]), and buffers
+//! of one unit each that carry data between it and a store ([`Slot`]).
+//!
+//! ```text
+//!   FarArea   [ page | page | ----- | page | ----- ]     what the program sees; ----- is missing
+//!                 |  extract             ^ install
+//!                 v                      |
+//!   SlotPool  [ slot 0 ][ slot 1 ][ slot 2 ] ...         one owner a slot: the pager, or an I/O under way
+//! ```
+//!
+//! The contract of every call that changes what lies in a [`FarArea`] (`install`, `drop_pages`, `extract`,
+//! `protect`): seen by the program, a page's bytes change by the program's own writes alone. A page is taken away
+//! only when its bytes are kept elsewhere, and comes back with those bytes. Upholding it is what a pager is for;
+//! a caller that does not gives programs wrong data.
+
+use crate::{SysError, Uffd};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+/// An anonymous mapping, unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a Mapping is an address range that it alone unmaps; it has no thread affinity.
+unsafe impl Send for Mapping {}
+// SAFETY: shared access hands out the address only.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(len: usize) -> Result<Self, SysError> {
+        let page = crate::page_size().get() as usize;
+        let len = len.max(1).next_multiple_of(page);
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches nothing of ours.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let base = (at != libc::MAP_FAILED).then(|| NonNull::new(at.cast::<u8>())).flatten();
+        let Some(base) = base else {
+            return Err(SysError::last("mmap", format!("{len} bytes"), "ask for less, or raise the limits on memory"));
+        };
+        let mapping = Self { base, len };
+        // Pages are managed one by one, so huge ones are of no use; and a forked child, whose missing pages
+        // nobody would fill, must fault rather than read zeros.
+        for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTFORK] {
+            // SAFETY: the range is our own fresh mapping; neither advice changes its content.
+            let status = unsafe { libc::madvise(mapping.base.as_ptr().cast(), mapping.len, advice) };
+            if status != 0 && advice == libc::MADV_DONTFORK {
+                return Err(SysError::last("madvise", "far memory", "report this"));
+            }
+        }
+        Ok(mapping)
+    }
+
+    fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping made in `new`; whoever borrowed from it borrowed from us.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A unit's worth of memory with one owner: the target of a read, the source of a write.
+#[derive(Debug)]
+pub struct Slot {
+    pool: Arc<Mapping>,
+    start: usize,
+    len: usize,
+}
+
+impl Slot {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the pool hands out each range once, so `&self` guards it; the mapping is readable and
+        // lives as long as the Arc; pages not yet there read as zeros.
+        unsafe { std::slice::from_raw_parts(self.at(0), self.len) }
+    }
+
+    /// Its bytes, to be written.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `&mut self` makes it the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.at(0), self.len) }
+    }
+
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: `start + offset` lies within the mapping: callers pass offsets within the slot.
+        unsafe { self.pool.base.as_ptr().add(self.start + offset) }
+    }
+
+    /// Frees the pages of a part, so that others can be moved there.
+    fn vacate(&mut self, part: &Range<usize>) {
+        // SAFETY: the part is ours alone (`&mut self`), page-aligned; afterwards it reads as zeros.
+        unsafe { libc::madvise(self.at(part.start).cast(), part.len(), libc::MADV_DONTNEED) };
+    }
+}
+
+/// How [`FarArea::extract`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extracted {
+    /// Bytes, from the start, that are now in the slot and no longer in the area.
+    pub bytes: usize,
+    /// Why it ended before all were: the kernel's number; 0 when all were.
+    pub errno: i32,
+}
+
+/// An address range whose missing pages are asked for through a userfaultfd.
+#[derive(Debug)]
+pub struct FarArea {
+    map: Mapping,
+    uffd: Uffd,
+    zeros: Mapping,
+    page: usize,
+}
+
+impl FarArea {
+    /// Maps `len` bytes, rounded up to whole pages, and asks for the faults in them. `unit` bounds the parts that
+    /// the other calls take.
+    ///
+    /// # Errors
+    /// No memory, or a kernel that cannot write-protect pages (before Linux 5.7).
+    pub fn map(uffd: Uffd, len: usize, unit: usize) -> Result<Self, SysError> {
+        if !uffd.features().write_protect {
+            let remedy = "Linux 5.7 or later is needed";
+            return Err(SysError::from_errno("UFFDIO_API", "write protection", libc::EOPNOTSUPP, remedy));
+        }
+        let map = Mapping::new(len)?;
+        let zeros = Mapping::new(unit)?;
+        uffd.register(map.address(), map.len as u64, true, true)?;
+        Ok(Self { map, uffd, zeros, page: crate::page_size().get() as usize })
+    }
+
+    /// Makes `count` slots of `unit` bytes, into which pages of this area can be moved.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn slots(&self, count: usize, unit: usize) -> Result<Vec<Slot>, SysError> {
+        let pool = Arc::new(Mapping::new(count.max(1) * unit)?);
+        if self.uffd.features().move_pages {
+            // Only an area known to the userfaultfd can be moved to; its missing pages remain the kernel's matter.
+            self.uffd.register(pool.address(), pool.len as u64, false, true)?;
+        }
+        Ok((0..count).map(|n| Slot { pool: Arc::clone(&pool), start: n * unit, len: unit }).collect())
+    }
+
+    /// The userfaultfd.
+    #[must_use]
+    pub const fn uffd(&self) -> &Uffd {
+        &self.uffd
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.map.len
+    }
+
+    /// Whether nothing is mapped: never.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.map.len == 0
+    }
+
+    /// First address.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.map.address()
+    }
+
+    /// Start of the memory, for those who write through raw pointers.
+    #[must_use]
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.map.base.as_ptr()
+    }
+
+    /// The memory as words that any thread may read and write.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page-aligned, readable and writable and lives as long as `self`; all bit
+        // patterns are valid; who has only atomics cannot race. A missing page is filled before the access ends.
+        unsafe { std::slice::from_raw_parts(self.map.base.as_ptr().cast(), self.map.len / 8) }
+    }
+
+    /// The memory, borrowed as a whole.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `words`, and `&mut self` excludes every other safe access.
+        unsafe { std::slice::from_raw_parts_mut(self.map.base.as_ptr(), self.map.len) }
+    }
+
+    /// The memory, to be read.
+    ///
+    /// # Safety
+    /// Nobody writes the part meanwhile, through [`FarArea::words`] or a pointer.
+    #[must_use]
+    pub unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: as in `words`; that nobody writes is the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.map.base.as_ptr(), self.map.len) }
+    }
+
+    /// Fills missing pages from a slot and wakes those who wait. Pages that are there already are left as they are.
+    /// `part` is of the area, `from` where its data begins in the slot.
+    ///
+    /// # Errors
+    /// What the kernel said: out of memory, mostly.
+    pub fn install(&self, part: &Range<usize>, slot: &Slot, from: usize, protect: bool) -> Result<(), SysError> {
+        assert!(part.end <= self.map.len && from + part.len() <= slot.len, "install beyond the area or the slot");
+        self.fill(part, slot.at(from) as u64, protect)
+    }
+
+    /// As [`FarArea::install`], with zeros.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn install_zeros(&self, part: &Range<usize>, protect: bool) -> Result<(), SysError> {
+        assert!(part.end <= self.map.len && part.len() <= self.zeros.len, "install beyond the area or the unit");
+        self.fill(part, self.zeros.address(), protect)
+    }
+
+    fn fill(&self, part: &Range<usize>, from: u64, protect: bool) -> Result<(), SysError> {
+        let (mut done, end) = (0_u64, part.len() as u64);
+        while done < end {
+            let at = self.map.address() + part.start as u64 + done;
+            let (more, errno) = self.uffd.copy(at, from + done, end - done, protect);
+            done += more;
+            match errno {
+                0 => {}
+                // The next page is there: step over it.
+                libc::EEXIST => {
+                    done += self.page as u64;
+                    self.uffd.wake(self.map.address() + part.start as u64, part.len() as u64)?;
+                }
+                errno => {
+                    let target = format!("far memory at {at:#x}");
+                    return Err(SysError::from_errno("UFFDIO_COPY", target, errno, "free some memory"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes pages that are there out of the area and into the slot, as one step for each page: who touches one
+    /// afterwards waits. Pages that a device reads or writes just now stay (`EBUSY`).
+    #[must_use]
+    pub fn extract(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Extracted {
+        assert!(part.end <= self.map.len && to + part.len() <= slot.len, "extract beyond the area or the slot");
+        let from = self.map.address() + part.start as u64;
+        if self.uffd.features().move_pages {
+            slot.vacate(&(to..to + part.len()));
+            let (done, errno) = self.uffd.move_to(slot.at(to) as u64, from, part.len() as u64);
+            return Extracted { bytes: done as usize, errno };
+        }
+        match self.copy_out(part, slot, to) {
+            Ok(()) => {
+                self.drop_pages(std::slice::from_ref(part));
+                Extracted { bytes: part.len(), errno: 0 }
+            }
+            Err(error) => Extracted { bytes: 0, errno: error.errno() },
+        }
+    }
+
+    /// Write-protects pages that are there and copies them into the slot.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn copy_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Result<(), SysError> {
+        assert!(part.end <= self.map.len && to + part.len() <= slot.len, "copy beyond the area or the slot");
+        self.protect(part, true)?;
+        // SAFETY: source and target are mapped, of `part.len()` bytes, and apart. The source's pages are there
+        // (the caller's promise; if not, this thread would wait for itself, which is no matter of memory safety)
+        // and write-protected, so their bytes stand still; who writes waits for the pager.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.map.base.as_ptr().add(part.start), slot.at(to), part.len());
+        }
+        Ok(())
+    }
+
+    /// Frees pages whose bytes are kept elsewhere; who touches one afterwards waits.
+    pub fn drop_pages(&self, parts: &[Range<usize>]) {
+        let base = self.map.base.as_ptr();
+        for some in parts.chunks(64) {
+            let vectors: Vec<libc::iovec> = some
+                .iter()
+                .map(|p| {
+                    assert!(p.end <= self.map.len, "drop beyond the area");
+                    libc::iovec { iov_base: base.wrapping_add(p.start).cast(), iov_len: p.len() }
+                })
+                .collect();
+            if vectors.len() > 1 && drop_many(&vectors) {
+                continue;
+            }
+            for v in vectors {
+                // SAFETY: the range lies in our mapping; that its bytes are kept is the caller's contract (above).
+                unsafe { libc::madvise(v.iov_base, v.iov_len, libc::MADV_DONTNEED) };
+            }
+        }
+    }
+
+    /// Protects pages that are there against writing, or allows it and wakes the writers.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn protect(&self, part: &Range<usize>, on: bool) -> Result<(), SysError> {
+        self.uffd.protect(self.map.address() + part.start as u64, part.len() as u64, on)
+    }
+
+    /// Wakes those who wait for these pages; they try again.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn wake(&self, part: &Range<usize>) -> Result<(), SysError> {
+        self.uffd.wake(self.map.address() + part.start as u64, part.len() as u64)
+    }
+
+    /// Makes missing pages raise SIGBUS. Where the kernel cannot, the signal goes to `tid` now and again whenever
+    /// it comes back.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn poison(&self, part: &Range<usize>, tid: terrace_types::Tid) -> Result<(), SysError> {
+        if self.uffd.features().poison {
+            return self.uffd.poison(self.map.address() + part.start as u64, part.len() as u64);
+        }
+        // SAFETY: takes numbers only; the thread is one of ours, which faulted in our mapping.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid.0, libc::SIGBUS) };
+        Ok(())
+    }
+
+    /// Undoes [`FarArea::poison`] and drops whatever is there: the part is missing afterwards.
+    pub fn cure(&self, part: &Range<usize>) {
+        self.drop_pages(std::slice::from_ref(part));
+    }
+}
+
+/// `process_madvise` on ourselves with several ranges: one flush of translations for all. False where the kernel
+/// (before Linux 6.13) has no such thing for this advice.
+fn drop_many(vectors: &[libc::iovec]) -> bool {
+    /// `PIDFD_SELF_THREAD_GROUP`.
+    const SELF: libc::c_int = -10_001;
+    let wanted: usize = vectors.iter().map(|v| v.iov_len).sum();
+    // SAFETY: the vectors name ranges of our own mapping; see `drop_pages`.
+    let done = unsafe {
+        libc::syscall(libc::SYS_process_madvise, SELF, vectors.as_ptr(), vectors.len(), libc::MADV_DONTNEED, 0)
+    };
+    // Part done is as good as none: dropping a page twice is harmless, since nothing filled it in between.
+    usize::try_from(done).is_ok_and(|d| d == wanted)
+}

@@ -1,0 +1,147 @@
+//! What this process may have: CPUs of a thread, and the memory that its cgroups leave it
+//! (kernel: `Documentation/admin-guide/cgroup-v2.rst`, `cgroup-v1/memory.rst`).
+
+use crate::{Root, SysError};
+use terrace_types::{Bytes, CpuId};
+
+/// CPUs in a mask of ours.
+const MASK_CPUS: usize = 8192;
+
+/// CPUs on which the calling thread may run, ascending.
+///
+/// # Errors
+/// On machines with more CPUs than the mask names.
+pub fn own_cpus() -> Result<Vec<CpuId>, SysError> {
+    let mut mask = [0_u64; MASK_CPUS / 64];
+    // SAFETY: the mask is writable and as large as stated; 0 means the calling thread.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, std::mem::size_of_val(&mask), mask.as_mut_ptr()) };
+    if got < 0 {
+        return Err(SysError::last("sched_getaffinity", "this thread", "tell us of a machine with so many CPUs"));
+    }
+    let set = |n: &usize| mask[n / 64] >> (n % 64) & 1 == 1;
+    Ok((0..MASK_CPUS).filter(set).map(|n| CpuId(n as u32)).collect())
+}
+
+/// The CPU that the calling thread runs on at this moment.
+#[must_use]
+pub fn current_cpu() -> Option<CpuId> {
+    // SAFETY: takes no argument and touches no memory of ours.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok().map(CpuId)
+}
+
+/// What the tightest memory limit of this process's cgroups leaves, reclaimable file pages counted as free; `None`
+/// without a limit.
+#[must_use]
+pub fn cgroup_headroom(root: &Root) -> Option<Bytes> {
+    let text = root.text("/proc/self/cgroup").ok()?;
+    let mut least: Option<u64> = None;
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (folders, files): (&[&str], _) = if controllers.is_empty() {
+            (&["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], &V2)
+        } else if controllers.split(',').any(|c| c == "memory") {
+            (&["/sys/fs/cgroup/memory"], &V1)
+        } else {
+            continue;
+        };
+        for folder in folders {
+            least = least.into_iter().chain(tightest(root, folder, path, files)).min();
+        }
+    }
+    least.map(Bytes)
+}
+
+/// Names of limit, usage, and the line of `memory.stat` for file pages that go first.
+struct Files {
+    limit: &'static str,
+    usage: &'static str,
+    cold: &'static str,
+}
+
+const V2: Files = Files { limit: "memory.max", usage: "memory.current", cold: "inactive_file " };
+const V1: Files =
+    Files { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cold: "total_inactive_file " };
+/// Version 1 writes "no limit" as a number near the end of the range.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// What the group at `path` and those above it leave. In a container the path may name a group that is not shown: then
+/// the mount itself is the group.
+fn tightest(root: &Root, folder: &str, path: &str, files: &Files) -> Option<u64> {
+    let mut least = None;
+    let mut at = path.trim_end_matches('/').to_owned();
+    loop {
+        let group = format!("{folder}{at}");
+        least = least.into_iter().chain(left(root, &group, files)).min();
+        match at.rfind('/') {
+            Some(cut) => at.truncate(cut),
+            None => return least,
+        }
+    }
+}
+
+fn left(root: &Root, group: &str, files: &Files) -> Option<u64> {
+    let limit = root.number(&format!("{group}/{}", files.limit)).ok().filter(|l| *l < NO_LIMIT)?;
+    let usage = root.number(&format!("{group}/{}", files.usage)).ok()?;
+    let stat = root.text(&format!("{group}/memory.stat")).unwrap_or_default();
+    let cold = stat.lines().find_map(|l| l.strip_prefix(files.cold)).and_then(|n| n.trim().parse::<u64>().ok());
+    Some(limit.saturating_sub(usage.saturating_sub(cold.unwrap_or(0))))
+}
+
+/// `MemAvailable` of `/proc/meminfo`: what could be had without swapping, on all nodes together.
+#[must_use]
+pub fn memory_available(root: &Root) -> Option<Bytes> {
+    let text = root.text("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| Bytes(kib.saturating_mul(1024)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> (Root, std::path::PathBuf) {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("terrace-limits-{}-{n}", std::process::id()));
+        for (path, text) in files {
+            let path = dir.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        (Root::at(&dir), dir)
+    }
+
+    #[test]
+    fn the_tightest_limit_on_the_way_up_counts() {
+        let (root, dir) = tree(&[
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "1000\n"),
+            ("sys/fs/cgroup/a/memory.current", "700\n"),
+            ("sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 100\n"),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "700\n"),
+        ]);
+        assert_eq!(cgroup_headroom(&root), Some(Bytes(400)));
+        std::fs::remove_dir_all(dir).unwrap();
+        let (root, dir) = tree(&[
+            ("proc/self/cgroup", "3:memory,x:/g\n2:cpu:/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n"),
+            ("sys/fs/cgroup/memory/g/memory.limit_in_bytes", "50\n"),
+            ("sys/fs/cgroup/memory/g/memory.usage_in_bytes", "80\n"),
+        ]);
+        assert_eq!(cgroup_headroom(&root), Some(Bytes(0)));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn this_thread_runs_somewhere_it_may() {
+        let cpus = own_cpus().unwrap();
+        assert!(!cpus.is_empty() && cpus.windows(2).all(|w| w[0] < w[1]));
+        assert!(current_cpu().is_some());
+        assert!(memory_available(&Root::live()).is_some_and(|b| b > Bytes::mib(1)));
+        assert_eq!(cgroup_headroom(&Root::at("/nonexistent")), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! Files that hold far memory: without a name from the start, so that none is left however a process ends,
+//! and for their owner only; and waiting on several descriptors.
+
+use crate::SysError;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use terrace_types::Nanos;
+
+/// A file without a name.
+#[derive(Debug)]
+pub struct StoreFile {
+    /// The file, readable and writable.
+    pub file: File,
+    /// Its data goes past the page cache.
+    pub direct: bool,
+}
+
+impl StoreFile {
+    /// Makes a file of `len` bytes in `folder` and takes the room for it on the disk.
+    ///
+    /// `O_TMPFILE` where the file system has it, otherwise a file unlinked at once; `O_DIRECT` where possible.
+    ///
+    /// # Errors
+    /// No such folder, no permission, or no room (`ENOSPC`).
+    pub fn create(folder: &Path, len: u64) -> Result<Self, SysError> {
+        let mut last = None;
+        for flags in [libc::O_TMPFILE | libc::O_DIRECT, libc::O_TMPFILE] {
+            let opened = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .mode(0o600)
+                .custom_flags(flags | libc::O_CLOEXEC | libc::O_EXCL)
+                .open(folder);
+            match opened {
+                Ok(file) => return Self::sized(file, flags & libc::O_DIRECT != 0, len, folder),
+                Err(error) => last = Some(error),
+            }
+        }
+        let unsupported = last.is_some_and(|e| matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)));
+        if !unsupported {
+            return Err(SysError::last("open", folder.to_string_lossy(), "name a folder that this user may write to"));
+        }
+        Self::unlinked(folder, len)
+    }
+
+    fn unlinked(folder: &Path, len: u64) -> Result<Self, SysError> {
+        let fail = |e: &std::io::Error| {
+            SysError::from_io("open", folder.to_string_lossy(), e, "name a folder that this user may write to")
+        };
+        for direct in [true, false] {
+            let stamp = crate::now().0;
+            let name = folder.join(format!(".terrace-far-{}-{stamp}", std::process::id()));
+            let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | if direct { libc::O_DIRECT } else { 0 };
+            let opened =
+                OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(&name);
+            match opened {
+                Ok(file) => {
+                    std::fs::remove_file(&name).map_err(|e| fail(&e))?;
+                    return Self::sized(file, direct, len, folder);
+                }
+                Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
+                    // The file may have been made before O_DIRECT was refused.
+                    let _none_is_fine = std::fs::remove_file(&name);
+                }
+                Err(error) => return Err(fail(&error)),
+            }
+        }
+        Err(SysError::last("open", folder.to_string_lossy(), "name another folder"))
+    }
+
+    fn sized(file: File, direct: bool, len: u64, folder: &Path) -> Result<Self, SysError> {
+        // An inherited umask cannot widen the mode, and this narrows what a default ACL may have added.
+        let _best_effort = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+        // SAFETY: takes a descriptor that is open and numbers.
+        let status = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len.max(1) as i64) };
+        if status != 0 {
+            let error = std::io::Error::last_os_error();
+            let target = format!("{len} bytes in {}", folder.display());
+            match error.raw_os_error() {
+                // No fallocate here: room is found, or not, when it is written.
+                Some(libc::EOPNOTSUPP) => {
+                    file.set_len(len).map_err(|e| SysError::from_io("ftruncate", target, &e, "free some room"))?;
+                }
+                _ => {
+                    return Err(SysError::from_io(
+                        "fallocate",
+                        target,
+                        &error,
+                        "free some room, or name another folder",
+                    ))
+                }
+            }
+        }
+        Ok(Self { file, direct })
+    }
+}
+
+/// Which of `fds` can be read, waiting at most `limit` (`None`: for ever). Bit `n` stands for `fds[n]`.
+///
+/// # Errors
+/// What the kernel said.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
+    let mut polls: Vec<libc::pollfd> =
+        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
+    let span =
+        limit.map(|l| libc::timespec { tv_sec: (l.0 / 1_000_000_000) as i64, tv_nsec: (l.0 % 1_000_000_000) as i64 });
+    let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `polls` is a slice of that length and lives across the call, as does `span`; no signal mask is given.
+    let got = unsafe { libc::ppoll(polls.as_mut_ptr(), polls.len() as _, span, std::ptr::null()) };
+    if got < 0 {
+        let error = std::io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::EINTR) {
+            return Ok(0);
+        }
+        return Err(SysError::from_io("ppoll", "far memory's descriptors", &error, "report this"));
+    }
+    Ok(polls.iter().enumerate().fold(0, |bits, (n, p)| bits | u64::from(p.revents != 0) << n))
+}
+
+/// A descriptor that wakes a waiter.
+#[derive(Debug)]
+pub struct Bell {
+    fd: OwnedFd,
+}
+
+impl Bell {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn new() -> Result<Self, SysError> {
+        // SAFETY: takes numbers and returns a new descriptor or -1.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(SysError::last("eventfd", "this process", "raise the limit on open files"));
+        }
+        // SAFETY: the kernel has just given us this descriptor; nobody else has it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// Wakes whoever waits for it.
+    pub fn ring(&self) {
+        let one = 1_u64.to_ne_bytes();
+        // SAFETY: eight readable bytes; a counter at its limit refuses, and then it is readable already.
+        unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Makes it silent again.
+    pub fn hush(&self) {
+        let mut count = [0_u8; 8];
+        // SAFETY: eight writable bytes.
+        unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+impl std::os::fd::AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// While it lives, the calling thread, and threads that it starts, take no signals.
+///
+/// A pager's thread must not run the program's signal handlers: one that touches far memory would wait for itself.
+#[derive(Debug)]
+pub struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    /// Blocks all signals that can be blocked.
+    #[must_use]
+    pub fn new() -> Self {
+        // SAFETY: a signal set is plain numbers; all zeros is an empty one.
+        let (mut all, mut before) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        // SAFETY: both sets are ours and live across the calls, which concern this thread's mask alone.
+        unsafe {
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        }
+        Self { before }
+    }
+}
+
+impl Default for SignalsBlocked {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set was filled by the kernel in `new`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_store_file_has_no_name_and_its_owner_only() {
+        let folder = std::env::temp_dir().join(format!("terrace-storefile-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for made in [StoreFile::create(&folder, 1 << 16), StoreFile::unlinked(&folder, 1 << 16)] {
+            let meta = made.unwrap().file.metadata().unwrap();
+            assert_eq!((meta.len(), meta.mode() & 0o777, meta.nlink()), (1 << 16, 0o600, 0));
+        }
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir(&folder).unwrap();
+        assert!(StoreFile::create(&folder, 1).is_err());
+    }
+
+    #[test]
+    fn a_bell_is_heard_until_hushed() {
+        let (a, b) = (Bell::new().unwrap(), Bell::new().unwrap());
+        let heard = || wait_readable(&[a.as_fd(), b.as_fd()], Some(Nanos::ZERO)).unwrap();
+        assert_eq!(heard(), 0);
+        b.ring();
+        b.ring();
+        assert_eq!(heard(), 2);
+        b.hush();
+        assert_eq!(heard(), 0);
+    }
+}

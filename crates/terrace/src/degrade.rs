@@ -1,0 +1,190 @@
+//! `terrace degrade`: a command while one of the machine's nodes is made slower.
+
+use serde::Serialize;
+use std::ffi::OsString;
+use std::sync::atomic::AtomicBool;
+pub use terrace_probe::degrade::DegradeError;
+use terrace_probe::degrade::{divide, region, Action, Division, Knobs, Loader, Search};
+use terrace_probe::kernels::Kernel;
+use terrace_probe::{situation, Depth, Instrument, Live, Situation, Task, Trouble};
+use terrace_sys::{pin, Ended, Root, Runner, StartError};
+use terrace_topology::{load_machine, Source, TopologyError};
+use terrace_types::{Bytes, BytesPerSec, NodeId};
+
+/// What was held, and how.
+#[derive(Debug, Clone, Serialize)]
+pub struct Account {
+    /// The node.
+    pub node: u16,
+    /// What was asked for.
+    pub wanted_bytes_per_s: u64,
+    /// Read bandwidth of the command's CPUs without load.
+    pub free_bytes_per_s: u64,
+    /// With the load, before the command.
+    pub before_bytes_per_s: u64,
+    /// With the load, after the command; null where it was not measured.
+    pub after_bytes_per_s: Option<u64>,
+    /// Other nodes, without the load and with it.
+    pub others: Vec<Other>,
+    /// CPUs of the load.
+    pub loader_cpus: Vec<u32>,
+    /// CPUs of the command.
+    pub command_cpus: Vec<u32>,
+    /// Loading threads.
+    pub threads: u32,
+    /// Additions after every 256 elements of the stencil.
+    pub adds: u32,
+    /// The load's region.
+    pub region_bytes: u64,
+}
+
+/// A node that is not to be slower.
+#[derive(Debug, Clone, Serialize)]
+pub struct Other {
+    /// The node.
+    pub node: u16,
+    /// Without the load.
+    pub free_bytes_per_s: u64,
+    /// With it.
+    pub loaded_bytes_per_s: u64,
+}
+
+impl Account {
+    /// Lines for standard error.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let rate = |r: u64| BytesPerSec(r).to_string();
+        let mut lines = vec![format!(
+            "node {} gives the command {} of {} (asked for {}): {} loading threads, {} adds, {}",
+            self.node,
+            rate(self.before_bytes_per_s),
+            rate(self.free_bytes_per_s),
+            rate(self.wanted_bytes_per_s),
+            self.threads,
+            self.adds,
+            Bytes(self.region_bytes)
+        )];
+        lines.extend(self.others.iter().map(|o| {
+            format!(
+                "node {} gives {} with the load, {} without",
+                o.node,
+                rate(o.loaded_bytes_per_s),
+                rate(o.free_bytes_per_s)
+            )
+        }));
+        lines
+    }
+
+    /// What was left after the command, and whether it is what was asked for.
+    #[must_use]
+    pub fn last_line(&self) -> String {
+        let Some(after) = self.after_bytes_per_s else {
+            return format!("node {} was let go; what it gave at the end was not measured", self.node);
+        };
+        let off = (after as f64 / self.wanted_bytes_per_s.max(1) as f64 - 1.0) * 100.0;
+        let verdict = if off.abs() <= 10.0 { "held" } else { "NOT held within 10%" };
+        format!("node {} gave {} at the end ({off:+.1}%): {verdict}", self.node, BytesPerSec(after))
+    }
+}
+
+/// Why the command did not run.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRun {
+    /// The node cannot be degraded so.
+    #[error(transparent)]
+    Degrade(#[from] DegradeError),
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The command cannot be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Runs `argv` while reads of `node` by the command's CPUs are held at `to`. `told` hears what was found before the command
+/// starts. The load ends with this function, and with the process however it ends.
+///
+/// # Errors
+/// [`NotRun`]: the command did not run.
+pub fn degrade(
+    node: NodeId,
+    to: BytesPerSec,
+    argv: &[OsString],
+    told: &mut dyn FnMut(&Account),
+) -> Result<(Ended, Account), NotRun> {
+    let machine = load_machine(&Source::Live)?;
+    let whole = situation(machine, &Root::live());
+    let division = divide(&whole, node)?;
+    let region = region(&whole, node)?;
+    let command = Situation { cpus: division.program.clone(), ..whole.clone() };
+    let never = AtomicBool::new(false);
+    let loader = Loader::start(&division.loader, node, region).map_err(DegradeError::Trouble)?;
+    let (mut account, knobs) = {
+        let mut live = Live::new(&command, Depth::Quick, &never);
+        let others: Vec<NodeId> = command.nodes.iter().copied().filter(|n| *n != node).collect();
+        let free: Vec<_> = others.iter().map(|n| (*n, available(&mut live, &command, *n).ok())).collect();
+        let mut search = Search::new(node, to, division.loader.len() as u32);
+        let mut action = search.first();
+        let (knobs, before) = loop {
+            match action {
+                Action::Try(knobs) => {
+                    loader.set(knobs);
+                    action = search.told(available(&mut live, &command, node)?)?;
+                }
+                Action::Hold(knobs, rate) => break (knobs, rate),
+            }
+        };
+        let others = free
+            .into_iter()
+            .filter_map(|(n, free)| {
+                let loaded = available(&mut live, &command, n).ok()?;
+                Some(Other { node: n.0, free_bytes_per_s: free?.get(), loaded_bytes_per_s: loaded.get() })
+            })
+            .collect();
+        (account(node, to, &division, region, (search.free(), before), knobs, others), knobs)
+    };
+    told(&account);
+    // The command inherits its CPUs.
+    pin(&division.program).map_err(|e| DegradeError::Trouble(Trouble::Sys(e)))?;
+    let mut runner = Runner::start(argv)?;
+    loader.set(knobs);
+    let ended = runner.wait_to_end();
+    drop(runner);
+    let mut live = Live::new(&command, Depth::Quick, &never);
+    account.after_bytes_per_s = available(&mut live, &command, node).ok().map(BytesPerSec::get);
+    Ok((ended, account))
+}
+
+fn account(
+    node: NodeId,
+    to: BytesPerSec,
+    division: &Division,
+    region: Bytes,
+    (free, before): (BytesPerSec, BytesPerSec),
+    knobs: Knobs,
+    others: Vec<Other>,
+) -> Account {
+    Account {
+        node: node.0,
+        wanted_bytes_per_s: to.get(),
+        free_bytes_per_s: free.get(),
+        before_bytes_per_s: before.get(),
+        after_bytes_per_s: None,
+        others,
+        loader_cpus: division.loader.iter().map(|c| c.0).collect(),
+        command_cpus: division.program.iter().map(|c| c.0).collect(),
+        threads: knobs.threads,
+        adds: knobs.adds,
+        region_bytes: region.get(),
+    }
+}
+
+/// What the command's CPUs can read of a node now: those of the node that has most of them.
+fn available(live: &mut Live<'_>, command: &Situation, node: NodeId) -> Result<BytesPerSec, DegradeError> {
+    let most =
+        command.initiators().into_iter().max_by_key(|i| command.cpus_of(*i).len()).ok_or(DegradeError::OneCpu)?;
+    let bytes = Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.room(node));
+    let threads = command.cpus_of(most).len() as u32;
+    let task = Task::Stream { initiator: most, target: node, kernel: Kernel::Read, threads, bytes };
+    Ok(BytesPerSec(live.measure(&task)?.figure.value as u64))
+}

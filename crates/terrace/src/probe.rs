@@ -1,0 +1,226 @@
+//! `terrace probe`: the machine measured, as a machine file, as JSON, as text, and as the report's input.
+
+use serde::Serialize;
+use serde_json::{json, Map, Value};
+use std::fmt::Write;
+use std::sync::atomic::AtomicBool;
+use terrace_machine::{rank, render_text, By, Machine, RankError, TiersReport};
+use terrace_probe::figures::{figures, Figures};
+use terrace_probe::{plan, run, situation, Instrument, Live, Measurements, PageKind, Situation, Task};
+pub use terrace_probe::{Depth, Progress};
+use terrace_sys::Root;
+use terrace_topology::{load_machine, Source, TopologyError};
+use terrace_types::BytesPerSec;
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// There is nothing that may be measured.
+    #[error("nothing can be measured here: {0}")]
+    Nothing(String),
+    /// The measured machine cannot be ranked.
+    #[error(transparent)]
+    Rank(#[from] RankError),
+}
+
+/// A measured machine.
+#[derive(Debug, Clone)]
+pub struct Probed {
+    /// What was measured.
+    pub measured: Measurements,
+    /// What it says of the machine.
+    pub figures: Figures,
+    /// How deep it went.
+    pub quick: bool,
+}
+
+/// Measures this machine until done or `stop` is set; `told` hears of each measurement as it begins.
+///
+/// # Errors
+/// [`ProbeError`]; what fails in between is a note in the result.
+pub fn probe(depth: Depth, stop: &AtomicBool, told: &mut dyn FnMut(&Progress)) -> Result<Probed, ProbeError> {
+    let machine = load_machine(&Source::Live)?;
+    let situation = situation(machine, &Root::live());
+    let mut live = Live::new(&situation, depth, stop);
+    probe_with(&situation, depth, &mut live, told)
+}
+
+/// As [`probe`], with any instrument.
+///
+/// # Errors
+/// [`ProbeError::Nothing`] where the plan is empty.
+pub fn probe_with(
+    situation: &Situation,
+    depth: Depth,
+    instrument: &mut dyn Instrument,
+    told: &mut dyn FnMut(&Progress),
+) -> Result<Probed, ProbeError> {
+    let plan = plan(situation, depth);
+    if !plan.steps.iter().any(|s| s.task.pair().1.is_some()) {
+        let why =
+            if plan.notes.is_empty() { "no CPU and no memory may be used".to_owned() } else { plan.notes.join(" ") };
+        return Err(ProbeError::Nothing(why));
+    }
+    let measured = run(&plan, depth, instrument, told);
+    let figures = figures(&situation.machine, &measured);
+    Ok(Probed { measured, figures, quick: depth == Depth::Quick })
+}
+
+impl Probed {
+    /// The machine as measured.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.figures.machine
+    }
+
+    /// The machine file.
+    #[must_use]
+    pub fn machine_file(&self) -> String {
+        let state = match &self.measured.partial {
+            Some(why) => format!("PARTIAL: {why}.\n"),
+            None => String::new(),
+        };
+        let depth = if self.quick { " --quick" } else { "" };
+        let comment = format!(
+            "{state}Measured by terrace probe{depth} in {:.0} s. Each figure is a median; spread is half the distance between quartiles.",
+            self.measured.took.as_secs_f64()
+        );
+        self.figures.machine.to_toml_with(&comment, &self.figures.spreads)
+    }
+
+    /// The contract's JSON: that of `tiers`, `_spread` beside each figure, and all measurements.
+    ///
+    /// # Errors
+    /// The machine has no tiers.
+    pub fn json(&self) -> Result<Value, ProbeError> {
+        let machine = self.machine();
+        let ranking = rank(machine, By::Bandwidth, None)?;
+        let report = TiersReport::new(machine, &ranking, "probe");
+        let mut value = to_value(&report);
+        let initiator = ranking.initiator;
+        for (rank, tier) in ranking.tiers.iter().enumerate() {
+            let spread = tier
+                .nodes
+                .first()
+                .and_then(|n| self.figures.spreads.links.get(&(initiator, *n)))
+                .copied()
+                .unwrap_or_default();
+            let Some(entry) = value["tiers"][rank].as_object_mut() else { continue };
+            entry.insert("read_latency_ns_spread".into(), json!(spread.read_latency_ns));
+            entry.insert("write_latency_ns_spread".into(), Value::Null);
+            entry
+                .insert("read_bandwidth_bytes_per_s_spread".into(), json!(spread.read_bandwidth.map(BytesPerSec::get)));
+            entry.insert(
+                "write_bandwidth_bytes_per_s_spread".into(),
+                json!(spread.write_bandwidth.map(BytesPerSec::get)),
+            );
+        }
+        let measurements: Vec<Value> = self.measured.records.iter().map(record).collect();
+        let levels: Vec<Value> = self
+            .figures
+            .curves
+            .iter()
+            .map(|((initiator, target, pages), levels)| {
+                let levels: Vec<Value> =
+                    levels.iter().map(|l| json!({ "bytes": l.bytes.get(), "latency_ns": l.ns })).collect();
+                json!({ "initiator": initiator, "target": target, "pages": pages, "levels": levels })
+            })
+            .collect();
+        let more = [
+            ("partial", json!(self.measured.partial)),
+            ("quick", json!(self.quick)),
+            ("probe_seconds", json!(self.measured.took.as_secs_f64())),
+            ("notes", json!(machine.notes)),
+            ("levels", json!(levels)),
+            ("measurements", json!(measurements)),
+        ];
+        if let Some(object) = value.as_object_mut() {
+            object.extend(more.map(|(k, v)| (k.to_owned(), v)));
+        }
+        Ok(value)
+    }
+
+    /// For a terminal.
+    ///
+    /// # Errors
+    /// The machine has no tiers.
+    pub fn text(&self) -> Result<String, ProbeError> {
+        let machine = self.machine();
+        let ranking = rank(machine, By::Bandwidth, None)?;
+        let mut out = render_text(machine, &ranking, "probe");
+        for ((initiator, target, pages), levels) in &self.figures.curves {
+            let pages = if *pages == PageKind::Huge { "huge pages" } else { "base pages" };
+            let _ = writeln!(out, "\nlatency of node {target} from node {initiator}, {pages}:");
+            for (index, level) in levels.iter().enumerate() {
+                let up_to = if index + 1 == levels.len() { "beyond".to_owned() } else { format!("to {}", level.bytes) };
+                let _ = writeln!(out, "  {up_to:>12}  {:>8.2} ns", level.ns);
+            }
+        }
+        out.push_str(&self.bandwidths());
+        Ok(out)
+    }
+
+    /// Rows of the kernels with all threads; `*` marks noisy figures.
+    fn bandwidths(&self) -> String {
+        let mut out = String::new();
+        let mut last = None;
+        let mut records: Vec<_> = self.measured.records.iter().collect();
+        records.sort_by_key(|r| match r.task {
+            Task::Stream { initiator, target, kernel, threads, .. } => Some((initiator, target, kernel, threads)),
+            _ => None,
+        });
+        for record in records {
+            let Task::Stream { initiator, target, kernel, threads, .. } = &record.task else { continue };
+            if last != Some((initiator, target)) {
+                let _ = writeln!(out, "\nbandwidth of node {target} from node {initiator}:");
+                last = Some((initiator, target));
+            }
+            let m = record.outcome.figure;
+            let mark = if m.noisy { " *" } else { "" };
+            let _ = writeln!(
+                out,
+                "  {:>6}  {threads:>3} threads  {:>8.2} +- {:.2} GB/s  {}{mark}",
+                kernel.name(),
+                m.value / 1e9,
+                m.spread / 1e9,
+                record.outcome.how
+            );
+        }
+        out
+    }
+}
+
+fn to_value<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+/// One measurement: what was asked, and each figure under a name with its unit, its spread beside it.
+fn record(record: &terrace_probe::Record) -> Value {
+    let (first, second) = match record.task {
+        Task::Chase { .. } | Task::Misses { .. } | Task::Shootdown { .. } => ("latency_ns", ""),
+        Task::Stream { .. } | Task::Interleave { .. } => ("bandwidth_bytes_per_s", ""),
+        Task::Loaded { .. } => ("latency_ns", "bandwidth_bytes_per_s"),
+        Task::Move { .. } => ("bandwidth_bytes_per_s", "time_ns"),
+    };
+    let mut object: Map<String, Value> = Map::new();
+    if let Value::Object(task) = to_value(&record.task) {
+        // Amounts say their unit in their names.
+        object.extend(task.into_iter().map(|(k, v)| (if k == "bytes" { "size_bytes".to_owned() } else { k }, v)));
+    }
+    let outcome = &record.outcome;
+    let figures = [(first, Some(outcome.figure)), (second, outcome.second)];
+    for (name, figure) in figures {
+        if let Some(m) = figure.filter(|_| !name.is_empty()) {
+            object.insert(name.to_owned(), json!(m.value));
+            object.insert(format!("{name}_spread"), json!(m.spread));
+        }
+    }
+    object.insert("runs".to_owned(), json!(outcome.figure.runs));
+    object.insert("disturbed_runs".to_owned(), json!(outcome.figure.disturbed));
+    object.insert("noisy".to_owned(), json!(outcome.figure.noisy || outcome.second.is_some_and(|s| s.noisy)));
+    object.insert("how".to_owned(), json!(outcome.how));
+    Value::Object(object)
+}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# The model test of far memory for ten minutes (TERRACE_FAR_SECONDS for another time), and more seeds of the
+# pager's simulation. The last line says how it went; a failure names its seed.
+set -u
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+cargo_folder=$(scripts/setup.sh) || exit 1
+PATH=$cargo_folder:$PATH
+export PATH
+say "the pager, simulated"
+TERRACE_FAR_SEEDS=${TERRACE_FAR_SEEDS:-2000} cargo test --quiet -p terrace-far --lib whatever || exit 1
+say "far memory beside its model, ${TERRACE_FAR_SECONDS:=600} seconds"
+export TERRACE_FAR_SECONDS
+cargo test --quiet -p terrace-far --test model -- --nocapture || exit 1
+say "no byte differed"
