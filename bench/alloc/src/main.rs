@@ -1,12 +1,13 @@
 //! malloc + touch + free of 64 B by arenas and by others.
 //!
-//!     terrace-bench-alloc [--out FILE] [--rounds N] [--preload LIBRARY]    all, interleaved; medians
+//!     terrace-bench-alloc [--out FILE] [--rounds N] [--preload LIBRARY] [--only NAME,...]    interleaved; medians
 //!     terrace-bench-alloc --one NAME THREADS LIVE                          one, in this process
 //!
 //! Each measurement runs in a process of its own, with the peer's library loaded as a program linked with it
 //! would have it; all go through the same loop and the same two function pointers. Time is the CPU time of a
 //! thread, the slowest one's, so that what else runs on the machine does not count; on an idle machine it is the
-//! time that passes, but for waiting at a peer's lock, which does not count either.
+//! time that passes, but for waiting at a peer's lock, which does not count either. A process measures five times in
+//! a row and tells the least, which is the one that others disturbed least; the figure is the median of the rounds.
 
 mod moves;
 mod peers;
@@ -77,14 +78,14 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-fn all(rounds: usize, preload: Option<&str>) -> Result<String, String> {
+fn all(rounds: usize, preload: Option<&str>, only: Option<&str>) -> Result<String, String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut found: BTreeMap<(usize, usize, &str), Vec<f64>> = BTreeMap::new();
     let mut skipped: BTreeMap<&str, String> = BTreeMap::new();
     for round in 0..rounds {
         for (threads, live) in [(1, 1), (1, 1000), (2, 1), (2, 1000)] {
             for (name, library) in peers::PEERS {
-                if skipped.contains_key(name) {
+                if skipped.contains_key(name) || only.is_some_and(|o| !o.split(',').any(|n| n == name)) {
                     continue;
                 }
                 let library = if name == "terrace-preload" { preload.or(Some("")) } else { library };
@@ -108,7 +109,10 @@ fn all(rounds: usize, preload: Option<&str>) -> Result<String, String> {
                 }
                 let text = String::from_utf8_lossy(&output.stdout);
                 let values = text.split_whitespace().filter_map(|v| v.parse::<f64>().ok());
-                found.entry((threads, live, name)).or_default().extend(values);
+                let least = values.fold(f64::INFINITY, f64::min);
+                if least.is_finite() {
+                    found.entry((threads, live, name)).or_default().push(least);
+                }
             }
         }
         eprintln!("round {} of {rounds}", round + 1);
@@ -153,7 +157,7 @@ fn main() -> ExitCode {
     }
     let after = |flag: &str| text.iter().position(|a| *a == flag).and_then(|at| text.get(at + 1)).copied();
     let rounds = after("--rounds").and_then(|r| r.parse().ok()).unwrap_or(7);
-    match all(rounds, after("--preload")) {
+    match all(rounds, after("--preload"), after("--only")) {
         Ok(json) => {
             if let Some(path) = after("--out") {
                 if let Err(e) = std::fs::write(path, json) {

@@ -94,7 +94,11 @@ fn mimalloc_arena() -> Result<(), String> {
         libmimalloc_sys::mi_heap_new_in_arena(id)
     };
     HEAP.store(heap, Release);
-    if heap.is_null() { Err("mi_heap_new_in_arena failed".into()) } else { Ok(()) }
+    if heap.is_null() {
+        Err("mi_heap_new_in_arena failed".into())
+    } else {
+        Ok(())
+    }
 }
 
 unsafe extern "C" fn mi_alloc(size: usize) -> *mut c_void {
@@ -132,7 +136,8 @@ std::thread_local! {
 struct Hooks([*const c_void; 9]);
 // SAFETY: constant after it was made.
 unsafe impl Sync for Hooks {}
-static HOOKS: Hooks = Hooks([extent_alloc as *const c_void, null(), null(), null(), null(), null(), null(), null(), null()]);
+static HOOKS: Hooks =
+    Hooks([extent_alloc as *const c_void, null(), null(), null(), null(), null(), null(), null(), null()]);
 
 unsafe extern "C" fn extent_alloc(
     _hooks: *const c_void,
@@ -178,7 +183,11 @@ fn jemalloc_arena() -> Result<(), String> {
         )
     };
     JE_ARENA.store(arena, Release);
-    if failed != 0 { Err(format!("arenas.create failed ({failed})")) } else { Ok(()) }
+    if failed != 0 {
+        Err(format!("arenas.create failed ({failed})"))
+    } else {
+        Ok(())
+    }
 }
 
 /// MALLOCX_ARENA and MALLOCX_TCACHE_NONE, as SICM, HMSDK and UMF do.

@@ -425,6 +425,7 @@ fn an_arena_can_be_destroyed_while_it_moves() {
         let blocks: Vec<_> = (0..20).map(|_| arena.alloc(70_000).unwrap()).collect();
         blocks.iter().for_each(|b| fill(*b, 100, 5));
         blocks.iter().step_by(2).for_each(|b| release(*b).unwrap());
+        arena.residency().unwrap();
         let moving = arena.set_device_async(&Devices::Only(vec![SLOW]), Strictness::Partial).unwrap();
         end(arena);
         let ended = moving.poll();

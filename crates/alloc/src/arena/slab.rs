@@ -29,6 +29,7 @@ pub(crate) mod state {
 #[repr(C, align(64))]
 pub(crate) struct Slab {
     pub(crate) next: AtomicPtr<Slab>,
+    pub(crate) previous: AtomicPtr<Slab>,
     pub(crate) start: AtomicUsize,
     summary: AtomicU64,
     inverse: AtomicU64,
@@ -50,7 +51,6 @@ pub(crate) struct Slab {
     remote_words: AtomicU64,
     in_flight: AtomicU32,
     pub(crate) mail: AtomicPtr<Slab>,
-    pub(crate) previous: AtomicPtr<Slab>,
     /// The [`super::space::Segment`] it lies in.
     pub(crate) segment: AtomicUsize,
     free: [AtomicU64; 64],

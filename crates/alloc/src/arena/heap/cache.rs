@@ -1,0 +1,247 @@
+//! A thread's part of an arena: bins, stacks, slabs, mailbox. All but [`Cache::on_stacks`] is its owner's.
+
+use super::*;
+
+impl Cache {
+    /// Blocks on stacks, and their bytes. Other threads may ask, and get a guess.
+    ///
+    /// # Safety
+    /// The record is a cache.
+    pub(super) unsafe fn on_stacks(this: *const Self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        for class in 0..CLASSES {
+            // SAFETY: the fields are there; the owner may write them at this moment, hence volatile.
+            let count = unsafe {
+                let bin = &raw const (*this).bins[class];
+                let top = std::ptr::read_volatile(&raw const (*bin).top) as usize;
+                top.saturating_sub(std::ptr::read_volatile(&raw const (*bin).bottom) as usize) / size_of::<usize>()
+            };
+            sums = (sums.0 + count as u64, sums.1 + (count * block_size(class)) as u64);
+        }
+        sums
+    }
+
+    /// Turns all stacked blocks into bits. Owner only.
+    pub(super) unsafe fn empty_stacks(&mut self) {
+        for class in 0..CLASSES {
+            // SAFETY: the owner calls.
+            unsafe { self.unstack(class, self.bins[class].count()) };
+        }
+    }
+
+    /// Turns the lowest `count` blocks of a stack into bits. Owner only.
+    pub(super) unsafe fn unstack(&mut self, class: usize, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let bin = &mut self.bins[class];
+        let left = bin.count() - count;
+        let mut lowest = [null_mut::<u8>(); STACK];
+        // SAFETY: the stack holds `count + left` blocks, at most STACK; each is a free block of a slab of this
+        // cache, which counts it as used, so that the slab is alive.
+        unsafe {
+            let bottom = bin.bottom;
+            lowest[..count].copy_from_slice(std::slice::from_raw_parts(bottom, count));
+            std::ptr::copy(bottom.add(count), bottom, left);
+            bin.top = bottom.add(left);
+            for block in &lowest[..count] {
+                let Ok((slab, raw)) = slab_at(*block as usize) else { continue };
+                if let Place::Block(number) = slab.place(*block as usize) {
+                    if slab.put(number) == Freed::Done && slab.state.load(Relaxed) != state::CURRENT {
+                        self.freed_into(raw);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Frees a block for which the stack has no room. Owner only.
+    pub(super) unsafe fn put_slow(&mut self, slab: *mut Slab, block: *mut u8) {
+        // SAFETY: the slab is this cache's, and its owner calls; the stack has the room that is asked of it.
+        unsafe {
+            let class = usize::from((*slab).class.load(Relaxed)) % CLASSES;
+            let room = room_of(class);
+            let bin = &mut self.bins[class];
+            if bin.bottom.is_null() && room > 0 {
+                bin.bottom = meta::take(STACK * size_of::<*mut u8>()).cast();
+                bin.top = bin.bottom;
+                bin.end = if bin.bottom.is_null() { bin.bottom } else { bin.bottom.add(room) };
+            } else {
+                let half = bin.count().div_ceil(2);
+                self.unstack(class, half);
+            }
+            let bin = &mut self.bins[class];
+            if bin.top != bin.end {
+                bin.push(block);
+                return;
+            }
+            let Place::Block(number) = (*slab).place(block as usize) else { return };
+            block.cast::<usize>().add(1).write(mark(block as usize));
+            if (*slab).put(number) == Freed::Done && (*slab).state.load(Relaxed) != state::CURRENT {
+                self.freed_into(slab);
+            }
+        }
+    }
+
+    /// A slab of this class with a free block, made the bin's current one. Owner only.
+    pub(super) unsafe fn refill(&mut self, class: usize) -> Result<*const Slab, AllocError> {
+        // SAFETY: slabs in bins and mailbox belong to this cache, whose owner calls; the arena is
+        // alive, so `inner` is.
+        unsafe {
+            self.collect();
+            let current = self.bins[class].current;
+            if (*current).has_free() {
+                return Ok(current);
+            }
+            if !std::ptr::eq(current, &raw const NO_SLAB) {
+                (*current).state.store(state::FULL, Relaxed);
+                self.bins[class].current = &raw const NO_SLAB;
+            }
+            let listed = self.bins[class].listed;
+            let slab = if listed.is_null() {
+                self.fresh(class)?
+            } else {
+                self.unlist(listed);
+                listed
+            };
+            (*slab).state.store(state::CURRENT, Relaxed);
+            self.bins[class].current = slab;
+            Ok(slab)
+        }
+    }
+
+    /// Takes back what other threads freed.
+    pub(super) unsafe fn collect(&mut self) {
+        let mut slab = self.mailbox.0.swap(null_mut(), Acquire);
+        // SAFETY: slabs in the mailbox are this cache's and stay so: what was freed into them
+        // still counts as used. `mail` is read before `collect`, after which others may write it.
+        unsafe {
+            while !slab.is_null() {
+                let next = (*slab).mail.load(Relaxed);
+                let twice = (*slab).collect();
+                if twice > 0 {
+                    let inner = &*self.inner;
+                    let _held = inner.lock.hold();
+                    inner.held().twice += u64::from(twice);
+                }
+                if (*slab).has_free() {
+                    self.freed_into(slab);
+                }
+                slab = next;
+            }
+        }
+    }
+
+    /// A block of the slab became free: it may have to be listed, or be given back.
+    pub(super) unsafe fn freed_into(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab is this cache's, and its owner calls.
+        unsafe {
+            match (*slab).state.load(Relaxed) {
+                state::FULL if (*slab).landed() => self.release(slab),
+                state::FULL => self.list(slab),
+                state::LISTED if (*slab).landed() => {
+                    self.unlist(slab);
+                    self.release(slab);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) unsafe fn list(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab is this cache's and in no list; the lists are the owner's.
+        unsafe {
+            let bin = &mut self.bins[usize::from((*slab).class.load(Relaxed)) % CLASSES];
+            (*slab).state.store(state::LISTED, Relaxed);
+            (*slab).previous.store(null_mut(), Relaxed);
+            (*slab).next.store(bin.listed, Relaxed);
+            if !bin.listed.is_null() {
+                (*bin.listed).previous.store(slab, Relaxed);
+            }
+            bin.listed = slab;
+        }
+    }
+
+    pub(super) unsafe fn unlist(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab is in this cache's list; the lists are the owner's.
+        unsafe {
+            let (next, previous) = ((*slab).next.load(Relaxed), (*slab).previous.load(Relaxed));
+            if previous.is_null() {
+                self.bins[usize::from((*slab).class.load(Relaxed)) % CLASSES].listed = next;
+            } else {
+                (*previous).next.store(next, Relaxed);
+            }
+            if !next.is_null() {
+                (*next).previous.store(previous, Relaxed);
+            }
+        }
+    }
+
+    /// A new slab of this class.
+    pub(super) unsafe fn fresh(&mut self, class: usize) -> Result<*mut Slab, AllocError> {
+        let slices = slab_slices(class);
+        // SAFETY: the arena is alive.
+        let inner = unsafe { &*self.inner };
+        let _held = inner.lock.hold();
+        let slab = meta::take(size_of::<Slab>()).cast::<Slab>();
+        if slab.is_null() {
+            return Err(AllocError::NoAddresses);
+        }
+        // SAFETY: the lock is held; the record is ours until it is in the table.
+        unsafe {
+            let (segment, first, _) = match inner.take_slices(inner.held(), slices, MIN_ALIGN) {
+                Ok(taken) => taken,
+                Err(e) => {
+                    give_slab(slab);
+                    return Err(e);
+                }
+            };
+            let start = (*segment).start + (first << SLICE_SHIFT);
+            let owner = std::ptr::from_mut(self) as usize;
+            (*slab).become_small(start, class, bin_at(class), slices, owner);
+            (*slab).segment.store(segment as usize, Relaxed);
+            (*slab).state.store(state::CURRENT, Relaxed);
+            for slice in 0..slices {
+                if let Some(entry) = space::slab_entry(start + (slice << SLICE_SHIFT)) {
+                    entry.store(slab, Release);
+                }
+            }
+        }
+        Ok(slab)
+    }
+
+    /// Gives an empty slab's slices back to the arena.
+    pub(super) unsafe fn release(&mut self, slab: *mut Slab) {
+        // SAFETY: the arena is alive; the slab is this cache's, empty, in no list, and nobody frees into it.
+        unsafe {
+            let inner = &*self.inner;
+            let (start, slices) = ((*slab).start.load(Relaxed), (*slab).slices.load(Relaxed) as usize);
+            let segment = (*slab).segment.load(Relaxed) as *mut Segment;
+            space::clear_slab(start, slices);
+            let _held = inner.lock.hold();
+            inner.give_slices(inner.held(), segment, (start - (*segment).start) >> SLICE_SHIFT, slices, false);
+            give_slab(slab);
+        }
+    }
+}
+
+impl Bin {
+    pub(super) const EMPTY: Self =
+        Self { top: null_mut(), end: null_mut(), bottom: null_mut(), current: &raw const NO_SLAB, listed: null_mut() };
+
+    pub(super) fn count(&self) -> usize {
+        (self.top as usize - self.bottom as usize) / size_of::<*mut u8>()
+    }
+
+    /// # Safety
+    /// `block` is a free block of this bin's size, and there is room.
+    #[inline(always)]
+    pub(super) unsafe fn push(&mut self, block: *mut u8) {
+        // SAFETY: by the contract; a block has 16 bytes at least.
+        unsafe {
+            block.cast::<usize>().add(1).write(mark(block as usize));
+            *self.top = block;
+            self.top = self.top.add(1);
+        }
+    }
+}
