@@ -40,11 +40,12 @@ fn counts(p: &Problem, o: &Object, tier: usize) -> Option<f64> {
     }
 }
 
-/// What a placed byte adds besides, so that as much as possible is placed first.
+/// What a placed byte adds besides, as the module's text has it: twice the largest worth, times the tiers and two.
 fn pull(p: &Problem) -> f64 {
-    let tiers = 0..p.tiers.len();
-    let all = p.objects.iter().flat_map(|o| tiers.clone().filter_map(|t| counts(p, o, t)));
-    10.0 * (p.tiers.len() as f64 + 2.0) * all.fold(1.0, f64::max)
+    let worth = |o: &Object, t: &Tier| o.priority * (o.reads * t.read_gain + o.writes * t.write_gain);
+    let pairs = p.objects.iter().flat_map(|o| p.tiers.iter().map(move |t| worth(o, t)));
+    let most = pairs.fold(0.0, f64::max);
+    2.0 * (p.tiers.len() as f64 + 2.0) * if most > 0.0 { most } else { 1.0 }
 }
 
 /// The optimum of the linear programme, with the whole objects of `fixed` where they are told to be (`None`: nowhere).

@@ -364,14 +364,20 @@ fn worths(p: &Params, snap: &Snapshot) -> Vec<Worth> {
 }
 
 /// How soon to come back: at once while things move or are looked at closely, then less and less
-/// often, never less than sixteen times in the time that heat was seen to stay (four, where the engine glances). Groups that lie
+/// often, never less than sixteen times in the time that heat was seen to stay (four where the engine glances, two where nothing
+/// was ever moved). Groups that lie
 /// close need evidence to part, so the first windows without a move are still short ones where
 /// pages are known by samples.
 fn pace(p: &Params, s: &State, snap: &Snapshot, enough: bool, plan: &mut Plan) {
     let patience = if snap.sees.pages { SETTLED_BY_PAGE } else { SETTLED };
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    // Where every page is seen, the engine's glances notice shifts in between.
-    let part = if snap.sees.pages { 4 } else { 16 };
+    // Where every page is seen, the engine's glances notice shifts in between; where nothing was ever worth
+    // moving either, full looks have little to refine.
+    let part = match snap.sees.pages {
+        true if s.recent.ever() => 4,
+        true => 2,
+        false => 16,
+    };
     let longest = Nanos(lifetime.get() / part).max(p.window).min(p.longest_window);
     if !enough && snap.sees.pages {
         plan.requests.push(Request::Wait(quarter(p.window)));

@@ -66,6 +66,12 @@ impl Recent {
         }
     }
 
+    /// Whether anything ever moved.
+    #[must_use]
+    pub fn ever(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// Whether anything moved within `span`, or half as much again.
     #[must_use]
     pub fn any(&self, span: Nanos, now: Tick) -> bool {
