@@ -168,6 +168,15 @@ static bool advance(void)
         if (!handles[i] || cpu_thread_is_idle(handles[i]))
             idle |= 1ull << i;
     }
+    if (all_cpu_threads_idle()) {
+        /*
+         * The main loop is told the time of the vCPU that is furthest; so must this thread be. Were it told the quantum's
+         * start, a timer between the two would be due for the one, which leaves it to this thread, and not for the other,
+         * which would go back to sleep: for ever.
+         */
+        lab_restart(lab);
+        return true;
+    }
     return lab_advance(lab, idle);
 }
 
