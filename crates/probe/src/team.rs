@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn all_threads_work_as_often_and_a_stop_is_heard() {
-        let cpu = terrace_sys::affinity()[0];
+        let cpu = terrace_sys::own_cpus().unwrap()[0];
         let counts = [AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)];
         let rule = Rule { least: 4, most: 4, enough: 1.0, limit: Nanos::secs(20) };
         let stop = AtomicBool::new(false);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_is_not_there_is_an_error_and_nobody_waits() {
-        let cpu = terrace_sys::affinity()[0];
+        let cpu = terrace_sys::own_cpus().unwrap()[0];
         let rule = Rule { least: 4, most: 4, enough: 1.0, limit: Nanos::secs(20) };
         let error = repeat(&[cpu, CpuId(8000)], &rule, &AtomicBool::new(false), |_| {}).unwrap_err();
         assert!(error.to_string().contains("8000"), "{error}");

@@ -1,6 +1,7 @@
 //! What of the machine this process may have: CPUs (affinity), nodes (cpuset) and memory (control groups, limits on the
 //! address space, what is free).
 
+use crate::limits::{memory_available, own_cpus, tightest_group};
 use crate::{task, Root, SysError};
 use terrace_types::{Bytes, CpuId, NodeId, Pid};
 
@@ -24,19 +25,8 @@ impl Allowance {
         let me = Pid(std::process::id() as i32);
         let nodes = task::status(root, me).map(|s| s.mems_allowed).unwrap_or_default();
         let (memory, bound_by) = memory(root);
-        Self { cpus: affinity(), nodes, memory, bound_by }
+        Self { cpus: own_cpus().unwrap_or_default(), nodes, memory, bound_by }
     }
-}
-
-/// CPUs the calling thread may run on, ascending.
-#[must_use]
-pub fn affinity() -> Vec<CpuId> {
-    let mut mask = [0_u64; 128];
-    // SAFETY: `mask` is that many writable bytes; 0 is the calling thread.
-    let got =
-        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0_i64, std::mem::size_of_val(&mask), mask.as_mut_ptr()) };
-    let bits = usize::try_from(got).unwrap_or(0) * 8;
-    (0..bits).filter(|bit| mask[bit / 64] >> (bit % 64) & 1 == 1).map(|bit| CpuId(bit as u32)).collect()
 }
 
 /// Keeps the calling thread on these CPUs.
@@ -84,11 +74,9 @@ fn set_affinity(task: i32, cpus: &[CpuId]) -> Result<(), SysError> {
 
 /// The least of what is available, what control groups leave, and what the limit on address space leaves; and its name.
 fn memory(root: &Root) -> (Bytes, String) {
-    let available = root.text("/proc/meminfo").ok().and_then(|t| available(&t));
     let mut bounds: Vec<(Bytes, String)> = Vec::new();
-    bounds.extend(available.map(|b| (b, "memory available".to_owned())));
-    let groups = root.text("/proc/self/cgroup").unwrap_or_default();
-    bounds.extend(group_folders(&groups).iter().filter_map(|folder| group_room(root, folder)));
+    bounds.extend(memory_available(root).map(|bytes| (bytes, "memory available".to_owned())));
+    bounds.extend(tightest_group(root).map(|(bytes, folder)| (bytes, format!("limit of control group {folder}"))));
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a writable rlimit.
     let told = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
@@ -99,57 +87,6 @@ fn memory(root: &Root) -> (Bytes, String) {
         bounds.push((Bytes(limit.rlim_cur) - used, "limit on address space (ulimit -v)".to_owned()));
     }
     bounds.into_iter().min_by_key(|b| b.0).unwrap_or((Bytes::ZERO, "memory available is not told".to_owned()))
-}
-
-/// `MemAvailable`, or what is free where the kernel does not say.
-fn available(meminfo: &str) -> Option<Bytes> {
-    let line = |key: &str| {
-        let text = meminfo.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
-        text.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
-    };
-    line("MemAvailable").or_else(|| line("MemFree")).map(|kib| Bytes(kib.saturating_mul(1024)))
-}
-
-/// Folders whose limits hold for this process, innermost first, from the text of `/proc/self/cgroup`.
-fn group_folders(text: &str) -> Vec<String> {
-    let mut folders = Vec::new();
-    for line in text.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
-            continue;
-        };
-        let top = match controllers {
-            "" => "/sys/fs/cgroup",
-            c if c.split(',').any(|c| c == "memory") => "/sys/fs/cgroup/memory",
-            _ => continue,
-        };
-        let mut path = path.trim_end_matches('/');
-        loop {
-            folders.push(format!("{top}{path}"));
-            match path.rfind('/') {
-                Some(at) => path = &path[..at],
-                None => break,
-            }
-        }
-    }
-    folders
-}
-
-/// What a group leaves, where it has a limit.
-fn group_room(root: &Root, folder: &str) -> Option<(Bytes, String)> {
-    let number = |file: &str| root.number(&format!("{folder}/{file}")).ok();
-    let (limit, used) = match number("memory.max") {
-        Some(limit) => (limit, number("memory.current")?),
-        None => (number("memory.limit_in_bytes")?, number("memory.usage_in_bytes")?),
-    };
-    // What version 1 says where there is no limit.
-    if limit >= 1 << 62 {
-        return None;
-    }
-    // Page cache counts as used and is given up under pressure.
-    let stat = root.text(&format!("{folder}/memory.stat")).unwrap_or_default();
-    let cache = stat.lines().find_map(|l| l.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok()).unwrap_or(0);
-    Some((Bytes(limit.saturating_sub(used.saturating_sub(cache))), format!("limit of control group {folder}")))
 }
 
 #[cfg(test)]
@@ -203,7 +140,7 @@ mod tests {
         let own = Allowance::own(&Root::live());
         assert!(!own.cpus.is_empty() && own.memory > Bytes::ZERO && !own.bound_by.is_empty());
         let first = own.cpus[0];
-        let seen = std::thread::spawn(move || pin(&[first]).map(|()| affinity())).join().unwrap();
+        let seen = std::thread::spawn(move || pin(&[first]).map(|()| own_cpus().unwrap())).join().unwrap();
         assert_eq!(seen.unwrap(), [first]);
         assert!(std::thread::spawn(|| pin(&[])).join().unwrap().is_err());
     }

@@ -35,7 +35,7 @@ pub mod task;
 pub mod zones;
 
 pub use addresses::{bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy};
-pub use allowance::{affinity, pin, pin_process, Allowance};
+pub use allowance::{pin, pin_process, Allowance};
 pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};

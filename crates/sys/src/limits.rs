@@ -33,8 +33,13 @@ pub fn current_cpu() -> Option<CpuId> {
 /// without a limit.
 #[must_use]
 pub fn cgroup_headroom(root: &Root) -> Option<Bytes> {
+    tightest_group(root).map(|(bytes, _)| bytes)
+}
+
+/// The same, and the folder of the group that sets it.
+pub(crate) fn tightest_group(root: &Root) -> Option<(Bytes, String)> {
     let text = root.text("/proc/self/cgroup").ok()?;
-    let mut least: Option<u64> = None;
+    let mut least: Option<(Bytes, String)> = None;
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
@@ -49,7 +54,7 @@ pub fn cgroup_headroom(root: &Root) -> Option<Bytes> {
             least = least.into_iter().chain(tightest(root, folder, path, files)).min();
         }
     }
-    least.map(Bytes)
+    least
 }
 
 /// Names of limit, usage, and the line of `memory.stat` for file pages that go first.
@@ -67,12 +72,13 @@ const NO_LIMIT: u64 = 1 << 60;
 
 /// What the group at `path` and those above it leave. In a container the path may name a group that is not shown: then
 /// the mount itself is the group.
-fn tightest(root: &Root, folder: &str, path: &str, files: &Files) -> Option<u64> {
-    let mut least = None;
+fn tightest(root: &Root, folder: &str, path: &str, files: &Files) -> Option<(Bytes, String)> {
+    let mut least: Option<(Bytes, String)> = None;
     let mut at = path.trim_end_matches('/').to_owned();
     loop {
         let group = format!("{folder}{at}");
-        least = least.into_iter().chain(left(root, &group, files)).min();
+        let left = left(root, &group, files).map(|left| (Bytes(left), group));
+        least = least.into_iter().chain(left).min();
         match at.rfind('/') {
             Some(cut) => at.truncate(cut),
             None => return least,
@@ -88,12 +94,14 @@ fn left(root: &Root, group: &str, files: &Files) -> Option<u64> {
     Some(limit.saturating_sub(usage.saturating_sub(cold.unwrap_or(0))))
 }
 
-/// `MemAvailable` of `/proc/meminfo`: what could be had without swapping, on all nodes together.
+/// `MemAvailable` of `/proc/meminfo`: what could be had without swapping, on all nodes together; what is free where
+/// the kernel does not say.
 #[must_use]
 pub fn memory_available(root: &Root) -> Option<Bytes> {
     let text = root.text("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| Bytes(kib.saturating_mul(1024)))
+    let line = |key: &str| text.lines().find_map(|l| l.strip_prefix(key));
+    let kib = line("MemAvailable:").or_else(|| line("MemFree:"))?.trim().strip_suffix("kB")?;
+    kib.trim().parse::<u64>().ok().map(|kib| Bytes(kib.saturating_mul(1024)))
 }
 
 #[cfg(test)]

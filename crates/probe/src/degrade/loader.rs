@@ -147,7 +147,7 @@ mod tests {
             let name = |t: &terrace_types::Tid| root.text(&format!("/proc/self/task/{t}/comm")).unwrap_or_default();
             threads.iter().filter(|t| name(t).starts_with("terrace-load")).count()
         };
-        let cpu = terrace_sys::affinity()[0];
+        let cpu = terrace_sys::own_cpus().unwrap()[0];
         let loader = match Loader::start(&[cpu, cpu], node, Bytes::mib(4)) {
             Ok(loader) => loader,
             Err(e) => return println!("skipped: {e}"),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn here() -> Situation {
-        let cpus = terrace_sys::affinity();
+        let cpus = terrace_sys::own_cpus().unwrap();
         let mut here = crate::plan::tests::situation(&[(1, 24_000, 18_000)]);
         let nodes = zones::nodes_with_memory(&Root::live());
         here.machine.nodes[0].id = nodes[0];
