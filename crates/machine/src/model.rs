@@ -154,6 +154,22 @@ pub struct Link {
     pub distance: Option<u32>,
 }
 
+impl Link {
+    /// Of which nothing is known yet.
+    #[must_use]
+    pub const fn unknown(initiator: NodeId, target: NodeId) -> Self {
+        Self {
+            initiator,
+            target,
+            read_latency: None,
+            write_latency: None,
+            read_bandwidth: None,
+            write_bandwidth: None,
+            distance: None,
+        }
+    }
+}
+
 /// The processor core: an access costs max(compute, transfer).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CoreModel {

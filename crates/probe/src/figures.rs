@@ -69,15 +69,7 @@ fn fill(machine: &mut Machine, measured: &Measurements, initiator: NodeId, targe
     }
     let found = machine.links.iter().position(|l| l.initiator == initiator && l.target == target);
     let at = found.unwrap_or_else(|| {
-        machine.links.push(Link {
-            initiator,
-            target,
-            read_latency: None,
-            write_latency: None,
-            read_bandwidth: None,
-            write_bandwidth: None,
-            distance: None,
-        });
+        machine.links.push(Link::unknown(initiator, target));
         machine.links.len() - 1
     });
     let link = &mut machine.links[at];

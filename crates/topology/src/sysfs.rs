@@ -171,15 +171,7 @@ fn package(view: &View<'_>, cpus: &[CpuId]) -> Result<Option<u32>, TopologyError
 type Links = BTreeMap<(NodeId, NodeId), Link>;
 
 fn entry(links: &mut Links, initiator: NodeId, target: NodeId) -> &mut Link {
-    links.entry((initiator, target)).or_insert(Link {
-        initiator,
-        target,
-        read_latency: None,
-        write_latency: None,
-        read_bandwidth: None,
-        write_bandwidth: None,
-        distance: None,
-    })
+    links.entry((initiator, target)).or_insert(Link::unknown(initiator, target))
 }
 
 fn links(view: &View<'_>, nodes: &mut [Node], notes: &mut Vec<String>) -> Result<Vec<Link>, TopologyError> {

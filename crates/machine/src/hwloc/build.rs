@@ -162,15 +162,7 @@ fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Li
 }
 
 fn entry(links: &mut BTreeMap<(NodeId, NodeId), Link>, initiator: NodeId, target: NodeId) -> &mut Link {
-    links.entry((initiator, target)).or_insert(Link {
-        initiator,
-        target,
-        read_latency: None,
-        write_latency: None,
-        read_bandwidth: None,
-        write_bandwidth: None,
-        distance: None,
-    })
+    links.entry((initiator, target)).or_insert(Link::unknown(initiator, target))
 }
 
 /// Values of one attribute as these CPUs see them, by target. A value counts where its initiator holds all the CPUs, as
