@@ -70,9 +70,8 @@ impl Memo {
 
 impl Round<'_> {
     pub fn accesses(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
-        let mut memo = Memo::new();
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            self.access(looks, &mut memo, page, b, self.dither(start, i));
+            self.access(looks, self.joined(looks, page, b.access), page, b, self.dither(start, i));
         }
     }
 
@@ -84,12 +83,12 @@ impl Round<'_> {
                 continue;
             }
             let Some(looks) = table.get(usize::from(*hits)) else { continue };
-            self.access(looks, &mut memo, page, b, self.dither(start, i));
+            let known = memo.at(page, b.access, looks.hits, || self.joined(looks, page, b.access));
+            self.access(looks, known, page, b, self.dither(start, i));
         }
     }
 
-    fn access(&self, looks: &Looks, memo: &mut Memo, page: &mut PageStat, b: &mut Behind, dither: u32) {
-        let known = memo.at(page, b.access, looks.hits, || self.joined(looks, page, b.access));
+    fn access(&self, looks: &Looks, known: Joined, page: &mut PageStat, b: &mut Behind, dither: u32) {
         (page.reads, page.writes) = (known.reads, known.writes);
         b.access = Span::from_seconds(known.time, dither);
         if looks.hits > 0.0 {

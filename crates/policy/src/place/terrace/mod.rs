@@ -373,10 +373,10 @@ fn pace(p: &Params, s: &State, snap: &Snapshot, enough: bool, plan: &mut Plan) {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
     // Where every page is seen, the engine's glances notice shifts in between; where nothing was ever worth
     // moving either, full looks have little to refine.
-    let part = match snap.sees.pages {
-        true if s.recent.ever() => 4,
-        true => 2,
-        false => 16,
+    let part = match (snap.sees.pages, s.recent.ever()) {
+        (true, false) => 2,
+        (true, true) => 4,
+        (false, _) => 16,
     };
     let longest = Nanos(lifetime.get() / part).max(p.window).min(p.longest_window);
     if !enough && snap.sees.pages {
