@@ -18,7 +18,8 @@ can_install() {
     fi
 }
 
-# Installs packages, saying which. Fails, with the line to run, where that is not allowed.
+# Installs packages, saying which. Fails, with the line to run, where that is not allowed. A machine that has just
+# started often updates itself: its turn is waited for.
 install_packages() {
     if ! can_install; then
         say "missing: $*"
@@ -28,8 +29,8 @@ install_packages() {
     say "installing with apt: $*"
     log=$(mktemp)
     if $sudo env DEBIAN_FRONTEND=noninteractive sh -c '
-        apt-get install -y --no-install-recommends "$@" ||
-            { apt-get update && apt-get install -y --no-install-recommends "$@"; }' sh "$@" \
+        install() { apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@"; }
+        install "$@" || { apt-get update && install "$@"; }' sh "$@" \
         >"$log" 2>&1 </dev/null; then
         rm -f "$log"
         return 0
