@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::{LINE, PS};
-use terrace_machine::{CacheLevel, Machine, Node};
+use terrace_machine::{rank, By, CacheLevel, Machine, Node, RankError, Tier};
 use terrace_types::{BytesPerSec, Nanos, NodeId};
 
 /// Instructions that a core looks ahead past an unfinished miss: the reorder buffer of a present-day core.
@@ -95,9 +95,9 @@ pub struct Params {
     pub links: Vec<Vec<LinkParams>>,
     /// Interval after which a vCPU's translations are dropped, picoseconds; zero: never.
     pub tlb_flush: u64,
-    /// Node with the lowest read latency from vCPU 0.
+    /// First node (index) of the best tier as vCPU 0 sees it, by the ranking that `terrace tiers` shows.
     pub fast: usize,
-    /// Node with the highest.
+    /// Of the worst.
     pub slow: usize,
     /// The fast node caches the slow one.
     pub memory_mode: bool,
@@ -128,10 +128,7 @@ impl Params {
             let row: Result<Vec<_>, _> = machine.nodes.iter().map(|node| link(machine, *home, node)).collect();
             links.push(row?);
         }
-        let by_latency = |n: &usize| (links[0][*n].read_latency, *n);
-        let all = 0..machine.nodes.len();
-        let fast = all.clone().min_by_key(by_latency).unwrap_or(0);
-        let slow = all.max_by_key(by_latency).unwrap_or(0);
+        let (fast, slow) = ends(machine, machine.nodes[homes[0]].id)?;
         if options.all_fast {
             for row in &mut links {
                 let best = row[fast];
@@ -139,7 +136,7 @@ impl Params {
             }
         }
         if options.memory_mode && fast == slow {
-            return Err(ModelError::Unusable("memory mode needs two nodes of different latency".into()));
+            return Err(ModelError::Unusable("memory mode needs two tiers".into()));
         }
         let first = machine.caches.iter().find(|c| c.level == 1);
         let last = machine.caches.iter().filter(|c| c.level > 1).max_by_key(|c| c.level);
@@ -168,6 +165,17 @@ impl Params {
             all_fast: options.all_fast,
         })
     }
+}
+
+/// Indexes of the first nodes of the best and of the worst tier.
+fn ends(machine: &Machine, initiator: NodeId) -> Result<(usize, usize), ModelError> {
+    let unusable = |e: RankError| ModelError::Unusable(e.to_string());
+    let ranking = rank(machine, By::Bandwidth, Some(initiator)).map_err(unusable)?;
+    let index = |tier: Option<&Tier>| {
+        let id = tier.and_then(|t| t.nodes.iter().min())?;
+        machine.nodes.iter().position(|n| n.id == *id)
+    };
+    Ok((index(ranking.tiers.first()).unwrap_or(0), index(ranking.tiers.last()).unwrap_or(0)))
 }
 
 fn picos(ns: f64) -> Result<u64, ModelError> {
@@ -259,6 +267,17 @@ mod tests {
         assert_eq!((p.llc.hit_ps, p.tlb_flush), (15_000, 500_000_000));
         let fast = of("lab-cxl", Options { all_fast: true, ..TWO }).unwrap();
         assert_eq!(fast.links[0][1], p.links[0][0]);
+    }
+
+    #[test]
+    fn where_latency_ties_bandwidth_tells_which_tier_is_fast() {
+        let plain = of("lab-hbm", TWO).unwrap();
+        assert_eq!((plain.fast, plain.slow), (1, 0));
+        assert_eq!(plain.links[0][0].read_latency, plain.links[0][1].read_latency);
+        let fast = of("lab-hbm", Options { all_fast: true, ..TWO }).unwrap();
+        assert_eq!(fast.links[0][0], plain.links[0][1]);
+        assert_eq!(fast.channel_of(0), 1);
+        assert!(of("lab-hbm", Options { memory_mode: true, ..TWO }).is_ok());
     }
 
     #[test]
