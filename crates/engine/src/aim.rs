@@ -10,6 +10,7 @@
 //! part of them: a few very hot pages among many warm ones (an array of vertices beside its edges).
 
 use crate::Ask;
+use terrace_policy::heat::PageLooks;
 use terrace_types::Nanos;
 
 /// Looks in one burst, and in one while relaxed.
@@ -51,6 +52,57 @@ pub struct Found {
     pub always: u64,
     /// Of those, pages accessed in all looks but one.
     pub nearly: u64,
+}
+
+/// What the looks of one group found of one page: how often it was present, and how often accessed. In one byte, for
+/// there is one for every page watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally(u8);
+
+impl Tally {
+    /// Looks that are counted at most; a group has fewer.
+    pub const MOST: u8 = 15;
+
+    /// A look that found the page present, and accessed or not.
+    #[inline]
+    pub fn add(&mut self, accessed: bool) {
+        if self.present() < Self::MOST {
+            self.0 += 16 + u8::from(accessed);
+        }
+    }
+
+    /// Looks that found it present.
+    #[must_use]
+    pub const fn present(self) -> u8 {
+        self.0 / 16
+    }
+
+    /// Looks that found it accessed.
+    #[must_use]
+    pub const fn hits(self) -> u8 {
+        self.0 % 16
+    }
+
+    /// Its hits as trackers report them: a page that came or went midway was not looked at throughout.
+    #[must_use]
+    pub const fn reported(self, looks: u8) -> u8 {
+        if self.present() == looks {
+            self.hits()
+        } else {
+            PageLooks::NOT_LOOKED
+        }
+    }
+}
+
+impl Found {
+    /// Counts the pages present in all of a group's looks.
+    pub fn tally<'a>(&mut self, looks: u8, tallies: impl Iterator<Item = &'a Tally>) {
+        for tally in tallies.filter(|t| t.present() == looks) {
+            self.throughout += 1;
+            self.always += u64::from(tally.hits() == looks);
+            self.nearly += u64::from(tally.hits() + 1 == looks);
+        }
+    }
 }
 
 /// Lengths of looks, learned from what they found.
@@ -167,6 +219,23 @@ mod tests {
 
     fn found(share: u64, always: u64) -> Found {
         Found { present: 8_000, accessed: 8 * share, throughout: 1_000, always, nearly: 10 }
+    }
+
+    #[test]
+    fn a_tally_tells_both_counts_and_a_page_that_came_midway() {
+        let mut tally = Tally::default();
+        for look in 0..8 {
+            tally.add(look % 4 == 0);
+        }
+        assert_eq!((tally.present(), tally.hits(), tally.reported(8)), (8, 2, 2));
+        assert_eq!(tally.reported(7), PageLooks::NOT_LOOKED);
+        let mut always = Tally::default();
+        (0..40).for_each(|_| always.add(true));
+        assert_eq!((always.present(), always.hits()), (Tally::MOST, Tally::MOST));
+        assert!(LOOKS.0 < Tally::MOST);
+        let mut found = Found::default();
+        found.tally(8, [tally, always, Tally::default()].iter());
+        assert_eq!((found.throughout, found.always, found.nearly), (1, 0, 0));
     }
 
     #[test]

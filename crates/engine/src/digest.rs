@@ -2,7 +2,7 @@
 
 use crate::journal::{HeatRow, SnapshotEntry, TierHeader, TierSummary, MAX_HEAT_ROWS};
 use terrace_machine::{Evidence, Kind, Machine};
-use terrace_types::{Area, BytesPerSec, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn};
+use terrace_types::{buckets, Area, BytesPerSec, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn};
 
 /// Rank of each node's tier; 255 where none.
 struct Ranks([u8; 256]);
@@ -51,29 +51,11 @@ pub(crate) fn digest(snap: &Snapshot, at: Nanos, tracking: Nanos) -> SnapshotEnt
         at_ns: at.get(),
         window_ns: snap.window.get(),
         known_pages: sums.known,
-        hot_from_per_s: floor_of(hot_from) as u64,
+        hot_from_per_s: buckets::floor(hot_from) as u64,
         fast_access_share: fast_share(&tiers),
         tiers,
         heat,
         tracking_cpu_ns: tracking.get(),
-    }
-}
-
-/// Rates are counted by the upper bits of their floats, 1.6%: those below 1 in the first bucket, then to 2^32.
-const SHIFT: u32 = 17;
-const BEFORE_ONE: u32 = (127 << 6) - 1;
-const BUCKETS: usize = 1 + (32 << 6);
-
-fn bucket(rate: f32) -> usize {
-    ((rate.to_bits() >> SHIFT).saturating_sub(BEFORE_ONE) as usize).min(BUCKETS - 1)
-}
-
-/// The rate a bucket begins with.
-fn floor_of(bucket: usize) -> f32 {
-    if bucket == 0 {
-        0.0
-    } else {
-        f32::from_bits((bucket as u32 + BEFORE_ONE) << SHIFT)
     }
 }
 
@@ -82,6 +64,7 @@ struct Sum {
     pages: u64,
     reads: f64,
     writes: f64,
+    /// By rate.
     counts: Vec<u32>,
 }
 
@@ -93,7 +76,7 @@ struct Sums {
 
 impl Sums {
     fn new(tiers: usize) -> Self {
-        let none = || Sum { pages: 0, reads: 0.0, writes: 0.0, counts: vec![0; BUCKETS] };
+        let none = || Sum { pages: 0, reads: 0.0, writes: 0.0, counts: vec![0; buckets::COUNT] };
         Self { tiers: (0..tiers).map(|_| none()).collect(), known: 0 }
     }
 
@@ -111,7 +94,7 @@ impl Sums {
             let tier = &mut self.tiers[rank];
             tier.reads += f64::from(reads);
             tier.writes += f64::from(writes);
-            tier.counts[bucket(reads + writes)] += 1;
+            tier.counts[buckets::of(reads + writes)] += 1;
         }
         for (tier, pages) in self.tiers.iter_mut().zip(&row.tiers) {
             tier.pages += pages;
@@ -123,7 +106,7 @@ impl Sums {
     /// best tier.
     fn hot_from(&self, fits: u64) -> usize {
         let (mut above, mut cut) = (0, 0);
-        for at in (0..BUCKETS).rev() {
+        for at in (0..buckets::COUNT).rev() {
             above += self.tiers.iter().map(|t| u64::from(t.counts[at])).sum::<u64>();
             if above > fits {
                 cut = at + 1;
@@ -133,8 +116,8 @@ impl Sums {
         let pages: u64 = self.tiers.iter().map(|t| t.pages).sum();
         let rates: f64 = self.tiers.iter().map(|t| t.reads + t.writes).sum();
         let mean = (rates / pages.max(1) as f64) as f32;
-        let above_mean = bucket(mean) + usize::from(floor_of(bucket(mean)) < mean);
-        cut.max(above_mean).clamp(1, BUCKETS - 1)
+        let above_mean = buckets::of(mean) + usize::from(buckets::floor(buckets::of(mean)) < mean);
+        cut.max(above_mean).clamp(1, buckets::COUNT - 1)
     }
 }
 

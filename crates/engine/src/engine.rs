@@ -234,7 +234,7 @@ impl Engine {
             return self.glance(&mappings, every, looked, report);
         }
         let dozing = self.next.doze;
-        let watched = if dozing { self.doze(report) } else { self.watch_window(&mappings, report) };
+        let mut watched = if dozing { self.doze(report) } else { self.watch_window(&mappings, report) };
         let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
@@ -246,6 +246,8 @@ impl Engine {
             self.doubt();
         }
         self.heat.absorb(&watched.seen, &watched.looks, now);
+        let looking = watched.memory;
+        watched.forget_looks();
         let filling = self.shrank(&tiers);
         let located = self.locate_if_needed(&tiers, now)?;
         self.steps += 1;
@@ -272,7 +274,9 @@ impl Engine {
             self.write(&Entry::Outcome(outcome.clone()), &mut report.notes);
             report.outcome = Some(outcome);
         }
-        let memory = self.heat.memory() + watched.memory + Bytes(size_of_val(plan.moves.as_slice()) as u64);
+        // What was seen is gone before moves are planned; those are held twice while they are put in order.
+        let planning = watched.memory + Bytes(2 * size_of_val(plan.moves.as_slice()) as u64);
+        let memory = self.heat.memory() + looking.max(planning);
         self.account.window(watched.cpu, deciding, memory, watched.lost);
         self.quota.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
         self.hand_on(&plan, &mut report.notes);
@@ -377,7 +381,7 @@ impl Engine {
         let accesses =
             |tiers: &[TierState]| -> f64 { tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum() };
         let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
-        let seen = !(watched.seen.is_empty() && watched.looks.is_empty());
+        let seen = !watched.saw_nothing;
         self.account.share((seen && all > 0.0).then(|| fast / all), window, managed);
     }
 

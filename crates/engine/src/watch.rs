@@ -15,6 +15,16 @@ pub(crate) struct Watched {
     pub lost: u64,
     /// The trackers were asked to spend little.
     pub thrifty: bool,
+    /// There was no window, or nothing was seen in it.
+    pub saw_nothing: bool,
+}
+
+impl Watched {
+    /// Gives back what looks page by page take.
+    pub fn forget_looks(&mut self) {
+        let held: usize = self.looks.drain(..).map(|l| l.hits.capacity()).sum();
+        self.memory = Bytes(self.memory.get().saturating_sub(held as u64));
+    }
 }
 
 /// The trackers that still work.
@@ -71,6 +81,7 @@ impl Watch {
             all.lost = all.lost.saturating_add(seen.lost);
             Ok(())
         });
+        all.saw_nothing = all.seen.is_empty() && all.looks.is_empty();
         all.by_cell.sort_unstable_by_key(|c| (c.pid, c.vpn, c.cell, c.thread));
         all
     }

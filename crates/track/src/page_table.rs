@@ -1,13 +1,14 @@
 //! Accesses page by page, from the accessed bits of the target's own page tables.
 
 use std::collections::BTreeMap;
-use terrace_engine::aim::{Aim, Found, Group};
+use terrace_engine::aim::{Aim, Found, Group, Tally};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
+
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
 /// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
 /// How long it looks: [`terrace_engine::aim`].
@@ -32,14 +33,15 @@ struct Watch {
     clear: ClearRefs,
     cleared: Tick,
     waited: Nanos,
-    /// By range, by page: looks that found it present, and those that found it accessed.
-    counts: Vec<Vec<Count>>,
+    /// By range, by page. Handed on with each report, so that a page costs one byte at a time.
+    tallies: Vec<Vec<Tally>>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Count {
-    present: u8,
-    hits: u8,
+impl Watch {
+    fn begin(&mut self) {
+        self.waited = Nanos::ZERO;
+        self.tallies = self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
+    }
 }
 
 impl PageTable {
@@ -84,8 +86,7 @@ impl PageTable {
             self.tables.verify(pid, &pagemap, *largest)?;
         }
         self.unknown += ranges.iter().map(|r| r.len()).sum::<u64>() - known;
-        let counts = ranges.iter().map(|r| vec![Count::default(); r.len() as usize]).collect();
-        Ok(Watch { ranges, clear, cleared: now(), waited: Nanos::ZERO, counts })
+        Ok(Watch { ranges, clear, cleared: now(), waited: Nanos::ZERO, tallies: Vec::new() })
     }
 
     /// Bits go one after the other while the kernel walks, so a window begins midway.
@@ -104,25 +105,24 @@ impl PageTable {
         let tables = &self.tables;
         for (pid, watch) in &mut self.watched {
             let before = now();
-            for (range, counts) in watch.ranges.iter().zip(&mut watch.counts) {
+            for (range, tallies) in watch.ranges.iter().zip(&mut watch.tallies) {
                 tables.walk(*pid, *range, |first, words, huge| {
                     let at = (first.0 - range.start.0) as usize;
-                    let mut note = |count: &mut Count, entry: TableEntry| {
+                    let mut note = |tally: &mut Tally, entry: TableEntry| {
                         if entry.present() {
-                            count.present += 1;
-                            count.hits += u8::from(entry.accessed());
+                            tally.add(entry.accessed());
                             present += 1;
                             accessed += u64::from(entry.accessed());
                         }
                     };
                     if let Some(span) = huge {
                         let entry = TableEntry(words[0]);
-                        for count in &mut counts[at..at + span as usize] {
-                            note(count, entry);
+                        for tally in &mut tallies[at..at + span as usize] {
+                            note(tally, entry);
                         }
                     } else {
-                        for (count, word) in counts[at..at + words.len()].iter_mut().zip(words) {
-                            note(count, TableEntry(*word));
+                        for (tally, word) in tallies[at..at + words.len()].iter_mut().zip(words) {
+                            note(tally, TableEntry(*word));
                         }
                     }
                 });
@@ -135,10 +135,7 @@ impl PageTable {
     /// Looks of one length, reported.
     fn group(&mut self, group: Group, seen: &mut Observation, slept: &mut Nanos) -> Found {
         let mut found = Found::default();
-        for watch in self.watched.values_mut() {
-            watch.waited = Nanos::ZERO;
-            watch.counts.iter_mut().for_each(|counts| counts.fill(Count::default()));
-        }
+        self.watched.values_mut().for_each(Watch::begin);
         for _ in 0..group.looks {
             self.clear_all();
             let before = now();
@@ -148,10 +145,7 @@ impl PageTable {
             found.present += present;
             found.accessed += accessed;
         }
-        let counts = || self.watched.values().flat_map(|w| &w.counts).flatten().filter(|c| c.present == group.looks);
-        found.throughout = counts().count() as u64;
-        found.always = counts().filter(|c| c.hits == group.looks).count() as u64;
-        found.nearly = counts().filter(|c| c.hits + 1 == group.looks).count() as u64;
+        found.tally(group.looks, self.watched.values().flat_map(|w| &w.tallies).flatten());
         self.report(group.looks, seen);
         found
     }
@@ -168,22 +162,15 @@ impl PageTable {
         slept
     }
 
-    fn report(&self, looks: u8, seen: &mut Observation) {
-        for (pid, watch) in &self.watched {
+    fn report(&mut self, looks: u8, seen: &mut Observation) {
+        for (pid, watch) in &mut self.watched {
             let window = Nanos((watch.waited.0 / u64::from(looks.max(1))).max(1));
-            for (range, counts) in watch.ranges.iter().zip(&watch.counts) {
-                // A page that came or went midway was not looked at throughout.
-                let whole = |c: &Count| if c.present == looks { c.hits } else { PageLooks::NOT_LOOKED };
-                let hits: Vec<u8> = counts.iter().map(whole).collect();
+            for (range, tallies) in watch.ranges.iter().zip(watch.tallies.drain(..)) {
+                let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
                 seen.memory += Bytes(hits.len() as u64);
                 seen.looks.push(PageLooks { pid: *pid, start: range.start, windows: looks, window, hits });
             }
         }
-    }
-
-    fn memory(&self) -> u64 {
-        let pages = self.watched.values().flat_map(|w| &w.counts).map(Vec::len).sum::<usize>();
-        pages as u64 * 2
     }
 }
 
@@ -235,6 +222,7 @@ impl Tracker for PageTable {
         }
         self.whole = self.aim.groups(&self.ask).is_empty();
         if self.whole {
+            self.watched.values_mut().for_each(Watch::begin);
             self.clear_all();
         }
         self.cpu = work.used(Nanos::ZERO);
@@ -247,7 +235,7 @@ impl Tracker for PageTable {
 
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
         let work = self.meter.start();
-        let mut seen = Observation { memory: Bytes(self.memory()), ..Observation::default() };
+        let mut seen = Observation::default();
         let mut slept = Nanos::ZERO;
         if self.whole {
             let (present, accessed) = self.read_all();

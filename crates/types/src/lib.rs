@@ -5,6 +5,7 @@
 //! Page numbers ([`Vpn`]) count *base pages* of the size the snapshot states.
 #![forbid(unsafe_code)]
 
+pub mod buckets;
 mod heat;
 mod ids;
 mod plan;

@@ -143,6 +143,6 @@ impl Engine {
         let begun = self.clock.now();
         self.clock.wait(self.next.window);
         report.window = self.clock.now().since(begun);
-        Watched { thrifty: true, ..Watched::default() }
+        Watched { thrifty: true, saw_nothing: true, ..Watched::default() }
     }
 }

@@ -5,16 +5,9 @@
 use super::{costs, Shared, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
-use terrace_engine::aim::{Aim, Found, Group};
+use terrace_engine::aim::{Aim, Found, Group, Tally};
 use terrace_engine::{Ask, Mapping, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
 use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, VpnRange};
-
-/// One page in the looks of a burst.
-#[derive(Debug, Clone, Copy, Default)]
-struct Count {
-    present: u8,
-    hits: u8,
-}
 
 /// The tracker.
 #[derive(Debug)]
@@ -23,7 +16,7 @@ pub struct PageTableScan {
     aim: Aim,
     ask: Option<Ask>,
     ranges: Vec<VpnRange>,
-    counts: Vec<Vec<Count>>,
+    tallies: Vec<Vec<Tally>>,
     /// The page tables are known.
     found: bool,
     whole: bool,
@@ -41,7 +34,7 @@ impl PageTableScan {
             aim: Aim::default(),
             ask: None,
             ranges: Vec::new(),
-            counts: Vec::new(),
+            tallies: Vec::new(),
             found: false,
             whole: false,
             cleared: Tick::ZERO,
@@ -65,20 +58,19 @@ impl PageTableScan {
         self.cleared = world.now();
     }
 
-    /// Reads the bits into the counts; pages found present and accessed.
+    /// Reads the bits into the tallies; pages found present and accessed.
     fn read(&mut self, world: &mut World) -> (u64, u64) {
         self.waited += world.now().since(self.cleared);
         self.charge(world, costs::reading(self.pages()));
         let (mut present, mut accessed, mut hint) = (0, 0, 0);
-        for (range, counts) in self.ranges.iter().zip(&mut self.counts) {
-            for (vpn, count) in (range.start.0..).zip(counts) {
+        for (range, tallies) in self.ranges.iter().zip(&mut self.tallies) {
+            for (vpn, tally) in (range.start.0..).zip(tallies) {
                 let Some(index) = world.memory.index(vpn, &mut hint) else { continue };
                 if world.memory.pages[index].frame == ABSENT {
                     continue;
                 }
                 let hit = world.memory.pages[world.memory.head(index)].bits & ACCESSED != 0;
-                count.present += 1;
-                count.hits += u8::from(hit);
+                tally.add(hit);
                 present += 1;
                 accessed += u64::from(hit);
             }
@@ -89,8 +81,7 @@ impl PageTableScan {
     /// Looks of one length, reported.
     fn group(&mut self, world: &mut World, group: Group, seen: &mut Observation, slept: &mut Nanos) -> Found {
         let mut found = Found::default();
-        self.waited = Nanos::ZERO;
-        self.counts.iter_mut().for_each(|counts| counts.fill(Count::default()));
+        self.begin_group();
         for _ in 0..group.looks {
             self.clear(world);
             let before = world.now();
@@ -100,20 +91,20 @@ impl PageTableScan {
             found.present += present;
             found.accessed += accessed;
         }
-        let counts = || self.counts.iter().flatten().filter(|c| c.present == group.looks);
-        found.throughout = counts().count() as u64;
-        found.always = counts().filter(|c| c.hits == group.looks).count() as u64;
-        found.nearly = counts().filter(|c| c.hits + 1 == group.looks).count() as u64;
+        found.tally(group.looks, self.tallies.iter().flatten());
         self.report(group.looks, seen);
         found
     }
 
-    fn report(&self, looks: u8, seen: &mut Observation) {
+    fn begin_group(&mut self) {
+        self.waited = Nanos::ZERO;
+        self.tallies = self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
+    }
+
+    fn report(&mut self, looks: u8, seen: &mut Observation) {
         let window = Nanos((self.waited.0 / u64::from(looks.max(1))).max(1));
-        for (range, counts) in self.ranges.iter().zip(&self.counts) {
-            // A page that came midway was not looked at throughout.
-            let whole = |c: &Count| if c.present == looks { c.hits } else { PageLooks::NOT_LOOKED };
-            let hits: Vec<u8> = counts.iter().map(whole).collect();
+        for (range, tallies) in self.ranges.iter().zip(self.tallies.drain(..)) {
+            let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
             seen.memory += Bytes(hits.len() as u64);
             seen.looks.push(PageLooks { pid: PID, start: range.start, windows: looks, window, hits });
         }
@@ -134,8 +125,7 @@ impl Tracker for PageTableScan {
         let mut world = shared.borrow_mut();
         self.ask = Some(ask.clone());
         self.ranges = mappings.iter().map(|m| m.range).collect();
-        self.counts = self.ranges.iter().map(|r| vec![Count::default(); r.len() as usize]).collect();
-        self.waited = Nanos::ZERO;
+        self.begin_group();
         // Tables are there once the program has touched something.
         if !self.found && world.memory.pools.iter().any(|p| p.free() < p.frames()) {
             self.charge(&mut world, costs::FINDING_TABLES);
@@ -155,7 +145,7 @@ impl Tracker for PageTableScan {
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
-        let mut seen = Observation { memory: Bytes(self.pages() * 2), ..Observation::default() };
+        let mut seen = Observation::default();
         let Some(ask) = self.ask.clone() else {
             return Ok(seen);
         };

@@ -5,13 +5,8 @@ use super::recent::Recent;
 use super::shrink::Shrink;
 use crate::place::runs::{units, Unit};
 use crate::place::worth::Worth;
-use terrace_types::{Area, PageFlags, PageStat, Snapshot, Tick, Vpn};
+use terrace_types::{buckets, Area, PageFlags, PageStat, Snapshot, Tick, Vpn};
 
-/// Buckets are 6 bits of mantissa wide: 1.6%. A bucket is the upper bits of a float, so that none
-/// is reckoned: from 1 to 2^32 nanoseconds a second, all below 1 in the first.
-const BUCKET_SHIFT: u32 = 17;
-const BUCKETS: usize = 32 << 6;
-const ONE: u32 = 127 << 6;
 /// Pages that neighbours are compared over, in blocks; a sample is enough for a median.
 const BLOCK: usize = 64;
 const SAMPLED: usize = 8192;
@@ -27,26 +22,9 @@ fn value(page: &PageStat, read_ns: f32, write_ns: f32) -> f32 {
     page.reads.per_second() * read_ns + page.writes.per_second() * write_ns
 }
 
-fn bucket(value: f32) -> usize {
-    ((value.to_bits() >> BUCKET_SHIFT).saturating_sub(ONE) as usize).min(BUCKETS - 1)
-}
-
 /// The value a bucket begins with.
 fn floor_of(bucket: usize) -> f64 {
-    if bucket == 0 {
-        0.0
-    } else {
-        f64::from(f32::from_bits((bucket as u32 + ONE) << BUCKET_SHIFT))
-    }
-}
-
-/// The value in the middle of a bucket; of the first, none.
-fn middle_of(bucket: usize) -> f64 {
-    if bucket == 0 {
-        0.0
-    } else {
-        (floor_of(bucket) + floor_of(bucket + 1)) / 2.0
-    }
+    f64::from(buckets::floor(bucket))
 }
 
 /// Which side of the boundary a unit is on, and how it is rated.
@@ -119,11 +97,11 @@ impl<'a> Rater<'a> {
         let lately = [params.again, 1.0 / params.again];
         for (side, again) in lately.into_iter().enumerate() {
             let seen = raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0);
-            let seen = seen.map(|(b, n)| (middle_of(b), u64::from(*n)));
+            let seen = seen.map(|(b, n)| (f64::from(buckets::middle(b)), u64::from(*n)));
             let shrink = Shrink::new(seen, unit, evidence / (noise * noise), doubt);
             let table = |factor: f64| {
-                let expected = |b| bucket((shrink.value(middle_of(b)) * factor) as f32) as u16;
-                (0..BUCKETS).map(expected).collect()
+                let expected = |b| buckets::of((shrink.value(f64::from(buckets::middle(b))) * factor) as f32) as u16;
+                (0..buckets::COUNT).map(expected).collect()
             };
             (rater.expected[side], rater.lately[side]) = (table(1.0), table(again));
         }
@@ -132,7 +110,7 @@ impl<'a> Rater<'a> {
     }
 
     fn look(&self, snap: &Snapshot) -> Raw {
-        let counts = [vec![0u32; BUCKETS], vec![0u32; BUCKETS]];
+        let counts = [vec![0u32; buckets::COUNT], vec![0u32; buckets::COUNT]];
         let mut raw = Raw { counts, slow_value: 0.0, values: 0.0, rates: 0.0, known: 0 };
         for area in &snap.areas {
             let mut heads = 0;
@@ -153,7 +131,7 @@ impl<'a> Rater<'a> {
         let Some(slow) = self.side_of(page) else { return };
         let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
         let value = reads * self.read_ns + writes * self.write_ns;
-        let count = &mut raw.counts[usize::from(slow)][bucket(value)];
+        let count = &mut raw.counts[usize::from(slow)][buckets::of(value)];
         *count = count.saturating_add(pages);
         let value = f64::from(value);
         raw.values += value;
@@ -222,7 +200,7 @@ impl<'a> Rater<'a> {
     /// Its side and its expected value.
     pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
         let slow = self.side(unit)?;
-        let seen = bucket(self.value(unit));
+        let seen = buckets::of(self.value(unit));
         let tables = if self.moved_lately(area, unit) { &self.lately } else { &self.expected };
         let table = &tables[usize::from(slow)];
         Some(Rated { slow, bucket: usize::from(table[seen]) })
@@ -241,7 +219,7 @@ impl<'a> Rater<'a> {
     /// where something moved lately are pages looked at once more.
     fn census(&self, snap: &Snapshot, raw: &Raw) -> Census {
         let [fast, slow] = [0, 1].map(|side| {
-            let mut out = vec![0u32; BUCKETS];
+            let mut out = vec![0u32; buckets::COUNT];
             for (seen, n) in raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0) {
                 let count = &mut out[usize::from(self.expected[side][seen])];
                 *count = count.saturating_add(*n);
@@ -270,7 +248,7 @@ impl<'a> Rater<'a> {
         let Some(slow) = self.side(unit).filter(|_| self.moved_lately(area, unit)) else {
             return;
         };
-        let seen = bucket(self.value(unit));
+        let seen = buckets::of(self.value(unit));
         let side = if slow { &mut census.slow } else { &mut census.fast };
         let [from, to] = [&self.expected, &self.lately].map(|tables| usize::from(tables[usize::from(slow)][seen]));
         side[from] = side[from].saturating_sub(unit.pages);

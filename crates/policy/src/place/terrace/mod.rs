@@ -38,6 +38,9 @@ use terrace_types::{Decision, MoveReason, Nanos, NodeId, Plan, Request, Seed, Sn
 /// Pages between a demotion and the promotion it makes room for.
 const CHUNK: u64 = 512;
 
+/// Pages watched for each run of a plan, on either side.
+const MOST_RUNS: u64 = 16;
+
 /// A plan that saves less over its horizon is not worth a step: chance alone brings such.
 const LEAST_PROFIT_NS: f64 = 2e6;
 
@@ -277,10 +280,10 @@ fn boundary(
     seen
 }
 
-/// The moves of a cut. Bounded in number, so that a plan for scattered pages stays small: the next
-/// step goes on where this one ends.
+/// The moves of a cut. Bounded in number, so that a plan for scattered pages stays within three bytes a page watched: the
+/// next step goes on where this one ends.
 fn emit(rater: &Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> (Runs, Runs) {
-    let most_runs = (snap.page_count() / 4).max(2048) as usize;
+    let most_runs = (snap.page_count() / MOST_RUNS).max(2048) as usize;
     let targets = |rank: usize| Targets::new(rater.params, &snap.tiers[rank].nodes);
     let (better, worse) = (targets(rank), targets(rank + 1));
     let (mut up, mut down) = (Runs::default(), Runs::default());
