@@ -97,13 +97,13 @@ else
     fi
     if [ -d ../shared/data ]; then data=found; else data="absent: their tests are skipped"; fi
     say "rings 1 and 2: cargo test (outside data $data)"
-    tests 1200
+    tests 2400
     say "ring 3: the lab"
-    timeout "${TERRACE_RING3_SECONDS:-1400}" scripts/ring3.sh >"$logs/ring3.out" 2>"$logs/ring3.log"
+    timeout "${TERRACE_RING3_SECONDS:-2400}" scripts/ring3.sh >"$logs/ring3.out" 2>"$logs/ring3.log"
     status=$?
     grep -E '^(ok|FAILED|skipped) ' "$logs/ring3.out" >>"$results"
     if [ $status = 124 ]; then
-        note "FAILED ring 3: not done after ${TERRACE_RING3_SECONDS:-1400} seconds"
+        note "FAILED ring 3: not done after ${TERRACE_RING3_SECONDS:-2400} seconds"
     elif [ $status != 0 ] && ! grep -q '^FAILED ' "$logs/ring3.out"; then
         note "FAILED ring 3: scripts/ring3.sh ended with status $status, see $logs/ring3.log"
     fi

@@ -12,6 +12,7 @@ use crate::glance::{Glances, Wont};
 use crate::journal::{Entry, NoteEntry, OutcomeEntry, Summary};
 use crate::watch::{Watch, Watched};
 use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
+use std::borrow::Cow;
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
@@ -274,7 +275,8 @@ impl Engine {
             self.write(&Entry::Outcome(outcome.clone()), &mut report.notes);
             report.outcome = Some(outcome);
         }
-        // What was seen is gone before moves are planned; those are held twice while they are put in order.
+        // What was seen is gone before moves are planned; those are held twice: while they are put in
+        // order, and when those done are told.
         let planning = watched.memory + Bytes(2 * size_of_val(plan.moves.as_slice()) as u64);
         let memory = self.heat.memory() + looking.max(planning);
         self.account.window(watched.cpu, deciding, memory, watched.lost);
@@ -360,6 +362,7 @@ impl Engine {
             sees,
             shifted: std::mem::take(&mut self.shifted),
             filling,
+            swept: self.heat.swept(),
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
@@ -403,9 +406,9 @@ impl Engine {
     }
 
     /// The moves that the rate allows now, in order.
-    fn within_rate(&mut self, moves: &[Move], page_size: Bytes, now: Tick) -> Vec<Move> {
+    fn within_rate<'a>(&mut self, moves: &'a [Move], page_size: Bytes, now: Tick) -> Cow<'a, [Move]> {
         let Some(bucket) = &mut self.rate else {
-            return moves.to_vec();
+            return Cow::Borrowed(moves);
         };
         bucket.advance(now);
         let mut left = (bucket.level().max(0.0) / page_size.get().max(1) as f64) as u64;
@@ -418,7 +421,7 @@ impl Engine {
             left -= u64::from(pages);
             allowed.push(Move { pages, ..*m });
         }
-        allowed
+        Cow::Owned(allowed)
     }
 
     /// Passes a plan's requests on, and sets the next window by them.

@@ -174,17 +174,23 @@ fn what_fits_is_left_alone() {
 
 #[test]
 fn even_heat_moves_nothing() {
-    for (seed, rate) in [(1, 20.0), (2, 150.0), (3, 400.0), (4, 700.0), (5, 3_000.0)] {
-        for exact in [false, true] {
-            let world = world(COLD + HOT, Box::new(move |_, _| write(rate)), seed);
-            let trackers = if exact { pages(&world) } else { stock(&world) };
-            run(&world, "terrace", trackers, 15);
-            let moves = world.borrow().total_moves();
-            // The fast tier had room for 64 pages, and filling it is no mistake; by chance a region
-            // may change places now and then. 300 moves cost 3 ms of these 15 s.
-            assert!(moves <= 300, "{moves} moves, seed {seed}, rate {rate}, exact {exact}");
+    for (first, rate) in [(1, 20.0), (2, 150.0), (3, 400.0), (4, 700.0), (5, 3_000.0)] {
+        for (exact, seeds) in [(false, 6), (true, 2)] {
+            // The fast tier had room for 64 pages, and filling it is no mistake; by chance a region may change places now
+            // and then, and with one seed it is chance whether that is seen. 300 moves cost 3 ms of 15 s.
+            let moves: u64 = (0..seeds).map(|n| even(rate, exact, first + 10 * n)).sum();
+            assert!(moves <= 300 * seeds, "{moves} moves in {seeds} runs, seed {first}, rate {rate}, exact {exact}");
         }
     }
+}
+
+/// Moves in 15 s of even heat.
+fn even(rate: f64, exact: bool, seed: u64) -> u64 {
+    let world = world(COLD + HOT, Box::new(move |_, _| write(rate)), seed);
+    let trackers = if exact { pages(&world) } else { stock(&world) };
+    run(&world, "terrace", trackers, 15);
+    let moves = world.borrow().total_moves();
+    moves
 }
 
 #[test]

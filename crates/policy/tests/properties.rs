@@ -64,6 +64,7 @@ prop_compose! {
             by_cell,
             shifted: exact,
             filling: exact,
+            swept: (window_ms % 5) as f32 / 4.0,
             sees: Sees {
                 reads: true,
                 writes: true,

@@ -184,6 +184,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         by_cell,
         shifted: false,
         filling: false,
+        swept: 0.0,
     }
 }
 

@@ -8,7 +8,7 @@ use super::estimate::{Curve, Looks};
 use super::exact::{covers, Exact};
 use super::round::{Behind, Round, FIRST_EXACT};
 use super::span::Span;
-use super::{PageLooks, Sighting};
+use super::{PageLooks, Sighting, Sweeps};
 use terrace_types::{Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange};
 
 /// What the map may assume. The defaults need no tuning.
@@ -72,6 +72,7 @@ pub struct HeatMap {
     left_out: u64,
     exact: Exact,
     curve: Curve,
+    sweeps: Sweeps,
 }
 
 impl HeatMap {
@@ -91,6 +92,7 @@ impl HeatMap {
             left_out: 0,
             exact: Exact::default(),
             curve: Curve::default(),
+            sweeps: Sweeps::default(),
         }
     }
 
@@ -191,6 +193,7 @@ impl HeatMap {
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
+        self.sweeps.learn(looks);
         for one in looks {
             let pages = self.absorb_looks(one, &before, now);
             absorbed.pages += pages;
@@ -388,6 +391,12 @@ impl HeatMap {
         if !sound {
             self.behind = self.areas.iter().map(|a| vec![Behind::default(); a.pages.len()]).collect();
         }
+    }
+
+    /// Part of the touches, from 0 to 1, that belong to sweeps: see [`Sweeps`].
+    #[must_use]
+    pub fn swept(&self) -> f32 {
+        self.sweeps.share()
     }
 
     /// Memory the map holds.

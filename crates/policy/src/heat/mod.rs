@@ -11,8 +11,10 @@ mod exact;
 mod map;
 mod round;
 mod span;
+mod sweeps;
 
 pub use map::{Absorbed, Foreseen, HeatMap, HeatParams, NodeTally, Touched};
+pub use sweeps::Sweeps;
 
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 

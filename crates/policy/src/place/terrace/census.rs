@@ -97,10 +97,10 @@ impl<'a> Rater<'a> {
         let lately = [params.again, 1.0 / params.again];
         for (side, again) in lately.into_iter().enumerate() {
             let seen = raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0);
-            let seen = seen.map(|(b, n)| (f64::from(buckets::middle(b)), u64::from(*n)));
+            let seen = seen.map(|(b, n)| (buckets::middle(b), u64::from(*n)));
             let shrink = Shrink::new(seen, unit, evidence / (noise * noise), doubt);
             let table = |factor: f64| {
-                let expected = |b| buckets::of((shrink.value(f64::from(buckets::middle(b))) * factor) as f32) as u16;
+                let expected = |b| buckets::of((shrink.value(buckets::middle(b)) * factor) as f32) as u16;
                 (0..buckets::COUNT).map(expected).collect()
             };
             (rater.expected[side], rater.lately[side]) = (table(1.0), table(again));

@@ -1,0 +1,139 @@
+//! How much of what is touched is swept through.
+//!
+//! An accessed bit tells that a page was touched, not whether one of its lines was read or all of them. The two cost
+//! differently: a lone line costs a latency, a page swept through costs the bus all its lines, while the prefetcher hides
+//! the latency. What tells them apart is the company a page is in: a sweep touches neighbours in the same looks, and
+//! accesses that are independent of each other do not.
+//!
+//! Over the pairs of neighbours in a group of `n` looks, found accessed in `a` and `b` of them, the squared difference
+//! `(a - b)^2` is summed and set against what chance would give: with a common probability `p` its expectation is
+//! `2np(1 - p)`, of which `s(2n - s) / (2n - 1)` with `s = a + b` is the unbiased estimate. Independent touches give a
+//! ratio of one (more where neighbours differ in heat), sweeps one near zero. Touched in all looks or in none, a pair says
+//! nothing. A program that turns to one part of its memory after the other within a burst looks partly like a sweep.
+
+use super::PageLooks;
+
+/// Part of what earlier bursts told that still counts.
+const KEPT: f32 = 0.5;
+/// Chance must explain this much before anything is said.
+const LEAST: f32 = 64.0;
+
+/// What bursts told so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Sweeps {
+    differ: f32,
+    chance: f32,
+}
+
+impl Sweeps {
+    /// Learns from one burst.
+    pub fn learn(&mut self, looks: &[PageLooks]) {
+        let (mut differ, mut chance) = (0.0, 0.0);
+        for group in looks.iter().filter(|g| g.windows > 1) {
+            let (d, c) = pairs(&group.hits, group.windows);
+            (differ, chance) = (differ + d, chance + c);
+        }
+        if chance > 0.0 {
+            (self.differ, self.chance) = (KEPT * self.differ + differ, KEPT * self.chance + chance);
+        }
+    }
+
+    /// Part of the touches, from 0 to 1, that belong to sweeps. None while little is known.
+    #[must_use]
+    pub fn share(&self) -> f32 {
+        if self.chance < LEAST {
+            return 0.0;
+        }
+        (1.0 - self.differ / self.chance).clamp(0.0, 1.0)
+    }
+}
+
+/// Squared differences between neighbours, and what chance alone would give.
+fn pairs(hits: &[u8], windows: u8) -> (f32, f32) {
+    let n = u64::from(windows);
+    let (mut differ, mut chance) = (0u64, 0u64);
+    for pair in hits.windows(2) {
+        let (a, b) = (u64::from(pair[0]), u64::from(pair[1]));
+        // Not looked at: more than there were windows.
+        if a > n || b > n {
+            continue;
+        }
+        differ += a.abs_diff(b) * a.abs_diff(b);
+        chance += (a + b) * (2 * n - a - b);
+    }
+    (differ as f32, chance as f32 / (2 * n - 1) as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_types::{Nanos, Pid, Seed, Vpn};
+
+    const PAGES: usize = 8192;
+
+    struct Chance(Seed);
+
+    impl Chance {
+        fn of(&mut self, p: f64) -> bool {
+            let (drawn, next) = self.0.next();
+            self.0 = next;
+            (drawn >> 11) as f64 / (1u64 << 53) as f64 <= p
+        }
+    }
+
+    fn burst(windows: u8, touched: impl FnMut(usize, u8) -> bool) -> PageLooks {
+        let mut touched = touched;
+        let hits = (0..PAGES).map(|page| (0..windows).filter(|w| touched(page, *w)).count() as u8).collect();
+        PageLooks { pid: Pid(1), start: Vpn(0), windows, window: Nanos::millis(2), hits }
+    }
+
+    fn share(looks: PageLooks) -> f32 {
+        let mut sweeps = Sweeps::default();
+        sweeps.learn(&[looks]);
+        sweeps.share()
+    }
+
+    /// One sweep that goes through `part` of the pages in each look.
+    fn sweep(part: usize) -> PageLooks {
+        burst(8, |page, look| {
+            let from = usize::from(look) * part % PAGES;
+            (from..from + part).contains(&page) || (from..from + part).contains(&(page + PAGES))
+        })
+    }
+
+    #[test]
+    fn sweeps_are_told_from_independent_touches() {
+        assert!(share(sweep(700)) > 0.95, "{}", share(sweep(700)));
+        assert!(share(sweep(3000)) > 0.95, "{}", share(sweep(3000)));
+        for (seed, p) in [(1, 0.02), (2, 0.3), (3, 0.9)] {
+            let mut chance = Chance(Seed(seed));
+            let independent = share(burst(8, |_, _| chance.of(p)));
+            assert!(independent < 0.1, "{p}: {independent}");
+        }
+    }
+
+    #[test]
+    fn a_hot_set_is_no_sweep_scattered_or_together() {
+        let mut chance = Chance(Seed(7));
+        let together = share(burst(8, |page, _| chance.of(if page < 1000 { 0.8 } else { 0.05 })));
+        let scattered = share(burst(8, |page, _| chance.of(if page % 8 == 3 { 0.8 } else { 0.05 })));
+        assert!(together < 0.1 && scattered < 0.1, "{together} {scattered}");
+    }
+
+    #[test]
+    fn half_and_half_is_between() {
+        let mut chance = Chance(Seed(9));
+        let swept = |page: usize, look: u8| page / 512 == usize::from(look);
+        let mixed = share(burst(8, |page, look| if page < PAGES / 2 { swept(page, look) } else { chance.of(0.125) }));
+        assert!((0.3..0.7).contains(&mixed), "{mixed}");
+    }
+
+    #[test]
+    fn where_nothing_can_be_told_nothing_is_said() {
+        assert_eq!(share(burst(8, |_, _| true)), 0.0);
+        assert_eq!(share(burst(8, |_, _| false)), 0.0);
+        assert_eq!(share(burst(1, |page, _| page < 4000)), 0.0, "one look tells nothing");
+        let few = PageLooks { hits: vec![1, 1, 1, 1, PageLooks::NOT_LOOKED, 1], ..burst(8, |_, _| false) };
+        assert_eq!(share(few), 0.0);
+    }
+}
