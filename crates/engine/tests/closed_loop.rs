@@ -195,19 +195,26 @@ fn even(rate: f64, exact: bool, seed: u64) -> u64 {
 
 #[test]
 fn a_shifting_hot_set_is_followed_without_ping_pong() {
-    for (period, least) in [(3.0, 0.70), (10.0, 0.80)] {
-        let rate = move |i: usize, t: Tick| {
-            let phase = (Nanos(t.0).as_secs_f64() / period) as usize;
-            let first = (phase * HOT) % (COLD + HOT);
-            let inside = (i + COLD + HOT - first) % (COLD + HOT) < HOT;
-            write(if inside { 2_000.0 } else { 160.0 })
-        };
-        let world = world(COLD + HOT, Box::new(rate), 9);
-        run(&world, "terrace", stock(&world), 40);
-        let (share, moves) = (world.borrow().fast_share(), world.borrow().total_moves());
-        assert!(share > least, "period {period}: {share}");
-        let shifts = (40.0 / period) as u64 + 1;
-        assert!(moves <= shifts * 3 * HOT as u64, "period {period}: {moves} moves");
+    // By the seed a run has 0.66 to 0.77 of its accesses from the fast tier where heat shifts every 3 s: the mean is held.
+    for (period, least, seeds) in [(3.0, 0.70, 12), (10.0, 0.80, 4)] {
+        let mut sum = 0.0;
+        for seed in 9..9 + seeds {
+            let rate = move |i: usize, t: Tick| {
+                let phase = (Nanos(t.0).as_secs_f64() / period) as usize;
+                let first = (phase * HOT) % (COLD + HOT);
+                let inside = (i + COLD + HOT - first) % (COLD + HOT) < HOT;
+                write(if inside { 2_000.0 } else { 160.0 })
+            };
+            let world = world(COLD + HOT, Box::new(rate), seed);
+            run(&world, "terrace", stock(&world), 40);
+            let (share, moves) = (world.borrow().fast_share(), world.borrow().total_moves());
+            let shifts = (40.0 / period) as u64 + 1;
+            assert!(moves <= shifts * 3 * HOT as u64, "period {period}, seed {seed}: {moves} moves");
+            sum += share;
+        }
+        let mean = sum / seeds as f64;
+        assert!(mean > least, "period {period}: {mean}");
+        println!("period {period}: {mean}");
     }
 }
 

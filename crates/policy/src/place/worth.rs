@@ -50,6 +50,13 @@ impl Worth {
         self.read_ns.max(self.write_ns)
     }
 
+    /// In units of the larger: what one access counts for beside another, whatever either is worth now.
+    #[must_use]
+    pub fn relative(self) -> Self {
+        let unit = self.unit().max(f64::MIN_POSITIVE);
+        Self { read_ns: self.read_ns / unit, write_ns: self.write_ns / unit }
+    }
+
     /// Reads and writes taken alike: a store is worth what a load is.
     #[must_use]
     pub fn write_blind(self) -> Self {

@@ -141,7 +141,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
-    s.trust.review(snap, &worths[0], p.first_lifetime, now);
+    s.trust.review(snap, &worths[0].relative(), p.first_lifetime, now);
     if snap.shifted {
         s.trust.shifted(now);
     }
@@ -290,7 +290,8 @@ fn boundary(
     let (up, down) = emit(&rater, snap, &cut, rank, free_pages(snap, rank + 1));
     let room = free.saturating_sub(reserve / 2);
     let (promoted, demoted) = (up.pages, down.pages);
-    let value = cut.gain / cut.promote as f64;
+    // In accesses: what one is worth changes with the program's traffic, and says nothing of how long heat stays.
+    let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
     for m in up.moves.iter().chain(&down.moves) {
         for vpn in m.start.0..m.range().end.0 {
             s.recent.note(m.pid, terrace_types::Vpn(vpn), now);

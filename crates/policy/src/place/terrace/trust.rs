@@ -50,7 +50,7 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Remembers a batch of promotions worth `value` a page, in nanoseconds a second.
+    /// Remembers a batch of promotions worth `value` a page, in accesses a second ([`Worth::relative`]).
     pub fn promoted(&mut self, moves: &[Move], value: f64, now: Tick) {
         let pages: u64 = moves.iter().map(|m| u64::from(m.pages)).sum();
         let stride = (pages / SAMPLES as u64).max(1);
