@@ -55,6 +55,7 @@ pub(crate) fn failed(error: &AllocError) -> c_int {
         AllocError::NotBound { .. } | AllocError::NotLocal { .. } => TERRACE_E_NOT_LOCAL,
         AllocError::NoRoom { .. } => TERRACE_E_NO_ROOM,
         AllocError::NotOurs { .. } => TERRACE_E_NOT_OURS,
+        AllocError::Reentered => crate::TERRACE_E_BUSY,
         AllocError::Environment { .. } => TERRACE_E_ENVIRONMENT,
         AllocError::NoNodes { .. } | AllocError::Topology(_) | AllocError::Rank(_) => TERRACE_E_MACHINE,
         AllocError::Kernel(_) => TERRACE_E_KERNEL,
