@@ -51,6 +51,7 @@ impl Bytes<'_> {
 fuzz_target!(|data: &[u8]| {
     static NODES: OnceLock<FakeNodes> = OnceLock::new();
     let nodes = NODES.get_or_init(|| FakeNodes::new(&[(NodeId(0), 1 << 24), (NodeId(1), 1 << 24)]));
+    nodes.forget_pages();
     let mut bytes = Bytes(data);
     let mut world = World::default();
     while !bytes.0.is_empty() {

@@ -4,6 +4,7 @@
 mod world;
 
 use proptest::prelude::*;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use terrace_alloc::arena::fake::FakeNodes;
 use terrace_types::{NodeId, Seed};
@@ -27,6 +28,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
+/// One for all sequences of a thread: only so many sets of devices are kept apart.
 fn nodes() -> &'static FakeNodes {
     Box::leak(Box::new(FakeNodes::new(&[(NodeId(0), 1 << 20), (NodeId(1), 1 << 20)])))
 }
@@ -36,7 +38,9 @@ proptest! {
 
     #[test]
     fn sequences_of_calls_do_what_the_model_does(calls in prop::collection::vec(call(), 1..250)) {
-        let nodes = nodes();
+        static NODES: OnceLock<&FakeNodes> = OnceLock::new();
+        let nodes = *NODES.get_or_init(nodes);
+        nodes.forget_pages();
         let mut world = World::default();
         for call in &calls {
             world.step(call, nodes);
@@ -84,11 +88,12 @@ fn long_sequences_in_threads_do_what_their_models_do() {
     std::thread::scope(|s| {
         for thread in 0..2 {
             s.spawn(move || {
-                let mut round = 0;
+                let (nodes, mut round) = (nodes(), 0);
                 while Instant::now() < until {
                     let number = first + round * 2 + thread;
                     println!("seed {number}");
-                    let (mut seed, nodes, mut world) = (Seed(number), nodes(), World::default());
+                    let (mut seed, mut world) = (Seed(number), World::default());
+                    nodes.forget_pages();
                     for _ in 0..5_000 {
                         world.step(&drawn(&mut seed), nodes);
                     }

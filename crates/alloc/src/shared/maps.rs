@@ -292,9 +292,10 @@ fn store(word: &AtomicU64, value: u64) {
 }
 
 fn change(map: &[AtomicU64], start: usize, end: usize, set: bool) {
-    for index in start / 64..end.div_ceil(64) {
-        let bits = mask(index, start, end);
-        let old = map[index].load(Relaxed);
-        store(&map[index], if set { old | bits } else { old & !bits });
+    let first = start / 64;
+    for (at, word) in map[first..end.div_ceil(64).max(first)].iter().enumerate() {
+        let bits = mask(first + at, start, end);
+        let old = word.load(Relaxed);
+        store(word, if set { old | bits } else { old & !bits });
     }
 }
