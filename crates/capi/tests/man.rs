@@ -55,7 +55,7 @@ fn items(header: &str) -> Vec<Item> {
         }
         let mut text = line.to_owned();
         if line.starts_with("typedef struct") && line.ends_with('{') {
-            while let Some(more) = lines.next() {
+            for more in lines.by_ref() {
                 text += &format!("\n{more}");
                 if more.starts_with('}') {
                     break;
