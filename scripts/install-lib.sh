@@ -1,8 +1,10 @@
 #!/bin/sh
 # Installs libterrace below PREFIX: the shared library with symbol versions, the static one, headers, the Fortran
-# module's source, a pkg-config file and a CMake package.
+# module's source, man pages, a pkg-config file and a CMake package.
 #
 #   scripts/install-lib.sh PREFIX [LIBTERRACE_A]
+#
+# Where there is an mpicc, the shim that honours hints of MPI programs is built with it (libterrace_mpi.so).
 #
 # Builds the static library first unless one is given. The shared one is linked from it here, because the compiler's own
 # list of symbols leaves no room for versions.
@@ -31,7 +33,22 @@ ${CC:-cc} -shared -o "$lib/libterrace.so.$version" \
 ln -sf "libterrace.so.$version" "$lib/libterrace.so.$major"
 ln -sf "libterrace.so.$version" "$lib/libterrace.so"
 
+if command -v "${MPICC:-mpicc}" >/dev/null 2>&1; then
+    "${MPICC:-mpicc}" -O2 -Wall -shared -fPIC -Icrates/capi/include -o "$lib/libterrace_mpi.so" \
+        crates/capi/mpi/terrace_mpi.c -L"$lib" -lterrace -Wl,-rpath,'$ORIGIN' -lpthread
+fi
+
 install -m 644 crates/capi/include/terrace.h crates/capi/include/terrace.hpp "$prefix/include/"
 install -m 644 crates/capi/fortran/terrace.f90 "$prefix/share/terrace/"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/terrace.pc.in >"$lib/pkgconfig/terrace.pc"
 install -m 644 crates/capi/cmake/TerraceConfig.cmake "$lib/cmake/Terrace/"
+
+# Each function's page is the page of its family.
+man=$prefix/share/man/man3
+mkdir -p "$man"
+for page in docs/man/*.3; do
+    install -m 644 "$page" "$man/"
+    sed -n '/^\.SH NAME$/,/^\.SH/{s/ \\-.*//;s/,//g;s/^terrace/&/p}' "$page" | tr ' ' '\n' | while read -r name; do
+        [ -z "$name" ] || [ -e "docs/man/$name.3" ] || echo ".so man3/${page##*/}" >"$man/$name.3"
+    done
+done

@@ -2,7 +2,7 @@
 # Makes sure that what building needs is there; installs what is missing where it may, and says so.
 #
 #   scripts/setup.sh          a C compiler, linker and a new enough cargo
-#   scripts/setup.sh --test   besides: rustfmt, clippy and chromium, without which some checks are skipped, and what
+#   scripts/setup.sh --test   besides: rustfmt, clippy, chromium and Open MPI, without which some checks are skipped, and what
 #                             --capture installs
 #   scripts/setup.sh --capture
 #                             besides: qemu-user and the plugin that `terrace record --source full` needs; the plugin goes
@@ -69,6 +69,15 @@ if [ "${1:-}" = --test ] && [ "${TERRACE_NO_CHROMIUM:-0}" = 0 ] &&
         install_packages chromium || say "going on without chromium"
     else
         say "going on without chromium (sudo apt-get install --no-install-recommends chromium)"
+    fi
+fi
+
+if [ "${1:-}" = --test ] && ! command -v mpicc >/dev/null 2>&1; then
+    # 24 MB to fetch, for the test of the MPI shim, which is skipped without.
+    if can_install; then
+        install_packages openmpi-bin libopenmpi-dev || say "going on without MPI"
+    else
+        say "going on without MPI (sudo apt-get install --no-install-recommends openmpi-bin libopenmpi-dev)"
     fi
 fi
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The model test of far memory for ten minutes (TERRACE_FAR_SECONDS for another time), and more seeds of the
-# pager's simulation. The last line says how it went; a failure names its seed.
+# The model tests of far memory and of arenas, ten minutes each (TERRACE_FAR_SECONDS, TERRACE_ALLOC_SECONDS for other
+# times), and more seeds of the pager's simulation. The last line says how it went; a failure names its seed.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -13,4 +13,7 @@ TERRACE_FAR_SEEDS=${TERRACE_FAR_SEEDS:-2000} cargo test --quiet -p terrace-far -
 say "far memory beside its model, ${TERRACE_FAR_SECONDS:=600} seconds"
 export TERRACE_FAR_SECONDS
 cargo test --quiet -p terrace-far --test model -- --nocapture || exit 1
+say "arenas beside their models, ${TERRACE_ALLOC_SECONDS:=600} seconds"
+export TERRACE_ALLOC_SECONDS
+cargo test --quiet -p terrace-alloc --test model long_sequences -- --nocapture || exit 1
 say "no byte differed"

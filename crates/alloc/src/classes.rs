@@ -59,7 +59,15 @@ impl Classes {
     /// # Errors
     /// A machine that cannot be read or ranked, or a variable that says nothing.
     pub fn find(kernel: &dyn Kernel, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, AllocError> {
-        let source = variable(MACHINE).map_or(Source::Live, |text| Source::parse_machine(&text));
+        let source = match variable(MACHINE) {
+            None => Source::Live,
+            // It would be part of what errors say.
+            Some(value) if value.contains(char::is_control) => {
+                let what = "give a file without control characters in its name, or a preset".to_owned();
+                return Err(AllocError::Environment { name: MACHINE, value, what });
+            }
+            Some(text) => Source::parse_machine(&text),
+        };
         let machine = load_machine(&source)?;
         let by = match variable(RANK_BY) {
             None => By::default(),

@@ -79,6 +79,9 @@ pub enum AllocError {
         /// The address.
         address: usize,
     },
+    /// The thread is inside already.
+    #[error("this thread is inside this memory already (a signal handler); allocate and free outside of handlers")]
+    Reentered,
     /// A variable of the environment that says nothing.
     #[error("{name}={value:?} cannot be read: {what}")]
     Environment {

@@ -5,8 +5,8 @@
 //! [`attributes`] says what can be asked for, [`classes`] what a class is on this machine, [`kernel`] what is
 //! needed of the kernel, [`commit`] how many requests are weighed together and what is reported.
 //!
-//! In arenas ([`arena`]): heaps whose pages lie on the nodes asked for and move together. Unsafe code is allowed there;
-//! each block carries its proof.
+//! In arenas ([`arena`]): heaps whose pages lie on the nodes asked for and move together; [`shared`]: heaps that several
+//! processes have. Unsafe code is allowed there; each block carries its proof.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod arena;
@@ -18,6 +18,7 @@ pub mod kernel;
 mod layout;
 mod live;
 pub mod memory;
+pub mod shared;
 mod space;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The door: allocate, free, commit, look.
 
 mod apply;
+mod inside;
 
 pub use apply::OWN_POLICIES;
 
@@ -11,11 +12,12 @@ use crate::error::AllocError;
 use crate::kernel::{Kernel, LiveKernel, Run};
 use crate::layout::{self, Piece};
 use crate::space::{Kind, Space};
+use inside::Inside;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use terrace_machine::list;
-use terrace_sys::MemPolicy;
+use terrace_sys::{MemPolicy, SysError};
 use terrace_types::{Bytes, NodeId};
 
 const HUGE: usize = 2 << 20;
@@ -47,6 +49,9 @@ struct State {
 }
 
 /// Allocates memory by attributes. Its memory is given back when it is dropped.
+///
+/// Threads may share it. A fork waits for calls under way, so that parent and child go on, each with its own copy. A signal
+/// handler that interrupted a call gets [`AllocError::Reentered`].
 #[derive(Debug)]
 pub struct Memory {
     kernel: Arc<dyn Kernel>,
@@ -68,6 +73,7 @@ impl Memory {
     /// On any kernel.
     #[must_use]
     pub fn with(kernel: Arc<dyn Kernel>, classes: Classes) -> Self {
+        inside::watch_forks();
         Self { kernel, classes, state: Mutex::default() }
     }
 
@@ -77,9 +83,8 @@ impl Memory {
         &self.classes
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock was held left at worst an object half placed: its pages are its own still.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> Result<Inside<'_>, AllocError> {
+        Inside::of(&self.state)
     }
 
     fn page(&self) -> usize {
@@ -91,7 +96,7 @@ impl Memory {
     /// # Errors
     /// A wish that means nothing, address space that is used up; with [`Mismatch::Error`] whatever cannot be as asked.
     pub fn allocate(&self, size: Bytes, wish: Attributes) -> Result<usize, AllocError> {
-        let meaning = self.classes.meaning(&wish, self.kernel.as_ref())?;
+        let mut meaning = self.classes.meaning(&wish, self.kernel.as_ref())?;
         check(&wish)?;
         let page = self.page();
         if size.get() > MOST {
@@ -114,11 +119,20 @@ impl Memory {
         let at_once = at_once.filter(|_| immediate && !strict);
         let policy = at_once.clone().map_or(MemPolicy::Default, MemPolicy::Prefer);
         let kind = Kind { policy, huge, lifetime: wish.lifetime };
-        let mut state = self.state();
+        let mut state = self.state()?;
         if strict {
             self.room_for(&mut state, &meaning, len)?;
         }
-        let range = state.space.take(self.kernel.as_ref(), &kind, len)?;
+        let (range, kind, at_once) = match state.space.take(self.kernel.as_ref(), &kind, len) {
+            Ok(range) => (range, kind, at_once),
+            // Sandboxes forbid `mbind`. Who falls back has memory all the same, and is told.
+            Err(error) if matches!(error, SysError::NotPermitted { .. } | SysError::Absent { .. }) && !strict => {
+                let kind = Kind { policy: MemPolicy::Default, ..kind };
+                meaning.notes.push(format!("It is where the kernel puts it: {error}."));
+                (state.space.take(self.kernel.as_ref(), &kind, len)?, kind, Some(Vec::new()))
+            }
+            Err(error) => return Err(error.into()),
+        };
         let pieces = at_once.map_or_else(Vec::new, |nodes| vec![Piece { range: 0..len, nodes }]);
         let unplaced = immediate && pieces.is_empty();
         // A small one that is cut as it says is not worth a look at what is free.
@@ -150,7 +164,7 @@ impl Memory {
     /// # Errors
     /// [`AllocError::NotOurs`] for what was not allocated here or was freed before.
     pub fn free(&self, address: usize) -> Result<(), AllocError> {
-        self.remove(&mut self.state(), address)
+        self.remove(&mut *self.state()?, address)
     }
 
     /// Weighs the allocations of `scope` that are bound on commit, binds what was not touched, moves what was, and says what
@@ -159,7 +173,7 @@ impl Memory {
     /// # Errors
     /// When the kernel cannot be asked. A lack of room is part of the report.
     pub fn commit(&self, scope: Scope) -> Result<Report, AllocError> {
-        let mut state = self.state();
+        let mut state = self.state()?;
         let chosen: Vec<usize> = state
             .objects
             .iter()
@@ -174,7 +188,7 @@ impl Memory {
     /// # Errors
     /// [`AllocError::NotOurs`]; what the kernel said.
     pub fn describe(&self, address: usize) -> Result<Row, AllocError> {
-        let state = self.state();
+        let state = self.state()?;
         let object = state.objects.get(&address).ok_or(AllocError::NotOurs { address })?;
         let runs = self.kernel.resident(&(address..address + object.len))?;
         let mut row = self.row(address, object);
@@ -187,7 +201,7 @@ impl Memory {
     /// The address of the allocation that holds `address`.
     #[must_use]
     pub fn lookup(&self, address: usize) -> Option<usize> {
-        let state = self.state();
+        let state = self.state().ok()?;
         let (start, object) = state.objects.range(..=address).next_back()?;
         (address < start + object.len).then_some(*start)
     }
@@ -195,7 +209,7 @@ impl Memory {
     /// Bytes that the allocation at `address` has, in whole pages.
     #[must_use]
     pub fn size_of(&self, address: usize) -> Option<Bytes> {
-        self.state().objects.get(&address).map(|o| Bytes(o.len as u64))
+        self.state().ok()?.objects.get(&address).map(|o| Bytes(o.len as u64))
     }
 
     fn remove(&self, state: &mut State, address: usize) -> Result<(), AllocError> {

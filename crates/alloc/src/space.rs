@@ -88,7 +88,13 @@ impl Space {
             match kernel.reserve(Bytes(size), Bytes(HUGE as u64)) {
                 Ok(region) => {
                     if kind.policy != MemPolicy::Default {
-                        kernel.bind(&region, &kind.policy)?;
+                        if let Err(error) = kernel.bind(&region, &kind.policy) {
+                            // Its addresses serve what is not bound.
+                            kernel.huge(&region, kind.huge);
+                            let unbound = Kind { policy: MemPolicy::Default, ..kind.clone() };
+                            self.free.entry(unbound).or_default().put(region);
+                            return Err(error);
+                        }
                     }
                     // Only where it differs from what the kernel does by itself: it is a mark on the mapping.
                     kernel.huge(&region, kind.huge);

@@ -1,10 +1,11 @@
 //! On the machine that the tests run on, whatever it has.
+#![allow(clippy::unwrap_used)]
 
 use terrace_alloc::attributes::{Attributes, Binding, ClassId, Index, Mismatch, Place, Split};
 use terrace_alloc::commit::Scope;
 use terrace_alloc::memory::Memory;
 use terrace_sys::{maps, Root};
-use terrace_types::{Bytes, Pid};
+use terrace_types::{Bytes, Pid, Seed};
 
 fn memory() -> Option<Memory> {
     match Memory::live(&|_| None) {
@@ -94,5 +95,106 @@ fn the_environment_overrides_and_nonsense_is_named() {
     {
         let error = with(name, value).unwrap_err();
         assert!(error.to_string().contains(value), "{error}");
+    }
+}
+
+#[test]
+fn every_size_is_given_whole_or_refused_by_name() {
+    let Some(memory) = memory() else { return };
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    for log in 0..64 {
+        for size in [(1_u64 << log) - 1, 1 << log, (1 << log) + 1] {
+            match memory.allocate(Bytes(size), Attributes::default()) {
+                Ok(at) => {
+                    let len = memory.size_of(at).unwrap().get() as usize;
+                    assert!(at % 4096 == 0 && len as u64 >= size.max(1));
+                    assert!(taken.iter().all(|(a, l)| at + len <= *a || a + l <= at), "{size} overlaps");
+                    taken.push((at, len));
+                }
+                Err(error) => assert!(size > 1 << 36, "{size}: {error}"),
+            }
+        }
+    }
+    let error = memory.allocate(Bytes(u64::MAX), Attributes::default()).unwrap_err();
+    assert!(error.to_string().contains("more than can be addressed"), "{error}");
+    for (at, _) in taken {
+        memory.free(at).unwrap();
+        assert!(memory.free(at).is_err());
+    }
+}
+
+#[test]
+fn bytes_survive_any_sequence_of_calls() {
+    let Some(memory) = memory() else { return };
+    let mut seed = Seed(11);
+    let mut draw = |below: u64| {
+        let (number, next) = seed.next();
+        seed = next;
+        (number >> 11) % below
+    };
+    // Address, bytes, and what both ends hold.
+    let mut live: Vec<(usize, usize, u8)> = Vec::new();
+    for turn in 0..1500_u32 {
+        match draw(10) {
+            0..=4 if live.len() < 40 => {
+                let size = if draw(4) == 0 { draw(6 << 20) } else { draw(40_000) };
+                let split = vec![Split::Os, Split::SpillOver, Split::Equal, Split::Chunk(1 + draw(9))]
+                    .swap_remove(draw(4) as usize);
+                let binding = if draw(2) == 0 { Binding::OnCommit } else { Binding::Immediate };
+                let mismatch = if draw(8) == 0 { Mismatch::Error } else { Mismatch::Fallback };
+                let wish = Attributes { split, binding, mismatch, priority: draw(5) as u32, ..Attributes::default() };
+                let at = memory.allocate(Bytes(size), wish).unwrap();
+                let len = memory.size_of(at).unwrap().get() as usize;
+                assert!(live.iter().all(|(a, l, _)| at + len <= *a || a + l <= at), "turn {turn} overlaps");
+                // SAFETY: a fresh allocation of `len` bytes, this test's alone.
+                unsafe {
+                    assert_eq!((at as *const u8).read() | ((at + len - 1) as *const u8).read(), 0);
+                    (at as *mut u8).write(turn as u8);
+                    ((at + len - 1) as *mut u8).write(turn as u8);
+                }
+                live.push((at, len, turn as u8));
+            }
+            5..=7 if !live.is_empty() => {
+                let (at, ..) = live.swap_remove(draw(live.len() as u64) as usize);
+                memory.free(at).unwrap();
+            }
+            8 => {
+                let scope = if draw(2) == 0 { Scope::Epoch } else { Scope::All };
+                assert_eq!(memory.commit(scope).unwrap().refused(), 0);
+            }
+            _ => {}
+        }
+        for (at, len, held) in &live {
+            // SAFETY: written when it was allocated, and not freed.
+            let ends = unsafe { ((*at as *const u8).read(), ((at + len - 1) as *const u8).read()) };
+            assert_eq!(ends, (*held, *held), "turn {turn}");
+        }
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_environment_is_read_or_refused_on_one_line(
+        which in 0_usize..3,
+        parts in proptest::collection::vec(proptest::sample::select(vec![
+            "0", "1", "-", ",", ";", "65536", "99999999999999999999", " ", "bandwidth", "\n", "\u{1b}[2J", "/dev/zero", "..",
+            "preset:", "knl-snc4", "\u{0}", "%s", "lab-cxl", "/",
+        ]), 0..8),
+    ) {
+        let name = ["TERRACE_CLASSES", "TERRACE_RANK_BY", "TERRACE_MACHINE"][which];
+        let text = parts.concat();
+        if let Err(error) = Memory::live(&|asked| (asked == name).then(|| text.clone())) {
+            proptest::prop_assert!(!error.to_string().contains(['\n', '\u{1b}']), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn files_that_never_end_or_are_none_are_refused() {
+    for path in ["/dev/zero", "/proc/self/mem", "/nonexistent"] {
+        let error = Memory::live(&|asked| (asked == "TERRACE_MACHINE").then(|| path.to_owned())).unwrap_err();
+        assert!(error.to_string().contains(path), "{error}");
     }
 }

@@ -88,6 +88,41 @@ fn a_thousand_threads_share_an_arena_and_leave_nothing() {
 }
 
 #[test]
+fn a_thousand_threads_at_once_each_have_their_blocks() {
+    const THREADS: usize = 1000;
+    let arenas = [arena(), arena()];
+    let (gate, there) = (std::sync::RwLock::new(()), AtomicUsize::new(0));
+    std::thread::scope(|s| {
+        // Dropped when all are there, or when one cannot be.
+        let shut = gate.write().unwrap();
+        for thread in 0..THREADS {
+            let (arenas, gate, there) = (&arenas, &gate, &there);
+            let work = move || {
+                let size = |n: usize| 16 + (thread * 7 + n * 100) % 2000;
+                let mine: Vec<usize> = (0..6).map(|n| sign(arenas[n % 2].alloc(size(n)).unwrap(), size(n))).collect();
+                there.fetch_add(1, Relaxed);
+                drop(gate.read());
+                for (n, at) in mine.iter().enumerate() {
+                    check(*at, size(n));
+                    release(*at);
+                }
+            };
+            if let Err(error) = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(s, work) {
+                panic!("thread {thread}: {error}; raise ulimit -u");
+            }
+        }
+        while there.load(Relaxed) < THREADS {
+            std::thread::yield_now();
+        }
+        drop(shut);
+    });
+    for arena in arenas {
+        assert_eq!(arena.stats().unwrap().blocks, 0);
+        end(arena);
+    }
+}
+
+#[test]
 fn blocks_change_hands_between_threads() {
     let arenas = [arena(), arena()];
     let (send, receive) = mpsc::channel::<(usize, usize)>();

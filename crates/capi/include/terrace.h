@@ -221,6 +221,21 @@
 #define TERRACE_MOVE_STRICT 1
 
 /*
+ A file that is no shared arena, or of another version.
+ */
+#define TERRACE_E_NOT_SHARED -16
+
+/*
+ A process ended while it put a shared arena right after another's death: it is to be created anew.
+ */
+#define TERRACE_E_LOST -17
+
+/*
+ No offset.
+ */
+#define TERRACE_NO_OFFSET UINT64_MAX
+
+/*
  An arena. The handle of a destroyed arena is answered with TERRACE_E_DESTROYED, always.
  */
 typedef struct terrace_arena terrace_arena;
@@ -244,6 +259,12 @@ typedef struct terrace_move terrace_move;
  What a commit did. Reading it by several threads is fine.
  */
 typedef struct terrace_report terrace_report;
+
+/*
+ An arena that other processes have too, as this process has it. All functions on it may be called by several threads
+ at once.
+ */
+typedef struct terrace_shared terrace_shared;
 
 /*
  One allocation in a report. Texts live as long as the report.
@@ -312,6 +333,32 @@ typedef struct {
    */
   uint64_t stayed;
 } terrace_moved;
+
+/*
+ What a shared arena holds.
+ */
+typedef struct {
+  /*
+   Bytes for blocks.
+   */
+  uint64_t size_bytes;
+  /*
+   Bytes of blocks, in steps of 64.
+   */
+  uint64_t used_bytes;
+  /*
+   Blocks that are allocated.
+   */
+  uint64_t blocks;
+  /*
+   Bytes that have memory.
+   */
+  uint64_t backed_bytes;
+  /*
+   How often a process died inside the arena.
+   */
+  uint64_t recovered;
+} terrace_shared_figures;
 
 #ifdef __cplusplus
 extern "C" {
@@ -707,6 +754,122 @@ int terrace_move_cancel(const terrace_move *moving);
  */
 int terrace_move_wait(terrace_move *moving,
                       terrace_moved *moved);
+
+/*
+ Makes an arena of `size_bytes` bytes that other processes can open: by `name` (as in `shm_open`, without the slash), or with
+ a null name by its descriptor alone. Nodes and flags as for `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Others
+ see it whole or not at all. TERRACE_E_KERNEL: the name is taken, among others.
+
+ # Safety
+ `name` is null or a C string; `nodes` points to `count` numbers (null with 0); `out` points to a writable pointer.
+ */
+int terrace_shared_create(const char *name,
+                          uint64_t size_bytes,
+                          int how,
+                          const uint32_t *nodes,
+                          size_t count,
+                          uint32_t flags,
+                          terrace_shared **out);
+
+/*
+ Opens the shared arena of that name. Whoever may open it may write to all of it.
+
+ # Safety
+ `name` is a C string; `out` points to a writable pointer.
+ */
+int terrace_shared_open(const char *name, terrace_shared **out);
+
+/*
+ Opens the shared arena that a descriptor of `terrace_shared_fd` is of. The descriptor stays the caller's.
+
+ # Safety
+ `out` points to a writable pointer.
+ */
+int terrace_shared_open_fd(int fd,
+                           terrace_shared **out);
+
+/*
+ Lets the arena go in this process; others keep it. Null is fine.
+
+ # Safety
+ `shared` is null or of a function that gives one; neither it nor a pointer into it is used afterwards in this process.
+ */
+void terrace_shared_close(terrace_shared *shared);
+
+/*
+ Takes a name away: nobody can open it any more, and its memory goes with the last process that has it.
+
+ # Safety
+ `name` is a C string.
+ */
+int terrace_shared_remove(const char *name);
+
+/*
+ Its descriptor, for `terrace_shared_open_fd` in other processes; it stays the arena's. Negative: an error's code.
+
+ # Safety
+ `shared` is of a function that gives one.
+ */
+int terrace_shared_fd(const terrace_shared *shared);
+
+/*
+ A block of at least `size` bytes at a multiple of `align` in every process (a power of two, 65536 at most; blocks are
+ aligned to 64 anyway), content undefined; null on error (see `terrace_last_error`).
+
+ # Safety
+ `shared` is of a function that gives one.
+ */
+void *terrace_shared_alloc(terrace_shared *shared,
+                           size_t size,
+                           size_t align);
+
+/*
+ Frees a block that any process allocated; null is fine.
+
+ # Safety
+ `shared` is of a function that gives one; `block` is not used any more, in any process.
+ */
+int terrace_shared_free(terrace_shared *shared, void *block);
+
+/*
+ What other processes know an address by; TERRACE_NO_OFFSET: it is not in this arena.
+
+ # Safety
+ `shared` is of a function that gives one.
+ */
+uint64_t terrace_shared_offset(const terrace_shared *shared, const void *address);
+
+/*
+ Where an offset is in this process; null: beyond the arena.
+
+ # Safety
+ `shared` is of a function that gives one.
+ */
+void *terrace_shared_pointer(const terrace_shared *shared, uint64_t offset);
+
+/*
+ Keeps one offset for all to find, as the way into what is shared (TERRACE_NO_OFFSET: none).
+
+ # Safety
+ `shared` is of a function that gives one.
+ */
+int terrace_shared_set_root(terrace_shared *shared, uint64_t offset);
+
+/*
+ The offset that was kept last; TERRACE_NO_OFFSET: none.
+
+ # Safety
+ `shared` is of a function that gives one.
+ */
+uint64_t terrace_shared_root(const terrace_shared *shared);
+
+/*
+ What it holds now.
+
+ # Safety
+ `shared` is of a function that gives one; `out` is writable.
+ */
+int terrace_shared_stats(const terrace_shared *shared, terrace_shared_figures *out);
 
 #ifdef __cplusplus
 }  // extern "C"

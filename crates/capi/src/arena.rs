@@ -145,7 +145,7 @@ unsafe fn ended(result: Result<MoveReport, MoveError>, out: *mut terrace_moved) 
 
 /// # Safety
 /// `nodes` is null or points to `count` numbers.
-unsafe fn devices(how: c_int, nodes: *const u32, count: usize) -> Result<Devices, c_int> {
+pub(crate) unsafe fn devices(how: c_int, nodes: *const u32, count: usize) -> Result<Devices, c_int> {
     if count > 1024 || (nodes.is_null() && count > 0) {
         return Err(invalid("nodes is null, or there are too many"));
     }

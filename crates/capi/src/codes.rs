@@ -55,6 +55,7 @@ pub(crate) fn failed(error: &AllocError) -> c_int {
         AllocError::NotBound { .. } | AllocError::NotLocal { .. } => TERRACE_E_NOT_LOCAL,
         AllocError::NoRoom { .. } => TERRACE_E_NO_ROOM,
         AllocError::NotOurs { .. } => TERRACE_E_NOT_OURS,
+        AllocError::Reentered => crate::TERRACE_E_BUSY,
         AllocError::Environment { .. } => TERRACE_E_ENVIRONMENT,
         AllocError::NoNodes { .. } | AllocError::Topology(_) | AllocError::Rank(_) => TERRACE_E_MACHINE,
         AllocError::Kernel(_) => TERRACE_E_KERNEL,
@@ -88,6 +89,8 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
         crate::TERRACE_E_INCOMPLETE => c"pages stayed behind",
         crate::TERRACE_E_CANCELLED => c"the move was cancelled",
         crate::TERRACE_E_AGAIN => c"not ended yet",
+        crate::TERRACE_E_NOT_SHARED => c"not a shared arena",
+        crate::TERRACE_E_LOST => c"the shared arena's lock is lost",
         _ => c"not a code of Terrace",
     };
     text.as_ptr()

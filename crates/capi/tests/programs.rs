@@ -198,3 +198,134 @@ fn cmake_finds_the_package() {
         assert!(said.contains("class 0"), "{said}");
     }
 }
+
+/// The library's prefix; `None` after saying why there is none.
+fn prefix_or_skip() -> Option<&'static Path> {
+    match prefix() {
+        Ok(prefix) => Some(prefix),
+        Err(why) if why.starts_with("skipped: ") => {
+            println!("{why}");
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
+
+/// Four ranks, with the shim before MPI and without: hints place memory, and what the program computes is the same.
+#[test]
+fn mpi_programs_hints_are_honoured() {
+    if !has("mpicc") || !has("mpirun") {
+        return println!("skipped: there is no mpicc and mpirun (apt install openmpi-bin libopenmpi-dev)");
+    }
+    let Some(prefix) = prefix_or_skip() else { return };
+    let program = prefix.join("hints");
+    let mut compile = Command::new("mpicc");
+    compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(prefix.join("include"));
+    run(compile.arg("-o").arg(&program).arg(package().join("tests/hints.c")).arg("-ldl")).unwrap();
+    let shim = prefix.join("lib/libterrace_mpi.so");
+    for (preload, memory) in [(None, "plain"), (Some(&shim), "placed")] {
+        let mut ranks = Command::new("timeout");
+        ranks.args(["120", "mpirun", "--oversubscribe", "-n", "4"]);
+        if let Some(shim) = preload {
+            ranks.arg("-x").arg(format!("LD_PRELOAD={}", shim.display()));
+        }
+        // Tests may run as root, in containers without network.
+        let quiet = [
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ("OMPI_MCA_btl", "self,vader"),
+            ("OMPI_MCA_plm_rsh_agent", "false"),
+        ];
+        let said = run(ranks.envs(quiet).arg(&program)).unwrap();
+        assert_eq!(said, format!("4 ranks, memory {memory}\n"));
+    }
+}
+
+/// The man pages are installed, one for each function, and a man that is there reads them without a word of complaint.
+#[test]
+fn man_pages_are_there_for_all_functions() {
+    let Some(prefix) = prefix_or_skip() else { return };
+    let pages = prefix.join("share/man/man3");
+    let header = std::fs::read_to_string(package().join("include/terrace.h")).unwrap();
+    let mut functions = 0;
+    for line in header.lines().filter(|l| !l.starts_with(' ') && !l.starts_with('#')) {
+        let Some(name) = line.split('(').next().and_then(|l| l.split([' ', '*']).next_back()) else { continue };
+        if name.starts_with("terrace_") && line.contains('(') {
+            assert!(pages.join(format!("{name}.3")).is_file(), "{name} has no page");
+            functions += 1;
+        }
+    }
+    assert!(functions > 50, "{functions} functions");
+    if !has("man") {
+        return println!("skipped: there is no man");
+    }
+    let said = Command::new("man").args(["--warnings", "-l"]).arg(pages.join("terrace_arena.3")).output().unwrap();
+    let (text, warned) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    assert!(said.status.success() && warned.is_empty(), "{warned}");
+    assert!(text.contains("terrace_arena_create"), "{text}");
+}
+
+/// C programs for checkers: all examples, and one with threads.
+fn checked() -> Vec<PathBuf> {
+    let own = |p: &PathBuf| p.extension().is_some_and(|e| e == "c");
+    examples().into_iter().filter(own).chain([package().join("tests/threads.c")]).collect()
+}
+
+/// Compiles a C program with more options; `None` after saying that this cannot be done here.
+fn compiled(prefix: &Path, source: &Path, name: &str, linked: &str, options: &[&str]) -> Option<PathBuf> {
+    let stem = source.file_stem().unwrap_or_default().to_string_lossy();
+    let binary = prefix.join(format!("{stem}-{name}"));
+    let mut compile = Command::new("cc");
+    compile.args(["-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror"]).args(options).arg("-I");
+    compile.arg(prefix.join("include")).arg("-o").arg(&binary).arg(source);
+    compile.arg(prefix.join("lib").join(linked));
+    match run(compile.args(["-lpthread", "-ldl", "-lm"])) {
+        Ok(_) => Some(binary),
+        Err(why) if why.contains("-fsanitize") || why.contains("san") => {
+            println!("skipped: this compiler has no {name}: {}", why.lines().last().unwrap_or_default());
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn programs_run_under_the_address_sanitizer() {
+    let Some(prefix) = prefix_or_skip() else { return };
+    for source in checked() {
+        let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+        let Some(binary) = compiled(prefix, &source, "address", "libterrace.a", &options) else { return };
+        run(Command::new(binary).env("ASAN_OPTIONS", "detect_leaks=1:halt_on_error=1")).unwrap();
+    }
+}
+
+/// What the program does is checked, not the library: that is not instrumented, so its locks are not seen, and what it does
+/// through `memset` and its like is left out. Addresses must lie where no chance puts them: hence setarch.
+#[test]
+fn programs_run_under_the_thread_sanitizer() {
+    let Some(prefix) = prefix_or_skip() else { return };
+    if !has("setarch") {
+        return println!("skipped: there is no setarch (util-linux)");
+    }
+    let source = package().join("tests/threads.c");
+    let Some(binary) = compiled(prefix, &source, "thread", "libterrace.so", &["-fsanitize=thread"]) else { return };
+    let left_out = prefix.join("left-out");
+    std::fs::write(&left_out, "called_from_lib:libterrace.so\n").unwrap();
+    let options = ("TSAN_OPTIONS", format!("halt_on_error=1:suppressions={}", left_out.display()));
+    let lib = prefix.join("lib");
+    run(Command::new("setarch").arg("-R").arg(binary).env("LD_LIBRARY_PATH", lib).envs([options])).unwrap();
+}
+
+#[test]
+fn programs_run_under_valgrind() {
+    let Some(prefix) = prefix_or_skip() else { return };
+    if !has("valgrind") {
+        return println!("skipped: there is no valgrind");
+    }
+    for source in checked() {
+        let Some(binary) = compiled(prefix, &source, "plain", "libterrace.a", &[]) else { return };
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        run(valgrind.arg(binary)).unwrap();
+    }
+}

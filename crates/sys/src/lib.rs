@@ -23,6 +23,7 @@ mod process;
 mod region;
 mod root;
 mod runner;
+mod shm;
 mod storefile;
 mod tasks;
 mod threads;
@@ -54,6 +55,7 @@ pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, Pi
 pub use region::{allowed_nodes, MemPolicy, Region};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
+pub use shm::{remove_shared, LockFound, RobustLock, SharedFile};
 pub use storefile::{wait_readable, Bell, SignalsBlocked, StoreFile};
 pub use threads::{at_fork, thread_name, Held, Lock, ThreadEnd};
 pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};

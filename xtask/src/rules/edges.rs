@@ -42,7 +42,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),
     ("xtask", &[]),
-    ("fuzz", &["types", "machine", "topology", "engine", "trace", "report", "workload"]),
+    ("fuzz", &["types", "machine", "topology", "engine", "trace", "report", "workload", "alloc"]),
 ];
 
 /// Edges that tests and examples may have besides, each with its reason.

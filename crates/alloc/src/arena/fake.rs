@@ -59,6 +59,11 @@ impl FakeNodes {
         self.state().slow = Some(time);
     }
 
+    /// Forgets where pages are, so that what ended arenas had takes no room.
+    pub fn forget_pages(&self) {
+        self.state().pages.clear();
+    }
+
     /// Calls that moved pages, and pages they were asked to move.
     #[must_use]
     pub fn calls(&self) -> (u64, u64) {
@@ -119,6 +124,8 @@ impl NodeOps for FakeNodes {
         }
         let page = terrace_sys::page_size().get();
         let range = VpnRange::new(Vpn(start as u64 / page), Vpn((start + len) as u64 / page));
+        // What is covered counts no more.
+        state.bound.retain(|(old, ..)| old.start < range.start || old.end > range.end);
         state.bound.push((range, policy, nodes.to_vec()));
         Ok(())
     }

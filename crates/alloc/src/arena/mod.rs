@@ -47,6 +47,7 @@ mod space;
 mod stats;
 mod thread;
 
+pub(crate) use bits::{find_run, mask};
 pub use error::{AllocError, ArenaError, FreeError, MoveError};
 pub use moving::{MoveReport, Moving, Progress, Stayed, Strictness};
 pub use place::{Devices, KernelNodes, NodeOps};

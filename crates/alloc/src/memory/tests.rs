@@ -202,7 +202,7 @@ fn freed_twice_or_foreign_is_named_and_policies_go_with_their_memory() {
     assert!(matches!(memory.free(12), Err(AllocError::NotOurs { .. })));
     assert_eq!(memory.lookup(at + 5), None);
     assert!(kernel.mappings() <= before + 1, "{} mappings", kernel.mappings());
-    assert!(memory.state().own.is_empty());
+    assert!(memory.state().unwrap().own.is_empty());
 }
 
 #[test]
@@ -298,6 +298,6 @@ proptest::proptest! {
             memory.free(at).unwrap();
         }
         proptest::prop_assert_eq!(kernel.rooms().iter().map(|r| r.1.get()).sum::<u64>(), room);
-        proptest::prop_assert!(memory.state().own.is_empty());
+        proptest::prop_assert!(memory.state().unwrap().own.is_empty());
     }
 }
