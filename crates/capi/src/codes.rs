@@ -88,6 +88,7 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
         crate::TERRACE_E_INCOMPLETE => c"pages stayed behind",
         crate::TERRACE_E_CANCELLED => c"the move was cancelled",
         crate::TERRACE_E_AGAIN => c"not ended yet",
+        crate::TERRACE_E_STAGE => c"the kernel failed at a block",
         _ => c"not a code of Terrace",
     };
     text.as_ptr()

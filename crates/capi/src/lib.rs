@@ -8,9 +8,11 @@ mod attributes;
 mod codes;
 mod memory;
 mod report;
+mod stage;
 
 pub use arena::*;
 pub use attributes::*;
 pub use codes::*;
 pub use memory::*;
 pub use report::*;
+pub use stage::*;
