@@ -236,6 +236,26 @@
 #define TERRACE_NO_OFFSET UINT64_MAX
 
 /*
+ The kernel gave a value other than 0 for a block; `failed_block` of the report is its number.
+ */
+#define TERRACE_E_STAGE -18
+
+/*
+ A model divides the threads and decides whether to stage at all; adapted while running.
+ */
+#define TERRACE_STAGE_AUTO 0
+
+/*
+ As told, whether staging pays or not.
+ */
+#define TERRACE_STAGE_FIXED 1
+
+/*
+ All threads run the kernel where the data lies.
+ */
+#define TERRACE_STAGE_IN_PLACE 2
+
+/*
  An arena. The handle of a destroyed arena is answered with TERRACE_E_DESTROYED, always.
  */
 typedef struct terrace_arena terrace_arena;
@@ -265,6 +285,11 @@ typedef struct terrace_report terrace_report;
  at once.
  */
 typedef struct terrace_shared terrace_shared;
+
+/*
+ How to stage. Changed by one thread at a time; used by any number.
+ */
+typedef struct terrace_stage terrace_stage;
 
 /*
  One allocation in a report. Texts live as long as the report.
@@ -359,6 +384,81 @@ typedef struct {
    */
   uint64_t recovered;
 } terrace_shared_figures;
+
+/*
+ A block: `bytes` from `offset` of the data.
+ */
+typedef struct {
+  /*
+   Where it begins.
+   */
+  size_t offset;
+  /*
+   How long it is; 0 is a block too.
+   */
+  size_t bytes;
+} terrace_block;
+
+/*
+ Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the data itself or in a
+ copy that begins at a page. Called by several threads at once, each with another block. 0 goes on, anything else ends
+ the run. It does not unwind: a C++ exception may not leave it.
+ */
+typedef int (*terrace_stage_kernel)(size_t block, void *at, size_t bytes, void *user);
+
+/*
+ What was done.
+ */
+typedef struct {
+  /*
+   1: blocks went through fast memory; 0: the kernel ran in place, and `why` says why.
+   */
+  int staged;
+  /*
+   Threads in all.
+   */
+  uint32_t threads;
+  /*
+   Threads that copied, at the end.
+   */
+  uint32_t migrators;
+  /*
+   Buffers.
+   */
+  uint32_t slots;
+  /*
+   Bytes copied to fast memory.
+   */
+  uint64_t brought_bytes;
+  /*
+   Bytes copied back.
+   */
+  uint64_t returned_bytes;
+  /*
+   Times that a thread waited because no block was ready.
+   */
+  uint64_t stalls;
+  /*
+   How long, all threads together.
+   */
+  uint64_t stalled_ns;
+  /*
+   From begin to end.
+   */
+  uint64_t took_ns;
+  /*
+   The block whose kernel failed, with TERRACE_E_STAGE.
+   */
+  size_t failed_block;
+  /*
+   With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be half done.
+   */
+  int intact;
+  /*
+   Why it ran in place; empty where it did not. Cut where it is longer.
+   */
+  char why[160];
+} terrace_staged;
 
 #ifdef __cplusplus
 extern "C" {
@@ -870,6 +970,111 @@ uint64_t terrace_shared_root(const terrace_shared *shared);
  `shared` is of a function that gives one; `out` is writable.
  */
 int terrace_shared_stats(const terrace_shared *shared, terrace_shared_figures *out);
+
+/*
+ Options for staging through memory of node `fast_node`: threads by the model, two of them; what the machine can do is told
+ by `terrace_stage_set_machine`, or nothing is staged.
+
+ # Safety
+ `out` points to a writable pointer.
+ */
+int terrace_stage_create(uint32_t fast_node,
+                         terrace_stage **out);
+
+/*
+ Gives the options back; null is fine.
+
+ # Safety
+ `stage` is null or of `terrace_stage_create`, and not used afterwards.
+ */
+void terrace_stage_destroy(terrace_stage *stage);
+
+/*
+ Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0 migrators), or
+ TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
+
+ # Safety
+ `stage` is of `terrace_stage_create` and used by no other thread meanwhile.
+ */
+int terrace_stage_set_threads(terrace_stage *stage,
+                              int kind,
+                              uint32_t workers,
+                              uint32_t migrators);
+
+/*
+ CPUs that threads are kept on, in turn; none: anywhere.
+
+ # Safety
+ As for `terrace_stage_set_threads`; `cpus` points to `count` numbers.
+ */
+int terrace_stage_set_cpus(terrace_stage *stage, const uint32_t *cpus, size_t count);
+
+/*
+ Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as keep all threads busy.
+
+ # Safety
+ As for `terrace_stage_set_threads`.
+ */
+int terrace_stage_set_buffers(terrace_stage *stage,
+                              uint64_t room_bytes,
+                              uint32_t slots);
+
+/*
+ What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on a byte in one pass, were
+ memory infinitely fast (0: not known).
+
+ # Safety
+ As for `terrace_stage_set_threads`.
+ */
+int terrace_stage_set_work(terrace_stage *stage,
+                           double passes,
+                           double compute_ns_per_byte);
+
+/*
+ What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by `from`, a machine
+ file (terrace probe writes one) or `preset:NAME`, or by what this machine says of itself where `from` is null.
+
+ # Safety
+ As for `terrace_stage_set_threads`; `from` is null or ends with a null byte.
+ */
+int terrace_stage_set_machine(terrace_stage *stage,
+                              const char *from,
+                              uint32_t initiator,
+                              uint32_t slow);
+
+/*
+ Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
+ touched. Blocks that overlap or leave the data are refused before anything runs. `report` may be null; it is filled also
+ with TERRACE_E_STAGE, where every block but `failed_block` is as it was or complete.
+
+ # Safety
+ `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody else touches meanwhile;
+ `blocks` points to `count` blocks; `kernel` may be called from other threads with `user`, and writes only the `bytes` at
+ `at`; `report` is null or writable.
+ */
+int terrace_stage_update(const terrace_stage *stage,
+                         void *data,
+                         size_t bytes,
+                         const terrace_block *blocks,
+                         size_t count,
+                         terrace_stage_kernel kernel,
+                         void *user,
+                         terrace_staged *report);
+
+/*
+ As `terrace_stage_update`, but that the kernel only reads: nothing goes back.
+
+ # Safety
+ As for `terrace_stage_update`; `kernel` writes nothing at `at`.
+ */
+int terrace_stage_read(const terrace_stage *stage,
+                       const void *data,
+                       size_t bytes,
+                       const terrace_block *blocks,
+                       size_t count,
+                       terrace_stage_kernel kernel,
+                       void *user,
+                       terrace_staged *report);
 
 #ifdef __cplusplus
 }  // extern "C"

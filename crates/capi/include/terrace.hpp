@@ -3,6 +3,7 @@
 //   terrace::memory        the handle, RAII; terrace::attributes: what to ask for; terrace::report: what a commit did
 //   terrace::resource      std::pmr::memory_resource over attributes
 //   terrace::allocator<T>  for containers; keeps memory and attributes
+//   terrace::stage         blocks of slow data through fast memory, by a callable
 //
 // Errors are terrace::error (with the code and the full text); allocators throw std::bad_alloc for want of room.
 #ifndef TERRACE_HPP
@@ -11,12 +12,15 @@
 #include "terrace.h"
 
 #include <cstddef>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <memory_resource>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -201,6 +205,93 @@ private:
     template <class U> friend class allocator;
     terrace_memory *memory_;
     attributes wish_;
+};
+
+// Blocks of data in slow memory through buffers on a fast node. Kernels are called by several threads at once.
+class stage {
+public:
+    // Elements [first, last) of the data.
+    struct block {
+        std::size_t first, last;
+    };
+
+    explicit stage(std::uint32_t fast_node) {
+        terrace_stage *made = nullptr;
+        check(terrace_stage_create(fast_node, &made));
+        held_.reset(made);
+    }
+    stage &threads(std::uint32_t all) { return set(terrace_stage_set_threads(held_.get(), TERRACE_STAGE_AUTO, all, 0)); }
+    stage &fixed(std::uint32_t workers, std::uint32_t migrators) {
+        return set(terrace_stage_set_threads(held_.get(), TERRACE_STAGE_FIXED, workers, migrators));
+    }
+    stage &in_place(std::uint32_t all) { return set(terrace_stage_set_threads(held_.get(), TERRACE_STAGE_IN_PLACE, all, 0)); }
+    stage &cpus(const std::vector<std::uint32_t> &list) { return set(terrace_stage_set_cpus(held_.get(), list.data(), list.size())); }
+    stage &buffers(std::uint64_t room_bytes, std::uint32_t slots = 0) { return set(terrace_stage_set_buffers(held_.get(), room_bytes, slots)); }
+    stage &work(double passes, double compute_ns_per_byte = 0) { return set(terrace_stage_set_work(held_.get(), passes, compute_ns_per_byte)); }
+    // Figures of a machine file or a preset; empty: of this machine.
+    stage &machine(const std::string &from, std::uint32_t initiator, std::uint32_t slow) {
+        return set(terrace_stage_set_machine(held_.get(), from.empty() ? nullptr : from.c_str(), initiator, slow));
+    }
+
+    // kernel(number, T *part, count), whose results stay. What it throws ends the run and is thrown again here.
+    template <class T, class F> terrace_staged update(T *data, std::size_t count, const std::vector<block> &blocks, F &&kernel) {
+        static_assert(std::is_trivially_copyable<T>::value, "blocks are copied as bytes");
+        call<T, F> c(kernel);
+        const auto list = bytes<T>(blocks);
+        terrace_staged done{};
+        c.ended(terrace_stage_update(held_.get(), data, count * sizeof(T), list.data(), list.size(), call<T, F>::run, &c, &done));
+        return done;
+    }
+    // kernel(number, const T *part, count).
+    template <class T, class F> terrace_staged read(const T *data, std::size_t count, const std::vector<block> &blocks, F &&kernel) {
+        static_assert(std::is_trivially_copyable<T>::value, "blocks are copied as bytes");
+        call<const T, F> c(kernel);
+        const auto list = bytes<T>(blocks);
+        terrace_staged done{};
+        c.ended(terrace_stage_read(held_.get(), data, count * sizeof(T), list.data(), list.size(), call<const T, F>::run, &c, &done));
+        return done;
+    }
+
+private:
+    // An exception may not pass through the library: it waits here for the threads' end.
+    template <class T, class F> struct call {
+        explicit call(F &k) : kernel(k) {}
+        static int run(std::size_t block, void *at, std::size_t bytes, void *user) {
+            auto *self = static_cast<call *>(user);
+            try {
+                self->kernel(block, static_cast<T *>(at), bytes / sizeof(T));
+                return 0;
+            } catch (...) {
+                const std::lock_guard<std::mutex> lock(self->mutex);
+                if (!self->thrown) self->thrown = std::current_exception();
+                return 1;
+            }
+        }
+        void ended(int code) {
+            if (thrown) std::rethrow_exception(thrown);
+            check(code);
+        }
+        F &kernel;
+        std::mutex mutex;
+        std::exception_ptr thrown;
+    };
+    template <class T> static std::vector<terrace_block> bytes(const std::vector<block> &blocks) {
+        std::vector<terrace_block> list;
+        list.reserve(blocks.size());
+        for (const block &b : blocks) {
+            if (b.last < b.first) throw std::invalid_argument("a block ends before it begins");
+            list.push_back({b.first * sizeof(T), (b.last - b.first) * sizeof(T)});
+        }
+        return list;
+    }
+    stage &set(int code) {
+        check(code);
+        return *this;
+    }
+    struct destroy {
+        void operator()(terrace_stage *s) const noexcept { terrace_stage_destroy(s); }
+    };
+    std::unique_ptr<terrace_stage, destroy> held_;
 };
 
 } // namespace terrace

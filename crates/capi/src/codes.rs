@@ -91,6 +91,7 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
         crate::TERRACE_E_AGAIN => c"not ended yet",
         crate::TERRACE_E_NOT_SHARED => c"not a shared arena",
         crate::TERRACE_E_LOST => c"the shared arena's lock is lost",
+        crate::TERRACE_E_STAGE => c"the kernel failed at a block",
         _ => c"not a code of Terrace",
     };
     text.as_ptr()

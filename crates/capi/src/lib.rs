@@ -9,6 +9,7 @@ mod codes;
 mod memory;
 mod report;
 mod shared;
+mod stage;
 
 pub use arena::*;
 pub use attributes::*;
@@ -16,3 +17,4 @@ pub use codes::*;
 pub use memory::*;
 pub use report::*;
 pub use shared::*;
+pub use stage::*;

@@ -35,6 +35,12 @@ const PAGES: &[(&str, &str, &[&str], &[&str])] = &[
         &["TERRACE_DEVICES_", "TERRACE_ARENA_", "TERRACE_MOVE_"],
     ),
     ("terrace_shared", "arenas that several processes have", &["terrace_shared_"], &["TERRACE_NO_OFFSET"]),
+    (
+        "terrace_stage",
+        "work on data in slow memory, block by block, through fast memory",
+        &["terrace_stage_", "terrace_block"],
+        &["TERRACE_STAGE_"],
+    ),
 ];
 
 /// One declaration of the header, with its comment.
@@ -70,6 +76,8 @@ fn items(header: &str) -> Vec<Item> {
         }
         let name = if line.starts_with("#define") {
             line.split(' ').nth(1)
+        } else if let Some((_, pointed)) = text.split_once("(*").filter(|_| text.starts_with("typedef")) {
+            pointed.split(')').next()
         } else if text.starts_with("typedef") {
             text.trim_end_matches(';').split([' ', '\n']).next_back()
         } else {
@@ -100,7 +108,7 @@ fn code(text: &str) -> String {
 
 fn page(all: &[Item], (name, about, functions, constants): (&str, &str, &[&str], &[&str])) -> String {
     let begins = |item: &Item, with: &[&str]| with.iter().any(|w| item.name.starts_with(w));
-    let is_function = |i: &&Item| i.text.contains('(') && begins(i, functions);
+    let is_function = |i: &&Item| i.text.contains('(') && !i.text.starts_with("typedef") && begins(i, functions);
     let names: Vec<&str> = all.iter().filter(is_function).map(|i| i.name.as_str()).collect();
     let mut out = format!(".\\\" Made from include/terrace.h by cargo test -p terrace-capi; do not edit.\n.TH {} 3 \"\" \"Terrace {}\"\n.nh\n.ad l\n.SH NAME\n",
         name.to_uppercase(), env!("CARGO_PKG_VERSION"));
@@ -128,6 +136,7 @@ fn page(all: &[Item], (name, about, functions, constants): (&str, &str, &[&str],
                     i.name == stem
                         || (stem == "terrace_report" && i.name == "terrace_row")
                         || (stem == "terrace_move" && i.name == "terrace_moved")
+                        || (stem == "terrace_stage" && i.name == "terrace_staged")
                         || i.name.starts_with(&format!("{stem}_"))
                 }))
     };
@@ -136,9 +145,9 @@ fn page(all: &[Item], (name, about, functions, constants): (&str, &str, &[&str],
         add(".SH TYPES\n".to_owned());
     }
     for item in types {
-        let opaque = if item.text.contains('{') { "" } else { " (opaque)" };
+        let opaque = if item.text.contains(['{', '(']) { "" } else { " (opaque)" };
         add(format!(".TP\n.B {}{opaque}\n{}\n", item.name, plain(&item.comment)));
-        if item.text.contains('{') {
+        if item.text.contains(['{', '(']) {
             add(format!(".RS\n.nf\n{}\n.fi\n.RE\n", code(&item.text).replace("\n  ", "\n\\&  ")));
         }
     }
@@ -165,6 +174,7 @@ fn the_committed_pages_are_current_and_leave_nothing_out() {
             p.2.iter().chain(p.3).any(|w| item.name.starts_with(w.trim_end_matches('_')))
                 || item.name == "terrace_row"
                 || item.name == "terrace_moved"
+                || item.name == "terrace_staged"
         };
         assert!(PAGES.iter().any(of), "{} is on no page; give it one in tests/man.rs", item.name);
         assert!(!item.comment.trim().is_empty(), "{} has no comment", item.name);

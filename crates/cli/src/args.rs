@@ -114,6 +114,12 @@ pub struct ProbeArgs {
     /// Less of everything, in under a minute.
     #[arg(long)]
     pub quick: bool,
+    /// What a machine file needs and no more: latency, read and write bandwidth of each pair of nodes.
+    #[arg(long, conflicts_with = "quick")]
+    pub brief: bool,
+    /// Measure the disk that this folder lies on, and not memory.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["brief", "output", "report"])]
+    pub disk: Option<PathBuf>,
     /// Machine file to write.
     #[arg(short, long)]
     pub output: Option<PathBuf>,

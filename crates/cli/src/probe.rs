@@ -15,7 +15,14 @@ const INTERRUPTED: u8 = 130;
 
 /// `terrace probe`: what was measured is written even when it is interrupted, and says so.
 pub fn probe(args: &ProbeArgs) -> Ending {
-    let depth = if args.quick { Depth::Quick } else { Depth::Full };
+    let depth = match (args.brief, args.quick) {
+        (true, _) => Depth::Brief,
+        (false, true) => Depth::Quick,
+        (false, false) => Depth::Full,
+    };
+    if let Some(folder) = &args.disk {
+        return disk(folder, depth, args.json);
+    }
     // Found out now, not after a minute.
     for path in [&args.output, &args.report].into_iter().flatten() {
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
@@ -50,6 +57,26 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     }
     if let Some(why) = &probed.measured.partial {
         say(&format!("probe: {why}; what is written is partial and says so"));
+        return Ok(INTERRUPTED);
+    }
+    Ok(0)
+}
+
+/// `terrace probe --disk`.
+fn disk(folder: &Path, depth: Depth, json: bool) -> Ending {
+    let interrupt = Interrupt::catch();
+    let probed = {
+        let progress = Progress::new(Work::Told);
+        let mut told = |p: &measure::Progress| progress.left(&format!("{} of {}, {}", p.done + 1, p.all, p.what), None);
+        measure::probe_disk(folder, depth, interrupt.flag(), &mut told).map_err(Failure::failed)?
+    };
+    if json {
+        print_json(&probed.json())?;
+    } else {
+        print(&probed.text())?;
+    }
+    if let Some(why) = &probed.disk.partial {
+        say(&format!("probe: {why}; what is printed is partial"));
         return Ok(INTERRUPTED);
     }
     Ok(0)

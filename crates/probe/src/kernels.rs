@@ -90,6 +90,8 @@ pub enum Form {
     Library,
     /// Vectors whose stores go past the caches.
     Streaming,
+    /// One word of each cache line: the line crosses the bus whole, and few instructions stand between lines.
+    Lines,
 }
 
 impl Form {
@@ -100,6 +102,7 @@ impl Form {
             Self::Plain => "plain",
             Self::Library => "library",
             Self::Streaming => "streaming",
+            Self::Lines => "lines",
         }
     }
 }
@@ -114,7 +117,17 @@ pub fn forms(kernel: Kernel) -> Vec<Form> {
     if kernel.writes() > 0 && streaming() {
         forms.push(Form::Streaming);
     }
+    if kernel == Kernel::Read {
+        forms.push(Form::Lines);
+    }
     forms
+}
+
+/// Whether all forms of [`Kernel::Write`] here store through the caches, which read a line before they overwrite it
+/// (write-allocate: Intel SDM vol. 3, 12.3): then as many bytes are read on the bus as are written.
+#[must_use]
+pub fn stores_read_first() -> bool {
+    cfg!(target_arch = "x86_64") && !forms(Kernel::Write).contains(&Form::Streaming)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -164,7 +177,7 @@ unsafe fn plain(kernel: Kernel, form: Form, arrays: &[*mut f64], n: usize) -> f6
     // SAFETY: the caller promises that each pointer is valid for `n` elements, and nobody writes those read.
     let read = |i: usize| unsafe { std::slice::from_raw_parts(arrays[i].cast_const(), n) };
     if kernel == Kernel::Read {
-        return sum(read(0));
+        return if form == Form::Lines { sum_lines(read(0)) } else { sum(read(0)) };
     }
     let last = arrays[kernel.reads()];
     if form == Form::Library {
@@ -205,6 +218,19 @@ fn sum(all: &[f64]) -> f64 {
     for chunk in all.chunks_exact(32) {
         for (sum, value) in sums.iter_mut().zip(chunk) {
             *sum += *value;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// The first word of each line, eight lines a turn.
+#[inline(always)]
+fn sum_lines(all: &[f64]) -> f64 {
+    const WORDS: usize = 8;
+    let mut sums = [0.0; 8];
+    for lines in all.chunks_exact(8 * WORDS) {
+        for (sum, line) in sums.iter_mut().zip(lines.chunks_exact(WORDS)) {
+            *sum += line[0];
         }
     }
     sums.iter().sum()
@@ -385,5 +411,8 @@ mod tests {
         // SAFETY: one aligned array of 320 elements, ours alone.
         let got = unsafe { run(Kernel::Read, Form::Plain, &[all.as_mut_ptr().cast()], 320) };
         assert_eq!(got, (0..320).map(f64::from).sum::<f64>());
+        // SAFETY: as above.
+        let got = unsafe { run(Kernel::Read, Form::Lines, &[all.as_mut_ptr().cast()], 320) };
+        assert_eq!(got, (0..320).step_by(8).map(f64::from).sum::<f64>(), "one word of each line");
     }
 }

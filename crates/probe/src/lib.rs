@@ -6,6 +6,7 @@
 
 pub mod chase;
 pub mod degrade;
+pub mod disk;
 pub mod figures;
 pub mod kernels;
 pub mod knees;

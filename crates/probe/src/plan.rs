@@ -49,6 +49,8 @@ impl Situation {
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
+    /// What a machine file needs, nothing else: where instructions are dear, as in the lab, or time is.
+    Brief,
     /// In less than a minute.
     Quick,
     /// All of it.
@@ -76,7 +78,7 @@ pub struct Plan {
 }
 
 /// A measurement of memory needs so much at least.
-const LEAST_ROOM: Bytes = Bytes::mib(32);
+const LEAST_ROOM: Bytes = Bytes::mib(8);
 /// And takes at most.
 const MOST_ROOM: Bytes = Bytes::gib(2);
 /// Expected of a quick run; the rest of its minute is for the unexpected.
@@ -103,7 +105,7 @@ pub fn counts(all: u32, depth: Depth) -> Vec<u32> {
     let mut counts = vec![1];
     while let Some(last) = counts.last().copied().filter(|l| *l < all) {
         let next = match depth {
-            Depth::Quick => last * 2,
+            Depth::Brief | Depth::Quick => last * 2,
             Depth::Full if last < 8 => last + 1,
             Depth::Full => last * 3 / 2,
         };
@@ -112,15 +114,18 @@ pub fn counts(all: u32, depth: Depth) -> Vec<u32> {
     counts
 }
 
-/// Bytes that stream arrays should have together: each of three four times the caches, as STREAM asks.
-fn arrays(situation: &Situation, node: NodeId) -> Bytes {
-    let wanted = Bytes((situation.last_cache.get() * 12).clamp(64 << 20, MOST_ROOM.get()));
+/// Bytes that stream arrays should have together: each of three four times the caches, as STREAM asks. A brief plan has
+/// kernels of one array only.
+fn arrays(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
+    let times = if depth == Depth::Brief { 4 } else { 12 };
+    let least = if depth == Depth::Brief { 24 << 20 } else { 64 << 20 };
+    let wanted = Bytes((situation.last_cache.get() * times).clamp(least, MOST_ROOM.get()));
     wanted.min(situation.room(node))
 }
 
 /// Region whose latency is that of memory: few of its lines are in a cache by chance.
 fn beyond(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
-    let times = if depth == Depth::Quick { 16 } else { 32 };
+    let times = if depth == Depth::Full { 32 } else { 16 };
     let wanted = Bytes((situation.last_cache.get() * times).clamp(64 << 20, MOST_ROOM.get()));
     wanted.min(situation.room(node))
 }
@@ -130,7 +135,7 @@ fn beyond(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
 pub fn plan(situation: &Situation, depth: Depth) -> Plan {
     let mut plan = Plan::default();
     let initiators = situation.initiators();
-    let targets = targets(situation, &mut plan.notes);
+    let targets = targets(situation, depth, &mut plan.notes);
     if situation.last_cache == Bytes::ZERO {
         plan.notes.push("The sizes of the caches are not told; they are found by the latency curve alone.".to_owned());
     }
@@ -141,7 +146,7 @@ pub fn plan(situation: &Situation, depth: Depth) -> Plan {
         ));
     }
     let alone: Vec<NodeId> = initiators.iter().copied().filter(|i| situation.cpus_of(*i).len() < 2).collect();
-    if !alone.is_empty() {
+    if !alone.is_empty() && depth != Depth::Brief {
         let list: Vec<String> = alone.iter().map(ToString::to_string).collect();
         plan.notes.push(format!(
             "One CPU can be used on node {}: no loaded latency, for one CPU cannot load memory and time it.",
@@ -170,7 +175,7 @@ pub fn plan(situation: &Situation, depth: Depth) -> Plan {
 }
 
 /// Nodes whose memory can be measured; of the others, why not.
-fn targets(situation: &Situation, notes: &mut Vec<String>) -> Vec<NodeId> {
+fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<NodeId> {
     let mut targets = Vec::new();
     for node in situation.machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO) {
         let room = situation.room(node.id);
@@ -187,9 +192,23 @@ fn targets(situation: &Situation, notes: &mut Vec<String>) -> Vec<NodeId> {
             ));
         } else {
             targets.push(node.id);
+            notes.extend(small(situation, depth, node.id));
         }
     }
     targets
+}
+
+/// What is to be known of a node that has less room than its measurements would take.
+fn small(situation: &Situation, depth: Depth, node: NodeId) -> Option<String> {
+    let cache = situation.last_cache.get();
+    let largest = arrays(situation, node, depth).max(beyond(situation, node, depth));
+    (cache > 0 && largest.get() / cache < 4).then(|| {
+        format!(
+            "Node {node} is small: no region measured there is larger than {largest}, {:.1} times the caches; hits in \
+             them may make its figures better than its memory.",
+            largest.get() as f64 / cache as f64
+        )
+    })
 }
 
 fn pair(
@@ -201,26 +220,30 @@ fn pair(
     initiators: &[NodeId],
 ) {
     let all = situation.cpus_of(initiator).len() as u32;
-    let bytes = arrays(situation, target);
+    let bytes = arrays(situation, target, depth);
     let memory = beyond(situation, target, depth);
     // Curves of every pair take long and differ little between like nodes: quick runs have them from the first initiator.
     let first = initiators.first() == Some(&initiator);
     let more = if first { 1 } else { 3 };
     let setup = |bytes: Bytes| Nanos(bytes.get() * 2 + 120_000_000);
     let chase = |pages, bytes| Task::Chase { initiator, target, pages, bytes };
-    let each = if depth == Depth::Quick { 300 } else { 1_500 };
+    let each = if depth == Depth::Full { 1_500 } else { 300 };
     let stream = |kernel: Kernel, threads| Task::Stream { initiator, target, kernel, threads, bytes };
     let mut push = |task, expected, rank| steps.push(Step { task, expected, rank });
     push(chase(PageKind::Huge, memory), setup(memory), 0);
+    if depth == Depth::Brief {
+        // Nothing else would say what the latency is where huge pages are not to be had.
+        push(chase(PageKind::Base, memory), setup(memory), 0);
+    }
     for kernel in [Kernel::Read, Kernel::Write] {
         push(stream(kernel, all), Nanos::millis(each), 0);
     }
-    let per_octave = if depth == Depth::Quick { 2 } else { 4 };
+    let per_octave = if depth == Depth::Full { 4 } else { 2 };
     // Far curves show the same caches as near ones.
-    let curve = if depth == Depth::Quick && initiator != target { more + 1 } else { more };
+    let curve = if depth != Depth::Full && initiator != target { more + 1 } else { more };
     for (pages, rank) in [(PageKind::Huge, curve), (PageKind::Base, curve + 1)] {
         for size in ladder(Bytes(4096), memory, per_octave) {
-            if (pages, size) != (PageKind::Huge, memory) {
+            if size != memory || (pages == PageKind::Base && depth != Depth::Brief) {
                 push(chase(pages, size), setup(size), rank);
             }
         }
@@ -240,11 +263,11 @@ fn pair(
     }
     if all >= 2 {
         let delays: &[u32] = match depth {
-            Depth::Quick => &[0, 32, 128, 512],
+            Depth::Brief | Depth::Quick => &[0, 32, 128, 512],
             Depth::Full => &[0, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512, 1024, 4096],
         };
         let mixes: &[Kernel] = match depth {
-            Depth::Quick => &[Kernel::Read, Kernel::Mix2],
+            Depth::Brief | Depth::Quick => &[Kernel::Read, Kernel::Mix2],
             Depth::Full => &Kernel::MIXES,
         };
         for kernel in mixes {
@@ -261,13 +284,13 @@ fn interleaved(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initi
     let all = situation.cpus_of(initiator).len() as u32;
     let near = targets.iter().copied().find(|t| *t == initiator).or(targets.first().copied());
     let weights: &[(u32, u32)] = match depth {
-        Depth::Quick => &[(1, 1), (3, 1)],
+        Depth::Brief | Depth::Quick => &[(1, 1), (3, 1)],
         Depth::Full => &[(1, 3), (1, 1), (2, 1), (3, 1), (4, 1), (9, 1), (19, 1)],
     };
     for far in targets.iter().copied().filter(|t| Some(*t) != near) {
         let Some(near) = near else { return };
-        let bytes = arrays(situation, near).min(arrays(situation, far));
-        let tries = if depth == Depth::Quick { vec![all] } else { counts(all, Depth::Quick) };
+        let bytes = arrays(situation, near, depth).min(arrays(situation, far, depth));
+        let tries = if depth == Depth::Full { counts(all, Depth::Quick) } else { vec![all] };
         for threads in tries {
             for (of_near, of_far) in weights {
                 let parts = vec![(near, *of_near), (far, *of_far)];
@@ -295,7 +318,7 @@ fn moves(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiators:
     for (index, (from, to)) in pairs.into_iter().enumerate() {
         let room = situation.room(from).min(situation.room(to)).get();
         let rank = if index < 2 { 1 } else { 3 };
-        let (most, octaves) = if depth == Depth::Quick { (16 << 20, 4) } else { (1 << 30, 2) };
+        let (most, octaves) = if depth == Depth::Full { (1 << 30, 2) } else { (16 << 20, 4) };
         let sizes: Vec<u64> = (0..).map(|k| 4096_u64 << (octaves * k)).take_while(|s| *s <= most.min(room)).collect();
         let usual = Bytes((16 << 20).min(room));
         let of = |method, caller, bytes: Bytes, batch, pages, threads| Task::Move {
@@ -328,10 +351,17 @@ fn moves(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiators:
     }
 }
 
-/// Orders by rank; a quick plan loses what does not fit its time, and says so.
+/// Orders by rank; a quick plan loses what does not fit its time, a brief one what a machine file does not need, and both say so.
 fn fit(plan: &mut Plan, depth: Depth) {
     plan.steps.sort_by_key(|s| s.rank);
     if depth == Depth::Full {
+        return;
+    }
+    if depth == Depth::Brief {
+        plan.steps.retain(|s| s.rank == 0);
+        plan.notes.push(
+            "Latency and bandwidth of each pair of nodes alone are measured: run without --brief for more.".to_owned(),
+        );
         return;
     }
     let mut spent = Nanos::ZERO;

@@ -98,7 +98,7 @@ fn one_cpu_has_no_loaded_latency() {
 fn what_cannot_be_measured_is_left_out_with_its_reason() {
     // Node 1 is full, node 2 has no memory, node 3 no CPUs, node 4 is outside the cpuset.
     let mut situation =
-        situation(&[(4, 8_000, 4_000), (4, 8_000, 40), (2, 0, 0), (0, 8_000, 4_000), (4, 8_000, 8_000)]);
+        situation(&[(4, 8_000, 4_000), (4, 8_000, 12), (2, 0, 0), (0, 8_000, 4_000), (4, 8_000, 8_000)]);
     situation.nodes.retain(|n| *n != NodeId(4));
     situation.cpus.retain(|c| c.0 < 10);
     let plan = plan(&situation, Depth::Full);
@@ -109,7 +109,7 @@ fn what_cannot_be_measured_is_left_out_with_its_reason() {
             .any(|s| s.task.pair().1 == Some(NodeId(node)) || matches!(&s.task, Task::Move { to, .. } if to.0 == node))
     };
     assert_eq!([0, 1, 2, 3, 4].map(with), [true, false, false, true, false]);
-    assert!(plan.notes.iter().any(|n| n.contains("Node 1") && n.contains("40 MiB are free there")), "{:?}", plan.notes);
+    assert!(plan.notes.iter().any(|n| n.contains("Node 1") && n.contains("12 MiB are free there")), "{:?}", plan.notes);
     assert!(plan.notes.iter().any(|n| n.contains("Node 4") && n.contains("cpuset")));
     assert_eq!(situation.initiators(), [NodeId(0), NodeId(1), NodeId(2)]);
 }
@@ -147,6 +147,24 @@ fn a_quick_plan_keeps_its_time_on_24_nodes_and_the_essential_comes_first() {
 fn a_small_machine_fits_a_quick_plan_whole() {
     let quick = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
     assert!(!quick.notes.iter().any(|n| n.contains("want of time")), "{:?}", quick.notes);
+}
+
+#[test]
+fn a_brief_plan_has_what_a_machine_file_needs_and_a_small_node_is_in_it() {
+    // Room of 26 MiB on node 1 and of 3 on node 2, caches of 16.
+    let mut situation = situation(&[(2, 1_000, 800), (0, 64, 52), (0, 32, 6)]);
+    situation.last_cache = Bytes::mib(16);
+    let brief = plan(&situation, Depth::Brief);
+    check(&situation, &brief);
+    let kinds = |target: u16| {
+        let here = brief.steps.iter().filter(|s| s.task.pair().1 == Some(NodeId(target)));
+        here.map(|s| matches!(s.task, Task::Chase { .. })).collect::<Vec<bool>>()
+    };
+    assert_eq!((kinds(0), kinds(1)), (vec![true, true, false, false], vec![true, true, false, false]));
+    assert!(kinds(2).is_empty() && brief.steps.len() == 8);
+    assert!(brief.notes.iter().any(|n| n.contains("Node 1 is small") && n.contains("1.6 times")), "{:?}", brief.notes);
+    assert!(brief.notes.iter().any(|n| n.contains("Node 2 is left out: 6 MiB")), "{:?}", brief.notes);
+    assert!(!brief.notes.iter().any(|n| n.contains("Node 0")));
 }
 
 #[test]

@@ -126,7 +126,7 @@ mod tests {
                 return Err(Trouble::Sys(SysError::from_errno("mbind", "node 0", 1, "be somebody else")));
             }
             let figure = Measured { value: 1.0, spread: 0.0, runs: 3, disturbed: 0, noisy: false };
-            Ok(Outcome { figure, second: None, how: String::new() })
+            Ok(Outcome::new(figure, None, ""))
         }
 
         fn now(&mut self) -> Tick {

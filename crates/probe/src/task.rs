@@ -206,6 +206,18 @@ pub struct Outcome {
     pub second: Option<Measured>,
     /// How it was measured, where there are several ways: the kernel's form that was fastest, the pages that were had.
     pub how: String,
+    /// Stores read their lines first: the bus carried each byte twice, once in each direction. Of [`Kernel::Write`] alone,
+    /// and only where no form stores past the caches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_first: bool,
+}
+
+impl Outcome {
+    /// One figure, or two, had this way.
+    #[must_use]
+    pub fn new(figure: Measured, second: Option<Measured>, how: &str) -> Self {
+        Self { figure, second, how: how.to_owned(), read_first: false }
+    }
 }
 
 /// A task and its outcome.

@@ -84,6 +84,15 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// `count` slots of `unit` bytes that belong to no area.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn pool(count: usize, unit: usize) -> Result<Vec<Self>, SysError> {
+        let pool = Arc::new(Mapping::new(count.max(1) * unit)?);
+        Ok((0..count).map(|n| Self { pool: Arc::clone(&pool), start: n * unit, len: unit }).collect())
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

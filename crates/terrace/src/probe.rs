@@ -3,12 +3,14 @@
 use serde::Serialize;
 use serde_json::{json, Map, Value};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terrace_machine::{rank, render_text, By, Machine, RankError, TiersReport};
+use terrace_probe::disk::{measure_disk, Disk, DiskRecord, DiskTask, Order, Way};
 use terrace_probe::figures::{figures, Figures};
 use terrace_probe::{plan, run, situation, Instrument, Live, Measurements, PageKind, Situation, Task};
 pub use terrace_probe::{Depth, Progress};
-use terrace_sys::Root;
+use terrace_sys::{Root, SysError};
 use terrace_topology::{load_machine, Source, TopologyError};
 use terrace_types::BytesPerSec;
 
@@ -21,6 +23,9 @@ pub enum ProbeError {
     /// There is nothing that may be measured.
     #[error("nothing can be measured here: {0}")]
     Nothing(String),
+    /// The disk cannot be measured.
+    #[error(transparent)]
+    Disk(#[from] SysError),
     /// The measured machine cannot be ranked.
     #[error(transparent)]
     Rank(#[from] RankError),
@@ -34,7 +39,7 @@ pub struct Probed {
     /// What it says of the machine.
     pub figures: Figures,
     /// How deep it went.
-    pub quick: bool,
+    pub depth: Depth,
 }
 
 /// Measures this machine until done or `stop` is set; `told` hears of each measurement as it begins.
@@ -46,6 +51,104 @@ pub fn probe(depth: Depth, stop: &AtomicBool, told: &mut dyn FnMut(&Progress)) -
     let situation = situation(machine, &Root::live());
     let mut live = Live::new(&situation, depth, stop);
     probe_with(&situation, depth, &mut live, told)
+}
+
+/// Measures the disk that `folder` lies on; `told` hears of each measurement as it begins.
+///
+/// # Errors
+/// [`ProbeError::Disk`].
+pub fn probe_disk(
+    folder: &Path,
+    depth: Depth,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(&Progress),
+) -> Result<ProbedDisk, ProbeError> {
+    let mut each = |done, all, task: &DiskTask| {
+        told(&Progress { what: name(task), done, all, left: None });
+    };
+    let disk = measure_disk(folder, depth, stop, &mut each)?;
+    Ok(ProbedDisk { folder: folder.to_owned(), disk })
+}
+
+/// A measured disk and the folder by which it was reached.
+#[derive(Debug, Clone)]
+pub struct ProbedDisk {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The figures.
+    pub disk: Disk,
+}
+
+fn name(task: &DiskTask) -> String {
+    let order = if task.order == Order::Random { "random" } else { "sequential" };
+    let way = if task.way == Way::Read { "read" } else { "write" };
+    format!("{order} {way} of {}, {} at a time", task.size, task.depth)
+}
+
+impl ProbedDisk {
+    /// What is to be known beside the figures.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = vec![format!(
+            "A file of {}; what the device keeps in a cache of its own counts as written.",
+            self.disk.file
+        )];
+        if !self.disk.direct {
+            notes.push("The file system has no O_DIRECT: data went through the page cache, and figures are memory's as much as the disk's.".to_owned());
+        }
+        notes
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let record = |r: &DiskRecord| {
+            let mut value = to_value(&r.task);
+            if let Some(object) = value.as_object_mut() {
+                let operations = r.bandwidth.value / r.task.size.get() as f64;
+                let more = [
+                    ("bandwidth_bytes_per_s", json!(r.bandwidth.value)),
+                    ("bandwidth_bytes_per_s_spread", json!(r.bandwidth.spread)),
+                    ("operations_per_s", json!(operations)),
+                    ("latency_ns", json!(r.latency.value)),
+                    ("latency_ns_spread", json!(r.latency.spread)),
+                    ("runs", json!(r.bandwidth.runs)),
+                    ("noisy", json!(r.bandwidth.noisy || r.latency.noisy)),
+                ];
+                object.extend(more.map(|(k, v)| (k.to_owned(), v)));
+            }
+            value
+        };
+        json!({
+            "folder": self.folder.display().to_string(),
+            "file_bytes": self.disk.file.get(),
+            "direct": self.disk.direct,
+            "partial": self.disk.partial,
+            "notes": self.notes(),
+            "disk": self.disk.records.iter().map(record).collect::<Vec<Value>>(),
+        })
+    }
+
+    /// For a terminal; `*` marks noisy figures.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = format!("disk of {}\n", self.folder.display());
+        for r in &self.disk.records {
+            let mark = if r.bandwidth.noisy || r.latency.noisy { " *" } else { "" };
+            let (rate, spread) = (r.bandwidth.value / 1e6, r.bandwidth.spread / 1e6);
+            let (us, around) = (r.latency.value / 1e3, r.latency.spread / 1e3);
+            let what = name(&r.task);
+            let _ = writeln!(
+                out,
+                "  {what:<40} {rate:>9.1} +- {spread:<7.1} MB/s  {:>9.0} a second  {us:>9.1} +- {around:.1} us{mark}",
+                r.bandwidth.value / r.task.size.get() as f64,
+            );
+        }
+        for note in self.notes() {
+            let _ = writeln!(out, "{note}");
+        }
+        out
+    }
 }
 
 /// As [`probe`], with any instrument.
@@ -66,7 +169,7 @@ pub fn probe_with(
     }
     let measured = run(&plan, depth, instrument, told);
     let figures = figures(&situation.machine, &measured);
-    Ok(Probed { measured, figures, quick: depth == Depth::Quick })
+    Ok(Probed { measured, figures, depth })
 }
 
 impl Probed {
@@ -83,7 +186,11 @@ impl Probed {
             Some(why) => format!("PARTIAL: {why}.\n"),
             None => String::new(),
         };
-        let depth = if self.quick { " --quick" } else { "" };
+        let depth = match self.depth {
+            Depth::Brief => " --brief",
+            Depth::Quick => " --quick",
+            Depth::Full => "",
+        };
         let comment = format!(
             "{state}Measured by terrace probe{depth} in {:.0} s. Each figure is a median; spread is half the distance between quartiles.",
             self.measured.took.as_secs_f64()
@@ -131,7 +238,8 @@ impl Probed {
             .collect();
         let more = [
             ("partial", json!(self.measured.partial)),
-            ("quick", json!(self.quick)),
+            ("quick", json!(self.depth == Depth::Quick)),
+            ("brief", json!(self.depth == Depth::Brief)),
             ("probe_seconds", json!(self.measured.took.as_secs_f64())),
             ("notes", json!(machine.notes)),
             ("levels", json!(levels)),

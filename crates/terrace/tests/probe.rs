@@ -32,7 +32,7 @@ impl Instrument for Fake {
         };
         let figure = Measured { value, spread: value * 0.01, runs: 5, disturbed: 1, noisy: false };
         let second = matches!(task, Task::Loaded { .. } | Task::Move { .. }).then_some(figure);
-        Ok(Outcome { figure, second, how: "fake".to_owned() })
+        Ok(Outcome::new(figure, second, "fake"))
     }
 
     fn now(&mut self) -> Tick {

@@ -3,6 +3,15 @@
 /// Below this a copy is left in the cache, where it may be found again.
 const SMALL: usize = 128 << 10;
 
+/// Whether large copies go past the caches on this processor; if not, each line that is written is read first.
+#[must_use]
+pub fn past_caches() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// Copies `len` bytes.
 ///
 /// # Safety
@@ -10,7 +19,7 @@ const SMALL: usize = 128 << 10;
 /// reads `to`, meanwhile.
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    if len >= SMALL && std::arch::is_x86_feature_detected!("avx2") {
+    if len >= SMALL && past_caches() {
         // SAFETY: as the caller promises; AVX2 was detected.
         return unsafe { streaming(from, to, len) };
     }

@@ -19,6 +19,6 @@ pub mod model;
 mod pipeline;
 mod schedule;
 
-pub use copy::copy;
-pub use model::{decide, Costs, Decision, Split, Why, Work};
+pub use copy::{copy, past_caches};
+pub use model::{copies_at_once, decide, Costs, Decision, Figures, Split, Why, Work};
 pub use pipeline::{stage_read, stage_update, Mode, Options, Report, StageError, Threads};

@@ -22,6 +22,46 @@ pub struct Costs {
     pub cache_thread: BytesPerSec,
 }
 
+/// Figures of a machine file that [`Costs`] follow from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figures {
+    /// Read bandwidth and latency of the slow node, as the threads' CPUs see them.
+    pub slow: (BytesPerSec, Nanos),
+    /// Those of the fast node.
+    pub fast: (BytesPerSec, Nanos),
+    /// Misses that a core has in flight.
+    pub misses: u32,
+    /// Size of the last cache, and the added time of a hit in it where that is known; zero where there is none.
+    pub cache: (Bytes, Nanos),
+}
+
+/// Bytes of a line that a miss brings.
+const LINE: f64 = 64.0;
+
+impl From<&Figures> for Costs {
+    /// A machine file has what all CPUs do together. One thread does what its misses in flight allow at the node's latency,
+    /// and never more than all together.
+    fn from(figures: &Figures) -> Self {
+        let flight = f64::from(figures.misses) * LINE;
+        let one = |(all, latency): (BytesPerSec, Nanos)| {
+            BytesPerSec((flight / latency.get().max(1) as f64 * 1e9) as u64).min(all)
+        };
+        let (slow_thread, fast_thread) = (one(figures.slow), one(figures.fast));
+        // A hit of no stated time is taken as a quarter of the fast node's latency.
+        let hit = Some(figures.cache.1.get() as f64).filter(|ns| *ns > 0.0);
+        let cached = hit.map_or(fast_thread.get() as f64 * 4.0, |ns| flight / ns * 1e9);
+        Self {
+            slow: figures.slow.0,
+            slow_thread,
+            fast: figures.fast.0,
+            fast_thread,
+            copy_thread: slow_thread,
+            cache: figures.cache.0,
+            cache_thread: BytesPerSec(cached as u64).max(fast_thread),
+        }
+    }
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Work {
@@ -43,6 +83,16 @@ pub struct Work {
     pub room: Bytes,
     /// Whether slow and fast are the same node.
     pub one_tier: bool,
+    /// Whether copies store through the caches, which read a line before it is overwritten.
+    pub read_first: bool,
+}
+
+/// Copies at once that the slow node can serve without each being slower.
+#[must_use]
+pub fn copies_at_once(costs: &Costs) -> u32 {
+    let most = costs.slow.get() as f64 / costs.copy_thread.get().max(1) as f64;
+    // A little less than one more copy's worth is not worth one more.
+    (most + 0.1).clamp(1.0, 1e6) as u32
 }
 
 /// How threads and buffers are divided.
@@ -223,8 +273,11 @@ fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let passes = passes(costs, work, busy);
     let memory = passes.memory * total / rate(costs.fast_thread, busy, costs.fast);
     let working = (memory + passes.cached).max(compute(work, busy));
-    let copying = copies * total / rate(costs.copy_thread, migrators, costs.slow);
-    let bus = (passes.memory + copies) * total / costs.fast.get().max(1) as f64;
+    let first = if work.read_first { 1.0 } else { 0.0 };
+    // What goes back is read first on the slow node, what comes on the fast one.
+    let back = if work.back { 1.0 + first } else { 0.0 };
+    let copying = (1.0 + back) * total / rate(costs.copy_thread, migrators, costs.slow);
+    let bus = (passes.memory + copies + first) * total / costs.fast.get().max(1) as f64;
     let fill = each * copies / rate(costs.copy_thread, 1, costs.slow);
     let drain = working * f64::from(busy) / work.blocks as f64;
     // Where copying takes longest, the last block's work remains at the end; else the first block's copy at the start.
@@ -263,6 +316,7 @@ mod tests {
             threads: 12,
             room: Bytes::gib(1),
             one_tier: false,
+            read_first: false,
         }
     }
 
@@ -322,6 +376,18 @@ mod tests {
         let there = split(decide(Some(&degraded()), &work(4.0)));
         let back = split(decide(Some(&degraded()), &Work { back: true, ..work(4.0) }));
         assert!(back.expected > there.expected && back.migrators >= there.migrators);
+    }
+
+    #[test]
+    fn stores_that_read_first_cost_the_bus_and_copies_stop_where_it_is_busy() {
+        let seconds = |w: Work| split(decide(Some(&degraded()), &w)).expected.as_secs_f64();
+        let (past, through) = (seconds(work(8.0)), seconds(Work { read_first: true, ..work(8.0) }));
+        assert!(through > past && through < past * 1.2, "{past} {through}");
+        let (past, through) = (Work { back: true, ..work(9.0) }, Work { back: true, read_first: true, ..work(9.0) });
+        assert!(seconds(through) > seconds(past));
+        assert_eq!(copies_at_once(&degraded()), 2, "10 GB/s by 4 a thread");
+        assert_eq!(copies_at_once(&Costs { copy_thread: gb(10), ..degraded() }), 1);
+        assert_eq!(copies_at_once(&Costs { copy_thread: gb(100), ..degraded() }), 1);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The pipeline itself: threads, buffers and what becomes of each block.
 
 use super::adapt::{Adapt, Window};
-use super::copy::copy;
-use super::model::{decide, wanted_slots, Costs, Decision, Why, Work};
+use super::copy::{copy, past_caches};
+use super::model::{copies_at_once, decide, wanted_slots, Costs, Decision, Why, Work};
 use super::schedule::{choose, Choice, Counts, Role};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -100,6 +100,8 @@ pub struct Report {
     pub stalled: terrace_types::Nanos,
     /// Changes of the number of copying threads.
     pub changes: u32,
+    /// Until threads began: buffers were made and touched. Part of `took`.
+    pub prepared: terrace_types::Nanos,
     /// From begin to end.
     pub took: terrace_types::Nanos,
 }
@@ -272,6 +274,7 @@ impl Pipeline<'_> {
             stalls: 0,
             stalled: terrace_types::Nanos::ZERO,
             changes: 0,
+            prepared: terrace_types::Nanos::ZERO,
             took: terrace_types::Nanos::ZERO,
         };
         let mut report = match decision {
@@ -321,6 +324,7 @@ impl Pipeline<'_> {
                     threads,
                     room: o.room,
                     one_tier: o.slow == Some(o.fast),
+                    read_first: !past_caches(),
                 };
                 match decide(o.costs.as_ref(), &work) {
                     Decision::Staged(split) => {
@@ -379,7 +383,8 @@ impl Pipeline<'_> {
         }
     }
 
-    fn staged(&self, report: Report, largest: usize) -> Result<Report, StageError> {
+    fn staged(&self, mut report: Report, largest: usize) -> Result<Report, StageError> {
+        let began = now();
         // Slots begin at whole pages, so that elements of any alignment can be in them.
         let stride = largest.next_multiple_of(4096);
         let slots = report.slots as usize;
@@ -387,6 +392,7 @@ impl Pipeline<'_> {
         let buffers = Mapping::new(Bytes((stride * slots) as u64), pages)?;
         buffers.bind(self.options.fast)?;
         buffers.prefault(0..buffers.len())?;
+        report.prepared = now().since(began);
         let (threads, migrators) = (report.threads, report.migrators);
         let adapt = matches!(self.options.threads, Threads::Auto(_)).then(|| Adapt::new(threads, migrators));
         let state = Mutex::new(State {
@@ -515,6 +521,7 @@ impl Pipeline<'_> {
             left: state.left,
             copying: state.copying,
             migrators: state.migrators,
+            most: self.options.costs.as_ref().map_or(u32::MAX, copies_at_once),
         }
     }
 

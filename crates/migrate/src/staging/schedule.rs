@@ -17,6 +17,8 @@ pub(super) struct Counts {
     pub(super) copying: u32,
     /// Threads that shall.
     pub(super) migrators: u32,
+    /// Copies at once by which the slow node is busy: one more makes all of them slower.
+    pub(super) most: u32,
 }
 
 /// What a thread may do.
@@ -60,9 +62,10 @@ pub(super) fn choose(role: Role, c: &Counts) -> Choice {
         Role::Worker => work.unwrap_or(Choice::Starve),
         Role::Migrator if c.waiting == 0 && copy.is_none() => Choice::Crowd,
         Role::Migrator => copy.unwrap_or(Choice::Crowd),
-        // As many as shall copy do; the others work, and help to copy rather than wait.
+        // As many as shall copy do; the others work, and help to copy rather than wait, while the slow node has something left. More
+        // would end at the same time, then work at the same time, and copies would no longer hide behind work.
         Role::Either if c.copying < c.migrators => copy.or(work).unwrap_or_else(starve),
-        Role::Either => work.or(copy).unwrap_or_else(starve),
+        Role::Either => work.or(copy.filter(|_| c.copying < c.most)).unwrap_or_else(starve),
     }
 }
 
@@ -70,7 +73,7 @@ pub(super) fn choose(role: Role, c: &Counts) -> Choice {
 mod tests {
     use super::*;
 
-    const C: Counts = Counts { waiting: 5, free: 1, ready: 1, done: 0, left: 8, copying: 0, migrators: 1 };
+    const C: Counts = Counts { waiting: 5, free: 1, ready: 1, done: 0, left: 8, copying: 0, migrators: 1, most: 4 };
 
     #[test]
     fn copies_come_first_up_to_their_number_and_then_work() {
@@ -78,6 +81,12 @@ mod tests {
         assert_eq!(choose(Role::Either, &Counts { done: 1, ..C }), Choice::Return);
         assert_eq!(choose(Role::Either, &Counts { copying: 1, ..C }), Choice::Work);
         assert_eq!(choose(Role::Either, &Counts { copying: 1, ready: 0, ..C }), Choice::Bring, "rather than wait");
+        assert_eq!(
+            choose(Role::Either, &Counts { copying: 1, ready: 0, most: 1, ..C }),
+            Choice::Starve,
+            "no faster by two"
+        );
+        assert_eq!(choose(Role::Either, &Counts { ready: 0, most: 0, ..C }), Choice::Bring, "one copies in any case");
         assert_eq!(choose(Role::Either, &Counts { free: 0, ..C }), Choice::Work);
         assert_eq!(choose(Role::Either, &Counts { free: 0, ready: 0, ..C }), Choice::Starve);
         assert_eq!(choose(Role::Either, &Counts { left: 0, ..C }), Choice::End);
@@ -98,7 +107,8 @@ mod tests {
     fn no_order_of_threads_gets_stuck() {
         for seed in 0..200_u64 {
             let mut seed = terrace_types::Seed(seed);
-            let mut c = Counts { waiting: 9, free: 2, ready: 0, done: 0, left: 9, copying: 0, migrators: 1 };
+            let most = (seed.0 % 3) as u32;
+            let mut c = Counts { waiting: 9, free: 2, ready: 0, done: 0, left: 9, copying: 0, migrators: 1, most };
             let roles = if seed.0 % 2 == 0 { [Role::Either; 3] } else { [Role::Worker, Role::Migrator, Role::Worker] };
             let mut busy: [Option<Choice>; 3] = [None; 3];
             for _ in 0..10_000 {

@@ -89,7 +89,7 @@ impl Live<'_> {
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
         let loads = loads.load(Ordering::Relaxed).max(1) as f64;
         let figure = judge_alone(&reps, fine, |span| span.get() as f64 / loads);
-        Ok(Outcome { figure, second: None, how: held.how().to_owned() })
+        Ok(Outcome::new(figure, None, held.how()))
     }
 
     pub(super) fn misses(
@@ -119,7 +119,7 @@ impl Live<'_> {
         };
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
         let figure = judge_alone(&reps, fine, |span| span.get() as f64 / (loads * count) as f64);
-        Ok(Outcome { figure, second: None, how: held.how().to_owned() })
+        Ok(Outcome::new(figure, None, held.how()))
     }
 
     /// The first CPU chases through two thirds of the memory while the others work on the rest.
@@ -161,7 +161,7 @@ impl Live<'_> {
         let latency: Vec<(f64, f64)> = reps.iter().map(|r| (r.ns, busy(r))).collect();
         let rate: Vec<(f64, f64)> = reps.iter().map(|r| (r.rate, busy(r))).collect();
         let (figure, second) = (judge_values(&latency), Some(judge_values(&rate)));
-        Ok(Outcome { figure, second, how: held.how().to_owned() })
+        Ok(Outcome::new(figure, second, held.how()))
     }
 }
 

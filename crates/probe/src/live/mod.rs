@@ -87,7 +87,7 @@ impl<'a> Live<'a> {
     /// How often the short things are repeated.
     fn rule(&self) -> Rule {
         match self.depth {
-            Depth::Quick => Rule { least: 3, most: 9, enough: 0.01, limit: Nanos::millis(150) },
+            Depth::Brief | Depth::Quick => Rule { least: 3, most: 9, enough: 0.01, limit: Nanos::millis(150) },
             Depth::Full => Rule { least: 7, most: 31, enough: 0.005, limit: Nanos::millis(1_000) },
         }
     }

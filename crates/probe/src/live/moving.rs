@@ -49,7 +49,7 @@ impl Live<'_> {
         let figure = judge(&reps, |span| whole / span.get().max(1) as f64 * 1e9);
         let second = Some(judge(&reps, |span| span.get() as f64));
         let how = if order.pages == PageKind::Huge { "huge pages" } else { "base pages" };
-        Ok(Outcome { figure, second, how: how.to_owned() })
+        Ok(Outcome::new(figure, second, how))
     }
 
     pub(super) fn shootdown(&mut self, initiator: NodeId, others: u32) -> Result<Outcome, Trouble> {
@@ -106,7 +106,7 @@ impl Live<'_> {
             threads.into_iter().filter_map(|t| t.join().ok()).collect::<Result<Vec<()>, Trouble>>()?;
             values.unwrap_or(Ok(Vec::new()))
         })?;
-        Ok(Outcome { figure: judge_values(&values), second: None, how: "mprotect of one page".to_owned() })
+        Ok(Outcome::new(judge_values(&values), None, "mprotect of one page"))
     }
 }
 

@@ -80,7 +80,8 @@ impl Live<'_> {
             // One thread by its own time; several share the bus by the clock's.
             let figure = judge_alone(&reps, self.fine && cpus.len() == 1, rate);
             if best.as_ref().is_none_or(|b| figure.value > b.figure.value) {
-                best = Some(Outcome { figure, second: None, how: format!("{}, {how}", form.name()) });
+                let read_first = kernel == Kernel::Write && kernels::stores_read_first();
+                best = Some(Outcome { figure, second: None, how: format!("{}, {how}", form.name()), read_first });
             }
         }
         best.ok_or(Trouble::Interrupted)

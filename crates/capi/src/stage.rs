@@ -1,0 +1,450 @@
+//! Staging: blocks of data in slow memory pass through fast memory while threads work on them.
+
+use crate::codes::{fail, guard, invalid, TERRACE_OK};
+use crate::{TERRACE_E_KERNEL, TERRACE_E_MACHINE};
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ops::Range;
+use std::panic::resume_unwind;
+use terrace_machine::Machine;
+use terrace_migrate::staging::{stage_read, stage_update, Costs, Figures, Mode, Options, Report, StageError, Threads};
+use terrace_topology::{load_machine, Source};
+use terrace_types::{Bytes, CpuId, Nanos, NodeId};
+
+/// The kernel gave a value other than 0 for a block; `failed_block` of the report is its number.
+pub const TERRACE_E_STAGE: c_int = -18;
+
+/// A model divides the threads and decides whether to stage at all; adapted while running.
+pub const TERRACE_STAGE_AUTO: c_int = 0;
+/// As told, whether staging pays or not.
+pub const TERRACE_STAGE_FIXED: c_int = 1;
+/// All threads run the kernel where the data lies.
+pub const TERRACE_STAGE_IN_PLACE: c_int = 2;
+
+/// How to stage. Changed by one thread at a time; used by any number.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct terrace_stage {
+    options: Options,
+}
+
+/// A block: `bytes` from `offset` of the data.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct terrace_block {
+    /// Where it begins.
+    pub offset: usize,
+    /// How long it is; 0 is a block too.
+    pub bytes: usize,
+}
+
+/// What was done.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct terrace_staged {
+    /// 1: blocks went through fast memory; 0: the kernel ran in place, and `why` says why.
+    pub staged: c_int,
+    /// Threads in all.
+    pub threads: u32,
+    /// Threads that copied, at the end.
+    pub migrators: u32,
+    /// Buffers.
+    pub slots: u32,
+    /// Bytes copied to fast memory.
+    pub brought_bytes: u64,
+    /// Bytes copied back.
+    pub returned_bytes: u64,
+    /// Times that a thread waited because no block was ready.
+    pub stalls: u64,
+    /// How long, all threads together.
+    pub stalled_ns: u64,
+    /// From begin to end.
+    pub took_ns: u64,
+    /// The block whose kernel failed, with TERRACE_E_STAGE.
+    pub failed_block: usize,
+    /// With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be half done.
+    pub intact: c_int,
+    /// Why it ran in place; empty where it did not. Cut where it is longer.
+    pub why: [c_char; 160],
+}
+
+/// Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the data itself or in a
+/// copy that begins at a page. Called by several threads at once, each with another block. 0 goes on, anything else ends
+/// the run. It does not unwind: a C++ exception may not leave it.
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub type terrace_stage_kernel =
+    Option<unsafe extern "C" fn(block: usize, at: *mut c_void, bytes: usize, user: *mut c_void) -> c_int>;
+
+/// Options for staging through memory of node `fast_node`: threads by the model, two of them; what the machine can do is told
+/// by `terrace_stage_set_machine`, or nothing is staged.
+///
+/// # Safety
+/// `out` points to a writable pointer.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_create(fast_node: u32, out: *mut *mut terrace_stage) -> c_int {
+    guard(|| {
+        let Ok(fast) = u16::try_from(fast_node) else { return invalid("fast_node is no number of a node") };
+        if out.is_null() {
+            return invalid("out is null");
+        }
+        let options = Options::new(NodeId(fast), Threads::Auto(2));
+        // SAFETY: not null, and writable by the caller's promise.
+        unsafe { out.write(Box::into_raw(Box::new(terrace_stage { options }))) };
+        TERRACE_OK
+    })
+}
+
+/// Gives the options back; null is fine.
+///
+/// # Safety
+/// `stage` is null or of `terrace_stage_create`, and not used afterwards.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_destroy(stage: *mut terrace_stage) {
+    if !stage.is_null() {
+        // SAFETY: made by Box::into_raw in `terrace_stage_create`; given back once by the caller's promise.
+        drop(unsafe { Box::from_raw(stage) });
+    }
+}
+
+/// # Safety
+/// `stage` is null or of `terrace_stage_create`, not destroyed, and used by no other thread meanwhile.
+unsafe fn change(stage: *mut terrace_stage, with: impl FnOnce(&mut Options) -> c_int) -> c_int {
+    guard(|| {
+        // SAFETY: null or alive and this thread's alone, by the caller's promise.
+        match unsafe { stage.as_mut() } {
+            Some(stage) => with(&mut stage.options),
+            None => invalid("stage is null; create it with terrace_stage_create"),
+        }
+    })
+}
+
+/// Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0 migrators), or
+/// TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
+///
+/// # Safety
+/// `stage` is of `terrace_stage_create` and used by no other thread meanwhile.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_set_threads(
+    stage: *mut terrace_stage,
+    kind: c_int,
+    workers: u32,
+    migrators: u32,
+) -> c_int {
+    let set = |o: &mut Options| {
+        o.threads = match (kind, migrators) {
+            (TERRACE_STAGE_AUTO, 0) => Threads::Auto(workers),
+            (TERRACE_STAGE_IN_PLACE, 0) => Threads::InPlace(workers),
+            (TERRACE_STAGE_FIXED, _) => Threads::Fixed { workers, migrators },
+            _ => return invalid("no such kind of threads, or migrators without TERRACE_STAGE_FIXED"),
+        };
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { change(stage, set) }
+}
+
+/// CPUs that threads are kept on, in turn; none: anywhere.
+///
+/// # Safety
+/// As for `terrace_stage_set_threads`; `cpus` points to `count` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_set_cpus(stage: *mut terrace_stage, cpus: *const u32, count: usize) -> c_int {
+    let set = |o: &mut Options| {
+        if cpus.is_null() && count > 0 {
+            return invalid("cpus is null");
+        }
+        let list: &[u32] = if count == 0 {
+            &[]
+        } else {
+            // SAFETY: not null, and `count` numbers long by the caller's promise.
+            unsafe { std::slice::from_raw_parts(cpus, count) }
+        };
+        o.cpus = list.iter().map(|cpu| CpuId(*cpu)).collect();
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { change(stage, set) }
+}
+
+/// Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as keep all threads busy.
+///
+/// # Safety
+/// As for `terrace_stage_set_threads`.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_set_buffers(stage: *mut terrace_stage, room_bytes: u64, slots: u32) -> c_int {
+    let set = |o: &mut Options| {
+        o.room = if room_bytes == 0 { Bytes::gib(1) } else { Bytes(room_bytes) };
+        o.slots = (slots > 0).then_some(slots);
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { change(stage, set) }
+}
+
+/// What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on a byte in one pass, were
+/// memory infinitely fast (0: not known).
+///
+/// # Safety
+/// As for `terrace_stage_set_threads`.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_set_work(
+    stage: *mut terrace_stage,
+    passes: f64,
+    compute_ns_per_byte: f64,
+) -> c_int {
+    let set = |o: &mut Options| {
+        let sane = |x: f64| x.is_finite() && x >= 0.0;
+        if !sane(passes) || !sane(compute_ns_per_byte) {
+            return invalid("passes and compute_ns_per_byte are numbers that are not negative");
+        }
+        (o.passes, o.compute_ns_per_byte) = (passes, compute_ns_per_byte);
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { change(stage, set) }
+}
+
+/// What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by `from`, a machine
+/// file (terrace probe writes one) or `preset:NAME`, or by what this machine says of itself where `from` is null.
+///
+/// # Safety
+/// As for `terrace_stage_set_threads`; `from` is null or ends with a null byte.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_set_machine(
+    stage: *mut terrace_stage,
+    from: *const c_char,
+    initiator: u32,
+    slow: u32,
+) -> c_int {
+    // SAFETY: null, or a text with its end, by the caller's promise.
+    let from = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned());
+    let set = |o: &mut Options| {
+        let (Ok(initiator), Ok(slow)) = (u16::try_from(initiator), u16::try_from(slow)) else {
+            return invalid("initiator or slow is no number of a node");
+        };
+        let source = from.map_or(Source::Live, |p| Source::parse(&p));
+        let machine = match load_machine(&source) {
+            Ok(machine) => machine,
+            Err(error) => return fail(TERRACE_E_MACHINE, &error.to_string()),
+        };
+        let (initiator, slow) = (NodeId(initiator), NodeId(slow));
+        let Some(figures) = figures(&machine, initiator, slow, o.fast) else {
+            let what = format!(
+                "{} does not tell latency and bandwidth of nodes {slow} and {} from node {initiator}; measure them with \
+                 terrace probe -o FILE",
+                machine.name, o.fast
+            );
+            return fail(TERRACE_E_MACHINE, &what);
+        };
+        (o.slow, o.costs) = (Some(slow), Some(Costs::from(&figures)));
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { change(stage, set) }
+}
+
+fn figures(machine: &Machine, initiator: NodeId, slow: NodeId, fast: NodeId) -> Option<Figures> {
+    let of = |node: NodeId| {
+        let link = machine.link(initiator, node)?;
+        Some((link.read_bandwidth?.value, link.read_latency?.value))
+    };
+    let cache = machine.caches.last().map_or((Bytes::ZERO, Nanos::ZERO), |c| (c.size, c.hit));
+    Some(Figures { slow: of(slow)?, fast: of(fast)?, misses: machine.core.outstanding_misses, cache })
+}
+
+/// Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
+/// touched. Blocks that overlap or leave the data are refused before anything runs. `report` may be null; it is filled also
+/// with TERRACE_E_STAGE, where every block but `failed_block` is as it was or complete.
+///
+/// # Safety
+/// `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody else touches meanwhile;
+/// `blocks` points to `count` blocks; `kernel` may be called from other threads with `user`, and writes only the `bytes` at
+/// `at`; `report` is null or writable.
+#[no_mangle]
+#[allow(clippy::too_many_arguments, reason = "C has no slices")]
+pub unsafe extern "C" fn terrace_stage_update(
+    stage: *const terrace_stage,
+    data: *mut c_void,
+    bytes: usize,
+    blocks: *const terrace_block,
+    count: usize,
+    kernel: terrace_stage_kernel,
+    user: *mut c_void,
+    report: *mut terrace_staged,
+) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        let (options, ranges, call) = match unsafe { asked(stage, data, bytes, blocks, count, kernel, user) } {
+            Ok(all) => all,
+            Err(code) => return code,
+        };
+        // SAFETY: `bytes` of memory that are the caller's to give, by his promise; not null unless empty.
+        let data = unsafe { std::slice::from_raw_parts_mut(present(data.cast()), bytes) };
+        let result = stage_update(data, ranges, options, |block, part| call.on(block, part.as_mut_ptr(), part.len()));
+        // SAFETY: passed on.
+        unsafe { told(result, report) }
+    })
+}
+
+/// As `terrace_stage_update`, but that the kernel only reads: nothing goes back.
+///
+/// # Safety
+/// As for `terrace_stage_update`; `kernel` writes nothing at `at`.
+#[no_mangle]
+#[allow(clippy::too_many_arguments, reason = "C has no slices")]
+pub unsafe extern "C" fn terrace_stage_read(
+    stage: *const terrace_stage,
+    data: *const c_void,
+    bytes: usize,
+    blocks: *const terrace_block,
+    count: usize,
+    kernel: terrace_stage_kernel,
+    user: *mut c_void,
+    report: *mut terrace_staged,
+) -> c_int {
+    guard(|| {
+        // SAFETY: passed on.
+        let (options, ranges, call) = match unsafe { asked(stage, data, bytes, blocks, count, kernel, user) } {
+            Ok(all) => all,
+            Err(code) => return code,
+        };
+        // SAFETY: `bytes` of memory that nobody writes meanwhile, by the caller's promise; not null unless empty.
+        let data = unsafe { std::slice::from_raw_parts(present(data.cast_mut().cast()).cast_const(), bytes) };
+        let result =
+            stage_read(data, ranges, options, |block, part| call.on(block, part.as_ptr().cast_mut(), part.len()));
+        // SAFETY: passed on.
+        unsafe { told(result, report) }
+    })
+}
+
+/// The address, or for none one that an empty slice may have.
+fn present(data: *mut u8) -> *mut u8 {
+    if data.is_null() {
+        std::ptr::NonNull::dangling().as_ptr()
+    } else {
+        data
+    }
+}
+
+/// A kernel with its user's pointer.
+#[derive(Clone, Copy)]
+struct Call {
+    kernel: unsafe extern "C" fn(usize, *mut c_void, usize, *mut c_void) -> c_int,
+    user: *mut c_void,
+}
+
+// SAFETY: the function and the pointer are promised to be usable from other threads (`terrace_stage_update`).
+unsafe impl Send for Call {}
+// SAFETY: as above.
+unsafe impl Sync for Call {}
+
+impl Call {
+    fn on(&self, block: usize, at: *mut u8, bytes: usize) {
+        // SAFETY: `at` is the block's memory for this call, as the kernel's contract has it; what it may do with it and with
+        // `user` the caller promised.
+        let status = unsafe { (self.kernel)(block, at.cast(), bytes, self.user) };
+        if status != 0 {
+            // The pipeline ends by a panic of its kernel. Resumed rather than begun: no hook prints.
+            resume_unwind(Box::new(format!("it gave {status}")));
+        }
+    }
+}
+
+/// What was asked for, checked.
+///
+/// # Safety
+/// As for [`terrace_stage_update`].
+unsafe fn asked<'a>(
+    stage: *const terrace_stage,
+    data: *const c_void,
+    bytes: usize,
+    blocks: *const terrace_block,
+    count: usize,
+    kernel: terrace_stage_kernel,
+    user: *mut c_void,
+) -> Result<(&'a Options, Vec<Range<usize>>, Call), c_int> {
+    // SAFETY: null or alive by the caller's promise.
+    let Some(stage) = (unsafe { stage.as_ref() }) else {
+        return Err(invalid("stage is null; create it with terrace_stage_create"));
+    };
+    let Some(kernel) = kernel else { return Err(invalid("kernel is null")) };
+    if (data.is_null() && bytes > 0) || (blocks.is_null() && count > 0) {
+        return Err(invalid("data or blocks is null"));
+    }
+    if bytes > isize::MAX as usize {
+        return Err(invalid("data is larger than memory can be"));
+    }
+    let list: &[terrace_block] = if count == 0 {
+        &[]
+    } else {
+        // SAFETY: not null, and `count` blocks long by the caller's promise.
+        unsafe { std::slice::from_raw_parts(blocks, count) }
+    };
+    let range = |b: &terrace_block| b.offset..b.offset.saturating_add(b.bytes);
+    Ok((&stage.options, list.iter().map(range).collect(), Call { kernel, user }))
+}
+
+/// # Safety
+/// `out` is null or writable.
+unsafe fn told(result: Result<Report, StageError>, out: *mut terrace_staged) -> c_int {
+    let (row, code) = match result {
+        Ok(report) => (staged(&report), TERRACE_OK),
+        Err(error) => {
+            let code = match &error {
+                StageError::Panicked { .. } => TERRACE_E_STAGE,
+                StageError::Sys(_) => TERRACE_E_KERNEL,
+                _ => return invalid(&error.to_string()),
+            };
+            let text = error.to_string().replace("the kernel panicked at", "the kernel failed at");
+            let mut row = EMPTY;
+            if let StageError::Panicked { block, intact, .. } = error {
+                (row.failed_block, row.intact) = (block, c_int::from(intact));
+            }
+            (row, fail(code, &text))
+        }
+    };
+    if !out.is_null() {
+        // SAFETY: not null, and writable by the caller's promise.
+        unsafe { out.write(row) };
+    }
+    code
+}
+
+const EMPTY: terrace_staged = terrace_staged {
+    staged: 0,
+    threads: 0,
+    migrators: 0,
+    slots: 0,
+    brought_bytes: 0,
+    returned_bytes: 0,
+    stalls: 0,
+    stalled_ns: 0,
+    took_ns: 0,
+    failed_block: 0,
+    intact: 1,
+    why: [0; 160],
+};
+
+fn staged(report: &Report) -> terrace_staged {
+    let mut row = terrace_staged {
+        staged: c_int::from(report.mode == Mode::Staged),
+        threads: report.threads,
+        migrators: report.migrators,
+        slots: report.slots,
+        brought_bytes: report.brought.get(),
+        returned_bytes: report.returned.get(),
+        stalls: report.stalls,
+        stalled_ns: report.stalled.get(),
+        took_ns: report.took.get(),
+        ..EMPTY
+    };
+    if let Mode::InPlace(why) = report.mode {
+        // Reasons are of ASCII; the last byte stays zero.
+        let text = why.to_string();
+        for (to, from) in row.why.iter_mut().take(159).zip(text.bytes()) {
+            *to = from as c_char;
+        }
+    }
+    row
+}
