@@ -1,8 +1,11 @@
 //! What Python sees of Terrace: recordings as columns of bytes, journals and predictions as JSON. The package around it
-//! (`python/terrace`) makes arrays and frames of them.
-#![forbid(unsafe_code)]
+//! (`python/terrace`) makes arrays and frames of them. Memory crosses as what NumPy calls an array interface: an address
+//! and the object that keeps it.
+#![deny(unsafe_code)]
 
+mod arena;
 mod columns;
+mod memory;
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -123,5 +126,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(simulate, module)?)?;
     module.add_function(wrap_pyfunction!(read_recording, module)?)?;
     module.add_function(wrap_pyfunction!(read_journal, module)?)?;
+    module.add_class::<memory::Memory>()?;
+    module.add_class::<arena::Arena>()?;
     Ok(())
 }

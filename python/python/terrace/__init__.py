@@ -1,8 +1,9 @@
-"""Terrace's recordings, journals and predictions in Python.
+"""Terrace's recordings, journals and predictions in Python, and arrays in a tier of memory.
 
 - :func:`recording` opens a recording's accesses as a NumPy structured array or as columns.
 - :func:`simulate` predicts what machines and policies would give; :func:`sweep` does so over their product.
 - :func:`journal` reads what a managed run did.
+- :mod:`terrace.alloc` places NumPy arrays.
 
 Results become pandas DataFrames with their ``frame`` methods, if pandas is installed. Units are in the names, as in
 Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says what, why and what to try.
@@ -10,6 +11,7 @@ Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says w
 
 from __future__ import annotations
 
+from . import alloc
 from ._native import TerraceError, policies, presets
 from .journals import Journal, journal
 from .predictions import Case, Prediction, cases, predict, simulate, sweep
@@ -22,6 +24,7 @@ __all__ = [
     "Prediction",
     "Recording",
     "TerraceError",
+    "alloc",
     "cases",
     "journal",
     "policies",
