@@ -223,7 +223,7 @@ fn start() {
     match made {
         Ok(map) => {
             run.ground.inherited(false);
-            MAP.store(Box::into_raw(Box::new(map)), SeqCst);
+            MAP.store(std::ptr::from_ref(map).cast_mut(), SeqCst);
             STATE.store(ON, SeqCst);
         }
         Err(error) => {
@@ -235,7 +235,7 @@ fn start() {
     }
 }
 
-fn take_over(run: &'static Run) -> Result<Map, FarError> {
+fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
     terrace_sys::at_fork(before_fork, in_parent, in_child)?;
     let table = run.tally.as_deref().and_then(|path| SharedTable::open(path, tally::WORDS).ok()).map(Arc::new);
     let row = table.as_ref().and_then(|table| tally::claim(table));

@@ -114,7 +114,8 @@ impl Map {
 
     /// Makes one over memory that is there and in use, for a whole program that knows nothing of it. The pager's thread has
     /// descriptors of its own: the program can neither close them nor see them. `used` gives the parts of `ground` (bytes)
-    /// that may have pages, asked on that thread; `store` is made on that thread.
+    /// that may have pages, asked on that thread; `store` is made on that thread. It stays for the rest of the program: its
+    /// descriptors are that thread's numbers, which nobody else may close.
     ///
     /// # Errors
     /// As [`Map::new`], and what `store` returns.
@@ -124,7 +125,7 @@ impl Map {
         dram: Bytes,
         store: impl FnOnce() -> Result<Box<dyn Store>, FarError> + Send + 'static,
         options: &Options,
-    ) -> Result<Self, FarError> {
+    ) -> Result<&'static Self, FarError> {
         let (tell, told) = channel();
         let (ahead, options) = (options.ahead, options.clone());
         let quiet = SignalsBlocked::new();
@@ -165,7 +166,7 @@ impl Map {
             Err(no_thread(&error).into())
         })?;
         map.thread = Some(thread);
-        Ok(map)
+        Ok(Box::leak(Box::new(map)))
     }
 
     /// The least memory that a map made with `dram` and units of `unit` can later be given.
