@@ -194,6 +194,12 @@ pub struct RunArgs {
     /// Place allocations by size, thread or call site, as this plan says, instead of managing pages.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "machine", "journal", "rate", "set"])]
     pub alloc: Option<PathBuf>,
+    /// Memory that the command may have of its heap and large mappings, such as 2G; the rest is in --far.
+    #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all = ["policy", "machine", "journal", "rate", "set", "alloc"])]
+    pub dram: Option<String>,
+    /// Where the rest is: a folder, compressed, or a folder and +compressed.
+    #[arg(long, value_name = "STORE", requires = "dram")]
+    pub far: Option<std::ffi::OsString>,
     /// Command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

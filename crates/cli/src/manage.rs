@@ -1,9 +1,11 @@
 //! `run` and `attach`.
 
 use crate::args::{AttachArgs, ManageArgs, RunArgs};
-use crate::output::{say, Ending, Failure};
+use crate::output::{say, Ending, Failure, Live};
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 use terrace_terrace::allocate;
+use terrace_terrace::far_run::{self, FarFinished, FarSpec, Moment};
 use terrace_terrace::machine::parse_rate;
 use terrace_terrace::manage::{self, ManageError, RunError, Spec};
 use terrace_terrace::output::RunSummary;
@@ -54,6 +56,9 @@ fn tell(args: &ManageArgs, summary: &RunSummary) {
 
 /// `terrace run`: ends as the command did; 125 to 127 for failures before it starts, as env(1).
 pub fn run(args: &RunArgs) -> u8 {
+    if let (Some(dram), Some(store)) = (&args.dram, &args.far) {
+        return far(args, dram, store);
+    }
     let spec = match spec(&args.manage) {
         Ok(spec) => spec,
         Err(why) => {
@@ -79,6 +84,59 @@ pub fn run(args: &RunArgs) -> u8 {
             125
         }
     }
+}
+
+/// `terrace run --dram --far`: as [`run`], and 3 where this machine lacks what far memory takes.
+fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
+    let Some(dram) = far_run::size(dram) else {
+        say(&format!("--dram {dram}: give bytes, such as 2G or 512M"));
+        return 125;
+    };
+    let spec = FarSpec { dram, store: store.clone() };
+    let mut line = Live::new(args.manage.quiet);
+    let mut before: Option<Moment> = None;
+    let ran = far_run::run(&spec, &args.command, |now| {
+        if let Some(before) = &before {
+            line.show(&far_run::live(now, before));
+        }
+        before = Some(*now);
+    });
+    line.clear();
+    match ran {
+        Ok(finished) => {
+            if let Some(path) = &args.manage.summary {
+                let written = std::fs::write(path, far_summary(&finished) + "\n");
+                written.unwrap_or_else(|e| say(&format!("summary {}: {e}", path.display())));
+            }
+            if !args.manage.quiet {
+                say(&finished.line());
+            }
+            finished.ended.leave()
+        }
+        Err(RunError::Start(e)) => {
+            say(&e.to_string());
+            e.exit_code() as u8
+        }
+        Err(RunError::Before(e)) => {
+            say(&e.to_string());
+            if matches!(e, ManageError::Lacking(_)) {
+                3
+            } else {
+                125
+            }
+        }
+    }
+}
+
+fn far_summary(f: &FarFinished) -> String {
+    let t = &f.end.tally;
+    let all = serde_json::json!({
+        "seconds": f.end.elapsed.as_secs_f64(), "dram_bytes": f.dram.get(), "most_resident_bytes": f.most.get(),
+        "processes": t.processes, "faults": t.faults, "misses": t.misses, "hits": t.hits, "read_bytes": t.read,
+        "written_bytes": t.written, "prefetched_bytes": t.ahead, "wasted_bytes": t.wasted, "lost_bytes": t.lost,
+        "write_failures": t.write_failures, "prefetch_accuracy": t.accuracy(),
+    });
+    format!("{all:#}")
 }
 
 /// `terrace attach`.

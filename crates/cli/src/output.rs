@@ -45,6 +45,31 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "terrace: {line}");
 }
 
+/// One line on a terminal that is written over and over; nothing elsewhere.
+pub struct Live(Option<ProgressBar>);
+
+impl Live {
+    /// Nothing is shown yet. `quiet`: ever.
+    pub fn new(quiet: bool) -> Self {
+        Self((!quiet && std::io::stderr().is_terminal()).then(ProgressBar::new_spinner))
+    }
+
+    /// In place of what was there.
+    pub fn show(&mut self, line: &str) {
+        if let Some(bar) = &self.0 {
+            bar.set_message(line.replace(['\n', '\r'], " "));
+            bar.tick();
+        }
+    }
+
+    /// Leaves nothing behind.
+    pub fn clear(&mut self) {
+        if let Some(bar) = self.0.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Prints to standard output; a closed pipe ends the command quietly.
 pub fn print(text: &str) -> Ending {
     match std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()) {

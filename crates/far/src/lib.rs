@@ -21,11 +21,12 @@ pub mod pager;
 mod service;
 mod stats;
 pub mod store;
+pub mod tally;
 
 pub use error::FarError;
 pub use map::{Map, Options, Statistics};
 pub use pager::Advice;
-pub use service::{Lost, OnLost};
+pub use service::{Lost, OnCounts, OnLost};
 pub use stats::Counts;
 
 /// The guide's examples, run as tests.

@@ -3,7 +3,7 @@
 use crate::error::FarError;
 use crate::geometry::Geometry;
 use crate::pager::{Advice, Pager, Settings};
-use crate::service::{Command, Lost, OnLost, Service, Shared, State};
+use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, State};
 use crate::stats::Counts;
 use crate::store::Store;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use terrace_sys::{Ahead, Bell, FarArea, SignalsBlocked, Uffd, UffdFeatures};
+use terrace_sys::{Ahead, Answer, Bell, FarArea, Ground, SignalsBlocked, SysError, Uffd, UffdFeatures};
 use terrace_types::Bytes;
 
 /// Settings that few need to change.
@@ -29,11 +29,21 @@ pub struct Options {
     pub ahead: bool,
     /// Told of bytes that cannot be read back, before the signal; one line on standard error unless set.
     pub on_lost: Option<OnLost>,
+    /// Told of the counts as they change, by the pager's thread; nobody unless set.
+    pub on_counts: Option<OnCounts>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { unit: Bytes(64 << 10), window: Bytes::mib(4), checksum: true, tries: 3, ahead: true, on_lost: None }
+        Self {
+            unit: Bytes(64 << 10),
+            window: Bytes::mib(4),
+            checksum: true,
+            tries: 3,
+            ahead: true,
+            on_lost: None,
+            on_counts: None,
+        }
     }
 }
 
@@ -87,68 +97,100 @@ impl Map {
     /// # Errors
     /// As [`Map::new`].
     pub fn with(bytes: Bytes, dram: Bytes, store: Box<dyn Store>, options: &Options) -> Result<Self, FarError> {
-        let page_shift = terrace_sys::page_size().0.trailing_zeros();
-        let geometry =
-            Geometry::new(bytes, options.unit, page_shift).ok_or(FarError::Shape { bytes, unit: options.unit })?;
-        let slots = (dram.0 / 32 / options.unit.0).clamp(16, 192);
-        let least = Bytes((slots + 16) * options.unit.0);
-        if dram < least {
-            return Err(FarError::TooLittle { dram, unit: options.unit, least });
-        }
-        let uffd = Uffd::open()?;
-        let features = uffd.features();
-        let mut remarks: Vec<String> = store.remark().into_iter().collect();
-        for (missing, what) in [
-            (!features.move_pages, "no UFFDIO_MOVE (Linux 6.8): victims are copied; pin what devices write to"),
-            (!features.poison, "no UFFDIO_POISON (Linux 6.6): lost pages raise SIGBUS by a signal"),
-            (!features.thread_id, "events do not name threads: walks of several threads are taken for one"),
-            (
-                !features.kernel_faults,
-                "system calls into absent pages fail (EFAULT): vm.unprivileged_userfaultfd=1 helps",
-            ),
-        ] {
-            if missing {
-                remarks.push(what.to_owned());
-            }
-        }
-        let area = FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())?;
-        let free = area.slots(slots as usize, geometry.unit_bytes())?;
-        let slot_bytes = Bytes(slots * options.unit.0);
-        let settings =
-            Settings { budget: dram - slot_bytes, slots: slots as usize, window: options.window, tries: options.tries };
-        let pager = Pager::new(geometry, settings);
-        let counts = Mutex::new((pager.counts(), Bytes::ZERO));
-        let shared = Arc::new(Shared { area, bell: Bell::new()?, counts });
-        let (commands, receiver) = channel();
-        let service = Service {
-            shared: Arc::clone(&shared),
-            pager,
-            store,
-            free,
-            commands: receiver,
-            on_lost: options.on_lost.clone().unwrap_or_else(|| Arc::new(say_lost)),
-            sums: options.checksum.then(|| vec![0; geometry.grains() as usize]),
-            state: State::default(),
-        };
+        let made = assemble(bytes, dram, store, options, Bell::new()?, |uffd, geometry| {
+            FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())
+        });
+        let (mut map, service) = made?;
         let ahead = options.ahead;
         let quiet = SignalsBlocked::new();
-        let thread = std::thread::Builder::new().name("terrace-far".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
             let _ahead = ahead.then(Ahead::of_ordinary_work);
             serve(service);
         });
         drop(quiet);
-        let thread = thread.map_err(|e| {
-            terrace_sys::SysError::from_io("clone", "the pager's thread", &e, "raise the limit on threads")
+        map.thread = Some(thread.map_err(|e| no_thread(&e))?);
+        Ok(map)
+    }
+
+    /// Makes one over memory that is there and in use, for a whole program that knows nothing of it. The pager's thread has
+    /// descriptors of its own: the program can neither close them nor see them. `used` gives the parts of `ground` (bytes)
+    /// that may have pages, asked on that thread; `store` is made on that thread. It stays for the rest of the program: its
+    /// descriptors are that thread's numbers, which nobody else may close.
+    ///
+    /// # Errors
+    /// As [`Map::new`], and what `store` returns.
+    pub fn over(
+        ground: Ground,
+        used: impl FnOnce() -> Vec<Range<usize>> + Send + 'static,
+        dram: Bytes,
+        store: impl FnOnce() -> Result<Box<dyn Store>, FarError> + Send + 'static,
+        options: &Options,
+    ) -> Result<&'static Self, FarError> {
+        let (tell, told) = channel();
+        let (ahead, options) = (options.ahead, options.clone());
+        let quiet = SignalsBlocked::new();
+        let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+            let made: Result<(Self, Service), FarError> = (|| {
+                terrace_sys::own_descriptors()?;
+                let bell = Bell::of_this_thread()?;
+                let store = store()?;
+                let bytes = Bytes(ground.len() as u64);
+                let (map, mut service) = assemble(bytes, dram, store, &options, bell, |uffd, geometry| {
+                    FarArea::over(uffd, ground, geometry.unit_bytes())
+                })?;
+                // From here on a page that comes is an event; what is there now came before.
+                for part in used() {
+                    for run in ground.present(part)? {
+                        service.pager.adopt(run.start as u64..run.end as u64);
+                    }
+                }
+                Ok((map, service))
+            })();
+            let service = match made {
+                Ok((map, service)) => {
+                    let _asker_waits = tell.send(Ok(map));
+                    service
+                }
+                Err(error) => {
+                    let _asker_waits = tell.send(Err(error));
+                    return;
+                }
+            };
+            let _ahead = ahead.then(Ahead::of_ordinary_work);
+            serve(service);
+        });
+        drop(quiet);
+        let thread = thread.map_err(|e| no_thread(&e))?;
+        let mut map = told.recv().unwrap_or_else(|_| {
+            let error = std::io::Error::other("it ended before it began");
+            Err(no_thread(&error).into())
         })?;
-        Ok(Self {
-            shared,
-            commands,
-            thread: Some(thread),
-            geometry,
-            dram: Mutex::new(dram),
-            slots: slot_bytes,
-            remarks,
-        })
+        map.thread = Some(thread);
+        Ok(Box::leak(Box::new(map)))
+    }
+
+    /// The least memory that a map made with `dram` and units of `unit` can later be given.
+    #[must_use]
+    pub const fn least(dram: Bytes, unit: Bytes) -> Bytes {
+        Bytes((slots_for(dram, unit) + 16) * unit.0)
+    }
+
+    /// Brings everything into memory, beyond what it may use, and evicts nothing until [`Map::let_go`]: before a fork, whose
+    /// child finds in memory whatever was there.
+    ///
+    /// # Errors
+    /// [`FarError::Partly`] when something could not be read back.
+    pub fn gather(&self) -> Result<(), FarError> {
+        if self.ask(Command::Gather) {
+            Ok(())
+        } else {
+            Err(FarError::Partly { what: "gather" })
+        }
+    }
+
+    /// Ends [`Map::gather`].
+    pub fn let_go(&self) {
+        self.send(Command::Budget(self.dram() - self.slots));
     }
 
     /// Bytes, rounded up to whole pages.
@@ -265,10 +307,10 @@ impl Map {
         self.shared.bell.ring();
     }
 
-    fn ask(&self, command: impl FnOnce(Sender<bool>) -> Command) -> bool {
-        let (reply, answer) = channel();
-        self.send(command(reply));
-        answer.recv().unwrap_or(false)
+    fn ask(&self, command: impl FnOnce(Arc<Answer>) -> Command) -> bool {
+        let answer = Arc::new(Answer::default());
+        self.send(command(Arc::clone(&answer)));
+        answer.wait()
     }
 }
 
@@ -292,6 +334,79 @@ fn serve(service: Service) {
     };
     eprintln!("far memory: cannot go on, and must not let the program read wrong data: {why}");
     std::process::abort();
+}
+
+const THREAD: &str = "terrace-far";
+
+fn no_thread(error: &std::io::Error) -> SysError {
+    SysError::from_io("clone", "the pager's thread", error, "raise the limit on threads")
+}
+
+/// Puts a map and its service together; nobody serves yet.
+fn assemble(
+    bytes: Bytes,
+    dram: Bytes,
+    store: Box<dyn Store>,
+    options: &Options,
+    bell: Bell,
+    area: impl FnOnce(Uffd, Geometry) -> Result<FarArea, SysError>,
+) -> Result<(Map, Service), FarError> {
+    let page_shift = terrace_sys::page_size().0.trailing_zeros();
+    let geometry =
+        Geometry::new(bytes, options.unit, page_shift).ok_or(FarError::Shape { bytes, unit: options.unit })?;
+    let slots = slots_for(dram, options.unit);
+    let least = Map::least(dram, options.unit);
+    if dram < least {
+        return Err(FarError::TooLittle { dram, unit: options.unit, least });
+    }
+    let uffd = Uffd::open()?;
+    let mut remarks: Vec<String> = store.remark().into_iter().collect();
+    remarks.extend(slower(uffd.features()));
+    let area = area(uffd, geometry)?;
+    let free = area.slots(slots as usize, geometry.unit_bytes())?;
+    let slot_bytes = Bytes(slots * options.unit.0);
+    let settings =
+        Settings { budget: dram - slot_bytes, slots: slots as usize, window: options.window, tries: options.tries };
+    let pager = Pager::new(geometry, settings);
+    let counts = Mutex::new((pager.counts(), Bytes::ZERO));
+    let shared = Arc::new(Shared { area, bell, counts });
+    let (commands, receiver) = channel();
+    let service = Service {
+        shared: Arc::clone(&shared),
+        pager,
+        store,
+        free,
+        commands: receiver,
+        on_lost: options.on_lost.clone().unwrap_or_else(|| Arc::new(say_lost)),
+        on_counts: options.on_counts.clone(),
+        slot_bytes,
+        sums: options.checksum.then(|| vec![0; geometry.grains() as usize]),
+        state: State::default(),
+    };
+    let map = Map { shared, commands, thread: None, geometry, dram: Mutex::new(dram), slots: slot_bytes, remarks };
+    Ok((map, service))
+}
+
+const fn slots_for(dram: Bytes, unit: Bytes) -> u64 {
+    let part = dram.0 / 32 / unit.0;
+    if part < 16 {
+        16
+    } else if part > 192 {
+        192
+    } else {
+        part
+    }
+}
+
+/// What is slower, or missing, for want of these features.
+fn slower(features: UffdFeatures) -> Vec<String> {
+    let all = [
+        (!features.move_pages, "no UFFDIO_MOVE (Linux 6.8): victims are copied; pin what devices write to"),
+        (!features.poison, "no UFFDIO_POISON (Linux 6.6): lost pages raise SIGBUS by a signal"),
+        (!features.thread_id, "events do not name threads: walks of several threads are taken for one"),
+        (!features.kernel_faults, "system calls into absent pages fail (EFAULT): vm.unprivileged_userfaultfd=1 helps"),
+    ];
+    all.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what.to_owned()).collect()
 }
 
 fn say_lost(lost: &Lost) {

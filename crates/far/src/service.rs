@@ -7,15 +7,17 @@ use crate::store::{Buffer, Done, Job, Piece, Store, StoreError};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_sys::{now, wait_readable, Bell, FarArea, Slot, SysError};
+use terrace_sys::{now, wait_readable, Answer, Bell, FarArea, Slot, SysError};
 use terrace_types::{Bytes, Nanos, Tid};
 
 /// Jobs that a store without a descriptor does before faults are looked for again.
 const WRITES_AT_ONCE: usize = 2;
 /// A store that cannot tell when it is done is asked so often.
 const ASK_AGAIN: Nanos = Nanos::micros(50);
+/// Who is told of the counts is asked so often for a budget, though nothing happens.
+const TELL_AGAIN: Nanos = Nanos::millis(200);
 
 /// Bytes that could not be read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,13 +43,19 @@ impl std::fmt::Display for Lost {
 /// Who is told of lost bytes, before the signal.
 pub type OnLost = Arc<dyn Fn(&Lost) + Send + Sync>;
 
+/// Told of the counts whenever they changed, with the memory that the store uses; what it returns is the memory of the
+/// map from now on.
+pub type OnCounts = Arc<dyn Fn(&Counts, Bytes) -> Option<Bytes> + Send + Sync>;
+
 /// What the program asks of the thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Flush(Sender<bool>),
-    Advise(Range<u64>, Advice, Sender<bool>),
-    Pin(Range<u64>, bool, Sender<bool>),
+    Flush(Arc<Answer>),
+    Advise(Range<u64>, Advice, Arc<Answer>),
+    Pin(Range<u64>, bool, Arc<Answer>),
     Budget(Bytes),
+    /// Everything into memory, and no eviction until the next `Budget`.
+    Gather(Arc<Answer>),
     Stop,
 }
 
@@ -74,6 +82,9 @@ pub(crate) struct Service {
     pub free: Vec<Slot>,
     pub commands: Receiver<Command>,
     pub on_lost: OnLost,
+    pub on_counts: Option<OnCounts>,
+    /// Memory that slots take of the map's.
+    pub slot_bytes: Bytes,
     /// A checksum a grain, when asked for.
     pub sums: Option<Vec<u32>>,
     pub state: State,
@@ -88,9 +99,11 @@ pub(crate) struct State {
     reads: Vec<Job>,
     writes: Vec<Job>,
     dropped: Vec<Range<usize>>,
-    answers: HashMap<u64, Sender<bool>>,
+    answers: HashMap<u64, Arc<Answer>>,
     number: u64,
     why: HashMap<UnitNo, String>,
+    /// Everything is in memory, whatever the budget.
+    gathered: bool,
     stop: bool,
 }
 
@@ -115,7 +128,7 @@ impl Service {
             self.move_data(&mut done)?;
             self.pager.balance(now());
             self.act()?;
-            self.publish();
+            self.publish()?;
         }
         Ok(())
     }
@@ -129,7 +142,8 @@ impl Service {
         } else if tells.is_none() && !s.under_way.is_empty() {
             Some(ASK_AGAIN)
         } else {
-            self.pager.deadline(now())
+            let told = self.on_counts.is_some().then_some(TELL_AGAIN);
+            self.pager.deadline(now()).map_or(told, |d| Some(told.map_or(d, |t| t.min(d))))
         };
         let uffd = self.shared.area.uffd().as_fd();
         let bell = self.shared.bell.as_fd();
@@ -192,9 +206,17 @@ impl Service {
         Ok(())
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) -> Result<(), SysError> {
         let told = (self.pager.counts(), self.store.memory());
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        let Some(dram) = self.on_counts.as_ref().and_then(|on| on(&told.0, told.1)) else {
+            return Ok(());
+        };
+        if !self.state.gathered {
+            self.pager.set_budget(dram - self.slot_bytes, now());
+            self.act()?;
+        }
+        Ok(())
     }
 
     fn obey(&mut self) -> Result<(), SysError> {
@@ -203,7 +225,15 @@ impl Service {
             let number = self.state.number;
             match command {
                 Command::Stop => self.state.stop = true,
-                Command::Budget(budget) => self.pager.set_budget(budget, now()),
+                Command::Budget(budget) => {
+                    self.state.gathered = false;
+                    self.pager.set_budget(budget, now());
+                }
+                Command::Gather(reply) => {
+                    self.state.answers.insert(number, reply);
+                    self.state.gathered = true;
+                    self.pager.gather(number, now());
+                }
                 Command::Flush(reply) => {
                     self.state.answers.insert(number, reply);
                     self.pager.flush(number, now());
@@ -216,7 +246,7 @@ impl Service {
                     if self.pager.pin(number, range, on, now()) {
                         self.state.answers.insert(number, reply);
                     } else {
-                        let _nobody_listens = reply.send(false);
+                        reply.give(false);
                     }
                 }
             }
@@ -286,7 +316,7 @@ impl Service {
             }
             Action::Answer { command, ok } => {
                 if let Some(reply) = self.state.answers.remove(&command) {
-                    let _nobody_listens = reply.send(ok);
+                    reply.give(ok);
                 }
             }
             Action::Drop { .. } => {}

@@ -11,6 +11,7 @@
 //! Allocation that comes while this library is starting, or from a signal handler that interrupted the allocator,
 //! is served from a [`reserve`] that is never given back.
 
+pub mod far;
 mod reserve;
 mod route;
 mod site;
@@ -61,6 +62,7 @@ fn allocate(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
             }
         }
     };
+    far::settle();
     set_errno(if block.is_some() { before } else { libc::ENOMEM });
     block
 }
@@ -154,6 +156,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_voi
     // SAFETY: by the contract of C.
     match unsafe { arena::realloc(block.cast(), size) } {
         Ok(new) => {
+            far::settle();
             set_errno(before);
             new.as_ptr().cast()
         }

@@ -1,5 +1,6 @@
 //! From a plan to arenas, and from an allocation to one of them.
 
+use crate::far::{self, DUE};
 use crate::reserve::Line;
 use crate::site::Sites;
 use std::cell::Cell;
@@ -44,6 +45,9 @@ pub(crate) fn choose(size: usize) -> Option<(Arena, Arena)> {
     if routes.is_null() {
         return begin(size);
     }
+    if DUE.load(Relaxed) && !far::go_on() {
+        return None;
+    }
     // SAFETY: set once, never freed.
     let routes = unsafe { &*routes };
     if routes.rules.is_empty() {
@@ -59,6 +63,7 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
     if STATE.compare_exchange(COLD, STARTING, AcqRel, Acquire).is_err() {
         return None;
     }
+    far::begin();
     let default = Arena::create(&Spec { name: "default".into(), ..Spec::default() }).ok()?;
     let mut routes = Routes { default, rest: default, rules: Vec::new(), sites: None };
     // SAFETY: the name ends with zero; nobody changes the environment while the program starts.

@@ -19,11 +19,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
-/// An anonymous mapping, unmapped when dropped.
+/// An anonymous mapping, unmapped when dropped, or one that stays for ever.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    stays: bool,
 }
 
 // SAFETY: a Mapping is an address range that it alone unmaps; it has no thread affinity.
@@ -50,7 +51,7 @@ impl Mapping {
         let Some(base) = base else {
             return Err(SysError::last("mmap", format!("{len} bytes"), "ask for less, or raise the limits on memory"));
         };
-        let mapping = Self { base, len };
+        let mapping = Self { base, len, stays: false };
         // Pages are managed one by one, so huge ones are of no use; and a forked child, whose missing pages
         // nobody would fill, must fault rather than read zeros.
         for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTFORK] {
@@ -70,8 +71,79 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping made in `new`; whoever borrowed from it borrowed from us.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        if !self.stays {
+            // SAFETY: the range is the mapping made in `new`; whoever borrowed from it borrowed from us.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+/// Memory for a whole program, mapped once and never unmapped: ordinary memory until [`FarArea::over`] takes it.
+/// A forked child does not have it unless [`Ground::inherited`] said so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ground {
+    start: usize,
+    len: usize,
+}
+
+impl Ground {
+    /// Maps `len` bytes, rounded up to whole pages; none is accounted before it is touched.
+    ///
+    /// # Errors
+    /// No addresses.
+    pub fn map(len: usize) -> Result<Self, SysError> {
+        let mut mapping = Mapping::new(len)?;
+        mapping.stays = true;
+        Ok(Self { start: mapping.address() as usize, len: mapping.len })
+    }
+
+    /// First address.
+    #[must_use]
+    pub const fn start(self) -> usize {
+        self.start
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether it is empty: never.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether children forked from now on have it, with the pages that are there and zeros for those that are not.
+    pub fn inherited(self, yes: bool) {
+        let advice = if yes { libc::MADV_DOFORK } else { libc::MADV_DONTFORK };
+        // SAFETY: the range is our own mapping; the advice changes no content. Parts that the program has mapped
+        // something else over take it as well, or refuse, which is the same as before.
+        unsafe { libc::madvise(self.start as *mut libc::c_void, self.len, advice) };
+    }
+
+    /// Runs of pages of `part` (offsets) that have memory, be it in swap.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn present(self, part: Range<usize>) -> Result<Vec<Range<usize>>, SysError> {
+        let page = crate::page_size().get() as usize;
+        let first = ((self.start + part.start) / page) as u64;
+        let end = (self.start + part.end.min(self.len)).div_ceil(page) as u64;
+        let map = crate::PageMap::open(&crate::Root::live(), terrace_types::Pid(std::process::id() as i32))?;
+        let mut entries = Vec::new();
+        let range = terrace_types::VpnRange::new(terrace_types::Vpn(first), terrace_types::Vpn(end));
+        map.read(range, &mut entries)?;
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for (n, _) in entries.iter().enumerate().filter(|(_, e)| e.present() || e.swapped()) {
+            let at = (first as usize + n) * page - self.start;
+            match runs.last_mut() {
+                Some(last) if last.end == at => last.end = at + page,
+                _ => runs.push(at..at + page),
+            }
+        }
+        Ok(runs)
     }
 }
 
@@ -145,11 +217,27 @@ impl FarArea {
     /// # Errors
     /// No memory, or a kernel that cannot write-protect pages (before Linux 5.7).
     pub fn map(uffd: Uffd, len: usize, unit: usize) -> Result<Self, SysError> {
+        Self::with(uffd, Mapping::new(len)?, unit)
+    }
+
+    /// As [`FarArea::map`], over memory that is there and in use. Its pages that are there stay as they are; only
+    /// missing ones are asked for from now on.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn over(uffd: Uffd, ground: Ground, unit: usize) -> Result<Self, SysError> {
+        let base = NonNull::new(ground.start as *mut u8);
+        let Some(base) = base else {
+            return Err(SysError::from_errno("UFFDIO_REGISTER", "no memory", libc::EINVAL, "report this"));
+        };
+        Self::with(uffd, Mapping { base, len: ground.len, stays: true }, unit)
+    }
+
+    fn with(uffd: Uffd, map: Mapping, unit: usize) -> Result<Self, SysError> {
         if !uffd.features().write_protect {
             let remedy = "Linux 5.7 or later is needed";
             return Err(SysError::from_errno("UFFDIO_API", "write protection", libc::EOPNOTSUPP, remedy));
         }
-        let map = Mapping::new(len)?;
         let zeros = Mapping::new(unit)?;
         uffd.register(map.address(), map.len as u64, true, true)?;
         Ok(Self { map, uffd, zeros, page: crate::page_size().get() as usize })
@@ -255,6 +343,14 @@ impl FarArea {
                     done += self.page as u64;
                     self.uffd.wake(self.map.address() + part.start as u64, part.len() as u64)?;
                 }
+                // The part has several mappings (of different rights): page by page, then. A page without one of ours
+                // was given away by the program, and nobody waits for it.
+                libc::ENOENT | libc::EINVAL | libc::EFAULT if end - done > self.page as u64 => {
+                    let next = part.start + done as usize;
+                    self.fill(&(next..next + self.page), from + done, protect)?;
+                    done += self.page as u64;
+                }
+                libc::ENOENT => done += self.page as u64,
                 errno => {
                     let target = format!("far memory at {at:#x}");
                     return Err(SysError::from_errno("UFFDIO_COPY", target, errno, "free some memory"));
@@ -269,12 +365,50 @@ impl FarArea {
     #[must_use]
     pub fn extract(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Extracted {
         assert!(part.end <= self.map.len && to + part.len() <= slot.len, "extract beyond the area or the slot");
-        let from = self.map.address() + part.start as u64;
         if self.uffd.features().move_pages {
-            slot.vacate(&(to..to + part.len()));
-            let (done, errno) = self.uffd.move_to(slot.at(to) as u64, from, part.len() as u64);
-            return Extracted { bytes: done as usize, errno };
+            return self.move_out(part, slot, to);
         }
+        self.take_copy(part, slot, to)
+    }
+
+    fn move_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Extracted {
+        slot.vacate(&(to..to + part.len()));
+        let from = self.map.address() + part.start as u64;
+        let (mut done, mut shared) = (0, false);
+        loop {
+            let rest = part.start + done..part.end;
+            let (more, errno) = self.uffd.move_to(slot.at(to + done) as u64, from + done as u64, rest.len() as u64);
+            done += more as usize;
+            let rest = part.start + done..part.end;
+            match errno {
+                // Shared with a forked child, or at work in a device. A write that changes nothing ends the former.
+                libc::EBUSY if !shared => {
+                    shared = true;
+                    self.own(&rest);
+                }
+                // Rights other than the slot's (mprotect), or several mappings.
+                libc::EINVAL | libc::ENOENT if !rest.is_empty() => {
+                    let one = rest.start..(rest.start + self.page).min(rest.end);
+                    let copied = self.take_copy(&one, slot, to + done);
+                    done += copied.bytes;
+                    if copied.bytes < one.len() || done >= part.len() {
+                        return Extracted { bytes: done, errno: copied.errno };
+                    }
+                }
+                errno => return Extracted { bytes: done, errno },
+            }
+        }
+    }
+
+    /// Ends the sharing of pages with forked children: each is this process's alone afterwards.
+    fn own(&self, part: &Range<usize>) {
+        let at = self.map.base.as_ptr().wrapping_add(part.start);
+        // SAFETY: the part lies in our mapping and its pages are there (the caller's promise), not write-protected. Asks
+        // for write faults that change no byte; a refusal leaves things as they are.
+        unsafe { libc::madvise(at.cast(), part.len(), libc::MADV_POPULATE_WRITE) };
+    }
+
+    fn take_copy(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Extracted {
         match self.copy_out(part, slot, to) {
             Ok(()) => {
                 self.drop_pages(std::slice::from_ref(part));
@@ -291,13 +425,12 @@ impl FarArea {
     pub fn copy_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Result<(), SysError> {
         assert!(part.end <= self.map.len && to + part.len() <= slot.len, "copy beyond the area or the slot");
         self.protect(part, true)?;
-        // SAFETY: source and target are mapped, of `part.len()` bytes, and apart. The source's pages are there
-        // (the caller's promise; if not, this thread would wait for itself, which is no matter of memory safety)
-        // and write-protected, so their bytes stand still; who writes waits for the pager.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.map.base.as_ptr().add(part.start), slot.at(to), part.len());
-        }
-        Ok(())
+        // Read as a debugger would: the program may have taken the right to read from these pages.
+        use std::os::unix::fs::FileExt as _;
+        let memory = std::fs::File::open("/proc/self/mem");
+        let at = self.map.address() + part.start as u64;
+        let copied = memory.and_then(|m| m.read_exact_at(&mut slot.bytes_mut()[to..to + part.len()], at));
+        copied.map_err(|e| SysError::from_io("read", "/proc/self/mem", &e, "mount /proc"))
     }
 
     /// Frees pages whose bytes are kept elsewhere; who touches one afterwards waits.

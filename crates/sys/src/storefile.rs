@@ -25,6 +25,18 @@ impl StoreFile {
     /// # Errors
     /// No such folder, no permission, or no room (`ENOSPC`).
     pub fn create(folder: &Path, len: u64) -> Result<Self, SysError> {
+        Self::made(folder, len, true)
+    }
+
+    /// As [`StoreFile::create`], but room is taken only as it is written.
+    ///
+    /// # Errors
+    /// No such folder, or no permission.
+    pub fn sparse(folder: &Path, len: u64) -> Result<Self, SysError> {
+        Self::made(folder, len, false)
+    }
+
+    fn made(folder: &Path, len: u64, take: bool) -> Result<Self, SysError> {
         let mut last = None;
         for flags in [libc::O_TMPFILE | libc::O_DIRECT, libc::O_TMPFILE] {
             let opened = OpenOptions::new()
@@ -34,7 +46,7 @@ impl StoreFile {
                 .custom_flags(flags | libc::O_CLOEXEC | libc::O_EXCL)
                 .open(folder);
             match opened {
-                Ok(file) => return Self::sized(file, flags & libc::O_DIRECT != 0, len, folder),
+                Ok(file) => return Self::sized(file, flags & libc::O_DIRECT != 0, len, folder, take),
                 Err(error) => last = Some(error),
             }
         }
@@ -42,10 +54,10 @@ impl StoreFile {
         if !unsupported {
             return Err(SysError::last("open", folder.to_string_lossy(), "name a folder that this user may write to"));
         }
-        Self::unlinked(folder, len)
+        Self::unlinked(folder, len, take)
     }
 
-    fn unlinked(folder: &Path, len: u64) -> Result<Self, SysError> {
+    fn unlinked(folder: &Path, len: u64, take: bool) -> Result<Self, SysError> {
         let fail = |e: &std::io::Error| {
             SysError::from_io("open", folder.to_string_lossy(), e, "name a folder that this user may write to")
         };
@@ -58,7 +70,7 @@ impl StoreFile {
             match opened {
                 Ok(file) => {
                     std::fs::remove_file(&name).map_err(|e| fail(&e))?;
-                    return Self::sized(file, direct, len, folder);
+                    return Self::sized(file, direct, len, folder, take);
                 }
                 Err(error) if direct && error.raw_os_error() == Some(libc::EINVAL) => {
                     // The file may have been made before O_DIRECT was refused.
@@ -70,9 +82,14 @@ impl StoreFile {
         Err(SysError::last("open", folder.to_string_lossy(), "name another folder"))
     }
 
-    fn sized(file: File, direct: bool, len: u64, folder: &Path) -> Result<Self, SysError> {
+    fn sized(file: File, direct: bool, len: u64, folder: &Path, take: bool) -> Result<Self, SysError> {
         // An inherited umask cannot widen the mode, and this narrows what a default ACL may have added.
         let _best_effort = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+        if !take {
+            let target = format!("{len} bytes in {}", folder.display());
+            file.set_len(len).map_err(|e| SysError::from_io("ftruncate", target, &e, "name another folder"))?;
+            return Ok(Self { file, direct });
+        }
         // SAFETY: takes a descriptor that is open and numbers.
         let status = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len.max(1) as i64) };
         if status != 0 {
@@ -123,7 +140,13 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64
 #[derive(Debug)]
 pub struct Bell {
     fd: OwnedFd,
+    /// Process and thread to signal, where the ringer does not have the descriptor.
+    thread: Option<(libc::pid_t, libc::pid_t)>,
 }
+
+/// The signal of [`Bell::of_this_thread`]: a real-time one, blocked in the thread it is sent to, so that no handler of
+/// the program's runs. 64 and 63 are what programs take first.
+const RING: libc::c_int = 62;
 
 impl Bell {
     /// Makes one.
@@ -133,15 +156,41 @@ impl Bell {
     pub fn new() -> Result<Self, SysError> {
         // SAFETY: takes numbers and returns a new descriptor or -1.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        Self::of(fd, "eventfd", None)
+    }
+
+    /// Makes one that wakes the calling thread alone, and can be rung by threads with other descriptors than its own.
+    /// The thread's signals are blocked ([`SignalsBlocked`]).
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn of_this_thread() -> Result<Self, SysError> {
+        // SAFETY: a signal set is plain numbers; all zeros is an empty one, and the set lives across the calls.
+        let fd = unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigaddset(&mut set, RING);
+            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        // SAFETY: both calls take and return numbers.
+        let thread = unsafe { (libc::getpid(), libc::gettid()) };
+        Self::of(fd, "signalfd", Some(thread))
+    }
+
+    fn of(fd: libc::c_int, call: &'static str, thread: Option<(libc::pid_t, libc::pid_t)>) -> Result<Self, SysError> {
         if fd < 0 {
-            return Err(SysError::last("eventfd", "this process", "raise the limit on open files"));
+            return Err(SysError::last(call, "this process", "raise the limit on open files"));
         }
         // SAFETY: the kernel has just given us this descriptor; nobody else has it.
-        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, thread })
     }
 
     /// Wakes whoever waits for it.
     pub fn ring(&self) {
+        if let Some((process, thread)) = self.thread {
+            // SAFETY: takes numbers; the signal is blocked there and read from the descriptor.
+            unsafe { libc::syscall(libc::SYS_tgkill, process, thread, RING) };
+            return;
+        }
         let one = 1_u64.to_ne_bytes();
         // SAFETY: eight readable bytes; a counter at its limit refuses, and then it is readable already.
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
@@ -149,10 +198,35 @@ impl Bell {
 
     /// Makes it silent again.
     pub fn hush(&self) {
-        let mut count = [0_u8; 8];
-        // SAFETY: eight writable bytes.
-        unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        // A count, or signals of 128 bytes each: as many as there are.
+        let mut taken = [0_u8; 16 * 128];
+        loop {
+            let wanted = if self.thread.is_some() { taken.len() } else { 8 };
+            // SAFETY: so many writable bytes.
+            let got = unsafe { libc::read(self.fd.as_raw_fd(), taken.as_mut_ptr().cast(), wanted) };
+            if got < taken.len() as isize {
+                return;
+            }
+        }
     }
+}
+
+/// Gives the calling thread descriptors of its own, and closes all that it had but standard error: what it opens from now
+/// on no other thread of the program sees, closes or hands to its children.
+///
+/// # Errors
+/// When the kernel refuses to part them.
+pub fn own_descriptors() -> Result<(), SysError> {
+    // SAFETY: takes a number. The calling thread's table is a copy from here on, so that what is closed below stays open
+    // for every other thread.
+    if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+        return Err(SysError::last("unshare", "descriptors", "report this"));
+    }
+    for (first, last) in [(0, 1), (3, libc::c_uint::MAX)] {
+        // SAFETY: closes descriptors of this thread's own table, of which nothing here holds one.
+        unsafe { libc::syscall(libc::SYS_close_range, first as libc::c_uint, last, 0) };
+    }
+    Ok(())
 }
 
 impl std::os::fd::AsFd for Bell {
@@ -207,7 +281,11 @@ mod tests {
     fn a_store_file_has_no_name_and_its_owner_only() {
         let folder = std::env::temp_dir().join(format!("terrace-storefile-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        for made in [StoreFile::create(&folder, 1 << 16), StoreFile::unlinked(&folder, 1 << 16)] {
+        for made in [
+            StoreFile::create(&folder, 1 << 16),
+            StoreFile::unlinked(&folder, 1 << 16, true),
+            StoreFile::sparse(&folder, 1 << 16),
+        ] {
             let meta = made.unwrap().file.metadata().unwrap();
             assert_eq!((meta.len(), meta.mode() & 0o777, meta.nlink()), (1 << 16, 0o600, 0));
         }
@@ -226,5 +304,28 @@ mod tests {
         assert_eq!(heard(), 2);
         b.hush();
         assert_eq!(heard(), 0);
+    }
+
+    #[test]
+    fn a_threads_bell_is_rung_from_outside_and_its_descriptors_are_its_own() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let quiet = SignalsBlocked::new();
+        let waiter = std::thread::spawn(move || {
+            own_descriptors().unwrap();
+            let bell = std::sync::Arc::new(Bell::of_this_thread().unwrap());
+            tell.send((std::sync::Arc::clone(&bell), bell.fd.as_raw_fd())).unwrap();
+            let heard = wait_readable(&[bell.as_fd()], Some(Nanos::secs(20))).unwrap();
+            bell.hush();
+            (heard, wait_readable(&[bell.as_fd()], Some(Nanos::ZERO)).unwrap())
+        });
+        drop(quiet);
+        let (bell, fd) = told.recv().unwrap();
+        let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        assert!(!name.to_string_lossy().contains("signalfd"), "{name:?}");
+        bell.ring();
+        bell.ring();
+        assert_eq!(waiter.join().unwrap(), (1, 0));
+        // Its number may be another descriptor's here: the thread's table is gone, and with it the bell.
+        std::mem::forget(bell);
     }
 }

@@ -53,6 +53,30 @@ impl Drop for Held<'_> {
     }
 }
 
+/// A yes or no that one thread waits for and another gives. Unlike the standard library's channels it touches no record of
+/// the waiting thread, which may lie in memory that the giver must not wait for.
+#[derive(Debug, Default)]
+pub struct Answer(AtomicU32);
+
+impl Answer {
+    /// Gives it.
+    pub fn give(&self, yes: bool) {
+        self.0.store(1 + u32::from(yes), Ordering::Release);
+        futex(&self.0, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX as u32);
+    }
+
+    /// Waits for it.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        loop {
+            match self.0.load(Ordering::Acquire) {
+                0 => futex(&self.0, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 0),
+                given => return given == 2,
+            }
+        }
+    }
+}
+
 fn futex(word: &AtomicU32, what: i32, value: u32) {
     // SAFETY: `word` outlives the call, no timeout is given, and every outcome (woken, changed
     // meanwhile, interrupted) is answered by the caller's loop.
@@ -131,6 +155,18 @@ mod tests {
         };
         std::thread::scope(|s| (0..4).for_each(|_| drop(s.spawn(add))));
         assert_eq!(COUNT.load(Ordering::Relaxed), 80_000);
+    }
+
+    #[test]
+    fn an_answer_is_waited_for() {
+        for yes in [true, false] {
+            let answer = Answer::default();
+            std::thread::scope(|s| {
+                let waits = s.spawn(|| answer.wait());
+                answer.give(yes);
+                assert_eq!((waits.join().unwrap(), answer.wait()), (yes, yes));
+            });
+        }
     }
 
     #[test]

@@ -26,28 +26,29 @@ pub fn check(path: &Path) -> Result<Plan, ManageError> {
     Ok(plan)
 }
 
-/// Where the library is: `TERRACE_PRELOAD`, or beside this program, or in `lib` beside its folder.
-fn library() -> Result<PathBuf, ManageError> {
-    if let Some(path) = std::env::var_os("TERRACE_PRELOAD") {
+/// Where a library is: what `variable` says, or beside this program, or in `lib` beside its folder.
+fn library(name: &str, variable: &str, package: &str) -> Result<PathBuf, ManageError> {
+    if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
     let own = std::env::current_exe().ok();
     let folder = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY), folder.join("deps").join(LIBRARY)];
+    let places = [folder.join(name), folder.join("../lib").join(name), folder.join("deps").join(name)];
     places.into_iter().find(|p| p.is_file()).ok_or_else(|| {
         ManageError::Lacking(format!(
-            "{LIBRARY} is not in {} nor in lib beside it; name it in TERRACE_PRELOAD, or cargo build -p terrace-preload",
+            "{name} is not in {} nor in lib beside it; name it in {variable}, or cargo build -p {package}",
             folder.display()
         ))
     })
 }
 
-/// What the command's environment needs.
-fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError> {
-    check(plan)?;
-    let absolute =
-        |path: &Path| std::path::absolute(path).map_err(|e| ManageError::Usage(format!("{}: {e}", path.display())));
-    let mut preload = absolute(&library()?)?.into_os_string();
+fn absolute(path: &Path) -> Result<PathBuf, ManageError> {
+    std::path::absolute(path).map_err(|e| ManageError::Usage(format!("{}: {e}", path.display())))
+}
+
+/// `LD_PRELOAD` with a library of ours before what is in it.
+pub(crate) fn preload(name: &str, variable: &str, package: &str) -> Result<OsString, ManageError> {
+    let mut preload = absolute(&library(name, variable, package)?)?.into_os_string();
     // ld.so separates by colons and by spaces, and knows no quotes.
     if preload.as_encoded_bytes().iter().any(|b| b": ".contains(b)) {
         let why = format!("{}: the path must hold no colon and no space", preload.to_string_lossy());
@@ -57,6 +58,13 @@ fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError
         preload.push(":");
         preload.push(before);
     }
+    Ok(preload)
+}
+
+/// What the command's environment needs.
+fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError> {
+    check(plan)?;
+    let preload = preload(LIBRARY, "TERRACE_PRELOAD", "terrace-preload")?;
     Ok(vec![("LD_PRELOAD", preload), ("TERRACE_ALLOC", absolute(plan)?.into_os_string())])
 }
 

@@ -5,6 +5,7 @@
 pub mod allocate;
 pub mod degrade;
 pub mod doctor;
+pub mod far_run;
 mod journal_file;
 pub mod manage;
 pub mod output;
@@ -15,6 +16,7 @@ pub mod stage;
 
 pub use terrace_alloc as alloc;
 pub use terrace_engine as engine;
+pub use terrace_far as far;
 pub use terrace_lab as lab;
 pub use terrace_machine as machine;
 pub use terrace_policy as policy;

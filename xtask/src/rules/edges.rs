@@ -38,6 +38,8 @@ const LAW: &[(&str, &[&str])] = &[
     ("capi", &["terrace", "alloc", "machine", "migrate", "topology", "types"]),
     // Loaded into every process of a run: it has the allocator and nothing else (ADR 0111).
     ("preload", &["alloc", "sys", "types"]),
+    // The same with far memory beside it (ADR 0140).
+    ("far-preload", &["preload", "alloc", "far", "sys", "types"]),
     ("bench/alloc", &["alloc", "sys", "types"]),
     ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),

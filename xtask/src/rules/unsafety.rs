@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/probe", &[]),
     ("crates/alloc", &[]),
     ("crates/preload", &[]),
+    ("crates/far-preload", &[]),
     ("crates/capi", &[]),
     ("crates/workload", &["src/marks.rs", "src/arena.rs"]),
     ("lab/plugin", &[]),

@@ -51,6 +51,7 @@ pub(crate) use bits::{find_run, mask};
 pub use error::{AllocError, ArenaError, FreeError, MoveError};
 pub use moving::{MoveReport, Moving, Progress, Stayed, Strictness};
 pub use place::{Devices, KernelNodes, NodeOps};
+pub use space::{stand_on, Ground};
 pub use stats::{Residency, Stats};
 
 use heap::Inner;

@@ -17,6 +17,7 @@ use super::slab::Slab;
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::OnceLock;
 use terrace_sys::{discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, Lock, NodePolicy};
 use terrace_types::NodeId;
 
@@ -33,6 +34,26 @@ pub(crate) const CLASSES_MOST: usize = 256;
 /// a store just made waits for it on many processors; the first block of the first arena ends in zeros, and its
 /// entry shall not.
 const TABLE_AT: usize = 0x528;
+/// Memory that all arenas lie in instead of addresses reserved for them: readable and writable, the caller's for ever.
+#[derive(Debug, Clone, Copy)]
+pub struct Ground {
+    /// First address.
+    pub start: usize,
+    /// Bytes.
+    pub len: usize,
+    /// Told the end of what arenas use of it, before they use it. Called with locks held: it must not allocate here.
+    pub opened: fn(usize),
+    /// Frees the pages of a range (start, bytes), which reads as zeros afterwards; whether it did. As for locks, the same.
+    pub discard: fn(usize, usize) -> bool,
+}
+
+static GROUND: OnceLock<Ground> = OnceLock::new();
+
+/// Has all arenas lie on `ground`. False when there are arenas, or a ground, already.
+pub fn stand_on(ground: Ground) -> bool {
+    SPACE.len.load(Acquire) == 0 && GROUND.set(ground).is_ok()
+}
+
 /// What is tried to reserve, largest first.
 const RESERVATIONS: [usize; 7] = [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30];
 
@@ -105,8 +126,15 @@ pub(crate) fn ready() -> Result<(), ArenaError> {
         return Ok(());
     }
     let mut last = None;
-    for len in RESERVATIONS {
-        let all = reserve_range(len, SEGMENT).and_then(|base| {
+    let (given, own) = match GROUND.get() {
+        Some(g) => {
+            let base = g.start.next_multiple_of(SEGMENT);
+            (Some(base), vec![(g.start + g.len).saturating_sub(base) / SEGMENT * SEGMENT])
+        }
+        None => (None, RESERVATIONS.to_vec()),
+    };
+    for len in own {
+        let all = given.map_or_else(|| reserve_range(len, SEGMENT), Ok).and_then(|base| {
             let slabs = map_zeroed(TABLE_AT + (len >> SLICE_SHIFT) * size_of::<usize>())? + TABLE_AT;
             let segments = map_zeroed((len >> SEGMENT_SHIFT) * size_of::<usize>())?;
             Ok((base, slabs, segments))
@@ -266,8 +294,15 @@ pub(crate) fn segment(
             zone(of, &mut locked.at, locked.end, len).map_err(|_| NoSegment)?;
         }
         found = record(of.zone_at, order, class)?;
-        // SAFETY: the range lies in the reservation and belongs to this zone alone.
-        if unsafe { open_range(of.zone_at, len) }.is_err() {
+        let opened = match GROUND.get() {
+            Some(g) => {
+                (g.opened)(of.zone_at + len);
+                true
+            }
+            // SAFETY: the range lies in the reservation and belongs to this zone alone.
+            None => unsafe { open_range(of.zone_at, len) }.is_ok(),
+        };
+        if !opened {
             // SAFETY: `record` made it just now and nobody knows of it.
             unsafe { forget(found) };
             return Err(NoSegment);
@@ -444,9 +479,13 @@ impl Segment {
     }
 
     fn discard(&mut self, first: usize, slices: usize) {
-        // SAFETY: the slices are free, so nothing in them is used; the range is open.
-        let done = unsafe { discard_range(self.start + (first << SLICE_SHIFT), slices << SLICE_SHIFT) };
-        if done.is_ok() {
+        let (start, len) = (self.start + (first << SLICE_SHIFT), slices << SLICE_SHIFT);
+        let done = match GROUND.get() {
+            Some(g) => (g.discard)(start, len),
+            // SAFETY: the slices are free, so nothing in them is used; the range is open.
+            None => unsafe { discard_range(start, len) }.is_ok(),
+        };
+        if done {
             self.change(self.dirty, first, first + slices, false);
         }
     }

@@ -4,7 +4,7 @@ use super::busy::Busy;
 use super::{Action, Pager, Phase, Touch};
 use crate::geometry::{Mask, UnitNo};
 use std::collections::{HashMap, VecDeque};
-use terrace_types::{Tick, Tid};
+use terrace_types::{Bytes, Tick, Tid};
 
 /// What a program says of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Advice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Fetch,
+    /// As `Fetch`, and it is there when that is answered.
+    Gather,
     Flush,
     Cold,
     Discard,
@@ -44,8 +46,8 @@ impl Queue {
 impl Pager {
     /// Writes everything dirty to the store; it stays mapped. Answered when the store has it all.
     pub fn flush(&mut self, command: u64, now: Tick) {
-        let dirty = self.units.iter().enumerate().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(&(*n as u32)));
-        let wishes: Vec<_> = dirty.map(|(n, _)| (n as UnitNo, 0)).collect();
+        let dirty = self.units.known().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n));
+        let wishes: Vec<_> = dirty.map(|(n, _)| (n, 0)).collect();
         self.ask(command, Wish::Flush, wishes, now);
     }
 
@@ -58,6 +60,25 @@ impl Pager {
         };
         let wishes = self.geometry.cover(range, wish != Wish::Fetch).collect();
         self.ask(command, wish, wishes, now);
+    }
+
+    /// Takes note of grains that are mapped already, from before there was a pager.
+    pub fn adopt(&mut self, range: std::ops::Range<u64>) {
+        let parts: Vec<_> = self.geometry.cover(range, false).collect();
+        for (unit, mask) in parts {
+            self.settle(unit, mask, true);
+        }
+    }
+
+    /// Brings everything into memory, whatever the budget, and evicts nothing until [`Pager::set_budget`]. Answered when all
+    /// of it is mapped; false when some could not be read.
+    pub fn gather(&mut self, command: u64, now: Tick) {
+        let all = Bytes(self.geometry.bytes().saturating_mul(2));
+        self.settings.budget = all;
+        self.set_marks(all);
+        let missing = self.units.known().filter(|(n, u)| u.stored & !u.resident != 0 || self.busy.contains_key(n));
+        let wishes: Vec<_> = missing.map(|(n, _)| (n, self.geometry.whole(n))).collect();
+        self.ask(command, Wish::Gather, wishes, now);
     }
 
     /// Keeps a range in memory, or no longer. False, and nothing done, when more than half of the budget would be pinned.
@@ -115,6 +136,7 @@ impl Pager {
             };
             let granted = match wish {
                 Wish::Fetch => self.grant_fetch(unit, mask, now),
+                Wish::Gather => self.grant_gather(unit, mask, now),
                 Wish::Flush | Wish::Cold => self.grant_write(command, wish, unit, now),
                 Wish::Discard => self.grant_discard(unit, mask),
             };
@@ -172,6 +194,12 @@ impl Pager {
         }
         self.begin_read(unit, read, Busy::reading(read, read, false, touch, true));
         Some(true)
+    }
+
+    /// Asks again and again until nothing of the unit is on its way.
+    fn grant_gather(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
+        self.grant_fetch(unit, mask, now)?;
+        (!self.busy.contains_key(&unit)).then_some(true)
     }
 
     fn grant_write(&mut self, command: u64, wish: Wish, unit: UnitNo, now: Tick) -> Option<bool> {

@@ -16,6 +16,7 @@ mod busy;
 mod clock;
 mod commands;
 mod prefetch;
+mod units;
 
 pub use busy::{Outcome, ReadOutcome};
 pub use commands::Advice;
@@ -27,6 +28,7 @@ use clock::{Clock, Standing, Verdict};
 use prefetch::Prefetcher;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use terrace_types::{Bytes, Nanos, Tick, Tid};
+use units::Units;
 
 /// What the pager wants done, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,7 +184,7 @@ const SHARE: usize = 3;
 #[derive(Debug)]
 pub struct Pager {
     geometry: Geometry,
-    units: Vec<Unit>,
+    units: Units,
     busy: HashMap<UnitNo, Busy>,
     clock: Clock,
     prefetch: Prefetcher,
@@ -209,7 +211,7 @@ impl Pager {
     pub fn new(geometry: Geometry, settings: Settings) -> Self {
         let mut pager = Self {
             geometry,
-            units: vec![Unit::default(); geometry.units() as usize],
+            units: Units::new(geometry.units()),
             busy: HashMap::new(),
             clock: Clock::default(),
             prefetch: Prefetcher::new(0),
@@ -529,7 +531,7 @@ impl Pager {
             Verdict::Wait
         };
         let (busy, guarded) = (&self.busy, self.guarded);
-        let look = |units: &Vec<Unit>, unit: UnitNo| {
+        let look = |units: &Units, unit: UnitNo| {
             let u = &units[unit as usize];
             if u.resident == 0 {
                 Verdict::Empty

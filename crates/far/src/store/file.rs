@@ -36,8 +36,20 @@ impl FileStore {
     /// [`StoreError::Setup`]: no folder, no permission, disk full.
     pub fn create(folders: &[&Path], bytes: Bytes) -> Result<Self, StoreError> {
         let each = bytes.0.div_ceil(STRIPE).div_ceil(folders.len().max(1) as u64) * STRIPE;
-        let made: Vec<StoreFile> =
-            folders.iter().map(|f| StoreFile::create(f, each)).collect::<Result<_, SysError>>()?;
+        Self::of(folders.iter().map(|f| StoreFile::create(f, each)).collect::<Result<_, SysError>>()?)
+    }
+
+    /// As [`FileStore::create`], but room is taken as it is written, so that `bytes` may exceed what there is. A disk that
+    /// fills up is a write that fails: the data stays in memory.
+    ///
+    /// # Errors
+    /// [`StoreError::Setup`]: no folder, no permission.
+    pub fn sparse(folders: &[&Path], bytes: Bytes) -> Result<Self, StoreError> {
+        let each = bytes.0.div_ceil(STRIPE).div_ceil(folders.len().max(1) as u64) * STRIPE;
+        Self::of(folders.iter().map(|f| StoreFile::sparse(f, each)).collect::<Result<_, SysError>>()?)
+    }
+
+    fn of(made: Vec<StoreFile>) -> Result<Self, StoreError> {
         if made.is_empty() {
             let nothing = SysError::from_errno("open", "no folder", 2, "name at least one folder");
             return Err(nothing.into());

@@ -1,0 +1,308 @@
+//! `libterrace_far_preload.so`: an unmodified program's heap and large mappings in far memory. `terrace run --dram --far`
+//! sets it up:
+//!
+//! | variable | what |
+//! |---|---|
+//! | `TERRACE_FAR_DRAM` | bytes that may be in memory, divided evenly among the processes that have far memory |
+//! | `TERRACE_FAR_STORE` | a folder, `compressed`, or a folder and `+compressed` |
+//! | `TERRACE_FAR_TALLY` | where the counts go ([`terrace_far::tally`]); need not be there |
+//!
+//! ```text
+//! ground   [ heap: arenas of terrace-preload ............ | large mappings: ranges, calls ........... ]
+//! ```
+//! Until a process holds [`plain_limit`] bytes there, the ground is ordinary memory and nothing else is running: most
+//! processes of a run end before. Then a [`Map`] takes the ground over with what lies there.
+//!
+//! What Rust code in this library allocates is glibc's, never far memory: the pager may not wait for itself. Its thread, and the
+//! one that starts it, get what the C library allocates for them from the reserve.
+
+mod calls;
+mod ordinary;
+mod ranges;
+mod store;
+
+use std::ffi::{CStr, OsString};
+use std::ops::Range;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, AtomicUsize, Ordering::*};
+use std::sync::{Arc, OnceLock};
+use terrace_alloc::arena;
+use terrace_far::{tally, Advice, Counts, FarError, Map, Options};
+use terrace_preload::far as threads;
+use terrace_sys::{Ground, Lock, SharedTable};
+use terrace_types::{Bytes, Nanos};
+
+/// What is tried for the ground, largest first: a limit on addresses may be in force.
+const GROUNDS: [u64; 5] = [512 << 30, 128 << 30, 32 << 30, 8 << 30, 2 << 30];
+/// Far memory begins once a process holds so much, or half of what may be in memory.
+const PLAIN_MOST: u64 = 32 << 20;
+/// What an arena takes first, and the most that is left out before it for alignment.
+const SEGMENT: u64 = 4 << 20;
+
+/// There is no ground.
+const OFF: u8 = 0;
+/// The ground is ordinary memory.
+const PLAIN: u8 = 1;
+/// A map is taking it over: who would change its pages waits.
+const STARTING: u8 = 2;
+/// A map has it.
+const ON: u8 = 3;
+/// It is ordinary memory for good: no map could be made, or this is a child of a process that has one.
+const ORDINARY: u8 = 4;
+
+static STATE: AtomicU8 = AtomicU8::new(OFF);
+static RUN: OnceLock<Run> = OnceLock::new();
+static MAP: AtomicPtr<Map> = AtomicPtr::new(null_mut());
+/// Ends of what is in use of the heap's and the mappings' part.
+static HEAP_TOP: AtomicUsize = AtomicUsize::new(0);
+static MAPS_TOP: AtomicUsize = AtomicUsize::new(0);
+/// Threads that are changing pages of the ground by themselves.
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+static FORKING: Lock = Lock::new();
+
+/// What was asked for.
+struct Run {
+    ground: Ground,
+    /// Where the heap's part ends and that of mappings begins.
+    middle: usize,
+    dram: Bytes,
+    store: store::Spec,
+    tally: Option<PathBuf>,
+}
+
+impl Run {
+    fn from_environment() -> Result<Self, String> {
+        let dram = variable(c"TERRACE_FAR_DRAM").and_then(|d| d.to_str()?.parse().ok()).map(Bytes);
+        let dram = dram.ok_or("TERRACE_FAR_DRAM is not a number of bytes")?;
+        let store = variable(c"TERRACE_FAR_STORE").ok_or("TERRACE_FAR_STORE is not set")?;
+        let mut last = None;
+        for len in GROUNDS {
+            match Ground::map(len as usize) {
+                Ok(ground) => {
+                    // A child of a process that has no far memory yet is as any child.
+                    ground.inherited(true);
+                    let middle = ground.start() + ground.len() / 2;
+                    let tally = variable(c"TERRACE_FAR_TALLY").map(PathBuf::from);
+                    return Ok(Self { ground, middle, dram, store: store::Spec::parse(&store), tally });
+                }
+                Err(error) => last = Some(error.to_string()),
+            }
+        }
+        Err(last.unwrap_or_default())
+    }
+
+    fn used(&self) -> Vec<Range<usize>> {
+        let base = self.ground.start();
+        let heap = 0..HEAP_TOP.load(SeqCst).max(base) - base;
+        let maps = self.middle - base..MAPS_TOP.load(SeqCst).max(self.middle) - base;
+        vec![heap, maps]
+    }
+}
+
+fn variable(name: &CStr) -> Option<OsString> {
+    // SAFETY: the name ends with zero; nobody changes the environment while the program starts.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    // SAFETY: the environment's strings end with zero.
+    (!value.is_null()).then(|| OsString::from_vec(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec()))
+}
+
+fn say(line: &str) {
+    let line = format!("terrace: far memory: {line}\n");
+    // SAFETY: so many readable bytes.
+    let _nobody_listens = unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+}
+
+/// Mappings may be made before anything is allocated.
+extern "C" fn loaded() {
+    // The compiler would leave out a pair of which nobody sees the block.
+    let block = std::hint::black_box(terrace_preload::malloc(1));
+    // SAFETY: just made, and nobody else's.
+    unsafe { terrace_preload::free(block) };
+}
+
+#[used]
+#[link_section = ".init_array"]
+static LOADED: extern "C" fn() = loaded;
+
+/// Called by the allocator before it begins.
+#[no_mangle]
+pub extern "C" fn terrace_far_begin() {
+    let run = match Run::from_environment() {
+        Ok(run) => run,
+        Err(why) => return say(&format!("{why}; the program runs in ordinary memory")),
+    };
+    let (start, middle) = (run.ground.start(), run.middle);
+    if RUN.set(run).is_err() || !arena::stand_on(arena::Ground { start, len: middle - start, opened, discard }) {
+        return;
+    }
+    calls::begin(middle..start + RUN.get().map_or(0, |r| r.ground.len()));
+    STATE.store(PLAIN, SeqCst);
+}
+
+/// The first segment of the heap comes on top: every process has one.
+fn plain_limit(run: &Run) -> u64 {
+    (run.dram.0 / 2).min(PLAIN_MOST) + SEGMENT
+}
+
+/// The heap grew to `end`.
+fn opened(end: usize) {
+    HEAP_TOP.fetch_max(end, SeqCst);
+    consider();
+}
+
+/// Asks for far memory if enough is in use for it.
+fn consider() {
+    let Some(run) = RUN.get().filter(|_| STATE.load(Relaxed) == PLAIN) else {
+        return;
+    };
+    if run.used().iter().map(|part| part.len() as u64).sum::<u64>() > plain_limit(run) {
+        threads::set_due(start);
+    }
+}
+
+/// The map, where there is one.
+fn map() -> Option<&'static Map> {
+    if STATE.load(Acquire) != ON {
+        return None;
+    }
+    // SAFETY: set before the state, and never freed.
+    unsafe { MAP.load(Acquire).as_ref() }
+}
+
+/// Runs `plain` while no map takes the ground over, or `far` with the map that has it.
+fn either<T>(plain: impl FnOnce() -> T, far: impl FnOnce(&'static Map) -> T) -> T {
+    loop {
+        AT_WORK.fetch_add(1, SeqCst);
+        let state = STATE.load(SeqCst);
+        if state == STARTING {
+            AT_WORK.fetch_sub(1, SeqCst);
+            terrace_sys::sleep(Nanos::micros(50));
+            continue;
+        }
+        let done = match map() {
+            Some(map) => {
+                AT_WORK.fetch_sub(1, SeqCst);
+                return far(map);
+            }
+            None => plain(),
+        };
+        AT_WORK.fetch_sub(1, SeqCst);
+        return done;
+    }
+}
+
+/// Offsets in the ground.
+fn offsets(start: usize, len: usize) -> Range<usize> {
+    let base = RUN.get().map_or(0, |r| r.ground.start());
+    start - base..start - base + len
+}
+
+/// Frees the pages of a part of the ground: zeros from now on.
+fn discard(start: usize, len: usize) -> bool {
+    either(
+        || calls::real_madvise(start, len, libc::MADV_DONTNEED) == 0,
+        |map| map.advise(offsets(start, len), Advice::Discard).is_ok(),
+    )
+}
+
+/// Has a map take the ground over. Called outside every lock of the allocator, by whichever thread allocates next.
+fn start() {
+    let Some(run) = RUN.get() else { return };
+    if STATE.compare_exchange(PLAIN, STARTING, SeqCst, SeqCst).is_err() {
+        return;
+    }
+    // What the C library allocates for the new thread must not be in far memory.
+    threads::set_aside(0, Some(threads::this_thread()));
+    while AT_WORK.load(SeqCst) != 0 {
+        terrace_sys::sleep(Nanos::micros(20));
+    }
+    let made = take_over(run);
+    threads::set_aside(0, None);
+    match made {
+        Ok(map) => {
+            run.ground.inherited(false);
+            MAP.store(std::ptr::from_ref(map).cast_mut(), SeqCst);
+            STATE.store(ON, SeqCst);
+        }
+        Err(error) => {
+            threads::set_aside(1, None);
+            threads::DUE.store(false, SeqCst);
+            STATE.store(ORDINARY, SeqCst);
+            say(&format!("{error}; this process goes on in ordinary memory"));
+        }
+    }
+}
+
+fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
+    terrace_sys::at_fork(before_fork, in_parent, in_child)?;
+    let table = run.tally.as_deref().and_then(|path| SharedTable::open(path, tally::WORDS).ok()).map(Arc::new);
+    let row = table.as_ref().and_then(|table| tally::claim(table));
+    let among = table.as_ref().map_or(1, |t| tally::sharers(t)).max(1);
+    let least = Bytes(32 * (64 << 10));
+    let dram = Bytes(run.dram.0 / among).max(least);
+    let options =
+        Options { on_counts: table.zip(row).map(|(t, row)| counted(t, row, run.dram, dram)), ..Options::default() };
+    let bytes = Bytes(run.ground.len() as u64);
+    let store = move || {
+        threads::set_aside(1, Some(threads::this_thread()));
+        run.store.make(bytes, run.dram)
+    };
+    Map::over(run.ground, || run.used(), dram, store, &options)
+}
+
+/// Writes the counts where they are read, and divides memory among those who have far memory.
+fn counted(table: Arc<SharedTable>, row: tally::Row, all: Bytes, first: Bytes) -> terrace_far::OnCounts {
+    let (looked, share) = (AtomicU64::new(0), AtomicU64::new(first.0));
+    let least = Map::least(first, Options::default().unit);
+    Arc::new(move |counts: &Counts, _stored: Bytes| {
+        row.tell(&table, counts);
+        let now = terrace_sys::now().0;
+        if now - looked.load(Relaxed) < Nanos::millis(100).0 {
+            return None;
+        }
+        looked.store(now, Relaxed);
+        let mine = Bytes(all.0 / tally::sharers(&table).max(1)).max(least);
+        (share.swap(mine.0, Relaxed) != mine.0).then_some(mine)
+    })
+}
+
+unsafe extern "C" fn before_fork() {
+    FORKING.lock();
+    calls::lock_for_fork();
+    while STATE.load(SeqCst) == STARTING {
+        terrace_sys::sleep(Nanos::micros(50));
+    }
+    if let (Some(map), Some(run)) = (map(), RUN.get()) {
+        if let Err(error) = map.gather() {
+            say(&format!("{error}; a forked child gets SIGBUS for what cannot be read"));
+        }
+        run.ground.inherited(true);
+    }
+}
+
+unsafe extern "C" fn in_parent() {
+    if let (Some(map), Some(run)) = (map(), RUN.get()) {
+        run.ground.inherited(false);
+        map.let_go();
+    }
+    calls::unlock_after_fork();
+    FORKING.unlock();
+}
+
+unsafe extern "C" fn in_child() {
+    // All of it is in memory, and the pager's thread is the parent's.
+    if STATE.load(SeqCst) == ON {
+        STATE.store(ORDINARY, SeqCst);
+        threads::set_aside(1, None);
+        threads::DUE.store(false, SeqCst);
+    }
+    calls::unlock_after_fork();
+    FORKING.unlock();
+}
+
+/// For [`store`]: a path that is absolute, since the program may change its folder.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,191 @@
+//! Programs that know nothing of far memory, with the library and without: the same output, at half their memory or less.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use terrace_far::tally::{Tally, Teller, WORDS};
+use terrace_sys::{SharedTable, Uffd};
+
+/// The library, built for this profile.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        let folder = own.parent().and_then(Path::parent).unwrap();
+        let library = folder.join("libterrace_far_preload.so");
+        // Cargo builds it before these tests, but not always to the outer folder.
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        build.args(["build", "--quiet", "-p", "terrace-far-preload"]);
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        if std::env::var_os("TERRACE_FAR_BUILT").is_none() {
+            let built = build.status();
+            assert!(library.is_file(), "{} is not there: {built:?}", library.display());
+        }
+        library
+    })
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("far-{name}"));
+    let _fresh = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn has(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.is_ok_and(|o| o.status.success())
+}
+
+fn plain(folder: &Path, script: &str) -> Output {
+    Command::new("sh").args(["-c", script]).current_dir(folder).env("LC_ALL", "C").output().unwrap()
+}
+
+/// With so many MiB of memory; what the pagers did.
+fn far(folder: &Path, script: &str, mib: u64, store: &str) -> (Output, Tally) {
+    let table = SharedTable::create(WORDS).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(folder).env("LC_ALL", "C").env("LD_PRELOAD", library());
+    command.env("TERRACE_FAR_DRAM", (mib << 20).to_string()).env("TERRACE_FAR_STORE", store);
+    command.env("TERRACE_FAR_TALLY", table.path().unwrap());
+    let output = command.output().unwrap();
+    (output, Teller::new(table).read().0)
+}
+
+/// Why far memory of whole programs cannot be tried here.
+fn refused() -> Option<String> {
+    match Uffd::open() {
+        Ok(uffd) if uffd.features().kernel_faults && uffd.features().write_protect => None,
+        Ok(_) => Some("userfaultfd tells this user of faults of the program's own code only".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// The same output and status, and nothing said, with data in the file and compressed.
+fn same(name: &str, needs: &[&str], mib: u64, script: &str) -> Option<Tally> {
+    if let Some(why) = refused() {
+        println!("skipped: {why}");
+        return None;
+    }
+    if let Some(missing) = needs.iter().find(|p| !has(p)) {
+        println!("skipped: {missing} is not installed");
+        return None;
+    }
+    let expected = plain(&folder(name), script);
+    assert!(!expected.stdout.is_empty(), "{}", String::from_utf8_lossy(&expected.stderr));
+    let mut last = None;
+    for store in [".", "compressed", ".+compressed"] {
+        let (ours, tally) = far(&folder(name), script, mib, store);
+        assert_eq!(String::from_utf8_lossy(&expected.stdout), String::from_utf8_lossy(&ours.stdout), "{store}");
+        assert_eq!(String::from_utf8_lossy(&expected.stderr), String::from_utf8_lossy(&ours.stderr), "{store}");
+        assert_eq!(expected.status, ours.status, "{store}");
+        assert_eq!((tally.lost, tally.write_failures), (0, 0), "{store}");
+        println!("{name} {store}: {tally:?}");
+        last = Some(tally);
+    }
+    last
+}
+
+#[test]
+fn python_with_large_containers() {
+    let script = "python3 -c '
+import hashlib
+d = {i: str(i) * 3 for i in range(100000)}
+b = bytearray(24 << 20)
+for i in range(0, len(b), 4096): b[i] = i // 4096 % 251
+l = [d[k] for k in sorted(d, key=lambda k: k * 7919 % 100003)]
+b += bytes(8 << 20)
+del d
+print(hashlib.sha256(\"\".join(l).encode()).hexdigest(), hashlib.sha256(b).hexdigest(), len(l))'";
+    if let Some(tally) = same("python", &["python3"], 24, script) {
+        assert!(tally.processes >= 1 && tally.written > 1 << 20, "{tally:?}");
+    }
+}
+
+#[test]
+fn sqlite_in_memory() {
+    let script = "sqlite3 :memory: \"pragma cache_size=-200000; create table t(a integer primary key, b text);
+        with recursive n(i) as (select 1 union all select i+1 from n where i<120000)
+        insert into t select i, printf('%d-%d-%s', i, i*i, hex(i)) from n; create index x on t(b);
+        select count(*), sum(length(b)) from t; select * from t order by b desc limit 3; delete from t where a%3=0;
+        select sum(length(b)) from t; pragma integrity_check;\"";
+    same("sqlite", &["sqlite3"], 8, script);
+}
+
+#[test]
+fn sort_of_lines() {
+    let script = "seq 400000 | awk '{print ($1 * 7919) % 400009, $1}' | sort -S 64M --parallel=2 -k2,2n | sha256sum";
+    same("sort", &["sort", "awk"], 8, script);
+}
+
+#[test]
+fn gcc_and_what_it_made() {
+    let script = r#"for i in $(seq 160); do printf 'int f%d(int x){int s=0;for(int i=0;i<x;i++)s+=i*%d^(s>>3);return s;}\n' $i $i; done >p.c
+        printf '#include <stdio.h>\nint main(){printf("%%d\\n",f7(1000)+f159(500));}\n' >>p.c
+        gcc -O2 p.c -o p && sha256sum p | cut -c1-64 && ./p; echo 'int f( {' >q.c; gcc -c q.c 2>/dev/null; echo $?"#;
+    same("gcc", &["gcc"], 16, script);
+}
+
+fn compile(folder: &Path, source: &str) -> Option<PathBuf> {
+    if !has("gcc") {
+        println!("skipped: gcc is not installed");
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let program = folder.join("program");
+    let done = Command::new("gcc").args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Some(program)
+}
+
+#[test]
+fn what_programs_do_with_memory() {
+    if let Some(why) = refused() {
+        return println!("skipped: {why}");
+    }
+    let folder = folder("calls");
+    let Some(program) = compile(&folder, "calls.c") else { return };
+    let cases = "heap maps remap rights system threads fork vfork exec signal descriptors fixed";
+    for case in cases.split(' ') {
+        let script = format!("exec {} {case}", program.display());
+        let expected = plain(&folder, &script);
+        assert_eq!(String::from_utf8_lossy(&expected.stdout), format!("{case} kept\n"), "{expected:?}");
+        let (ours, tally) = far(&folder, &script, 8, ".");
+        assert_eq!(String::from_utf8_lossy(&ours.stdout), format!("{case} kept\n"), "{case}: {ours:?} {tally:?}");
+        assert_eq!((ours.status, ours.stderr.len()), (expected.status, 0), "{case}: {ours:?}");
+        assert!(tally.written > 1 << 20 && tally.lost == 0, "{case}: {tally:?}");
+        println!("{case}: {tally:?}");
+    }
+}
+
+#[test]
+fn signals_and_status_are_the_programs_own() {
+    if let Some(why) = refused() {
+        return println!("skipped: {why}");
+    }
+    let folder = folder("ends");
+    let Some(program) = compile(&folder, "calls.c") else { return };
+    for how in ["abort", "segv", "exit"] {
+        let script = format!("exec {} ends {how}", program.display());
+        let (expected, (ours, tally)) = (plain(&folder, &script), far(&folder, &script, 8, "."));
+        assert_eq!((expected.status, expected.stdout), (ours.status, ours.stdout), "{how}");
+        assert_eq!(tally.processes, 1, "{how}");
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_made_leaves_the_program_as_it_is() {
+    if let Some(why) = refused() {
+        return println!("skipped: {why}");
+    }
+    let folder = folder("none");
+    let Some(program) = compile(&folder, "calls.c") else { return };
+    let (ours, tally) = far(&folder, &format!("exec {} heap", program.display()), 8, "/no/such/folder");
+    assert_eq!((String::from_utf8_lossy(&ours.stdout), ours.status.code()), ("heap kept\n".into(), Some(0)));
+    let said = String::from_utf8_lossy(&ours.stderr).into_owned();
+    assert!(said.contains("/no/such/folder") && said.lines().count() == 1, "{said}");
+    assert_eq!(tally.faults, 0);
+}
