@@ -118,7 +118,7 @@ fn measure(bench: &Bench) -> Result<Calibration> {
     let mut argv = vec!["/init".to_string()];
     argv.extend(wanted.iter().map(|(arg, _)| arg.clone()));
     let mut spec = JobSpec::new(argv);
-    spec.limit_wall = Duration::from_secs(300);
+    spec.limit_wall = Duration::from_secs(900);
     spec.before = crate::policies::plan("first-touch", shape)?.before;
     let result = bench.run(&spec)?;
     let failed = |how: String| LabError::WorkloadFailed {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub const MAILBOX_BYTES: u64 = 256 << 20;
 /// PCI vendor and device of the shared memory.
 const IVSHMEM: (u64, u64) = (0x1af4, 0x1110);
-const BOOT_LIMIT: Duration = Duration::from_secs(300);
+const BOOT_LIMIT: Duration = Duration::from_secs(900);
 const SAVE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The parts that a machine is built from.
