@@ -2,7 +2,8 @@
 //!
 //! 1. **Value.** A page's value is what it saves a second on the better tier: reads times what a
 //!    read saves, writes times what a write saves, both from the machine file's latencies and
-//!    bandwidths ([`super::worth`]).
+//!    bandwidths, by how much of what is touched is swept through and how busy the bus would be
+//!    ([`super::worth`]).
 //! 2. **Cut.** A histogram of values on either side of a boundary between tiers gives the hot
 //!    threshold such that the hot set fits ([`census`]): the most valuable pages of the worse side
 //!    take first what room there is, then the places of the least valuable pages of the better
@@ -10,7 +11,8 @@
 //! 3. **Only what pays.** Chance is taken out first: of many alike pages some look hotter
 //!    ([`shrink`]). A pair changes places only if its gain, counted on for as long as heat has been
 //!    seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds the cost of
-//!    both moves, and by a margin. Even heat (`stream`) and all-fast (`fits`) therefore move nothing.
+//!    both moves, and by a margin. Even heat (`stream`) beside a full better tier and all-fast (`fits`)
+//!    therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
 //! 5. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
 //!    down where all has settled; look often again when heat shifts.
