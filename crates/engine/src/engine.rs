@@ -5,20 +5,20 @@
 //! the policy decide, keep its moves within the quota, move, journal, pass requests on.
 
 mod log;
+mod moving;
 mod window;
 
-use crate::account::{outcome_entry, Account};
+use crate::account::Account;
 use crate::glance::{Glances, Wont};
 use crate::journal::{Entry, NoteEntry, OutcomeEntry, Summary};
 use crate::watch::{Watch, Watched};
 use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
-use std::borrow::Cow;
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{Bucket, TrackingQuota};
 use terrace_types::{
-    Bytes, Decision, Move, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState, VpnRange,
+    Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState, VpnRange,
 };
 
 /// Why the loop cannot go on.
@@ -84,10 +84,6 @@ struct Wonts {
 
 /// Windows of a doze grow to this: how late new pages on a worse tier may be noticed.
 const LONGEST_DOZE: Nanos = Nanos::millis(100);
-
-/// Where more than this part of a program's pages was promoted at once, it goes on at another pace: rates
-/// that were known before count for little.
-const PACE_CHANGES: u64 = 16;
 
 /// The engine.
 pub struct Engine {
@@ -262,26 +258,18 @@ impl Engine {
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &watched, report.window);
         let present: u64 = tally.iter().map(|n| n.pages).sum();
-        let (snapshot, plan) = self.decide(tiers, &tally, &watched, filling, now);
+        let (snapshot, mut plan) = self.decide(tiers, &tally, &watched, filling, now);
         self.journal_step(&snapshot, &plan, &watched, now, report);
         let deciding = (self.own_cpu)().saturating_sub(before);
-        let applied = self.apply(&plan, &snapshot, now);
-        self.heat.give_back(snapshot.areas);
-        if let Some((outcome, done)) = applied {
-            self.heat.moved(&done);
-            if outcome.promoted_pages.saturating_mul(PACE_CHANGES) > present {
-                self.heat.doubt();
-            }
-            self.write(&Entry::Outcome(outcome.clone()), &mut report.notes);
-            report.outcome = Some(outcome);
-        }
-        // What was seen is gone before moves are planned; those are held twice: while they are put in
-        // order, and when those done are told.
-        let planning = watched.memory + Bytes(2 * size_of_val(plan.moves.as_slice()) as u64);
+        let planned = !plan.moves.is_empty();
+        let (longest, going_on) = self.carry_out(&mut plan, snapshot, present, now, report);
+        // What was seen is gone before moves are planned; those are held twice: by the plan, and by what became of it.
+        let planning = watched.memory + Bytes(2 * longest);
         let memory = self.heat.memory() + looking.max(planning);
+        let deciding = deciding + going_on;
         self.account.window(watched.cpu, deciding, memory, watched.lost);
         self.quota.book(watched.cpu + deciding, watched.thrifty, self.clock.now());
-        self.hand_on(&plan, &mut report.notes);
+        self.hand_on(&plan, planned, &mut report.notes);
         report.decisions = plan.decisions;
         Ok(())
     }
@@ -388,46 +376,10 @@ impl Engine {
         self.account.share((seen && all > 0.0).then(|| fast / all), window, managed);
     }
 
-    fn apply(&mut self, plan: &Plan, snapshot: &Snapshot, now: Tick) -> Option<(OutcomeEntry, Vec<Move>)> {
-        let moves = self.within_rate(&plan.moves, snapshot.page_size, now);
-        if moves.is_empty() {
-            return None;
-        }
-        let outcome = self.mover.apply(&moves, plan.exchange, &self.config.limits);
-        let at = self.at();
-        let entry = outcome_entry(&outcome, &moves, plan.exchange, snapshot, at);
-        let pages = entry.promoted_pages + entry.demoted_pages + entry.sideways_pages;
-        if let Some(bucket) = &mut self.rate {
-            bucket.spend((pages * snapshot.page_size.get()) as f64);
-        }
-        self.must_locate |= outcome.failed.iter().any(|(_, pages)| *pages > 0);
-        self.account.outcome(&entry, snapshot.page_size);
-        Some((entry, outcome.done))
-    }
-
-    /// The moves that the rate allows now, in order.
-    fn within_rate<'a>(&mut self, moves: &'a [Move], page_size: Bytes, now: Tick) -> Cow<'a, [Move]> {
-        let Some(bucket) = &mut self.rate else {
-            return Cow::Borrowed(moves);
-        };
-        bucket.advance(now);
-        let mut left = (bucket.level().max(0.0) / page_size.get().max(1) as f64) as u64;
-        let mut allowed = Vec::new();
-        for m in moves {
-            let pages = u64::from(m.pages).min(left) as u32;
-            if pages == 0 {
-                break;
-            }
-            left -= u64::from(pages);
-            allowed.push(Move { pages, ..*m });
-        }
-        Cow::Owned(allowed)
-    }
-
     /// Passes a plan's requests on, and sets the next window by them.
-    fn hand_on(&mut self, plan: &Plan, notes: &mut Vec<String>) {
+    fn hand_on(&mut self, plan: &Plan, moved: bool, notes: &mut Vec<String>) {
         for wont in [&mut self.wont.glances, &mut self.wont.rests] {
-            if !plan.moves.is_empty() {
+            if moved {
                 wont.moved();
             } else if plan.requests.contains(&Request::Relax) {
                 wont.settled();

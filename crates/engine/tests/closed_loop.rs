@@ -219,6 +219,19 @@ fn a_shifting_hot_set_is_followed_without_ping_pong() {
 }
 
 #[test]
+fn an_exchange_of_scattered_pages_is_made_in_parts_that_take_little_memory() {
+    let world = world(COLD + HOT, scattered(write, 3), 3);
+    let (summary, text) = run(&world, "terrace", pages(&world), 4);
+    let entries: Vec<&str> = text.lines().filter(|l| l.contains("\"decision\"") || l.contains("\"outcome\"")).collect();
+    let exchange = entries.iter().position(|l| l.contains("\"exchange\"")).expect("nothing was exchanged");
+    let parts = entries[exchange + 1..].iter().take_while(|l| l.contains("\"outcome\"")).count();
+    assert!(parts > 2, "{parts} parts");
+    assert!(world.borrow().fast_share() > 0.8, "{}", world.borrow().fast_share());
+    let share = summary.peak_memory_bytes as f64 / summary.managed_bytes as f64;
+    assert!(share < 0.003, "{share} of what is managed");
+}
+
+#[test]
 fn glances_notice_a_shift_within_a_fraction_of_a_second() {
     for (period, least) in [(2.0, 0.80), (3.0, 0.82), (10.0, 0.84)] {
         let rate = move |i: usize, t: Tick| {

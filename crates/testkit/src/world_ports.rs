@@ -97,34 +97,54 @@ impl Mover for WorldMover {
         let mut outcome = MoveOutcome::default();
         let mut failed: BTreeMap<MoveFailure, u64> = BTreeMap::new();
         let mut moved: BTreeMap<NodeId, u64> = BTreeMap::new();
+        // As the real mover: a call takes a batch of pages, and time passes with each.
+        let mut batch = Batch { pages: limits.batch, spent: Nanos::ZERO };
         for m in moves {
             let mut room = world.spec.node_pages[m.to.0 as usize].saturating_sub(world.used(m.to));
-            let mut spent = cost.call;
             for vpn in m.start.0..m.range().end.0 {
-                if outcome.cost + spent > limits.total {
+                if batch.pages >= limits.batch {
+                    batch.end(&mut world, &mut outcome, limits);
+                    batch.spent = cost.call;
+                    outcome.calls += 1;
+                }
+                if outcome.cost + batch.spent > limits.total {
                     *failed.entry(MoveFailure::OutOfTime).or_default() += 1;
                     continue;
                 }
                 outcome.tried += 1;
+                batch.pages += 1;
                 let index = vpn.wrapping_sub(START.0) as usize;
                 match world.move_page(index, m.to, room) {
                     Ok(()) => {
                         room -= 1;
-                        spent += cost.page;
+                        batch.spent += cost.page;
                         *moved.entry(m.to).or_default() += 1;
                         join(&mut outcome.done, m, vpn);
                     }
                     Err(why) => *failed.entry(why).or_default() += 1,
                 }
             }
-            outcome.calls += 1;
-            outcome.longest_call = outcome.longest_call.max(spent.min(limits.longest_call));
-            outcome.cost += spent;
         }
+        batch.end(&mut world, &mut outcome, limits);
         outcome.moved = moved.into_iter().collect();
         outcome.failed = failed.into_iter().collect();
-        world.pass(outcome.cost);
         outcome
+    }
+}
+
+/// Pages handed over in one call.
+struct Batch {
+    pages: u32,
+    spent: Nanos,
+}
+
+impl Batch {
+    /// The call returns: its time passes.
+    fn end(&mut self, world: &mut World, outcome: &mut MoveOutcome, limits: &MoveLimits) {
+        outcome.longest_call = outcome.longest_call.max(self.spent.min(limits.longest_call));
+        outcome.cost += self.spent;
+        world.pass(self.spent);
+        *self = Self { pages: 0, spent: Nanos::ZERO };
     }
 }
 

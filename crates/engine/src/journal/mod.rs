@@ -234,6 +234,28 @@ pub struct OutcomeEntry {
     pub exchange: bool,
 }
 
+impl OutcomeEntry {
+    /// Adds what the next part of the same plan came to.
+    pub fn add(&mut self, next: Self) {
+        self.at_ns = next.at_ns;
+        self.planned_pages += next.planned_pages;
+        self.tried_pages += next.tried_pages;
+        self.promoted_pages += next.promoted_pages;
+        self.demoted_pages += next.demoted_pages;
+        self.sideways_pages += next.sideways_pages;
+        self.cost_ns = self.cost_ns.saturating_add(next.cost_ns);
+        self.longest_call_ns = self.longest_call_ns.max(next.longest_call_ns);
+        self.calls += next.calls;
+        self.exchange |= next.exchange;
+        for failure in next.failed {
+            match self.failed.iter_mut().find(|f| f.reason == failure.reason) {
+                Some(known) => known.pages += failure.pages,
+                None => self.failed.push(failure),
+            }
+        }
+    }
+}
+
 /// Pages that did not move, for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureCount {

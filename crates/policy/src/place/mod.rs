@@ -23,7 +23,7 @@ pub mod worth;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use terrace_machine::Machine;
-use terrace_types::{BitSource, Plan, Seed, Sees, Snapshot, Tick};
+use terrace_types::{BitSource, Move, Plan, Seed, Sees, Snapshot, Tick};
 
 /// What a policy needs to be shown, beyond which pages are where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -221,6 +221,15 @@ impl Placement {
             Self::AccessCount { params, state } => access_count::step(params, state, snapshot, now, seed),
             Self::Terrace { params, state } => terrace::step(params, state, snapshot, now, seed),
             Self::Paced { rule, state } => rule.step(state, snapshot, now, seed),
+        }
+    }
+
+    /// The next moves of what the last step decided, once those before are made and the snapshot shows them: a policy may hand out a
+    /// long plan in parts. Empty: no more.
+    pub fn go_on(&mut self, snapshot: &Snapshot, now: Tick) -> Vec<Move> {
+        match self {
+            Self::Terrace { params, state } => terrace::go_on(params, state, snapshot, now),
+            _ => Vec::new(),
         }
     }
 

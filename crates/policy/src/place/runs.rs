@@ -15,7 +15,11 @@ pub(crate) struct Unit {
 
 /// The units of an area in address order, those not present included.
 pub(crate) fn units(area: &Area) -> impl Iterator<Item = Unit> + '_ {
-    let mut index = 0;
+    units_from(area, 0)
+}
+
+/// The same from the unit that begins at `index`.
+pub(crate) fn units_from(area: &Area, mut index: usize) -> impl Iterator<Item = Unit> + '_ {
     std::iter::from_fn(move || {
         let stat = *area.pages.get(index)?;
         if !stat.flags.has(PageFlags::HUGE_HEAD) {
@@ -61,18 +65,9 @@ pub(crate) struct Runs {
 impl Runs {
     /// Adds a unit; joins it to the last run where it continues it.
     pub fn push(&mut self, pid: Pid, area_start: Vpn, unit: &Unit, to: NodeId, why: MoveReason) {
-        let start = Vpn(area_start.0 + unit.index as u64);
         self.pages += u64::from(unit.pages);
-        let from = unit.stat.node();
-        if let Some(last) = self.moves.last_mut() {
-            let continues =
-                last.pid == pid && last.range().end == start && (last.from, last.to, last.reason) == (from, to, why);
-            if continues && last.pages.checked_add(unit.pages).is_some() {
-                last.pages += unit.pages;
-                return;
-            }
-        }
-        self.moves.push(Move { pid, start, pages: unit.pages, from, to, reason: why });
+        let start = Vpn(area_start.0 + unit.index as u64);
+        add(&mut self.moves, Move { pid, start, pages: unit.pages, from: unit.stat.node(), to, reason: why });
     }
 
     /// Adds all of `other` after its own.
@@ -114,6 +109,20 @@ impl Runs {
             }
         }
     }
+}
+
+/// Adds a move; joins it to the last where it continues it.
+pub(crate) fn add(moves: &mut Vec<Move>, next: Move) {
+    if let Some(last) = moves.last_mut() {
+        let continues = last.pid == next.pid
+            && last.range().end == next.start
+            && (last.from, last.to, last.reason) == (next.from, next.to, next.reason);
+        if let (true, Some(pages)) = (continues, last.pages.checked_add(next.pages)) {
+            last.pages = pages;
+            return;
+        }
+    }
+    moves.push(next);
 }
 
 /// Orders demotions and promotions so that room is made just before it is used: at no point are

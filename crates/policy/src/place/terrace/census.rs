@@ -39,11 +39,19 @@ pub(super) struct Rated {
 /// lately.
 pub(super) struct Rater<'a> {
     pub params: &'a Params,
+    recent: &'a Recent,
+    scale: Box<Scale>,
+}
+
+/// What a census taught of how to rate; outlives it where a plan is made in parts.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Scale {
     read_ns: f32,
     write_ns: f32,
-    recent: &'a Recent,
-    now: Tick,
     sides: [Side; 256],
+    /// Whether anything had moved lately then. Moves of a part do not count for the next, lest pages that share a place with them
+    /// in the table stay behind.
+    damped: bool,
     /// Expected bucket for each bucket of estimates, on the better side and the worse: as it is, and for
     /// pages that moved lately. The sides are told apart because where a page is says something of it: it
     /// was put there for its heat, or was there before.
@@ -86,7 +94,9 @@ impl<'a> Rater<'a> {
         }
         let (read_ns, write_ns) = (worth.read_ns as f32, worth.write_ns as f32);
         let none = || [Vec::new(), Vec::new()];
-        let mut rater = Self { params, read_ns, write_ns, recent, now, sides, expected: none(), lately: none() };
+        let damped = recent.any(params.damp, now);
+        let scale = Box::new(Scale { read_ns, write_ns, sides, damped, expected: none(), lately: none() });
+        let mut rater = Self { params, recent, scale };
         let raw = rater.look(snap);
         let evidence = snap.window.as_secs_f64();
         let unit = if raw.rates > 0.0 { raw.values / raw.rates } else { worth.unit() };
@@ -103,10 +113,20 @@ impl<'a> Rater<'a> {
                 let expected = |b| buckets::of((shrink.value(buckets::middle(b)) * factor) as f32) as u16;
                 (0..buckets::COUNT).map(expected).collect()
             };
-            (rater.expected[side], rater.lately[side]) = (table(1.0), table(again));
+            (rater.scale.expected[side], rater.scale.lately[side]) = (table(1.0), table(again));
         }
         let census = rater.census(snap, &raw);
         (rater, census)
+    }
+
+    /// As an earlier census taught, which a plan is made of in parts.
+    pub fn again(params: &'a Params, recent: &'a Recent, scale: Box<Scale>) -> Self {
+        Self { params, recent, scale }
+    }
+
+    /// What it was taught.
+    pub fn into_scale(self) -> Box<Scale> {
+        self.scale
     }
 
     fn look(&self, snap: &Snapshot) -> Raw {
@@ -130,7 +150,7 @@ impl<'a> Rater<'a> {
     fn count(&self, raw: &mut Raw, page: &PageStat, pages: u32) {
         let Some(slow) = self.side_of(page) else { return };
         let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
-        let value = reads * self.read_ns + writes * self.write_ns;
+        let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
         let count = &mut raw.counts[usize::from(slow)][buckets::of(value)];
         *count = count.saturating_add(pages);
         let value = f64::from(value);
@@ -156,7 +176,7 @@ impl<'a> Rater<'a> {
                 if !whole || self.side_of(page).is_none() {
                     continue;
                 }
-                let y = 2.0 * (value(page, self.read_ns, self.write_ns) * scale as f32).sqrt();
+                let y = 2.0 * (value(page, self.scale.read_ns, self.scale.write_ns) * scale as f32).sqrt();
                 if last == Some(y) {
                     continue;
                 }
@@ -182,7 +202,7 @@ impl<'a> Rater<'a> {
     }
 
     fn value(&self, unit: &Unit) -> f32 {
-        value(&unit.stat, self.read_ns, self.write_ns)
+        value(&unit.stat, self.scale.read_ns, self.scale.write_ns)
     }
 
     fn side(&self, unit: &Unit) -> Option<bool> {
@@ -193,7 +213,7 @@ impl<'a> Rater<'a> {
     fn side_of(&self, page: &PageStat) -> Option<bool> {
         const MUST: PageFlags = PageFlags::PRESENT.with(PageFlags::KNOWN);
         const CARE: PageFlags = MUST.with(PageFlags::PINNED);
-        let side = self.sides[usize::from(page.node)];
+        let side = self.scale.sides[usize::from(page.node)];
         (page.flags.0 & CARE.0 == MUST.0 && side != Side::Neither).then_some(side == Side::Slow)
     }
 
@@ -201,13 +221,13 @@ impl<'a> Rater<'a> {
     pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
         let slow = self.side(unit)?;
         let seen = buckets::of(self.value(unit));
-        let tables = if self.moved_lately(area, unit) { &self.lately } else { &self.expected };
+        let tables = if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
         let table = &tables[usize::from(slow)];
         Some(Rated { slow, bucket: usize::from(table[seen]) })
     }
 
     fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
-        self.recent.any(self.params.damp, self.now) && self.moved(area, unit.index)
+        self.scale.damped && self.moved(area, unit.index)
     }
 
     fn moved(&self, area: &Area, index: usize) -> bool {
@@ -221,13 +241,13 @@ impl<'a> Rater<'a> {
         let [fast, slow] = [0, 1].map(|side| {
             let mut out = vec![0u32; buckets::COUNT];
             for (seen, n) in raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0) {
-                let count = &mut out[usize::from(self.expected[side][seen])];
+                let count = &mut out[usize::from(self.scale.expected[side][seen])];
                 *count = count.saturating_add(*n);
             }
             out
         });
         let mut census = Census { fast, slow, slow_value: raw.slow_value, known: raw.known };
-        if self.recent.any(self.params.damp, self.now) {
+        if self.scale.damped {
             for area in &snap.areas {
                 for (index, page) in area.pages.iter().enumerate() {
                     if self.side_of(page).is_some() && !page.flags.has(PageFlags::HUGE_HEAD) && self.moved(area, index)
@@ -250,7 +270,8 @@ impl<'a> Rater<'a> {
         };
         let seen = buckets::of(self.value(unit));
         let side = if slow { &mut census.slow } else { &mut census.fast };
-        let [from, to] = [&self.expected, &self.lately].map(|tables| usize::from(tables[usize::from(slow)][seen]));
+        let [from, to] =
+            [&self.scale.expected, &self.scale.lately].map(|tables| usize::from(tables[usize::from(slow)][seen]));
         side[from] = side[from].saturating_sub(unit.pages);
         side[to] = side[to].saturating_add(unit.pages);
     }

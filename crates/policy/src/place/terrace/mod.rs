@@ -19,6 +19,7 @@
 //!
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
 
+mod carry;
 mod census;
 mod params;
 mod probe;
@@ -31,18 +32,12 @@ pub use probe::{Look, Probe};
 pub use recent::Recent;
 pub use trust::Trust;
 
-use super::runs::{free_pages, interleave, units, Runs};
+use super::runs::free_pages;
 use super::worth::{nearest, Touches, Worth};
-use census::{Cut, Rater, Terms};
+use carry::Carry;
+use census::{Rater, Terms};
 use serde::{Deserialize, Serialize};
-use terrace_types::{Decision, MoveReason, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
-
-/// Pages between a demotion and the promotion it makes room for.
-const CHUNK: u64 = 512;
-
-/// Pages watched for each run of a plan, on either side. With 16, a hot set of 10,200 scattered pages took three windows
-/// to move, and `skew,accesses=64M,layout=scattered,hot=read` 1.816 s in the lab (1.205 of the ideal, not 1.08).
-const MOST_RUNS: u64 = 4;
+use terrace_types::{Decision, Move, Nanos, NodeId, Plan, Request, Seed, Snapshot, Tick};
 
 /// A plan that saves less over its horizon is not worth a step: chance alone brings such.
 const LEAST_PROFIT_NS: f64 = 2e6;
@@ -85,6 +80,9 @@ pub struct State {
     pub present: u64,
     /// Steps in a row that waited for the target to fill its memory.
     pub waits: u32,
+    /// The exchange that is under way; only from a step to the last [`go_on`] after it.
+    #[serde(skip)]
+    carry: Option<Carry>,
 }
 
 impl State {
@@ -116,6 +114,7 @@ impl State {
 /// Decides.
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -> Plan {
     let mut plan = Plan::default();
+    s.carry = None;
     if snap.tiers.len() < 2 {
         plan.decisions.push(plain("hold", "there is one tier only".to_owned()));
         plan.requests = vec![Request::Relax, Request::Wait(p.longest_window)];
@@ -289,18 +288,16 @@ fn boundary(
     if cut.promote == 0 || cut.gain - cut.cost / horizon < least {
         return seen;
     }
-    let (up, down) = emit(&rater, snap, &cut, rank, free_pages(snap, rank + 1));
-    let room = free.saturating_sub(reserve / 2);
-    let (promoted, demoted) = (up.pages, down.pages);
+    let carry = Carry::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
+    let (promoted, demoted) = (carry.promotes(), carry.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how long heat stays.
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
-    for m in up.moves.iter().chain(&down.moves) {
-        for vpn in m.start.0..m.range().end.0 {
-            s.recent.note(m.pid, terrace_types::Vpn(vpn), now);
-        }
+    s.trust.begin(promoted, value, now);
+    s.carry = Some(carry);
+    plan.moves = go_on(p, s, snap, now);
+    if plan.moves.is_empty() {
+        return seen;
     }
-    s.trust.promoted(&up.moves, value, now);
-    plan.moves = interleave(down.moves, up.moves, room, CHUNK);
     plan.decisions.push(Decision {
         name: if demoted > 0 { "exchange" } else { "promote" }.to_owned(),
         why: format!(
@@ -317,59 +314,23 @@ fn boundary(
     seen
 }
 
-/// The moves of a cut. Bounded in number, so that a plan for scattered pages stays small: the next
-/// step goes on where this one ends.
-fn emit(rater: &Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> (Runs, Runs) {
-    let most_runs = (snap.page_count() / MOST_RUNS).max(2048) as usize;
-    let targets = |rank: usize| Targets::new(rater.params, &snap.tiers[rank].nodes);
-    let (better, worse) = (targets(rank), targets(rank + 1));
-    let (mut up, mut down) = (Runs::default(), Runs::default());
-    let (mut up_rest, mut down_rest) = (cut.promote_rest, cut.demote_rest);
-    let demote = cut.demote.min(below);
-    let promote = cut.promote - (cut.demote - demote);
-    for area in &snap.areas {
-        for unit in units(area) {
-            let Some(rated) = rater.rate(area, &unit) else {
-                continue;
-            };
-            let pages = u64::from(unit.pages);
-            if rated.slow {
-                let edge = rated.bucket == cut.promote_from;
-                let chosen = rated.bucket > cut.promote_from || edge && up_rest >= pages;
-                if chosen && up.moves.len() < most_runs && up.pages + pages <= promote {
-                    up_rest -= if edge { pages } else { 0 };
-                    let why = reason(&unit.stat);
-                    if let Some(to) = better.of(unit.stat.node()) {
-                        up.push(area.pid, area.start, &unit, to, why);
-                    }
-                }
-            } else if demote > 0 {
-                let edge = rated.bucket == cut.demote_to;
-                let chosen = rated.bucket < cut.demote_to || edge && down_rest >= pages;
-                if chosen && down.moves.len() < most_runs && down.pages + pages <= demote {
-                    down_rest -= if edge { pages } else { 0 };
-                    if let Some(to) = worse.of(unit.stat.node()) {
-                        down.push(area.pid, area.start, &unit, to, MoveReason::Cold);
-                    }
-                }
-            }
+/// The next moves of the exchange that the last step decided on, from the same look: the engine asks for them once those before
+/// are made and the snapshot shows it. Empty when there are none.
+pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> Vec<Move> {
+    let Some(mut carry) = s.carry.take() else {
+        return Vec::new();
+    };
+    let moves = carry.part(p, &s.recent, snap);
+    for m in &moves {
+        for vpn in m.start.0..m.range().end.0 {
+            s.recent.note(m.pid, terrace_types::Vpn(vpn), now);
+        }
+        if snap.rank_of(m.to) < snap.rank_of(m.from) {
+            s.trust.promoted(m);
         }
     }
-    let room = cut.promote - cut.demote;
-    up.truncate(room + down.pages);
-    down.truncate(up.pages.saturating_sub(room));
-    (up, down)
-}
-
-fn reason(stat: &terrace_types::PageStat) -> MoveReason {
-    let (reads, writes) = (stat.reads.rate(), stat.writes.rate());
-    if writes > reads {
-        MoveReason::WriteIntensive
-    } else if reads > 2 * writes {
-        MoveReason::ReadIntensive
-    } else {
-        MoveReason::Hot
-    }
+    s.carry = (!moves.is_empty()).then_some(carry);
+    moves
 }
 
 /// The node of a tier nearest to each node a page may be on.

@@ -21,6 +21,9 @@ struct Batch {
     at: Tick,
     value: f64,
     samples: Vec<(Pid, Vpn)>,
+    /// Every so many pages one is sampled; pages until the next.
+    stride: u64,
+    next: u64,
     judged: bool,
 }
 
@@ -50,23 +53,23 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Remembers a batch of promotions worth `value` a page, in accesses a second ([`Worth::relative`]).
-    pub fn promoted(&mut self, moves: &[Move], value: f64, now: Tick) {
-        let pages: u64 = moves.iter().map(|m| u64::from(m.pages)).sum();
-        let stride = (pages / SAMPLES as u64).max(1);
-        let mut samples = Vec::new();
-        let mut at = 0;
-        for m in moves {
-            while at < u64::from(m.pages) && samples.len() < SAMPLES {
-                samples.push((m.pid, Vpn(m.start.0 + at)));
-                at += stride;
-            }
-            at = at.saturating_sub(u64::from(m.pages));
-        }
+    /// A batch of so many promotions worth `value` a page begins, in accesses a second ([`Worth::relative`]).
+    pub fn begin(&mut self, pages: u64, value: f64, now: Tick) {
         if self.batches.len() == BATCHES {
             self.batches.remove(0);
         }
-        self.batches.push(Batch { at: now, value, samples, judged: false });
+        let stride = (pages / SAMPLES as u64).max(1);
+        self.batches.push(Batch { at: now, value, samples: Vec::new(), stride, next: 0, judged: false });
+    }
+
+    /// Remembers the next promotion of the batch begun last.
+    pub fn promoted(&mut self, m: &Move) {
+        let Some(batch) = self.batches.last_mut() else { return };
+        while batch.next < u64::from(m.pages) && batch.samples.len() < SAMPLES {
+            batch.samples.push((m.pid, Vpn(m.start.0 + batch.next)));
+            batch.next += batch.stride;
+        }
+        batch.next = batch.next.saturating_sub(u64::from(m.pages));
     }
 
     /// Share of a predicted gain that is counted on now.
@@ -90,6 +93,9 @@ impl Trust {
         let mut failed = false;
         self.batches.retain_mut(|batch| {
             let age = now.since(batch.at);
+            if batch.samples.is_empty() {
+                return false;
+            }
             if age < FIRST_LOOK {
                 return true;
             }
