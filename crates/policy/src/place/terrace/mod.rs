@@ -121,8 +121,14 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         return plan;
     }
     let pages = Pages::of(snap);
-    if !pages.matter_below(p, snap) {
-        let what = "all pages are on the best tier that they can be on: nothing could be gained";
+    let nothing = if !tiers_differ(p, snap) {
+        Some("each tier serves some CPU as well as the best does: nothing could be gained")
+    } else if !pages.matter_below(p, snap) {
+        Some("all pages are on the best tier that they can be on: nothing could be gained")
+    } else {
+        None
+    };
+    if let Some(what) = nothing {
         plan.decisions.push(plain("doze", what.to_owned()));
         plan.requests = vec![Request::Doze, Request::Wait(quarter(p.window))];
         (s.settled, s.present) = (0, pages.present);
@@ -178,6 +184,15 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     }
     pace(p, s, snap, enough.then_some(matters), &mut plan);
     plan
+}
+
+/// Whether any access could cost less on one tier than on the next, however busy their buses. Between sockets alike it
+/// could not: who accesses is not known, and one CPU's near memory is another's far one.
+fn tiers_differ(p: &Params, snap: &Snapshot) -> bool {
+    let worth = |pair: &[terrace_types::TierState]| {
+        Worth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, &Touches::BUSY).unit()
+    };
+    snap.tiers.windows(2).any(|pair| worth(pair) > 0.0)
 }
 
 /// What one pass over all pages tells.
@@ -461,6 +476,20 @@ mod tests {
         assert_eq!(waited, MOST_WAITS);
         assert_eq!(state.waits, MOST_WAITS + 2, "the first step has nothing to compare with");
     }
+    #[test]
+    fn sockets_alike_are_not_looked_at() {
+        for (machine, best, dozes) in [("lab-numa", 0, true), ("lab-hbm", 1, false), ("lab-cxl", 0, false)] {
+            let machine = terrace_machine::preset(machine).unwrap();
+            let (params, mut state) = (Params::for_machine(&machine), State::default());
+            let mut snap = growing(3_000, false);
+            for (tier, node) in snap.tiers.iter_mut().zip([best, 1 - best]) {
+                tier.nodes = vec![NodeId(node)];
+            }
+            let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+            assert_eq!(plan.requests.contains(&Request::Doze), dozes, "{}: {:?}", machine.name, plan.decisions);
+        }
+    }
+
     #[test]
     fn one_that_stands_still_after_it_was_waited_for_is_looked_at() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
