@@ -330,6 +330,13 @@ fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis, up: Axis) 
     if all.len() < 2 {
         return;
     }
+    let one = all.iter().all(|p| p.0 == all[0].0);
+    if let (true, Axis::Threads, Axis::Rate) = (one, across, up) {
+        let threads = format!("{title} ({} threads)", told(across, all[0].0));
+        let figures: Vec<(&str, f64)> =
+            lines.iter().flat_map(|(name, points)| points.iter().map(move |p| (name.as_str(), p.1))).collect();
+        return bars(body, &threads, &figures);
+    }
     let (x0, x1, labels) = across.span(&all.iter().map(|p| p.0).collect::<Vec<_>>());
     let (y0, y1, marks) = up.span(&all.iter().map(|p| p.1).collect::<Vec<_>>());
     let width = (x1 - x0).max(1e-9);
@@ -350,6 +357,20 @@ fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis, up: Axis) 
     let names: Vec<(String, String)> =
         lines.iter().enumerate().map(|(index, l)| (format!("t{}", index % 8), l.0.clone())).collect();
     body.push_str(&legend(&names));
+}
+
+/// A bar a figure, bytes a second: where one count of threads was measured, there is nothing to draw a line through.
+fn bars(body: &mut String, title: &str, figures: &[(&str, f64)]) {
+    let most = figures.iter().map(|f| f.1).fold(1.0, f64::max);
+    put!(body, "<h3>{}</h3>\n<table class=\"plain meter ours\">\n", escape(title));
+    for (name, value) in figures.iter().filter(|f| f.1 > 0.0) {
+        let (name, told, percent) = (escape(name), told(Axis::Rate, *value), 100.0 * value / most);
+        put!(
+            body,
+            "<tr><th>{name}</th><td class=\"track\"><i style=\"width:{percent:.1}%\"></i></td><td>{told}</td></tr>\n"
+        );
+    }
+    body.push_str("</table>\n");
 }
 
 fn told(axis: Axis, value: f64) -> String {

@@ -37,6 +37,16 @@ fn plots_say_what_was_measured_and_nothing_gets_out() {
 }
 
 #[test]
+fn one_count_of_threads_is_drawn_as_bars() {
+    let text = SMALL.replace("1e400", "1e300").replace("\"threads\": 1,", "\"threads\": 2,");
+    let text = text.replacen("\"kernel\": \"triad\"", "\"kernel\": \"copy\"", 1);
+    let html = terrace_report::read(text.as_bytes()).expect("it is read").to_html();
+    assert!(html.contains("Bandwidth by threads (2 threads)"));
+    assert!(html.contains("<th>copy</th><td class=\"track\"><i style=\"width:57.1%\">"), "{html}");
+    assert!(html.contains("<td>21.0 GB/s</td>"));
+}
+
+#[test]
 fn what_is_damaged_is_an_error_that_says_what_to_give() {
     for broken in [
         &SMALL[..SMALL.len() / 2],
