@@ -30,6 +30,9 @@ pub struct LiveTarget {
     frames_shown: bool,
 }
 
+/// Entries of a page map read at once, eight bytes each: all of them would take more than the heat map.
+const LOCATED_AT_ONCE: usize = 4096;
+
 /// What a page is apart from where.
 const PLACE: PageFlags = PageFlags(
     PageFlags::PRESENT.0 | PageFlags::HUGE_HEAD.0 | PageFlags::HUGE_TAIL.0 | PageFlags::PINNED.0 | PageFlags::SHARED.0,
@@ -96,21 +99,24 @@ impl LiveTarget {
 
     fn locate_area(&mut self, area: &mut Area) -> Result<(), SysError> {
         let pagemap = PageMap::open(&self.root, area.pid)?;
-        let mut entries = Vec::new();
-        pagemap.read(area.range(), &mut entries)?;
         let pinned = self.pinned_ranges(area);
-        let mut unplaced = Vec::new();
-        for (at, (page, entry)) in area.pages.iter_mut().zip(&entries).enumerate() {
-            let vpn = Vpn(area.start.0 + at as u64);
-            page.flags = page.flags.without(PLACE);
-            if !entry.present() {
-                continue;
+        let (mut entries, mut unplaced) = (Vec::new(), Vec::new());
+        let mut start = area.start;
+        for part in area.pages.chunks_mut(LOCATED_AT_ONCE) {
+            let range = VpnRange::new(start, Vpn(start.0 + part.len() as u64));
+            pagemap.read(range, &mut entries)?;
+            for ((vpn, page), entry) in (start.0..).map(Vpn).zip(part).zip(&entries) {
+                page.flags = page.flags.without(PLACE);
+                if !entry.present() {
+                    continue;
+                }
+                page.flags = page.flags.with(flags_of(*entry, vpn, &pinned));
+                match self.frames.node(entry.pfn()).filter(|_| entry.pfn() != 0 && self.frames.usable()) {
+                    Some(node) => page.node = node.0 as u8,
+                    None => unplaced.push(vpn),
+                }
             }
-            page.flags = page.flags.with(flags_of(*entry, vpn, &pinned));
-            match self.frames.node(entry.pfn()).filter(|_| entry.pfn() != 0 && self.frames.usable()) {
-                Some(node) => page.node = node.0 as u8,
-                None => unplaced.push(vpn),
-            }
+            start = range.end;
         }
         if !unplaced.is_empty() {
             self.frames_shown = false;
@@ -294,6 +300,29 @@ mod tests {
         let tiers = target.tiers().unwrap();
         assert!(tiers[0].nodes.contains(&areas[0].pages[0].node()));
         assert!(tiers[0].free <= tiers[0].capacity);
+        drop(memory);
+    }
+
+    #[test]
+    fn pages_of_several_reads_are_told_apart() {
+        let me = Pid(std::process::id() as i32);
+        let mut target = own_target();
+        let pages = 2 * LOCATED_AT_ONCE + 100;
+        let absent = LOCATED_AT_ONCE - 7..LOCATED_AT_ONCE + 9;
+        // Zeroed memory of this size is mapped and not touched.
+        let mut memory = vec![0_u8; (pages + 1) * 4096];
+        let first = memory.as_ptr().align_offset(4096);
+        let start = Vpn((memory.as_ptr() as u64 + first as u64) / 4096);
+        for page in (0..pages).filter(|p| !absent.contains(p)) {
+            memory[first + page * 4096] = 1;
+        }
+        target.refresh().unwrap();
+        let mut areas = [Area { pid: me, start, pages: vec![PageStat::default(); pages] }];
+        target.locate(&mut areas).unwrap();
+        let found = |p: usize| areas[0].pages[p].flags.has(PageFlags::PRESENT);
+        let huge = areas[0].pages.iter().any(|p| p.flags.has(PageFlags::HUGE_HEAD));
+        let wrong: Vec<usize> = (0..pages).filter(|p| found(*p) == absent.contains(p)).collect();
+        assert!(wrong.is_empty() || huge && wrong.iter().all(|p| found(*p)), "{wrong:?}");
         drop(memory);
     }
 
