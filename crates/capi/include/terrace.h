@@ -256,6 +256,26 @@
 #define TERRACE_STAGE_IN_PLACE 2
 
 /*
+ The store of far memory cannot be made, or failed for a part; what it did not take stays in memory.
+ */
+#define TERRACE_E_STORE -19
+
+/*
+ It will be needed: fetch it, as far as there is room without evicting anything.
+ */
+#define TERRACE_FAR_WILL_NEED 0
+
+/*
+ It is not needed for a while: out of memory with it.
+ */
+#define TERRACE_FAR_COLD 1
+
+/*
+ Its content is of no use any more: zeros from now on.
+ */
+#define TERRACE_FAR_DISCARD 2
+
+/*
  An arena. The handle of a destroyed arena is answered with TERRACE_E_DESTROYED, always.
  */
 typedef struct terrace_arena terrace_arena;
@@ -264,6 +284,11 @@ typedef struct terrace_arena terrace_arena;
  What an allocation asks for. Not to be changed by two threads at once.
  */
 typedef struct terrace_attr terrace_attr;
+
+/*
+ A range of far memory. Any thread may use it, and its memory.
+ */
+typedef struct terrace_far terrace_far;
 
 /*
  Memory of this machine by class. All functions on it may be called by several threads at once.
@@ -459,6 +484,56 @@ typedef struct {
    */
   char why[160];
 } terrace_staged;
+
+/*
+ What a range of far memory did so far.
+ */
+typedef struct {
+  /*
+   Faults told by the kernel.
+   */
+  uint64_t faults;
+  /*
+   Of them, those that waited for the store.
+   */
+  uint64_t misses;
+  /*
+   Of them, those that found their page fetched ahead, or on its way.
+   */
+  uint64_t hits;
+  /*
+   Bytes read from the store.
+   */
+  uint64_t read_bytes;
+  /*
+   Bytes written to the store.
+   */
+  uint64_t written_bytes;
+  /*
+   Bytes read ahead of need.
+   */
+  uint64_t ahead_bytes;
+  /*
+   Of them, bytes thrown away untouched.
+   */
+  uint64_t wasted_bytes;
+  /*
+   Writes that failed; their data stayed in memory.
+   */
+  uint64_t write_failures;
+  /*
+   Bytes in memory now.
+   */
+  uint64_t resident_bytes;
+  /*
+   Bytes that cannot be read back; who touches them gets SIGBUS.
+   */
+  uint64_t lost_bytes;
+  /*
+   Memory in which the store keeps data, beside `resident_bytes`.
+   */
+  uint64_t store_bytes;
+} terrace_far_counts;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1075,6 +1150,96 @@ int terrace_stage_read(const terrace_stage *stage,
                        terrace_stage_kernel kernel,
                        void *user,
                        terrace_staged *report);
+
+/*
+ Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest goes to `store`: a
+ folder (a file without a name there, so that nothing is left however the process ends), `compressed` (memory), or a folder and
+ `+compressed` (memory first). The range is at `terrace_far_address`. Forked children do not have it.
+
+ TERRACE_E_KERNEL where this user may not use userfaultfd: terrace_last_error() says what to set.
+
+ # Safety
+ `store` ends with a null byte; `out` points to a writable pointer.
+ */
+int terrace_far_map(size_t bytes,
+                    size_t dram_bytes,
+                    const char *store,
+                    terrace_far **out);
+
+/*
+ Gives the range back and forgets its data; null is fine.
+
+ # Safety
+ `far` is null or of `terrace_far_map`; neither it nor its memory is used afterwards.
+ */
+int terrace_far_unmap(terrace_far *far);
+
+/*
+ First byte of the range, which begins at a page; null for null.
+
+ # Safety
+ `far` is null or of `terrace_far_map` and not unmapped.
+ */
+void *terrace_far_address(const terrace_far *far);
+
+/*
+ Writes what the store does not have to it, and waits for that. It stays in memory.
+
+ # Safety
+ `far` is of `terrace_far_map` and not unmapped.
+ */
+int terrace_far_flush(const terrace_far *far);
+
+/*
+ Fetches `bytes` from `offset`, as far as there is room without evicting anything; they are on their way when this
+ returns.
+
+ # Safety
+ As for `terrace_far_flush`.
+ */
+int terrace_far_prefetch(const terrace_far *far,
+                         size_t offset,
+                         size_t bytes);
+
+/*
+ Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or keeps them no longer (0). At most half of
+ the memory can be pinned: TERRACE_E_NO_ROOM.
+
+ # Safety
+ As for `terrace_far_flush`.
+ */
+int terrace_far_pin(const terrace_far *far,
+                    size_t offset,
+                    size_t bytes,
+                    int on);
+
+/*
+ Says what is to become of `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or TERRACE_FAR_DISCARD; of whole
+ pages for the latter two.
+
+ # Safety
+ As for `terrace_far_flush`.
+ */
+int terrace_far_advise(const terrace_far *far,
+                       size_t offset,
+                       size_t bytes,
+                       int advice);
+
+/*
+ Changes the memory that the range may use, in bytes, while it is used.
+
+ # Safety
+ As for `terrace_far_flush`.
+ */
+int terrace_far_set_dram(const terrace_far *far, size_t dram_bytes);
+
+/*
+ What happened so far.
+
+ # Safety
+ As for `terrace_far_flush`; `out` is writable.
+ */
+int terrace_far_stats(const terrace_far *far, terrace_far_counts *out);
 
 #ifdef __cplusplus
 }  // extern "C"

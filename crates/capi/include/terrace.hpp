@@ -4,6 +4,7 @@
 //   terrace::resource      std::pmr::memory_resource over attributes
 //   terrace::allocator<T>  for containers; keeps memory and attributes
 //   terrace::stage         blocks of slow data through fast memory, by a callable
+//   terrace::far_array<T>  elements larger than their DRAM, the rest compressed or on a disk
 //
 // Errors are terrace::error (with the code and the full text); allocators throw std::bad_alloc for want of room.
 #ifndef TERRACE_HPP
@@ -292,6 +293,53 @@ private:
         void operator()(terrace_stage *s) const noexcept { terrace_stage_destroy(s); }
     };
     std::unique_ptr<terrace_stage, destroy> held_;
+};
+
+// An array of elements in far memory, all zero bytes at first; gone with the object. Ranges are of elements, `first` to before
+// `last`.
+template <class T> class far_array {
+public:
+    static_assert(std::is_trivially_copyable<T>::value, "elements go to a store and come back as bytes");
+
+    // `store`: a folder, "compressed", or a folder and "+compressed".
+    far_array(std::size_t count, std::size_t dram_bytes, const std::string &store) : count_(count) {
+        if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+        terrace_far *made = nullptr;
+        check(terrace_far_map(count * sizeof(T), dram_bytes, store.c_str(), &made));
+        held_.reset(made);
+    }
+    T *data() const noexcept { return static_cast<T *>(terrace_far_address(held_.get())); }
+    std::size_t size() const noexcept { return count_; }
+    T *begin() const noexcept { return data(); }
+    T *end() const noexcept { return data() + count_; }
+    T &operator[](std::size_t at) const noexcept { return data()[at]; }
+
+    void flush() const { check(terrace_far_flush(held_.get())); }
+    void prefetch(std::size_t first, std::size_t last) const { advise(first, last, TERRACE_FAR_WILL_NEED); }
+    void advise(std::size_t first, std::size_t last, int advice) const {
+        check(terrace_far_advise(held_.get(), first * sizeof(T), bytes(first, last), advice));
+    }
+    void pin(std::size_t first, std::size_t last, bool on = true) const {
+        check(terrace_far_pin(held_.get(), first * sizeof(T), bytes(first, last), on ? 1 : 0));
+    }
+    void set_dram(std::size_t dram_bytes) const { check(terrace_far_set_dram(held_.get(), dram_bytes)); }
+    terrace_far_counts counts() const {
+        terrace_far_counts told{};
+        check(terrace_far_stats(held_.get(), &told));
+        return told;
+    }
+    terrace_far *get() const noexcept { return held_.get(); }
+
+private:
+    std::size_t bytes(std::size_t first, std::size_t last) const {
+        if (last < first || last > count_) throw std::out_of_range("a range that is not of the array");
+        return (last - first) * sizeof(T);
+    }
+    struct destroy {
+        void operator()(terrace_far *f) const noexcept { (void)terrace_far_unmap(f); }
+    };
+    std::unique_ptr<terrace_far, destroy> held_;
+    std::size_t count_;
 };
 
 } // namespace terrace

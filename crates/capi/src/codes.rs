@@ -92,6 +92,7 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
         crate::TERRACE_E_NOT_SHARED => c"not a shared arena",
         crate::TERRACE_E_LOST => c"the shared arena's lock is lost",
         crate::TERRACE_E_STAGE => c"the kernel failed at a block",
+        crate::TERRACE_E_STORE => c"the store of far memory failed",
         _ => c"not a code of Terrace",
     };
     text.as_ptr()

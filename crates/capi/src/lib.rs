@@ -6,6 +6,7 @@
 mod arena;
 mod attributes;
 mod codes;
+mod far;
 mod memory;
 mod report;
 mod shared;
@@ -14,6 +15,7 @@ mod stage;
 pub use arena::*;
 pub use attributes::*;
 pub use codes::*;
+pub use far::*;
 pub use memory::*;
 pub use report::*;
 pub use shared::*;

@@ -41,6 +41,12 @@ const PAGES: &[(&str, &str, &[&str], &[&str])] = &[
         &["terrace_stage_", "terrace_block"],
         &["TERRACE_STAGE_"],
     ),
+    (
+        "terrace_far",
+        "memory larger than what is in DRAM, the rest of it compressed or on a disk",
+        &["terrace_far_"],
+        &["TERRACE_FAR_"],
+    ),
 ];
 
 /// One declaration of the header, with its comment.

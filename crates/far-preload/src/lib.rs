@@ -19,16 +19,16 @@
 mod calls;
 mod ordinary;
 mod ranges;
-mod store;
 
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
 use terrace_alloc::arena;
+use terrace_far::store::StoreSpec;
 use terrace_far::{tally, Advice, Counts, FarError, Map, Options};
 use terrace_preload::far as threads;
 use terrace_sys::{Ground, Lock, SharedTable};
@@ -68,7 +68,7 @@ struct Run {
     /// Where the heap's part ends and that of mappings begins.
     middle: usize,
     dram: Bytes,
-    store: store::Spec,
+    store: StoreSpec,
     tally: Option<PathBuf>,
 }
 
@@ -85,7 +85,7 @@ impl Run {
                     ground.inherited(true);
                     let middle = ground.start() + ground.len() / 2;
                     let tally = variable(c"TERRACE_FAR_TALLY").map(PathBuf::from);
-                    return Ok(Self { ground, middle, dram, store: store::Spec::parse(&store), tally });
+                    return Ok(Self { ground, middle, dram, store: store_named(&store), tally });
                 }
                 Err(error) => last = Some(error.to_string()),
             }
@@ -247,7 +247,7 @@ fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
     let bytes = Bytes(run.ground.len() as u64);
     let store = move || {
         threads::set_aside(1, Some(threads::this_thread()));
-        run.store.make(bytes, run.dram)
+        Ok(run.store.make(bytes, run.dram)?)
     };
     Map::over(run.ground, || run.used(), dram, store, &options)
 }
@@ -255,7 +255,7 @@ fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
 /// Writes the counts where they are read, and divides memory among those who have far memory.
 fn counted(table: Arc<SharedTable>, row: tally::Row, all: Bytes, first: Bytes) -> terrace_far::OnCounts {
     let (looked, share) = (AtomicU64::new(0), AtomicU64::new(first.0));
-    let least = Map::least(first, Options::default().unit);
+    let least = Map::least(first, Options::default().unit_for(first));
     Arc::new(move |counts: &Counts, _stored: Bytes| {
         row.tell(&table, counts);
         let now = terrace_sys::now().0;
@@ -302,7 +302,20 @@ unsafe extern "C" fn in_child() {
     FORKING.unlock();
 }
 
-/// For [`store`]: a path that is absolute, since the program may change its folder.
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+/// The store of this name, its folder absolute, since the program may change its own.
+fn store_named(text: &OsStr) -> StoreSpec {
+    let spec = StoreSpec::parse(text);
+    let folder = spec.folder.map(|f| std::path::absolute(&f).unwrap_or(f));
+    StoreSpec { folder, ..spec }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_absolute() {
+        assert!(store_named(OsStr::new("a+compressed")).folder.is_some_and(|f| f.is_absolute()));
+        assert_eq!(store_named(OsStr::new("compressed")).folder, None);
+    }
 }

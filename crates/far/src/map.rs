@@ -3,7 +3,7 @@
 use crate::error::FarError;
 use crate::geometry::Geometry;
 use crate::pager::{Advice, Pager, Settings};
-use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, State};
+use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, State, Told};
 use crate::stats::Counts;
 use crate::store::Store;
 use std::ops::Range;
@@ -17,9 +17,10 @@ use terrace_types::Bytes;
 /// Settings that few need to change.
 #[derive(Clone)]
 pub struct Options {
-    /// What goes out and comes in as one: a power of two from the page to 2 MiB. 64 KiB.
+    /// What goes out and comes in as one: a power of two from the page to 2 MiB. Zero, as it is unless set: chosen by the
+    /// memory ([`Options::unit_for`]).
     pub unit: Bytes,
-    /// The most that is fetched ahead of one walk; zero: nothing. 4 MiB.
+    /// The most that is fetched ahead of one walk, within a 16th of the memory; zero: nothing. 16 MiB.
     pub window: Bytes,
     /// Keep a checksum of all that is written, and hold what is read against it. On.
     pub checksum: bool,
@@ -36,13 +37,29 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            unit: Bytes(64 << 10),
-            window: Bytes::mib(4),
+            unit: Bytes::ZERO,
+            window: Bytes::mib(16),
             checksum: true,
             tries: 3,
             ahead: true,
             on_lost: None,
             on_counts: None,
+        }
+    }
+}
+
+impl Options {
+    /// The unit of a map with `dram` of memory: as set, or the largest from 64 to 256 KiB that leaves 32 buffers of a unit within
+    /// a 32nd of the memory. Pages are fetched singly within any of them; larger ones have grains of several pages.
+    #[must_use]
+    pub const fn unit_for(&self, dram: Bytes) -> Bytes {
+        if self.unit.0 > 0 {
+            return self.unit;
+        }
+        match dram.0 >> 20 {
+            0..=127 => Bytes(64 << 10),
+            128..=255 => Bytes(128 << 10),
+            _ => Bytes(256 << 10),
         }
     }
 }
@@ -60,6 +77,8 @@ pub struct Statistics {
     pub counts: Counts,
     /// Memory in which the store keeps data, beside the map's own.
     pub store_memory: Bytes,
+    /// Memory for accounts: records of units, checksums, where the store has what. It is beside the map's too.
+    pub metadata: Bytes,
     /// What the kernel offers.
     pub features: UffdFeatures,
     /// Ways that are slower here than elsewhere, each with its reason.
@@ -288,9 +307,10 @@ impl Map {
     /// What happened so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let (counts, store_memory) = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let features = self.shared.area.uffd().features();
-        Statistics { counts, store_memory, features, remarks: self.remarks.clone() }
+        let Told { counts, store_memory, metadata } = told;
+        Statistics { counts, store_memory, metadata, features, remarks: self.remarks.clone() }
     }
 
     fn within(&self, range: &Range<usize>) -> Result<Range<u64>, FarError> {
@@ -351,24 +371,24 @@ fn assemble(
     bell: Bell,
     area: impl FnOnce(Uffd, Geometry) -> Result<FarArea, SysError>,
 ) -> Result<(Map, Service), FarError> {
+    let unit = options.unit_for(dram);
     let page_shift = terrace_sys::page_size().0.trailing_zeros();
-    let geometry =
-        Geometry::new(bytes, options.unit, page_shift).ok_or(FarError::Shape { bytes, unit: options.unit })?;
-    let slots = slots_for(dram, options.unit);
-    let least = Map::least(dram, options.unit);
+    let geometry = Geometry::new(bytes, unit, page_shift).ok_or(FarError::Shape { bytes, unit })?;
+    let slots = slots_for(dram, unit);
+    let least = Map::least(dram, unit);
     if dram < least {
-        return Err(FarError::TooLittle { dram, unit: options.unit, least });
+        return Err(FarError::TooLittle { dram, unit, least });
     }
     let uffd = Uffd::open()?;
     let mut remarks: Vec<String> = store.remark().into_iter().collect();
     remarks.extend(slower(uffd.features()));
     let area = area(uffd, geometry)?;
     let free = area.slots(slots as usize, geometry.unit_bytes())?;
-    let slot_bytes = Bytes(slots * options.unit.0);
+    let slot_bytes = Bytes(slots * unit.0);
     let settings =
         Settings { budget: dram - slot_bytes, slots: slots as usize, window: options.window, tries: options.tries };
     let pager = Pager::new(geometry, settings);
-    let counts = Mutex::new((pager.counts(), Bytes::ZERO));
+    let counts = Mutex::new(Told { counts: pager.counts(), ..Told::default() });
     let shared = Arc::new(Shared { area, bell, counts });
     let (commands, receiver) = channel();
     let service = Service {

@@ -64,7 +64,16 @@ pub(crate) enum Command {
 pub(crate) struct Shared {
     pub area: FarArea,
     pub bell: Bell,
-    pub counts: Mutex<(Counts, Bytes)>,
+    pub counts: Mutex<Told>,
+}
+
+/// What the thread tells of itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Told {
+    pub counts: Counts,
+    /// Memory in which the store keeps data, and all accounts together.
+    pub store_memory: Bytes,
+    pub metadata: Bytes,
 }
 
 #[derive(Debug)]
@@ -207,9 +216,11 @@ impl Service {
     }
 
     fn publish(&mut self) -> Result<(), SysError> {
-        let told = (self.pager.counts(), self.store.memory());
+        let sums = Bytes(self.sums.as_ref().map_or(0, |s| s.len() * 4) as u64);
+        let metadata = self.pager.metadata() + self.store.metadata() + sums;
+        let told = Told { counts: self.pager.counts(), store_memory: self.store.memory(), metadata };
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = told;
-        let Some(dram) = self.on_counts.as_ref().and_then(|on| on(&told.0, told.1)) else {
+        let Some(dram) = self.on_counts.as_ref().and_then(|on| on(&told.counts, told.store_memory)) else {
             return Ok(());
         };
         if !self.state.gathered {

@@ -61,6 +61,8 @@ fn four_times_the_memory_through_each_store() {
         assert!(c.written_bytes > 16 << 20 && c.read_bytes > 24 << 20, "{name}: {c:?}");
         assert!(c.mapped_bytes <= 6 << 20 && c.lost_bytes == 0, "{name}: {c:?}");
         assert!(c.faults < 24 << 8, "{name}: prefetch leaves few faults: {c:?}");
+        let metadata = map.statistics().metadata;
+        assert!(metadata > Bytes(20 << 10) && metadata < Bytes((24 << 20) / 100), "{name}: {metadata} of accounts");
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use terrace_far::store::{Compressed, FileStore, Store};
-use terrace_far::Map;
+use terrace_far::{Map, Options};
 use terrace_types::{Bytes, Seed};
 
 const PAGE: usize = 512;
@@ -57,7 +57,12 @@ fn mapped(bytes: usize, file: Option<&Path>) -> Result<Memory, String> {
 }
 
 fn far(bytes: u64, dram: u64, store: impl Store + 'static) -> Result<Memory, String> {
-    Map::new(Bytes(bytes), Bytes(dram), Box::new(store)).map(Memory::Far).map_err(|e| e.to_string())
+    let mut options = Options::default();
+    let set = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).map(|kib| Bytes(kib << 10));
+    options.unit = set("FAR_BENCH_UNIT_KIB").unwrap_or(options.unit);
+    options.window = set("FAR_BENCH_WINDOW_KIB").unwrap_or(options.window);
+    options.checksum = std::env::var_os("FAR_BENCH_NO_SUMS").is_none();
+    Map::with(Bytes(bytes), Bytes(dram), Box::new(store), &options).map(Memory::Far).map_err(|e| e.to_string())
 }
 
 /// The value of a word: three of eight words of a line are random, so that lz4 makes about half of it.
@@ -90,6 +95,37 @@ fn walk(words: &[AtomicU64], pages: impl Iterator<Item = usize>, write: bool) ->
     wrong == 0
 }
 
+/// Seconds that threads of this process computed, and that they waited for a CPU (`/proc/PID/task/TID/schedstat`): the
+/// pager's, then all others. On a busy host the second says how much of the time was the neighbours'.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    pager: [f64; 2],
+    program: [f64; 2],
+}
+
+impl Spent {
+    fn so_far() -> Self {
+        let mut spent = Self::default();
+        for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let to = if read("comm").starts_with("terrace-far") { &mut spent.pager } else { &mut spent.program };
+            for (sum, word) in to.iter_mut().zip(read("schedstat").split_whitespace()) {
+                *sum += word.parse::<f64>().unwrap_or(0.0) / 1e9;
+            }
+        }
+        spent
+    }
+
+    fn since(self, before: Self) -> serde_json::Value {
+        let d = |a: [f64; 2], b: [f64; 2]| [a[0] - b[0], a[1] - b[1]];
+        let (pager, program) = (d(self.pager, before.pager), d(self.program, before.program));
+        serde_json::json!({
+            "pager_cpu_s": pager[0], "pager_runqueue_s": pager[1],
+            "program_cpu_s": program[0], "program_runqueue_s": program[1],
+        })
+    }
+}
+
 /// Measures one case over one kind of memory and prints it.
 pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> Result<(), String> {
     let mib = |text: &str| text.parse::<u64>().map(|n| n << 20).map_err(|_| format!("{text} is no number of MiB"));
@@ -106,6 +142,12 @@ pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> R
     let words = memory.words();
     let pages = words.len() / PAGE;
     fill(words);
+    let counts = || match &memory {
+        Memory::Far(map) => format!("{:?}", map.statistics().counts),
+        Memory::Plain { .. } => String::new(),
+    };
+    let before = counts();
+    let spent = Spent::so_far();
     let begin = Instant::now();
     let mut touched = 0;
     let mut right = true;
@@ -148,13 +190,10 @@ pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> R
         other => return Err(format!("{other} is no case")),
     }
     let seconds = begin.elapsed().as_secs_f64();
+    let spent = Spent::so_far().since(spent);
     if !right {
         return Err(format!("{backing}, {case}: wrong data"));
     }
-    let counts = match &memory {
-        Memory::Far(map) => format!("{:?}", map.statistics().counts),
-        Memory::Plain { .. } => String::new(),
-    };
     println!(
         "{}",
         serde_json::json!({
@@ -162,7 +201,9 @@ pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> R
             "pages": touched,
             "bytes_per_s": touched as f64 * 4096.0 / seconds,
             "us_per_page": seconds * 1e6 / touched as f64,
-            "counts": counts,
+            "spent": spent,
+            "counts_before": before,
+            "counts": counts(),
         })
     );
     Ok(())

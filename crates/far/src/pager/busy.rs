@@ -146,18 +146,23 @@ impl Pager {
         let held = b.mask & bit != 0;
         match phase {
             Phase::Reading if held => {
-                if b.want & bit == 0 {
+                let marker = b.want & bit == 0;
+                if marker {
                     self.used += 1;
                 }
                 b.want |= bit;
                 b.awaited |= bit;
                 // Mapped for writing as a whole: those who only read lose nothing but a needless write-back.
-                b.write |= touch.write;
+                b.write = touch.write || (b.write && !marker);
+                let protect = !b.write;
                 if b.ahead {
                     self.counts.late_hits += 1;
                     b.ahead = false;
                 }
                 self.advance(touch, now);
+                if protect {
+                    self.prefetch.probed(touch.tid, touch.grain);
+                }
                 Some(true)
             }
             Phase::Parked if held => {
@@ -168,6 +173,9 @@ impl Pager {
                 self.actions.push_back(Action::Install { unit, mask, protect: !touch.write });
                 self.release(unit);
                 self.advance(touch, now);
+                if !touch.write {
+                    self.prefetch.probed(touch.tid, touch.grain);
+                }
                 Some(true)
             }
             Phase::Parked if resident & bit == 0 => {

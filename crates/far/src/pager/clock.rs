@@ -67,6 +67,11 @@ pub enum Verdict {
 }
 
 impl Clock {
+    /// Memory for the rings.
+    pub fn bytes(&self) -> usize {
+        (self.probation.capacity() + self.main.capacity()) * std::mem::size_of::<UnitNo>()
+    }
+
     /// A unit got its first page. `short`: memory is short, so newcomers must prove themselves.
     pub fn arrived(&mut self, unit: UnitNo, s: &mut Standing, short: bool) {
         if s.listed != Listed::No {

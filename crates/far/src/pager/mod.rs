@@ -177,6 +177,28 @@ struct Unit {
     pinned: bool,
 }
 
+/// What a walk is still to be given.
+#[derive(Debug, Clone, Copy)]
+struct Stalled {
+    touch: Touch,
+    ahead: prefetch::Ahead,
+}
+
+impl Stalled {
+    /// Whether the same walk has come by what was to be fetched here, or asks for it anew.
+    fn is_overtaken(&self, touch: Touch, ahead: prefetch::Ahead) -> bool {
+        if self.touch.tid != touch.tid || self.ahead.stride != ahead.stride || ahead.stride == 0 {
+            return false;
+        }
+        let at = self.touch.grain as i64 + self.ahead.from as i64 * ahead.stride;
+        let steps = (at - touch.grain as i64) / ahead.stride;
+        (steps < 0 && steps.unsigned_abs() <= 2 * ahead.to) || (ahead.from == 0 && steps.unsigned_abs() <= ahead.to)
+    }
+}
+
+/// Walks remembered that could not be given all they want.
+const STALLED: usize = 32;
+
 /// The share of the slots that writes may have: a third keeps a device busy, and more would make reads wait behind them.
 const SHARE: usize = 3;
 
@@ -196,6 +218,8 @@ pub struct Pager {
     used: u64,
     pinned: u64,
     deferred: VecDeque<Touch>,
+    /// Walks for which less could be fetched than they want.
+    stalled: VecDeque<Stalled>,
     lost: BTreeSet<GrainNo>,
     commands: commands::Queue,
     failing: busy::Failing,
@@ -222,6 +246,7 @@ impl Pager {
             used: 0,
             pinned: 0,
             deferred: VecDeque::new(),
+            stalled: VecDeque::new(),
             lost: BTreeSet::new(),
             commands: commands::Queue::default(),
             failing: busy::Failing::default(),
@@ -255,6 +280,12 @@ impl Pager {
             lost_bytes: self.lost.len() as u64 * grain,
             ..self.counts
         }
+    }
+
+    /// Memory for the records of units, which is what grows with the map.
+    #[must_use]
+    pub fn metadata(&self) -> Bytes {
+        Bytes((self.units.bytes() + self.clock.bytes()) as u64)
     }
 
     /// The next thing to do.
@@ -410,8 +441,37 @@ impl Pager {
         self.lost.range(first..end).fold(mask, |m, g| m & !(1 << (g - first)))
     }
 
-    /// Fetches a stream's next steps, unit by unit, the last unit to its end; tells the stream how far it came.
+    /// Fetches a stream's next steps, unit by unit, the last unit to its end. What finds no slot or room now goes on when
+    /// there is some.
     fn fetch_ahead(&mut self, except: Option<UnitNo>, touch: Touch, ahead: prefetch::Ahead, now: Tick) {
+        self.stalled.retain(|s| !s.is_overtaken(touch, ahead));
+        if let Some(from) = self.fetch_steps(except, touch, ahead, true, now) {
+            if self.stalled.len() >= STALLED {
+                self.stalled.pop_front();
+            }
+            self.stalled.push_back(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
+        }
+    }
+
+    /// Goes on with what found no slot or room before.
+    fn resume(&mut self, now: Tick) {
+        while let Some(Stalled { touch, ahead }) = self.stalled.pop_front() {
+            if let Some(from) = self.fetch_steps(None, touch, ahead, false, now) {
+                self.stalled.push_front(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
+                return;
+            }
+        }
+    }
+
+    /// The step from which on nothing could be fetched now, if any. `instead`: of what was fetched before and not touched.
+    fn fetch_steps(
+        &mut self,
+        except: Option<UnitNo>,
+        touch: Touch,
+        ahead: prefetch::Ahead,
+        instead: bool,
+        now: Tick,
+    ) -> Option<u64> {
         let mut step = ahead.from;
         while step < ahead.to {
             let Some(unit) = self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g).0) else {
@@ -428,16 +488,28 @@ impl Pager {
                 }
                 step += 1;
             }
-            if Some(unit) != except && !self.prefetch_unit(unit, mask, park, touch, touch.write || ahead.write, now) {
-                self.prefetch.reached(touch.tid, touch.grain, first);
-                return;
+            let write = touch.write || ahead.write;
+            if Some(unit) != except && !self.prefetch_unit(unit, mask, park, touch, write, instead, now) {
+                return Some(first);
             }
         }
+        // The last unit was taken to its end: the stream need not ask for that again.
         self.prefetch.reached(touch.tid, touch.grain, step);
+        None
     }
 
     /// Fetches grains nobody waits for; false when there is no room or slot now.
-    fn prefetch_unit(&mut self, unit: UnitNo, mask: Mask, park: Mask, touch: Touch, write: bool, now: Tick) -> bool {
+    #[allow(clippy::too_many_arguments, reason = "all but one are of the walk, and belong to no one thing")]
+    fn prefetch_unit(
+        &mut self,
+        unit: UnitNo,
+        mask: Mask,
+        park: Mask,
+        touch: Touch,
+        write: bool,
+        instead: bool,
+        now: Tick,
+    ) -> bool {
         let u = &self.units[unit as usize];
         let mask = self.not_lost(unit, mask & !u.resident);
         let (zeros, read) = (mask & !u.stored & !park, mask & u.stored);
@@ -454,7 +526,8 @@ impl Pager {
         self.guarded = None;
         // Half of the slots remain for those who wait.
         let half = self.settings.slots / 2;
-        if !room || (read != 0 && self.busy.len() >= half && !self.make_slot(self.settings.slots - half + 1)) {
+        let full = read != 0 && self.busy.len() >= half;
+        if !room || (full && !(instead && self.make_slot(self.settings.slots - half + 1))) {
             return false;
         }
         if zeros != 0 {
@@ -515,6 +588,9 @@ impl Pager {
             if !self.serve(touch, now) {
                 self.deferred.push_back(touch);
             }
+        }
+        if self.deferred.is_empty() {
+            self.resume(now);
         }
         self.pump(now);
     }

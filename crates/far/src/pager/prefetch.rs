@@ -43,7 +43,7 @@ pub struct Ahead {
     pub write: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Stream {
     last: GrainNo,
     stride: i64,
@@ -51,8 +51,12 @@ struct Stream {
     ahead: u64,
     window: u64,
     used: u64,
-    /// It wrote since its last fault.
+    /// It wrote to a page mapped against writing since its last fault.
     wrote: bool,
+    /// Its last fault was on a page that was then mapped against writing, to see whether it writes.
+    probed: bool,
+    /// It writes what it comes by, as far as seen.
+    writes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -110,12 +114,12 @@ impl Prefetcher {
         let trend = thread.remember(at);
         if let Some(stride) = trend {
             // The seed that this fault would be is this stream.
-            let mut stream = Stream { last: at, stride, ahead: 0, window: 1, used: clock, wrote: false };
+            let mut stream = Stream { last: at, stride, ahead: 0, window: 1, used: clock, ..Stream::default() };
             let ahead = stream.advance(at, most, missing);
             thread.keep(stream);
             return ahead;
         }
-        thread.keep(Stream { last: at, stride: 0, ahead: 0, window: 1, used: clock, wrote: false });
+        thread.keep(Stream { last: at, stride: 0, ahead: 0, window: 1, used: clock, ..Stream::default() });
         None
     }
 
@@ -136,6 +140,13 @@ impl Prefetcher {
             }
         }
         part
+    }
+
+    /// A walk's fault at `at` was served by mapping it against writing.
+    pub fn probed(&mut self, tid: Tid, at: GrainNo) {
+        if let Some(s) = self.stream(tid, at) {
+            s.probed = true;
+        }
     }
 
     /// Whether a lone miss by reading is likely to be followed by a write, as this thread's were lately: then it is mapped
@@ -194,6 +205,9 @@ impl Stream {
         let steps = self.steps_to(at).unwrap_or(0);
         // What was asked for and is not there has gone again, or never came: all of it is asked for anew.
         let late = missing || steps > self.ahead;
+        // Markers are mapped against writing, so each half window says anew whether the walk writes; other faults say nothing.
+        let (wrote, probed) = (std::mem::take(&mut self.wrote), std::mem::take(&mut self.probed));
+        self.writes = wrote || (self.writes && !probed);
         // Right so far: twice as much, whether it was in time or came late.
         if steps > 0 || self.window == 1 {
             self.window = (self.window * 2).min(most);
@@ -208,8 +222,7 @@ impl Stream {
         self.ahead = self.window;
         let trusted = self.window >= TRUSTED;
         let marker = (self.window / 2).max(from);
-        // The marker is mapped against writing, so each half window says anew whether the walk writes.
-        let write = std::mem::take(&mut self.wrote);
+        let write = self.writes;
         Some(Ahead { stride: self.stride, from, to, marker: (trusted && marker > 0).then_some(marker), trusted, write })
     }
 }
@@ -217,7 +230,9 @@ impl Stream {
 impl Thread {
     /// The stream that `at` continues: one fetched ahead beyond it, or that expects it next; or a lone fault nearby, which becomes one.
     fn follow(&mut self, at: GrainNo) -> Option<&mut Stream> {
-        let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= s.ahead + 2));
+        // A walk that has earned its window may have gone over mapped pages for about that long without a fault.
+        let reach = |s: &Stream| if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead } + 2;
+        let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= reach(s)));
         let found = known.or_else(|| {
             let near = self.streams.iter().position(|s| {
                 let delta = at.wrapping_sub(s.last) as i64;

@@ -366,6 +366,22 @@ fn a_sweep_over_twice_the_memory_keeps_part_of_it_and_reads_ahead() {
 }
 
 #[test]
+fn a_sweep_that_writes_what_it_reads_is_followed_and_mapped_for_writing() {
+    let mut w = World::new(512, 256, 3);
+    sweep(&mut w, 0..512, true);
+    let before = w.pager.counts();
+    for grain in 0..512 * 16 {
+        w.access(1, grain, None);
+        w.access(1, grain, Some(grain + 1));
+    }
+    let c = w.pager.counts();
+    let units = (c.read_bytes - before.read_bytes) >> 16;
+    let (misses, first_writes) = (c.misses - before.misses, c.first_writes - before.first_writes);
+    println!("{units} units read, {misses} misses, {first_writes} first writes, {} faults", c.faults - before.faults);
+    assert!(units > 200 && first_writes * 4 < units && misses * 4 < units);
+}
+
+#[test]
 fn what_is_used_again_survives_a_scan() {
     let mut w = World::new(1024, 128, 2);
     let mut seed = Seed(9);

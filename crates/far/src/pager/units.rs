@@ -11,6 +11,8 @@ const TOGETHER: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Units {
     parts: Vec<Option<Box<[Unit]>>>,
+    /// Parts there are.
+    kept: usize,
     /// Of those that were never touched.
     untouched: Unit,
 }
@@ -18,7 +20,13 @@ pub(super) struct Units {
 impl Units {
     pub fn new(count: u32) -> Self {
         let parts = (0..(count as usize).div_ceil(TOGETHER)).map(|_| None).collect();
-        Self { parts, untouched: Unit::default() }
+        Self { parts, kept: 0, untouched: Unit::default() }
+    }
+
+    /// Memory for the records.
+    pub fn bytes(&self) -> usize {
+        self.kept * TOGETHER * std::mem::size_of::<Unit>()
+            + self.parts.len() * std::mem::size_of::<Option<Box<[Unit]>>>()
     }
 
     /// Those that may have been touched, with their numbers.
@@ -38,8 +46,11 @@ impl Index<usize> for Units {
 
 impl IndexMut<usize> for Units {
     fn index_mut(&mut self, unit: usize) -> &mut Unit {
-        let part =
-            self.parts[unit / TOGETHER].get_or_insert_with(|| vec![Unit::default(); TOGETHER].into_boxed_slice());
+        let (parts, kept) = (&mut self.parts, &mut self.kept);
+        let part = parts[unit / TOGETHER].get_or_insert_with(|| {
+            *kept += 1;
+            vec![Unit::default(); TOGETHER].into_boxed_slice()
+        });
         &mut part[unit % TOGETHER]
     }
 }

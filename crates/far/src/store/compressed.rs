@@ -1,10 +1,10 @@
 //! Memory, compressed with lz4. A run of a few pages is compressed as one *extent*: longer ones compress better and faster,
 //! shorter ones cost less when a single page is wanted. Overwritten extents live until their last page is.
 
+use super::pages::Pages;
 use super::slab::{Place, Slab};
 use super::{Buffer, Done, Job, Store, StoreError};
 use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_output_size, CompressTable};
-use std::collections::HashMap;
 use terrace_types::Bytes;
 
 const PAGE: usize = 4096;
@@ -27,8 +27,7 @@ pub struct Compressed {
     slab: Slab,
     extents: Vec<Extent>,
     free: Vec<u32>,
-    /// Page to extent and the page's number in it.
-    pages: HashMap<u64, (u32, u8)>,
+    pages: Pages,
     limit: Bytes,
     table: CompressTable,
     packed: Vec<u8>,
@@ -50,7 +49,7 @@ impl Compressed {
             slab: Slab::default(),
             extents: Vec::new(),
             free: Vec::new(),
-            pages: HashMap::new(),
+            pages: Pages::default(),
             limit,
             table: CompressTable::small(),
             packed: vec![0; get_maximum_output_size(LONGEST * PAGE)],
@@ -61,7 +60,7 @@ impl Compressed {
 
     /// Whether a page is here.
     pub(super) fn holds(&self, at: u64) -> bool {
-        self.pages.contains_key(&(at / PAGE as u64))
+        self.pages.get(at / PAGE as u64).is_some()
     }
 
     /// Takes in a run of whole pages. On failure none of it is here.
@@ -92,7 +91,7 @@ impl Compressed {
         });
         self.extents[number as usize] = extent;
         for n in 0..pages {
-            self.pages.insert(first + u64::from(n), (number, n));
+            self.pages.set(first + u64::from(n), number, n);
         }
         Ok(())
     }
@@ -103,7 +102,7 @@ impl Compressed {
         let count = out.len().div_ceil(PAGE);
         let mut n = 0;
         while n < count {
-            let Some(&(number, index)) = self.pages.get(&(first + n as u64)) else {
+            let Some((number, index)) = self.pages.get(first + n as u64) else {
                 let end = out.len().min((n + 1) * PAGE);
                 out[n * PAGE..end].fill(0);
                 n += 1;
@@ -111,7 +110,7 @@ impl Compressed {
             };
             // Pages that follow in the same extent come with it.
             let mut run = 1;
-            while n + run < count && self.pages.get(&(first + (n + run) as u64)) == Some(&(number, index + run as u8)) {
+            while n + run < count && self.pages.get(first + (n + run) as u64) == Some((number, index + run as u8)) {
                 run += 1;
             }
             let extent = self.extents[number as usize];
@@ -140,7 +139,7 @@ impl Compressed {
     /// Forgets the pages of a run.
     pub(super) fn drop_run(&mut self, at: u64, len: usize) {
         for n in 0..len.div_ceil(PAGE) as u64 {
-            let Some((number, _)) = self.pages.remove(&(at / PAGE as u64 + n)) else {
+            let Some((number, _)) = self.pages.take(at / PAGE as u64 + n) else {
                 continue;
             };
             let extent = &mut self.extents[number as usize];
@@ -188,11 +187,17 @@ impl Store for Compressed {
     fn memory(&self) -> Bytes {
         Bytes(self.slab.held() as u64)
     }
+
+    fn metadata(&self) -> Bytes {
+        let extents = self.extents.capacity() * std::mem::size_of::<Extent>();
+        Bytes((self.pages.bytes() + extents + self.free.capacity() * 4) as u64)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
     use terrace_types::Seed;
 
     fn page(seed: u64, random: usize) -> Vec<u8> {

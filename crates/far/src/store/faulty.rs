@@ -107,6 +107,10 @@ impl Store for Faulty {
         self.inner.gap()
     }
 
+    fn metadata(&self) -> Bytes {
+        self.inner.metadata()
+    }
+
     fn memory(&self) -> Bytes {
         self.inner.memory()
     }

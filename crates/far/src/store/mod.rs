@@ -7,13 +7,16 @@ mod compressed;
 mod faulty;
 mod file;
 mod mem;
+mod pages;
 mod slab;
+mod spec;
 mod tiered;
 
 pub use compressed::Compressed;
 pub use faulty::{Faults, Faulty};
 pub use file::FileStore;
 pub use mem::Mem;
+pub use spec::StoreSpec;
 pub use tiered::Tiered;
 
 use std::os::fd::BorrowedFd;
@@ -129,6 +132,10 @@ pub trait Store: Send + std::fmt::Debug {
     }
     /// Memory that it uses for data, for accounts; stores on disk use none.
     fn memory(&self) -> Bytes {
+        Bytes::ZERO
+    }
+    /// Memory that it uses to find that data again.
+    fn metadata(&self) -> Bytes {
         Bytes::ZERO
     }
     /// Something worth knowing about how it runs, if there is: slower ways taken since the machine lacks something.

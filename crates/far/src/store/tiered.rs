@@ -95,6 +95,10 @@ impl Store for Tiered {
         self.first.memory() + self.second.memory()
     }
 
+    fn metadata(&self) -> Bytes {
+        self.first.metadata() + self.second.metadata()
+    }
+
     fn remark(&self) -> Option<String> {
         self.second.remark()
     }
