@@ -57,13 +57,13 @@ impl Drop for Group {
     }
 }
 
-/// Runs `work` in a child of the group, which is killed after 60 seconds; how the child ended.
+/// Runs `work` in a child of the group, which is killed after four minutes; how the child ended.
 fn in_the_group(group: &Group, work: impl FnOnce()) -> i32 {
     // SAFETY: the child runs `work` and ends without destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: sets a timer.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(240) };
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             group.join().unwrap();
             work();

@@ -5,27 +5,7 @@ mod under;
 
 use std::path::Path;
 use std::process::Command;
-use under::{compile, folder, has, library, run};
-
-/// Runs a script without the library, with it, and with a plan that sends sizes to different arenas.
-fn same(name: &str, needs: &[&str], script: &str) {
-    if let Some(missing) = needs.iter().find(|p| !has(p)) {
-        return println!("skipped: {missing} is not installed");
-    }
-    let plan = folder(&format!("{name}-plan")).join("plan");
-    let rules = "arena small limit 1M\narena large huge\nsize ..200 small\nsize 100K.. large\nthread 1 small\n";
-    std::fs::write(&plan, rules).unwrap();
-    let plain = run(&folder(name), script, &[]);
-    let ours = run(&folder(name), script, &[("LD_PRELOAD", library())]);
-    let planned = run(&folder(name), script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
-    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
-    assert!(!plain.stdout.is_empty());
-    for other in [ours, planned] {
-        assert_eq!(String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&other.stdout));
-        assert_eq!(String::from_utf8_lossy(&plain.stderr), String::from_utf8_lossy(&other.stderr));
-        assert_eq!(plain.status, other.status);
-    }
-}
+use under::{compile, folder, has, library, run, same};
 
 #[test]
 fn bash() {

@@ -1,4 +1,5 @@
-//! What tests of programs under the library share.
+//! What tests of programs under the library share. Not each uses all of it.
+#![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -56,4 +57,24 @@ pub fn compile(folder: &Path, source: &str, out: &str, flags: &[&str]) -> bool {
     let done = command.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     true
+}
+
+/// Runs a script without the library, with it, and with a plan that sends sizes to different arenas.
+pub fn same(name: &str, needs: &[&str], script: &str) {
+    if let Some(missing) = needs.iter().find(|p| !has(p)) {
+        return println!("skipped: {missing} is not installed");
+    }
+    let plan = folder(&format!("{name}-plan")).join("plan");
+    let rules = "arena small limit 1M\narena large huge\nsize ..200 small\nsize 100K.. large\nthread 1 small\n";
+    std::fs::write(&plan, rules).unwrap();
+    let plain = run(&folder(name), script, &[]);
+    let ours = run(&folder(name), script, &[("LD_PRELOAD", library())]);
+    let planned = run(&folder(name), script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
+    assert!(!plain.stdout.is_empty());
+    for other in [ours, planned] {
+        assert_eq!(String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&other.stdout));
+        assert_eq!(String::from_utf8_lossy(&plain.stderr), String::from_utf8_lossy(&other.stderr));
+        assert_eq!(plain.status, other.status);
+    }
 }
