@@ -8,7 +8,7 @@ help:
 	@echo "make ring1      unit tests only"
 	@echo "make bench      all cases of bench/claims.toml, as ratios (hours at first, resumed; QUICK=1: shorter ones)"
 	@echo "make bench-alloc  arenas against glibc, jemalloc, mimalloc and memkind; bench/out/alloc.json"
-	@echo "make soak       far memory and arenas beside their models for ten minutes each, and more seeds"
+	@echo "make soak       far memory and arenas beside their models for ten minutes each, sanitizers, fuzzing"
 	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
 
 test:

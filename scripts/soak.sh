@@ -1,6 +1,7 @@
 #!/bin/sh
 # The model tests of far memory and of arenas, ten minutes each (TERRACE_FAR_SECONDS, TERRACE_ALLOC_SECONDS for other
-# times), and more seeds of the pager's simulation. The last line says how it went; a failure names its seed.
+# times), more seeds of the pager's simulation, and arenas under the sanitizers and by fuzzing (scripts/sanitize.sh,
+# TERRACE_SANITIZE_SECONDS each). The last line says how it went; a failure names its seed.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -16,4 +17,6 @@ cargo test --quiet -p terrace-far --test model -- --nocapture || exit 1
 say "arenas beside their models, ${TERRACE_ALLOC_SECONDS:=600} seconds"
 export TERRACE_ALLOC_SECONDS
 cargo test --quiet -p terrace-alloc --test model long_sequences -- --nocapture || exit 1
+say "arenas under the sanitizers, and their fuzz targets"
+CARGO_INCREMENTAL=0 scripts/sanitize.sh "${TERRACE_SANITIZE_SECONDS:-60}" || exit 1
 say "no byte differed"

@@ -58,6 +58,17 @@ impl FakeKernel {
         self.state().thief.insert(NodeId(node), bytes.get());
     }
 
+    /// The node goes away, as `memory_hotplug` has it: its pages go to others, and it cannot be named any more.
+    pub fn take_offline(&self, node: u16) {
+        let mut state = self.state();
+        state.free.remove(&NodeId(node));
+        let homeless: Vec<usize> = state.pages.iter().filter(|(_, n)| n.0 == node).map(|(at, _)| *at).collect();
+        for at in homeless {
+            state.pages.remove(&at);
+            state.fault(&(at..at + PAGE), &MemPolicy::Default);
+        }
+    }
+
     pub fn mappings(&self) -> usize {
         self.state().mappings.len()
     }
@@ -75,6 +86,18 @@ impl FakeKernel {
 }
 
 impl State {
+    /// Linux leaves out the nodes that are not there, and refuses when none is left.
+    fn may_name(&self, policy: &MemPolicy) -> Result<(), SysError> {
+        match policy {
+            MemPolicy::Prefer(nodes) | MemPolicy::Interleave(nodes)
+                if !nodes.iter().any(|n| self.free.contains_key(n)) =>
+            {
+                Err(SysError::from_errno("mbind", format!("{nodes:?}"), 22, "give nodes that are there"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn policy(&self, at: usize) -> MemPolicy {
         self.mappings
             .range(..=at)
@@ -174,7 +197,9 @@ impl Kernel for FakeKernel {
     }
 
     fn bind(&self, part: &Range<usize>, policy: &MemPolicy) -> Result<(), SysError> {
-        self.state().change(part, |m| m.1 = policy.clone());
+        let mut state = self.state();
+        state.may_name(policy)?;
+        state.change(part, |m| m.1 = policy.clone());
         Ok(())
     }
 
@@ -194,6 +219,7 @@ impl Kernel for FakeKernel {
 
     fn populate(&self, part: &Range<usize>, policy: &MemPolicy) -> Result<(), SysError> {
         let mut state = self.state();
+        state.may_name(policy)?;
         for (node, bytes) in std::mem::take(&mut state.thief) {
             let free = state.free.entry(node).or_default();
             *free = free.saturating_sub(bytes);

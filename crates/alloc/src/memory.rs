@@ -125,8 +125,8 @@ impl Memory {
         }
         let (range, kind, at_once) = match state.space.take(self.kernel.as_ref(), &kind, len) {
             Ok(range) => (range, kind, at_once),
-            // Sandboxes forbid `mbind`. Who falls back has memory all the same, and is told.
-            Err(error) if matches!(error, SysError::NotPermitted { .. } | SysError::Absent { .. }) && !strict => {
+            // Sandboxes forbid `mbind`, and nodes go away. Who falls back has memory all the same, and is told.
+            Err(error) if (is_forbidden(&error) || has_no_such_node(&error)) && !strict => {
                 let kind = Kind { policy: MemPolicy::Default, ..kind };
                 meaning.notes.push(format!("It is where the kernel puts it: {error}."));
                 (state.space.take(self.kernel.as_ref(), &kind, len)?, kind, Some(Vec::new()))
@@ -394,6 +394,16 @@ fn overlapping<'a>(runs: &'a [Run], part: &Range<usize>) -> impl Iterator<Item =
         move |r| r.range.start < end
     });
     within.map(move |r| Run { range: r.range.start.max(part.start)..r.range.end.min(part.end), node: r.node })
+}
+
+fn is_forbidden(error: &SysError) -> bool {
+    matches!(error, SysError::NotPermitted { .. } | SysError::Absent { .. })
+}
+
+/// None of the nodes that were to be bound is there any more: `mbind` has no other word for it than EINVAL.
+fn has_no_such_node(error: &SysError) -> bool {
+    const EINVAL: i32 = 22;
+    matches!(error, SysError::Failed { call: "mbind", errno: EINVAL, .. })
 }
 
 fn check(wish: &Attributes) -> Result<(), AllocError> {

@@ -12,13 +12,14 @@ use terrace_alloc::memory::Memory;
 use terrace_alloc::shared::{SharedArena, SharedSpec};
 use terrace_types::Bytes;
 
-/// Runs `work` in a child that is killed after 60 seconds; whether it came to its end.
+/// Runs `work` in a child that is killed after four minutes, which a second of work takes on a host with much else to do;
+/// whether it came to its end.
 fn in_a_child(work: impl FnOnce()) -> bool {
     // SAFETY: the child runs `work` and ends without destructors; `alarm` ends it should a lock never come.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: sets a timer.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(240) };
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(done.is_err())) };

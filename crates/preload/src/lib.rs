@@ -2,6 +2,8 @@
 //! them. `LD_PRELOAD` it, name a plan ([`terrace_alloc::arena::plan`]) in `TERRACE_ALLOC`, or let `terrace run
 //! --alloc` do both. Without a plan all goes to one arena on ordinary memory.
 //!
+//! `shm_open(3)` is passed on, and the segment that it made bound as the plan says, before anybody can touch it.
+//!
 //! `TERRACE_ALLOC_REPORT` names a file to which each process appends, when it exits, what its arenas held.
 //!
 //! What glibc promises is kept: `malloc(0)` is a block; `errno` is set on failure and left alone otherwise, by `free`
@@ -14,6 +16,7 @@
 pub mod far;
 mod reserve;
 mod route;
+mod segment;
 mod site;
 
 use libc::{c_int, c_void, size_t};

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, Ordering::*};
-use terrace_alloc::arena::plan::{Plan, When, PLAN_LIMIT};
-use terrace_alloc::arena::{Arena, Spec};
+use terrace_alloc::arena::plan::{Plan, Segments, When, PLAN_LIMIT};
+use terrace_alloc::arena::{Arena, Devices, Spec};
 
 /// A plan under way.
 struct Routes {
@@ -19,6 +19,7 @@ struct Routes {
     rest: Arena,
     rules: Vec<(When, Arena)>,
     sites: Option<Sites>,
+    segments: Vec<(Segments, Devices)>,
 }
 
 const COLD: u8 = 0;
@@ -56,6 +57,16 @@ pub(crate) fn choose(size: usize) -> Option<(Arena, Arena)> {
     Some((routes.find(size), routes.default))
 }
 
+/// Where shared memory of that name (without the slash) shall come from; `None`: the plan says nothing.
+pub(crate) fn of_segment(name: &[u8]) -> Option<&'static Devices> {
+    // Any allocation has the plan read.
+    let _read = choose(1)?;
+    // SAFETY: set once before `choose` gave anything, never freed.
+    let routes = unsafe { ROUTES.load(Acquire).as_ref() }?;
+    let matches = |s: &Segments| name == s.name.as_bytes() || (s.open && name.starts_with(s.name.as_bytes()));
+    routes.segments.iter().find(|(s, _)| matches(s)).map(|(_, devices)| devices)
+}
+
 /// Reads the plan, the first time. Whoever comes meanwhile, this thread's own calls too, is served otherwise.
 #[cold]
 #[inline(never)]
@@ -65,7 +76,7 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
     }
     far::begin();
     let default = Arena::create(&Spec { name: "default".into(), ..Spec::default() }).ok()?;
-    let mut routes = Routes { default, rest: default, rules: Vec::new(), sites: None };
+    let mut routes = Routes { default, rest: default, rules: Vec::new(), sites: None, segments: Vec::new() };
     // SAFETY: the name ends with zero; nobody changes the environment while the program starts.
     let path = unsafe { libc::getenv(c"TERRACE_ALLOC".as_ptr()) };
     if !path.is_null() {
@@ -138,6 +149,8 @@ impl Routes {
             arenas.push(Arena::create(&spec).map_err(|e| format!("arena {}: {e}", planned.name))?);
         }
         self.sites = plan.has_sites().then(|| Sites::new(&plan.rules));
+        let devices = |s: &Segments| plan.arenas[s.arena].devices.clone();
+        self.segments = plan.segments.iter().map(|s| (s.clone(), devices(s))).collect();
         self.rest = plan.default.map_or(self.default, |at| arenas[at]);
         self.rules = plan.rules.into_iter().map(|rule| (rule.when, arenas[rule.arena])).collect();
         Ok(())

@@ -56,7 +56,7 @@ pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, Pi
 pub use region::{allowed_nodes, MemPolicy, Region};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
-pub use shm::{remove_shared, LockFound, RobustLock, SharedFile};
+pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};
 pub use storefile::{own_descriptors, wait_readable, Bell, SignalsBlocked, StoreFile};
 pub use tally::{is_running, SharedTable};
 pub use threads::{at_fork, thread_name, Answer, Held, Lock, ThreadEnd};

@@ -210,6 +210,51 @@ impl Drop for SharedFile {
     }
 }
 
+/// Addresses over a file in memory, without rights: nobody reads or writes there, but what is bound there holds for the
+/// file's pages, whoever maps them (kernel: `mpol_set_shared_policy`). Unmapped when dropped, which changes no policy.
+#[derive(Debug)]
+pub struct FileWindow {
+    start: usize,
+    len: usize,
+}
+
+impl FileWindow {
+    /// What is tried, largest first: a limit on addresses may be in force. A window reaches beyond the file's end.
+    const LENGTHS: [usize; 3] = [1 << 40, 1 << 36, 1 << 30];
+
+    /// Over the file's first 1 TiB, or 64 GiB or 1 GiB where there are no more addresses.
+    ///
+    /// # Errors
+    /// What the kernel said; a file that cannot be mapped.
+    pub fn over(fd: BorrowedFd<'_>) -> Result<Self, SysError> {
+        let mut refused = None;
+        for len in Self::LENGTHS {
+            // SAFETY: a new mapping at an address of the kernel's choice, without rights; no memory of ours is touched.
+            let at =
+                unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+            if at != libc::MAP_FAILED {
+                return Ok(Self { start: at as usize, len });
+            }
+            refused = Some(SysError::last("mmap", "a file in memory", "raise ulimit -v, or give a file of /dev/shm"));
+        }
+        Err(refused
+            .unwrap_or_else(|| SysError::from_errno("mmap", "a file in memory", libc::ENOMEM, "raise ulimit -v")))
+    }
+
+    /// Its addresses.
+    #[must_use]
+    pub const fn range(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
+}
+
+impl Drop for FileWindow {
+    fn drop(&mut self) {
+        // SAFETY: this value's own mapping, which nobody can have touched.
+        unsafe { libc::munmap(self.start as *mut libc::c_void, self.len) };
+    }
+}
+
 /// Takes a name away; who has the file open keeps it.
 ///
 /// # Errors

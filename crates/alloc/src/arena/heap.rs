@@ -55,9 +55,10 @@ struct Bin {
     // The first 16 bytes of a line are left to what is used seldom: see `space::TABLE_AT`.
     current: *const Slab,
     listed: *mut Slab,
-    top: *mut *mut u8,
+    /// Written by its owner alone, and like `bottom` read by whoever counts.
+    top: AtomicPtr<*mut u8>,
     end: *mut *mut u8,
-    bottom: *mut *mut u8,
+    bottom: AtomicPtr<*mut u8>,
 }
 
 /// Where a class's bin is among a cache's bins, in bytes.
@@ -241,8 +242,9 @@ impl Inner {
             unsafe {
                 let next = (*cache).next;
                 for bin in &(*cache).bins {
-                    if !bin.bottom.is_null() {
-                        meta::give(bin.bottom.cast(), STACK * size_of::<*mut u8>());
+                    let bottom = bin.bottom.load(Relaxed);
+                    if !bottom.is_null() {
+                        meta::give(bottom.cast(), STACK * size_of::<*mut u8>());
                     }
                 }
                 (*cache).generation.store(0, Release);
@@ -299,7 +301,7 @@ impl Inner {
                 inner: self,
                 next: held.caches,
                 next_orphan: null_mut(),
-                bins: [const { Bin::EMPTY }; CLASSES],
+                bins: [const { Bin::empty() }; CLASSES],
                 mailbox: Mailbox(AtomicPtr::new(null_mut())),
             });
             held.caches = cache;
@@ -498,7 +500,7 @@ pub(crate) static NO_CACHE: NoCache = NoCache(Cache {
     inner: std::ptr::null(),
     next: null_mut(),
     next_orphan: null_mut(),
-    bins: [const { Bin::EMPTY }; CLASSES],
+    bins: [const { Bin::empty() }; CLASSES],
     mailbox: Mailbox(AtomicPtr::new(null_mut())),
 });
 

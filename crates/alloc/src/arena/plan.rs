@@ -9,6 +9,7 @@
 //! thread 3 fast                     # the fourth thread that allocates; `main` is 0
 //! thread solver* fast               # threads by name; a star at the end stands for anything
 //! site libfoo.so.1+0x4f21 fast      # by the address that a call of malloc returns to, in its module
+//! shm /psm3* fast                   # shared memory that the program creates by shm_open, by name; not on a spill order
 //! default fast                      # the rest; without this line: ordinary memory
 //! ```
 
@@ -69,6 +70,17 @@ pub struct Rule {
     pub arena: usize,
 }
 
+/// Shared memory that the program makes itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segments {
+    /// Its name as in `shm_open(3)`, without the slash; all of it, or how it begins.
+    pub name: String,
+    /// Anything may follow.
+    pub open: bool,
+    /// Index into [`Plan::arenas`], whose devices it gets; `limit` and `huge` are not for it.
+    pub arena: usize,
+}
+
 /// A plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
@@ -76,6 +88,8 @@ pub struct Plan {
     pub arenas: Vec<PlannedArena>,
     /// Rules in the order they are tried.
     pub rules: Vec<Rule>,
+    /// Segments of shared memory, in the order they are tried.
+    pub segments: Vec<Segments>,
     /// Where the rest goes; `None`: ordinary memory.
     pub default: Option<usize>,
 }
@@ -148,7 +162,8 @@ impl Plan {
             ["size", range, arena] => self.rule(size(range)?, arena),
             ["thread", thread, arena] => self.rule(threads(thread), arena),
             ["site", site, arena] => self.rule(place(site)?, arena),
-            [word, ..] => Err(format!("{word:?}: a line is arena, size, thread, site or default, and its words")),
+            ["shm", name, arena] => self.segments(name, arena),
+            [word, ..] => Err(format!("{word:?}: a line is arena, size, thread, site, shm or default, and its words")),
         }
     }
 
@@ -162,6 +177,22 @@ impl Plan {
         }
         let arena = self.named(arena)?;
         self.rules.push(Rule { when, arena });
+        Ok(())
+    }
+
+    fn segments(&mut self, name: &str, arena: &str) -> Result<(), String> {
+        if self.segments.len() == RULES_LIMIT {
+            return Err(format!("more than {RULES_LIMIT} lines of shm"));
+        }
+        let arena = self.named(arena)?;
+        if matches!(self.arenas[arena].devices, Devices::Spill(_)) {
+            return Err("shared memory has no spill order; give it an arena with only, prefer or interleave".into());
+        }
+        let (name, open) = starred(name.strip_prefix('/').unwrap_or(name));
+        if name.contains('/') || (name.is_empty() && !open) {
+            return Err(format!("{name:?}: give the name of shared memory as /name, or how it begins as /name*"));
+        }
+        self.segments.push(Segments { name, open, arena });
         Ok(())
     }
 
@@ -253,8 +284,14 @@ fn threads(thread: &str) -> When {
     if let Ok(number) = thread.parse() {
         return When::ThreadNumber(number);
     }
-    let (name, open) = thread.strip_suffix('*').map_or((thread, false), |name| (name, true));
-    When::ThreadName { name: name.to_owned(), open }
+    let (name, open) = starred(thread);
+    When::ThreadName { name, open }
+}
+
+/// A name, and whether a star at its end stood for anything.
+fn starred(name: &str) -> (String, bool) {
+    let (name, open) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
+    (name.to_owned(), open)
 }
 
 fn place(site: &str) -> Result<When, String> {
@@ -277,7 +314,7 @@ mod tests {
         arena bulk spill 1,0\n\narena plain\n\
         size 1M.. bulk\nsize 64K..1M fast\nsize ..16 plain\n\
         thread 3 fast\nthread main plain\nthread solver* fast\nthread io bulk\n\
-        site libfoo.so.1+0x4f21 fast\ndefault plain\n";
+        site libfoo.so.1+0x4f21 fast\nshm /psm3* fast\nshm one plain\ndefault plain\n";
 
     #[test]
     fn an_example_of_everything() {
@@ -290,6 +327,8 @@ mod tests {
         assert_eq!(plan.rules[4].when, When::ThreadNumber(0));
         assert_eq!(plan.rules[5].when, When::ThreadName { name: "solver".into(), open: true });
         assert_eq!(plan.rules[7].when, When::Site { module: "libfoo.so.1".into(), offset: 0x4f21 });
+        assert_eq!(plan.segments[0], Segments { name: "psm3".into(), open: true, arena: 0 });
+        assert_eq!(plan.segments[1], Segments { name: "one".into(), open: false, arena: 2 });
         assert_eq!(plan.default, Some(2));
         assert_eq!(Plan::parse(b""), Ok(Plan::default()));
     }
@@ -307,6 +346,9 @@ mod tests {
             ("arena a\nsize a..b a", "give bytes"),
             ("arena a\nsite /lib/x+0x1 a", "give module"),
             ("arena a\nsite x+1 a", "give module"),
+            ("arena a\nshm /x/y a", "give the name of shared memory"),
+            ("arena a\nshm / a", "give the name of shared memory"),
+            ("arena a spill 0\nshm /x a", "no spill order"),
             ("arena a\ndefault a\ndefault a", "line 3: a second default"),
             ("put all here", "a line is"),
         ] {
@@ -323,7 +365,7 @@ mod tests {
         #[test]
         fn anything_is_read_or_refused(parts in prop::collection::vec(prop::sample::select(vec![
             "arena ", "a", "b", " only ", "1", ",", "limit ", "18446744073709551615", "T", "size ", "..", "\n", " ",
-            "thread ", "*", "main", "site ", "+0x", "ffffffffffffffffff", "default ", "#", "huge", "\u{e9}", "\0",
+            "thread ", "*", "main", "shm ", "/", "spill ", "site ", "+0x", "ffffffffffffffffff", "default ", "#", "huge", "\u{e9}", "\0",
         ]), 0..60)) {
             let text = parts.concat();
             if let Ok(plan) = Plan::parse(text.as_bytes()) {

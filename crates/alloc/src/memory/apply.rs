@@ -1,6 +1,6 @@
 //! Carrying out what was decided: binding, moving, reserving, and undoing it where it does not come about.
 
-use super::{overlapping, Memory, State};
+use super::{has_no_such_node, overlapping, Memory, State};
 use crate::attributes::Mismatch;
 use crate::commit::{self, Decided, Row};
 use crate::error::AllocError;
@@ -51,8 +51,12 @@ impl Memory {
         for (part, nodes) in together {
             let policy = MemPolicy::Prefer(nodes.to_vec());
             if !state.owns(&part, &policy) && state.may_own(&part, &policy) {
-                self.kernel.bind(&part, &policy)?;
-                state.set_own(&part, Some(policy));
+                match self.kernel.bind(&part, &policy) {
+                    Ok(()) => state.set_own(&part, Some(policy)),
+                    // Each of them will say so.
+                    Err(error) if has_no_such_node(&error) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(())
@@ -132,8 +136,16 @@ impl Memory {
                 continue;
             }
             if !strict && state.may_own(&part, &policy) {
-                self.kernel.bind(&part, &policy)?;
-                state.set_own(&part, Some(policy));
+                match self.kernel.bind(&part, &policy) {
+                    Ok(()) => state.set_own(&part, Some(policy)),
+                    Err(error) if has_no_such_node(&error) => {
+                        self.unbind(state, &part)?;
+                        applied
+                            .notes
+                            .push(format!("{} are where the kernel puts them: {error}", Bytes(part.len() as u64)));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
                 continue;
             }
             self.unbind(state, &part)?;

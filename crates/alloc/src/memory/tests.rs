@@ -301,3 +301,39 @@ proptest::proptest! {
         proptest::prop_assert!(memory.state().unwrap().own.is_empty());
     }
 }
+
+#[test]
+fn a_node_that_goes_away_takes_no_data_and_no_program_with_it() {
+    let (memory, kernel) = on("lab-cxl");
+    let before = memory.allocate(Bytes::mib(4), committed("before", 1)).unwrap();
+    memory.commit(Scope::Epoch).unwrap();
+    kernel.touch(before..before + (4 << 20));
+    assert_eq!(kernel.on(before..before + (4 << 20), 0), 4 * MIB);
+    let waiting = memory.allocate(Bytes::mib(2), committed("waiting", 1)).unwrap();
+    let equal = Attributes { split: Split::Equal, ..committed("equal", 1) };
+    memory.allocate(Bytes::mib(2), equal).unwrap();
+    kernel.take_offline(0);
+
+    let row = memory.describe(before).unwrap();
+    assert_eq!(got(&row), [(1, 4)], "the kernel brought its pages elsewhere");
+    let given = memory.allocate(Bytes::mib(1), Attributes::default()).unwrap();
+    let row = memory.describe(given).unwrap();
+    assert!(row.why.contains("where the kernel puts it"), "{}", row.why);
+    let refused = memory.allocate(Bytes::mib(1), strict()).unwrap_err();
+    assert!(matches!(refused, AllocError::NoRoom { room: Bytes(0), .. }), "{refused}");
+
+    let report = memory.commit(Scope::All).unwrap();
+    assert_eq!(report.rows.len(), 3);
+    for row in &report.rows {
+        assert!(!row.refused && row.why.contains("in other classes"), "{row:?}");
+        assert_eq!(got(row), [(1, row.size.get() / MIB)]);
+    }
+    let runs = Attributes { split: Split::Chunk(1), ..Attributes::default() };
+    let runs = memory.allocate(Bytes(64 << 10), runs).unwrap();
+    kernel.touch(runs..runs + (64 << 10));
+    assert_eq!(kernel.on(runs..runs + (64 << 10), 1), 64 << 10);
+    kernel.touch(waiting..waiting + (2 << 20));
+    assert_eq!(kernel.on(waiting..waiting + (2 << 20), 1), 2 * MIB);
+    memory.free(before).unwrap();
+    memory.free(waiting).unwrap();
+}

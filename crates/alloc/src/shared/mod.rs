@@ -28,11 +28,13 @@
 //!   it, so they must trust one another.
 
 mod maps;
+mod segment;
 #[cfg(test)]
 mod tests;
 
 use crate::arena::{ArenaError, Devices, FreeError, NodeOps, Spec};
 use maps::{Freed, Geometry, Head, Maps, CHUNK, GRAIN};
+pub use segment::place_segment;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use terrace_sys::{prefer_huge_pages, remove_shared, LockFound, RobustLock, SharedFile, SysError};

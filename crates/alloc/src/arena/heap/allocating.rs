@@ -30,11 +30,11 @@ unsafe fn pop_stacked(cache: *mut Cache, bin: *mut Bin) -> Option<NonNull<u8>> {
     // SAFETY: `bin` is one of the cache's; a stack holds marked blocks from `bottom` to `top`, nobody's; blocks have 16 bytes at least.
     unsafe {
         let _changing = Changing::new(cache);
-        let top = (*bin).top;
-        if top == (*bin).bottom {
+        let top = (*bin).top.load(Relaxed);
+        if top == (*bin).bottom.load(Relaxed) {
             return None;
         }
-        (*bin).top = top.sub(1);
+        (*bin).top.store(top.sub(1), Relaxed);
         let block = *top.sub(1);
         block.cast::<usize>().add(1).write(0);
         Some(NonNull::new_unchecked(block))

@@ -10,11 +10,11 @@ impl Cache {
     pub(super) unsafe fn on_stacks(this: *const Self) -> (u64, u64) {
         let mut sums = (0, 0);
         for class in 0..CLASSES {
-            // SAFETY: the fields are there; the owner may write them at this moment, hence volatile.
+            // SAFETY: the fields are there; the owner may write them at this moment, hence atomics.
             let count = unsafe {
                 let bin = &raw const (*this).bins[class];
-                let top = std::ptr::read_volatile(&raw const (*bin).top) as usize;
-                top.saturating_sub(std::ptr::read_volatile(&raw const (*bin).bottom) as usize) / size_of::<usize>()
+                let top = (*bin).top.load(Relaxed) as usize;
+                top.saturating_sub((*bin).bottom.load(Relaxed) as usize) / size_of::<usize>()
             };
             sums = (sums.0 + count as u64, sums.1 + (count * block_size(class)) as u64);
         }
@@ -40,10 +40,10 @@ impl Cache {
         // SAFETY: the stack holds `count + left` blocks, at most STACK; each is a free block of a slab of this
         // cache, which counts it as used, so that the slab is alive.
         unsafe {
-            let bottom = bin.bottom;
+            let bottom = bin.bottom.load(Relaxed);
             lowest[..count].copy_from_slice(std::slice::from_raw_parts(bottom, count));
             std::ptr::copy(bottom.add(count), bottom, left);
-            bin.top = bottom.add(left);
+            bin.top.store(bottom.add(left), Relaxed);
             for block in &lowest[..count] {
                 let Ok((slab, raw)) = slab_at(*block as usize) else { continue };
                 if let Place::Block(number) = slab.place(*block as usize) {
@@ -62,16 +62,17 @@ impl Cache {
             let class = usize::from((*slab).class.load(Relaxed)) % CLASSES;
             let room = room_of(class);
             let bin = &mut self.bins[class];
-            if bin.bottom.is_null() && room > 0 {
-                bin.bottom = meta::take(STACK * size_of::<*mut u8>()).cast();
-                bin.top = bin.bottom;
-                bin.end = if bin.bottom.is_null() { bin.bottom } else { bin.bottom.add(room) };
+            if bin.bottom.load(Relaxed).is_null() && room > 0 {
+                let bottom = meta::take(STACK * size_of::<*mut u8>()).cast::<*mut u8>();
+                bin.bottom.store(bottom, Relaxed);
+                bin.top.store(bottom, Relaxed);
+                bin.end = if bottom.is_null() { bottom } else { bottom.add(room) };
             } else {
                 let half = bin.count().div_ceil(2);
                 self.unstack(class, half);
             }
             let bin = &mut self.bins[class];
-            if bin.top != bin.end {
+            if bin.top.load(Relaxed) != bin.end {
                 bin.push(block);
                 return;
             }
@@ -226,11 +227,18 @@ impl Cache {
 }
 
 impl Bin {
-    pub(super) const EMPTY: Self =
-        Self { top: null_mut(), end: null_mut(), bottom: null_mut(), current: &raw const NO_SLAB, listed: null_mut() };
+    pub(super) const fn empty() -> Self {
+        Self {
+            top: AtomicPtr::new(null_mut()),
+            end: null_mut(),
+            bottom: AtomicPtr::new(null_mut()),
+            current: &raw const NO_SLAB,
+            listed: null_mut(),
+        }
+    }
 
     pub(super) fn count(&self) -> usize {
-        (self.top as usize - self.bottom as usize) / size_of::<*mut u8>()
+        (self.top.load(Relaxed) as usize - self.bottom.load(Relaxed) as usize) / size_of::<*mut u8>()
     }
 
     /// # Safety
@@ -240,8 +248,9 @@ impl Bin {
         // SAFETY: by the contract; a block has 16 bytes at least.
         unsafe {
             block.cast::<usize>().add(1).write(mark(block as usize));
-            *self.top = block;
-            self.top = self.top.add(1);
+            let top = self.top.load(Relaxed);
+            *top = block;
+            self.top.store(top.add(1), Relaxed);
         }
     }
 }

@@ -31,11 +31,11 @@ unsafe fn free_own(slab: &Slab, raw: *mut Slab, cache: *mut Cache, at: *mut u8) 
         }
         let _changing = Changing::new(cache);
         let bin = cache.byte_add(slab.bin.load(Relaxed) as usize).byte_add(offset_of!(Cache, bins)).cast::<Bin>();
-        let top = (*bin).top;
+        let top = (*bin).top.load(Relaxed);
         if top == (*bin).end {
             put_slow(cache, raw, at);
         } else {
-            (*bin).top = top.add(1);
+            (*bin).top.store(top.add(1), Relaxed);
             *top = at;
             at.cast::<usize>().add(1).write(mark(at as usize));
         }
