@@ -8,7 +8,7 @@ use super::census::{Cut, Rated, Rater, Scale};
 use super::recent::Recent;
 use super::{Params, Targets};
 use crate::place::runs::{add, units_from};
-use terrace_types::{Move, MoveReason, PageStat, Seed, Snapshot, Vpn};
+use terrace_types::{Move, MoveReason, PageStat, Snapshot, Vpn};
 
 /// Base pages watched for each run of a part: 24 bytes a run, held twice (by the plan, and by what became of it), are two
 /// bytes a page, of which a look took one and has given it back by then.
@@ -73,9 +73,6 @@ struct Walk {
     slow: bool,
     /// Where the next unit is looked for: index of an area, index in it. Areas stay as they are between parts.
     at: (usize, usize),
-    /// Where it began, and where it ends: there, once it has come round.
-    began: (usize, usize),
-    end: Option<(usize, usize)>,
     /// Base pages still to be chosen.
     left: u64,
     /// The bucket of which only `rest` base pages are chosen; those beyond it are all chosen.
@@ -85,16 +82,15 @@ struct Walk {
 
 impl Carry {
     /// Begins to carry out `cut` between tier `rank` and the next, which has room for `below` base pages.
-    pub fn new(rater: Rater<'_>, snap: &Snapshot, cut: &Cut, (rank, below): (usize, u64), seed: Seed) -> Self {
+    pub fn new(rater: Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> Self {
         let demote = cut.demote.min(below);
         let promote = cut.promote - (cut.demote - demote);
-        let walk = |slow, from, left, edge, rest| Walk { slow, at: from, began: from, end: None, left, edge, rest };
-        let victims = somewhere(snap, seed);
+        let walk = |slow, left, edge, rest| Walk { slow, at: (0, 0), left, edge, rest };
         Self {
             scale: rater.into_scale(),
             rank,
-            up: walk(true, (0, 0), promote, cut.promote_from, cut.promote_rest),
-            down: walk(false, victims, demote, cut.demote_to, cut.demote_rest),
+            up: walk(true, promote, cut.promote_from, cut.promote_rest),
+            down: walk(false, demote, cut.demote_to, cut.demote_rest),
             room: promote - demote,
             moved: Marks::new(snap),
         }
@@ -150,10 +146,6 @@ impl Walk {
         let mut taken = 0;
         while let Some(area) = part.snap.areas.get(self.at.0) {
             for unit in units_from(area, self.at.1) {
-                if self.end.is_some_and(|end| (self.at.0, unit.index) >= end) {
-                    self.left = 0;
-                    return taken;
-                }
                 let size = u64::from(unit.pages);
                 let after = unit.index + unit.pages as usize;
                 let chosen = part.rater.rate(area, &unit).filter(|rated| self.chooses(*rated, size));
@@ -178,9 +170,6 @@ impl Walk {
                 add(&mut part.moves, Move { pid: area.pid, start, pages: unit.pages, from, to, reason });
             }
             self.at = (self.at.0 + 1, 0);
-            if self.at.0 == part.snap.areas.len() && self.end.is_none() {
-                (self.at, self.end) = ((0, 0), Some(self.began));
-            }
         }
         self.left = 0;
         taken
@@ -193,22 +182,6 @@ impl Walk {
         let beyond = if self.slow { rated.bucket > self.edge } else { rated.bucket < self.edge };
         beyond || rated.bucket == self.edge && self.rest >= pages
     }
-}
-
-/// Any place in a snapshot, at the start of 512 base pages, that a huge page lies within. Of pages equally cold some must go, and in order
-/// of address a program that goes through its memory would lose those that it comes to next.
-fn somewhere(snap: &Snapshot, seed: Seed) -> (usize, usize) {
-    let (drawn, _) = seed.next();
-    let mut page = drawn % snap.page_count().max(1);
-    for (at, area) in snap.areas.iter().enumerate() {
-        let pages = area.pages.len() as u64;
-        if page < pages {
-            let aligned = (area.start.0 + page) / 512 * 512;
-            return (at, aligned.saturating_sub(area.start.0) as usize);
-        }
-        page -= pages;
-    }
-    (0, 0)
 }
 
 fn reason(stat: &PageStat) -> MoveReason {
@@ -228,8 +201,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use terrace_types::{
-        Area, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Sees, Snapshot, ThroughputSource, Tick, TierState,
-        Vpn,
+        Area, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Seed, Sees, Snapshot, ThroughputSource, Tick,
+        TierState, Vpn,
     };
 
     const FAST: u64 = 8_000;

@@ -154,7 +154,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     }
     let mut slow = SlowSide::default();
     for (rank, worth) in worths.iter().enumerate() {
-        let seen = boundary(p, s, snap, rank, *worth, (now, seed), &mut plan);
+        let seen = boundary(p, s, snap, rank, *worth, now, &mut plan);
         slow.add(&seen, rank);
         if !plan.moves.is_empty() {
             break;
@@ -281,7 +281,7 @@ fn boundary(
     snap: &Snapshot,
     rank: usize,
     worth: Worth,
-    (now, seed): (Tick, Seed),
+    now: Tick,
     plan: &mut Plan,
 ) -> Boundary {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
@@ -303,7 +303,7 @@ fn boundary(
     if cut.promote == 0 || cut.gain - cut.cost / horizon < least {
         return seen;
     }
-    let carry = Carry::new(rater, snap, &cut, (rank, free_pages(snap, rank + 1)), seed);
+    let carry = Carry::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
     let (promoted, demoted) = (carry.promotes(), carry.demotes());
     // In accesses: what one is worth changes with the program's traffic, and says nothing of how long heat stays.
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
