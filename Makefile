@@ -1,6 +1,6 @@
 # Set-up included: each target installs what it needs with apt where it may, and says what.
 
-.PHONY: help test ring1 demo bench bench-alloc bench-far soak
+.PHONY: help test ring1 demo bench bench-alloc bench-far bench-far-programs soak
 
 help:
 	@echo "make demo       see an unmodified program under the kernel's policies and under ours, in a virtual machine"
@@ -10,6 +10,7 @@ help:
 	@echo "make bench-alloc  arenas against glibc, jemalloc, mimalloc and memkind; bench/out/alloc.json"
 	@echo "make soak       far memory and arenas beside their models for ten minutes each, sanitizers, fuzzing"
 	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
+	@echo "make bench-far-programs  whole programs at half their memory, the same (minutes; root)"
 
 test:
 	@scripts/test.sh
@@ -28,6 +29,9 @@ bench-alloc:
 
 bench-far:
 	@bench/far/run.sh $(if $(QUICK),--quick)
+
+bench-far-programs:
+	@bench/far/programs.sh $(if $(QUICK),--quick)
 
 soak:
 	@scripts/soak.sh
