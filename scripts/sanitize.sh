@@ -34,6 +34,7 @@ flags() {
             return 0
         fi
     done
+    flags=
     say "skipped: the $1 sanitizer: $(grep -m 1 . "$folder/why" || echo "a program with it does not run")"
     rm -r "$folder"
     return 1

@@ -1,10 +1,12 @@
-//! How long a commit of many untouched allocations takes on this machine, deciding and binding apart. Figures for a person
-//! to read; `cargo run --release -p terrace-alloc --example commit_live [ALLOCATIONS]`.
+//! How long a commit of many untouched allocations takes on this machine, deciding and binding apart, and the CPU time of both
+//! together, which a busy host does not change so much. Figures for a person to read; `cargo run --release -p terrace-alloc
+//! --example commit_live [ALLOCATIONS]`.
 
 use terrace_alloc::attributes::{Attributes, Binding};
 use terrace_alloc::commit::Scope;
 use terrace_alloc::memory::Memory;
-use terrace_types::{Bytes, Seed};
+use terrace_sys::thread_cpu;
+use terrace_types::{Bytes, Nanos, Seed};
 
 fn main() -> Result<(), terrace_alloc::error::AllocError> {
     let count: u64 = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(10_000);
@@ -22,12 +24,14 @@ fn main() -> Result<(), terrace_alloc::error::AllocError> {
         memory.allocate(Bytes(4096 * (1 + (x >> 32) % 512)), wish)?;
     }
     for _ in 0..5 {
+        let before = thread_cpu();
         let report = memory.commit(Scope::All)?;
         println!(
-            "{} allocations: weighed in {}, placed in {}, {:.5} of the bound",
+            "{} allocations: weighed in {}, placed in {}, CPU {}, {:.5} of the bound",
             report.rows.len(),
             report.decided_in,
             report.applied_in,
+            Nanos(thread_cpu().get().saturating_sub(before.get())),
             report.value / report.bound
         );
     }
