@@ -1,6 +1,7 @@
 """The package against files of the repository and small simulations."""
 
 import pickle
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -23,6 +24,26 @@ def test_recordings_are_columns_and_structured_arrays():
     assert len(whole.columns["time"]) == len(whole)
     assert set(np.unique(whole.pages())) == set(int(a) // 4096 for a in array["address"])
     assert array["store"].any() and not array["store"].all()
+
+
+def test_recordings_are_arrow_tables(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    whole = terrace.recording(TRACE, times=True)
+    table = whole.table()
+    assert table.column_names == list(whole.columns) and len(table) == len(whole) > 0
+    for name, column in whole.columns.items():
+        assert np.array_equal(table[name].to_numpy(), column), name
+    address = table["address"].chunk(0).buffers()[1]
+    assert address.address == whole.columns["address"].ctypes.data, "no copy"
+    assert table.schema.metadata[b"terrace.header"].decode() == whole.header
+    parquet.write_table(table, tmp_path / "trace.parquet")
+    assert parquet.read_table(tmp_path / "trace.parquet").equals(table)
+
+
+def test_without_pyarrow_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"terrace\[arrow\]"):
+        terrace.recording(TRACE).table()
 
 
 def test_a_part_of_a_recording_is_the_same_part():

@@ -12,6 +12,7 @@ mod glance;
 pub mod journal;
 mod ports;
 mod watch;
+pub mod written;
 
 pub use config::{Config, Parts};
 pub use engine::{Engine, StepReport, Stop};

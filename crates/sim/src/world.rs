@@ -7,6 +7,7 @@ use crate::event::Batch;
 use crate::feed::{Feed, Supply};
 use crate::memory::Memory;
 use crate::mmu::Mmu;
+use crate::ports::Work;
 use crate::sampler::Sampler;
 use std::collections::VecDeque;
 use terrace_model::{Counters, Engine, PS};
@@ -90,6 +91,8 @@ pub struct World {
     pub stop_after: u64,
     /// Hardware sampling of accesses, where somebody asked for it.
     pub sampler: Option<Sampler>,
+    /// What the engine was shown since it was last charged for what it does with that.
+    pub(crate) work: Work,
     /// The manager's time, picoseconds, and the CPU time it used.
     time: u64,
     manager: Nanos,
@@ -133,6 +136,7 @@ impl World {
             stopped: false,
             stop_after: u64::MAX,
             sampler: None,
+            work: Work::Nothing,
             time: 0,
             manager: Nanos::ZERO,
             manager_core: 0,
@@ -170,6 +174,18 @@ impl World {
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.accesses
+    }
+
+    /// The engine was shown something.
+    pub(crate) fn show(&mut self, work: Work) {
+        self.work = self.work.max(work);
+    }
+
+    /// Threads of the program that can run at a time.
+    #[must_use]
+    pub fn running(&self) -> u64 {
+        let alive = |t: &&Thread| !matches!(t.doing, Doing::Unborn | Doing::Ended);
+        self.threads.iter().filter(alive).count().clamp(1, self.cores()) as u64
     }
 
     /// CPU time that the manager has used.

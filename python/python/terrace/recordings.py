@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Dict, List, Optional, Union
 
 import numpy as np
 
 from . import _native
+
+if TYPE_CHECKING:
+    import pyarrow
 
 #: One access. ``gap``: instructions since the thread's last access, this one's included. ``depends``: how many loads
 #: ago the value was loaded that the address was computed from; 0: none known.
@@ -45,6 +48,20 @@ class Recording:
         for name in ACCESS.names or ():
             out[name] = self.columns[name]
         return out
+
+    def table(self) -> "pyarrow.Table":
+        """The columns as an Arrow table, for what reads Arrow (DuckDB, Polars, Parquet files): no copy but of ``store``,
+        which Arrow keeps as bits. The table's metadata has ``terrace.header`` and, a line each, ``terrace.damage``.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise ImportError("Arrow tables need pyarrow: pip install 'terrace[arrow]'") from error
+        told = {"terrace.header": self.header, "terrace.damage": "\n".join(self.damage)}
+        return pyarrow.table(self.columns).replace_schema_metadata(told)
 
     def pages(self, page_bytes: int = 4096) -> np.ndarray:
         """Number of the page of each access."""

@@ -50,6 +50,12 @@ pub const fn deciding(pages: u64) -> Nanos {
     per_page(pages, 108_000)
 }
 
+/// Comparing a glance with what the heat map foresees: look and comparison are a fifth of a full look (eight looks) and
+/// decision (ADR 0055), and the look is [`clearing`] and [`reading`].
+pub const fn foreseeing(pages: u64) -> Nanos {
+    per_page(pages, 38_000)
+}
+
 /// An interrupt for dropping translations on a core that runs the program (an estimate; published figures for x86 lie
 /// between 0.5 and 4 us with the wait of the sender).
 pub const SHOOT_DOWN: Nanos = Nanos::micros(1);

@@ -7,7 +7,7 @@
 //! those that the live tracker asks for (`crates/track/src/damon.rs`). Two differences: regions rest between windows,
 //! where a live kdamond goes on; and new mappings join at the next window, not at an update interval.
 
-use super::{costs, Shared, PID};
+use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::{Ask, Mapping, Observation, Sighting, TrackError, Tracker, TrackerInfo};
@@ -274,6 +274,7 @@ impl Tracker for DamonScan {
                 break;
             }
         }
+        world.show(Work::Decide);
         seen.sightings.sort_by_key(|s| s.range.start);
         seen.memory = Bytes(self.regions.list.len() as u64 * REGION_BYTES);
         Ok(seen)

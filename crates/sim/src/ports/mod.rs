@@ -45,18 +45,60 @@ impl Clock for SimClock {
     }
 }
 
-/// The manager's CPU time as the engine asks for it: before and after it decides. What deciding costs is charged in
-/// between, by the pages there are.
+/// What the engine has to do with what the ports showed it since it was last charged for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Work {
+    /// It was shown nothing: it doubled a doze or waited for free memory to stand still.
+    #[default]
+    Nothing,
+    /// A glance was compared with what the heat map foresees.
+    Foresee,
+    /// Something was merged into the heat map or pages were located, and a decision followed.
+    Decide,
+}
+
+/// The manager's CPU time as the engine asks for it, before and after each part of a step. What was to be done in between
+/// is charged when it asks for the second time, by what the ports showed.
 pub fn own_cpu(world: &Shared) -> Box<dyn FnMut() -> Nanos> {
     let world = world.clone();
-    let mut deciding = false;
+    let mut after = false;
     Box::new(move || {
         let mut world = world.borrow_mut();
-        if deciding {
+        if after {
             let pages = world.memory.pages.len() as u64;
-            world.charge(costs::deciding(pages));
+            let span = match std::mem::take(&mut world.work) {
+                Work::Nothing => Nanos::ZERO,
+                Work::Foresee => costs::foreseeing(pages),
+                Work::Decide => costs::deciding(pages),
+            };
+            world.charge(span);
         }
-        deciding = !deciding;
+        after = !after;
         world.manager_cpu()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Births, Mode, Plan};
+
+    #[test]
+    fn what_was_not_shown_is_not_charged() {
+        let plan = Plan::new(&terrace_machine::preset("lab-cxl").unwrap(), "skew,accesses=50k,size=2MiB").unwrap();
+        let world: Shared = Rc::new(RefCell::new(plan.world(Mode::Plain, Births::Nearest).unwrap()));
+        world.borrow_mut().pass(Nanos::millis(1));
+        let pages = world.borrow().memory.pages.len() as u64;
+        let mut cpu = own_cpu(&world);
+        let mut step = |work: &[Work]| {
+            let before = cpu();
+            work.iter().for_each(|w| world.borrow_mut().show(*w));
+            cpu().saturating_sub(before)
+        };
+        assert!(pages > 0);
+        assert_eq!(step(&[]), Nanos::ZERO);
+        assert_eq!(step(&[Work::Foresee]), costs::foreseeing(pages));
+        assert_eq!(step(&[Work::Decide, Work::Foresee]), costs::deciding(pages));
+        assert_eq!(step(&[]), Nanos::ZERO, "once");
+    }
 }

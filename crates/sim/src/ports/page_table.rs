@@ -2,7 +2,7 @@
 //! bursts of short looks whose length follows the share of pages found accessed, or one look over the engine's window.
 //! Blind to accesses through translations that were there before the look, since clearing the bits drops none.
 
-use super::{costs, Shared, PID};
+use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
@@ -163,6 +163,7 @@ impl Tracker for PageTableScan {
             }
             self.aim.took(world.now().since(start).saturating_sub(slept), looks);
         }
+        world.show(if ask.glance { Work::Foresee } else { Work::Decide });
         seen.cpu = std::mem::take(&mut self.cpu);
         Ok(seen)
     }

@@ -6,7 +6,7 @@
 //! which keeps its sampler below 3% of a core in this way); that of stores stays at about 100,000, as there.
 
 use super::runs::{join, Looks};
-use super::{costs, Shared};
+use super::{costs, Shared, Work};
 use crate::sampler::{Figures, Sample, Sampler};
 use std::collections::BTreeMap;
 use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
@@ -88,6 +88,7 @@ impl Tracker for PebsScan {
         let (samples, lost) = world.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
         let cpu = costs::draining(samples.len() as u64);
         world.charge(cpu);
+        world.show(Work::Decide);
         let mut seen = Observation { cpu, lost, ..Observation::default() };
         if window > Nanos::ZERO {
             self.report(&samples, false, window, &mut seen);

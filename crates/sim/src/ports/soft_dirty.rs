@@ -1,17 +1,15 @@
-//! Writes page by page from soft-dirty bits, as the live tracker sees them (`crates/track`): all pages are
-//! write-protected, the first write to each costs the program a fault, and after 25 ms at least it is asked which.
+//! Writes page by page from soft-dirty bits, as the live tracker sees them (`crates/track`, ADR 0043): all pages are
+//! write-protected, the first write to each costs the program a fault, and it is asked which were written 2 and 6 ms
+//! later and when the window is over, after 25 ms at least.
 
-use super::runs::{join, Looks};
-use super::{costs, Shared};
+use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, WATCHED};
+use crate::world::World;
+use terrace_engine::written::{sightings, Look, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_policy::quota::Bucket;
-use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, VpnRange};
+use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
 
-/// Shortest window, as live.
-const SHORTEST: Nanos = Nanos::millis(25);
-/// What a write fault is taken to cost the program, as live: the cautious end of what was measured.
-const FAULT: Nanos = Nanos::micros(2);
 /// The faults' budget: saved up over this long.
 const SAVED_OVER: Nanos = Nanos::secs(60);
 
@@ -29,7 +27,41 @@ pub struct SoftDirtyScan {
 struct Open {
     since: Tick,
     ranges: Vec<VpnRange>,
+    looks: Vec<Look>,
     cpu: Nanos,
+}
+
+impl Open {
+    /// Looks which pages are dirty by now.
+    fn look(&mut self, world: &mut World) {
+        let before = world.now();
+        let cpu = costs::scanning(pages(&self.ranges));
+        world.charge(cpu);
+        self.cpu += cpu;
+        let mut hint = 0;
+        let written = self.ranges.iter().map(|range| written(world, *range, &mut hint)).collect();
+        // A page's bit was read somewhere on the way: the middle is least wrong.
+        let at = Nanos((before.since(self.since).0 + world.now().since(self.since).0) / 2);
+        self.looks.push(Look { at, written });
+    }
+}
+
+/// Runs of pages of `range` that are dirty. One that was never protected, because it came later, counts as written: so it
+/// does live.
+fn written(world: &World, range: VpnRange, hint: &mut usize) -> Vec<VpnRange> {
+    let mut runs: Vec<VpnRange> = Vec::new();
+    for vpn in range.start.0..range.end.0 {
+        let clean = world.memory.index(vpn, hint).is_none_or(|index| {
+            world.memory.pages[index].frame == ABSENT
+                || world.memory.pages[world.memory.head(index)].bits & WATCHED != 0
+        });
+        match runs.last_mut() {
+            _ if clean => {}
+            Some(run) if run.end.0 == vpn => run.end = Vpn(vpn + 1),
+            _ => runs.push(VpnRange::new(Vpn(vpn), Vpn(vpn + 1))),
+        }
+    }
+    runs
 }
 
 impl SoftDirtyScan {
@@ -49,7 +81,7 @@ impl Tracker for SoftDirtyScan {
         TrackerInfo {
             name: "soft-dirty",
             sees: Sees { writes: true, bits: BitSource::Approximate, ..Sees::default() },
-            blind_to: "reads; and how often a page is written within one window",
+            blind_to: "reads; and writes to a page beyond some hundred a second",
         }
     }
 
@@ -70,34 +102,27 @@ impl Tracker for SoftDirtyScan {
         }
         world.flush_translations();
         world.interrupt(costs::SHOOT_DOWN);
-        self.open = Some(Open { since: world.now(), ranges, cpu });
+        let mut open = Open { since: world.now(), ranges, looks: Vec::new(), cpu };
+        for at in EARLY {
+            let gone = world.now().since(open.since);
+            world.pass(at.saturating_sub(gone));
+            open.look(&mut world);
+        }
+        self.open = Some(open);
         Ok(())
     }
 
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
         let mut seen = Observation::default();
-        let Some(open) = self.open.take_if(|o| now.since(o.since) >= SHORTEST) else {
+        let Some(mut open) = self.open.take_if(|o| now.since(o.since) >= SHORTEST) else {
             return Ok(seen);
         };
         let mut world = self.world.borrow_mut();
-        let window = world.now().since(open.since);
-        let cpu = costs::scanning(pages(&open.ranges));
-        world.charge(cpu);
-        let how = Looks { windows: 1, window, writes_only: true };
-        let (mut hint, mut written) = (0, 0);
-        for range in &open.ranges {
-            // A page that was never protected, because it came later, counts as written: so it does live.
-            let hits = (range.start.0..range.end.0).map(|vpn| {
-                let clean = world.memory.index(vpn, &mut hint).is_none_or(|index| {
-                    world.memory.pages[index].frame == ABSENT
-                        || world.memory.pages[world.memory.head(index)].bits & WATCHED != 0
-                });
-                written += u64::from(!clean);
-                Some(u16::from(!clean))
-            });
-            join(how, range.start, hits, &mut seen.sightings);
-        }
-        seen.cpu = open.cpu + cpu;
+        open.look(&mut world);
+        let written = open.looks.last().map_or(0, Look::pages);
+        sightings(PID, &open.ranges, &open.looks, world.running(), &mut seen.sightings);
+        world.show(Work::Decide);
+        seen.cpu = open.cpu;
         seen.memory = Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
         self.last_cost = seen.cpu + Nanos(FAULT.0 * written);
         self.budget.spend(self.last_cost.as_secs_f64());

@@ -1,6 +1,6 @@
 //! The simulated process: its mappings, where its pages are, the tiers.
 
-use super::{costs, Shared, PID};
+use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, PART_OF_HUGE};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_types::{Area, Bytes, NodeId, PageFlags, ThroughputSource, TierState, VpnRange};
@@ -49,6 +49,7 @@ impl Target for SimTarget {
 
     fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
         let mut world = self.world.borrow_mut();
+        world.show(Work::Decide);
         world.charge(costs::locating(areas.iter().map(|a| a.pages.len() as u64).sum()));
         let mut hint = 0;
         for area in areas {
