@@ -5,6 +5,7 @@
 
 mod arena;
 mod columns;
+mod far;
 mod memory;
 
 use pyo3::create_exception;
@@ -128,5 +129,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read_journal, module)?)?;
     module.add_class::<memory::Memory>()?;
     module.add_class::<arena::Arena>()?;
+    module.add_class::<far::Far>()?;
     Ok(())
 }

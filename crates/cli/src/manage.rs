@@ -86,7 +86,7 @@ pub fn run(args: &RunArgs) -> u8 {
     }
 }
 
-/// `terrace run --dram --far`: as [`run`], and 3 where this machine lacks what far memory takes.
+/// `terrace run --dram --far`: as [`run`]; where this machine lacks what far memory takes the command is not run (ADR 0143).
 fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
     let Some(dram) = far_run::size(dram) else {
         say(&format!("--dram {dram}: give bytes, such as 2G or 512M"));
@@ -119,11 +119,7 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
         }
         Err(RunError::Before(e)) => {
             say(&e.to_string());
-            if matches!(e, ManageError::Lacking(_)) {
-                3
-            } else {
-                125
-            }
+            125
         }
     }
 }
