@@ -66,19 +66,24 @@ fn ten_thousand_arenas_and_a_hundred_thousand_pieces_are_few_mappings() {
     arenas.into_iter().for_each(end);
 }
 
+/// Waits until threads have ended. A scope goes on when their work is done, and what a thread keeps for itself may be handed back
+/// after that.
+fn join<T>(threads: Vec<std::thread::ScopedJoinHandle<'_, T>>) {
+    threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+}
+
 #[test]
 fn a_thousand_threads_share_an_arena_and_leave_nothing() {
     let arena = arena();
     for _ in 0..10 {
         std::thread::scope(|s| {
-            for _ in 0..100 {
-                s.spawn(|| {
-                    let mine: Vec<(usize, usize)> =
-                        (16..80).map(|size| (sign(arena.alloc(size * 8).unwrap(), size * 8), size * 8)).collect();
-                    mine.iter().for_each(|(at, size)| check(*at, *size));
-                    mine.iter().for_each(|(at, _)| release(*at));
-                });
-            }
+            let work = || {
+                let mine: Vec<(usize, usize)> =
+                    (16..80).map(|size| (sign(arena.alloc(size * 8).unwrap(), size * 8), size * 8)).collect();
+                mine.iter().for_each(|(at, size)| check(*at, *size));
+                mine.iter().for_each(|(at, _)| release(*at));
+            };
+            join((0..100).map(|_| s.spawn(work)).collect());
         });
     }
     let stats = arena.stats().unwrap();
@@ -95,6 +100,7 @@ fn a_thousand_threads_at_once_each_have_their_blocks() {
     std::thread::scope(|s| {
         // Dropped when all are there, or when one cannot be.
         let shut = gate.write().unwrap();
+        let mut threads = Vec::new();
         for thread in 0..THREADS {
             let (arenas, gate, there) = (&arenas, &gate, &there);
             let work = move || {
@@ -107,14 +113,16 @@ fn a_thousand_threads_at_once_each_have_their_blocks() {
                     release(*at);
                 }
             };
-            if let Err(error) = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(s, work) {
-                panic!("thread {thread}: {error}; raise ulimit -u");
+            match std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(s, work) {
+                Ok(started) => threads.push(started),
+                Err(error) => panic!("thread {thread}: {error}; raise ulimit -u"),
             }
         }
         while there.load(Relaxed) < THREADS {
             std::thread::yield_now();
         }
         drop(shut);
+        join(threads);
     });
     for arena in arenas {
         assert_eq!(arena.stats().unwrap().blocks, 0);
@@ -128,9 +136,10 @@ fn blocks_change_hands_between_threads() {
     let (send, receive) = mpsc::channel::<(usize, usize)>();
     let freed = AtomicUsize::new(0);
     std::thread::scope(|s| {
+        let mut threads = Vec::new();
         for thread in 0..3 {
             let (arenas, send) = (&arenas, send.clone());
-            s.spawn(move || {
+            threads.push(s.spawn(move || {
                 let mut seed = Seed(thread);
                 for _ in 0..30_000 {
                     let (number, next) = seed.next();
@@ -139,16 +148,17 @@ fn blocks_change_hands_between_threads() {
                     let block = arenas[number as usize % 2].alloc(size).unwrap();
                     send.send((sign(block, size), size)).unwrap();
                 }
-            });
+            }));
         }
         drop(send);
-        s.spawn(|| {
+        threads.push(s.spawn(|| {
             for (at, size) in receive {
                 check(at, size);
                 release(at);
                 freed.fetch_add(1, Relaxed);
             }
-        });
+        }));
+        join(threads);
     });
     assert_eq!(freed.load(Relaxed), 90_000);
     for arena in arenas {

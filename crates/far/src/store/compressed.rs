@@ -1,7 +1,7 @@
 //! Memory, compressed with lz4. A run of a few pages is compressed as one *extent*: longer ones compress better and faster,
 //! shorter ones cost less when a single page is wanted. Overwritten extents live until their last page is.
 
-use super::pages::Pages;
+use super::pages::{Pages, MOST_EXTENTS};
 use super::slab::{Place, Slab};
 use super::{Buffer, Done, Job, Store, StoreError};
 use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_output_size, CompressTable};
@@ -77,11 +77,14 @@ impl Compressed {
     }
 
     fn put_extent(&mut self, first: u64, data: &[u8]) -> Result<(), StoreError> {
+        let full = StoreError::Full { store: NAME, limit: self.limit };
+        if self.free.is_empty() && self.extents.len() >= MOST_EXTENTS {
+            return Err(full);
+        }
         let got = compress_into_with_table(data, &mut self.packed, &mut self.table);
         // What hardly shrinks is kept as it is: cheaper to read, and no larger.
         let packed = got.ok().filter(|n| *n <= data.len() / 16 * 15);
         let kept = packed.map_or(data, |n| &self.packed[..n]);
-        let full = StoreError::Full { store: NAME, limit: self.limit };
         let place = self.slab.put(kept, self.limit.0 as usize).ok_or(full)?;
         let pages = data.len().div_ceil(PAGE) as u8;
         let extent = Extent { place, packed: kept.len() as u32, pages, alive: pages, raw: packed.is_none() };
