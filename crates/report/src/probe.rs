@@ -364,7 +364,7 @@ fn bars(body: &mut String, title: &str, figures: &[(&str, f64)]) {
     let most = figures.iter().map(|f| f.1).fold(1.0, f64::max);
     put!(body, "<h3>{}</h3>\n<table class=\"plain meter ours\">\n", escape(title));
     for (name, value) in figures.iter().filter(|f| f.1 > 0.0) {
-        let (name, told, percent) = (escape(name), told(Axis::Rate, *value), 100.0 * value / most);
+        let (name, told, percent) = (escape(name), told(Axis::Rate, *value), 97.0 * value / most);
         put!(
             body,
             "<tr><th>{name}</th><td class=\"track\"><i style=\"width:{percent:.1}%\"></i></td><td>{told}</td></tr>\n"
