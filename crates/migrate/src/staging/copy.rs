@@ -23,6 +23,11 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: as the caller promises; AVX2 was detected.
         return unsafe { streaming(from, to, len) };
     }
+    #[cfg(target_arch = "x86_64")]
+    if len >= SMALL {
+        // SAFETY: as the caller promises.
+        return unsafe { in_order(from, to, len) };
+    }
     // SAFETY: as the caller promises.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
@@ -57,6 +62,29 @@ unsafe fn streaming(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), len - at) };
 }
 
+/// Line after line. The C library copies large blocks four pages at a time, which takes twice as many of a core's streams and
+/// begins eight new ones every four pages, each with a miss that no prefetcher foresaw.
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn in_order(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
+    const LINE: usize = 64;
+    let whole = len / LINE * LINE;
+    for at in (0..whole).step_by(LINE) {
+        // SAFETY: a line from `at` lies in both; neither load nor store asks for an alignment.
+        unsafe {
+            let line: [__m128i; 4] = std::array::from_fn(|i| _mm_loadu_si128(from.add(at).cast::<__m128i>().add(i)));
+            for (i, part) in line.into_iter().enumerate() {
+                _mm_storeu_si128(to.add(at).cast::<__m128i>().add(i), part);
+            }
+        }
+    }
+    // SAFETY: less than a line is left, in both.
+    unsafe { std::ptr::copy_nonoverlapping(from.add(whole), to.add(whole), len - whole) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,8 +96,18 @@ mod tests {
             let mut target = vec![0xee_u8; source.len() + 200];
             // SAFETY: both vectors are longer than offset and length, and different.
             unsafe { copy(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
-            assert_eq!(target[to..to + len], source[from..from + len], "{from} {to} {len}");
-            assert!(target[..to].iter().chain(&target[to + len..]).all(|b| *b == 0xee));
+            let whole = |target: &[u8]| {
+                assert_eq!(target[to..to + len], source[from..from + len], "{from} {to} {len}");
+                assert!(target[..to].iter().chain(&target[to + len..]).all(|b| *b == 0xee));
+            };
+            whole(&target);
+            #[cfg(target_arch = "x86_64")]
+            {
+                target.fill(0xee);
+                // SAFETY: as above.
+                unsafe { in_order(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
+                whole(&target);
+            }
         }
     }
 }

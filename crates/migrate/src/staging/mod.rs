@@ -20,5 +20,5 @@ mod pipeline;
 mod schedule;
 
 pub use copy::{copy, past_caches};
-pub use model::{copies_at_once, decide, Costs, Decision, Figures, Split, Why, Work};
+pub use model::{copies_at_once, decide, expected, Costs, Decision, Figures, Split, Why, Work};
 pub use pipeline::{stage_read, stage_update, Mode, Options, Report, StageError, Threads};

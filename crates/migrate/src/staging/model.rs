@@ -1,5 +1,6 @@
 //! Whether to stage, and with how many threads of each kind: a model of bandwidths alone. Pure.
 
+use super::pipeline::Threads;
 use std::fmt;
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
@@ -75,7 +76,7 @@ pub struct Work {
     pub passes: f64,
     /// Nanoseconds that a thread computes on a byte in one pass, were memory infinitely fast.
     pub compute_ns_per_byte: f64,
-    /// Whether results go back.
+    /// Whether results go back. The kernel is taken to change all of a block then.
     pub back: bool,
     /// Threads in all.
     pub threads: u32,
@@ -252,12 +253,38 @@ fn passes(costs: &Costs, work: &Work, workers: u32) -> Passes {
     Passes { memory, cached: (work.passes - memory) * work.total.get() as f64 / rate }
 }
 
+/// What the model expects of `threads`, of a division that somebody else chose as well.
+#[must_use]
+pub fn expected(costs: &Costs, work: &Work, threads: Threads) -> Nanos {
+    let divided = |workers, migrators| {
+        let work = Work { threads: workers + migrators, ..*work };
+        nanos(staged(costs, &work, workers, migrators))
+    };
+    match threads {
+        Threads::InPlace(threads) => nanos(in_place(costs, &Work { threads, ..*work })),
+        Threads::Fixed { workers, migrators } => divided(workers, migrators),
+        Threads::Auto(threads) => match decide(Some(costs), &Work { threads, ..*work }) {
+            Decision::Staged(split) => split.expected,
+            Decision::InPlace(_) => nanos(in_place(costs, &Work { threads, ..*work })),
+        },
+    }
+}
+
 /// Seconds in place, all threads working.
 fn in_place(costs: &Costs, work: &Work) -> f64 {
     let workers = work.threads.min(work.blocks as u32).max(1);
     let passes = passes(costs, work, workers);
-    let memory = passes.memory * work.total.get() as f64 / rate(costs.slow_thread, workers, costs.slow);
+    let memory = passes.memory * written(work) * work.total.get() as f64 / rate(costs.slow_thread, workers, costs.slow);
     (memory + passes.cached).max(compute(work, workers))
+}
+
+/// Crossings of the bus by a line in one pass: what a kernel changes leaves the cache again.
+fn written(work: &Work) -> f64 {
+    if work.back {
+        2.0
+    } else {
+        1.0
+    }
 }
 
 fn compute(work: &Work, workers: u32) -> f64 {
@@ -271,13 +298,13 @@ fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let copies = if work.back { 2.0 } else { 1.0 };
     let busy = workers.min(work.blocks as u32).max(1);
     let passes = passes(costs, work, busy);
-    let memory = passes.memory * total / rate(costs.fast_thread, busy, costs.fast);
+    let memory = passes.memory * written(work) * total / rate(costs.fast_thread, busy, costs.fast);
     let working = (memory + passes.cached).max(compute(work, busy));
     let first = if work.read_first { 1.0 } else { 0.0 };
     // What goes back is read first on the slow node, what comes on the fast one.
     let back = if work.back { 1.0 + first } else { 0.0 };
     let copying = (1.0 + back) * total / rate(costs.copy_thread, migrators, costs.slow);
-    let bus = (passes.memory + copies + first) * total / costs.fast.get().max(1) as f64;
+    let bus = (passes.memory * written(work) + copies + first) * total / costs.fast.get().max(1) as f64;
     let fill = each * copies / rate(costs.copy_thread, 1, costs.slow);
     let drain = working * f64::from(busy) / work.blocks as f64;
     // Where copying takes longest, the last block's work remains at the end; else the first block's copy at the start.
@@ -388,6 +415,28 @@ mod tests {
         assert_eq!(copies_at_once(&degraded()), 2, "10 GB/s by 4 a thread");
         assert_eq!(copies_at_once(&Costs { copy_thread: gb(10), ..degraded() }), 1);
         assert_eq!(copies_at_once(&Costs { copy_thread: gb(100), ..degraded() }), 1);
+    }
+
+    #[test]
+    fn what_kernels_change_leaves_the_cache_in_each_pass() {
+        let changed = Work { back: true, ..work(8.0) };
+        let (read, both) = (in_place(&degraded(), &work(8.0)), in_place(&degraded(), &changed));
+        assert!((both / read - 2.0).abs() < 1e-9, "{read} {both}");
+        // Copies there and back are as much as one pass in place: from two on it pays.
+        assert!(matches!(decide(Some(&degraded()), &Work { back: true, ..work(1.0) }), Decision::InPlace(_)));
+        let s = split(decide(Some(&degraded()), &Work { back: true, ..work(3.0) }));
+        assert!(s.in_place.get() as f64 > 1.5 * s.expected.get() as f64, "{s:?}");
+    }
+
+    #[test]
+    fn a_division_of_ones_own_is_told_its_time() {
+        let (costs, work) = (degraded(), work(8.0));
+        let s = split(decide(Some(&costs), &work));
+        assert_eq!(expected(&costs, &work, Threads::Auto(12)), s.expected);
+        assert_eq!(expected(&costs, &work, Threads::InPlace(12)), s.in_place);
+        let of = |workers, migrators| expected(&costs, &work, Threads::Fixed { workers, migrators });
+        assert_eq!(of(s.workers, s.migrators), s.expected);
+        assert!((1..12).all(|w| of(w, 12 - w) >= s.expected));
     }
 
     #[test]
