@@ -45,8 +45,11 @@ def number(value):
 
 
 def draw(path, title, x_label, y_label, series, x_log=False, y_log=False, x_ticks=None, x_text=number):
-    """series: name -> (points, dashed)."""
+    """series: name -> (points, dashed); a series with gaps has points alone."""
     points = [p for line, _ in series.values() for p in line]
+    fullest = {name.split(",")[0]: 0 for name in series}
+    for name, (line, _) in series.items():
+        fullest[name.split(",")[0]] = max(fullest[name.split(",")[0]], len(line))
     if not points:
         return
     x = Axis([p[0] for p in points], LEFT, WIDTH - RIGHT, x_log)
@@ -73,7 +76,8 @@ def draw(path, title, x_label, y_label, series, x_log=False, y_log=False, x_tick
         colour = COLOURS[i // 2 % len(COLOURS)] if dashed is not None else COLOURS[i % len(COLOURS)]
         dash = ' stroke-dasharray="5 4"' if dashed else ""
         path_data = "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in sorted(line))
-        out.append(f'<path d="{path_data}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}/>')
+        if len(line) == fullest[name.split(",")[0]]:
+            out.append(f'<path d="{path_data}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}/>')
         out += [f'<circle cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="2.6" fill="{colour}"/>' for a, b in line]
         at = TOP + 10 + 20 * i
         out.append(f'<path d="M{WIDTH - RIGHT + 12} {at}h24" stroke="{colour}" stroke-width="1.8"{dash}/>')
@@ -113,7 +117,7 @@ def figure6(folder, found, name, title, favours):
         for threads, dashed in ((split[0], False), (sum(split), True)):
             base = by_row.get(f"place:{threads}", {})
             line = [(i, base[i] / t) for i, t in staged.items() if i in base]
-            series[f"{machine}, over {threads} workers"] = (line, dashed)
+            series[f"{machine}, over {threads} worker{'s' * (threads > 1)}"] = (line, dashed)
     draw(folder / f"{name}.svg", title, "passes over a block, I", "speedup", series, y_log=True)
 
 
