@@ -242,7 +242,7 @@ impl Engine {
         if rested && self.wont.rests.surprised_by(&self.heat.foreseen(&watched.looks, &worse)).is_some() {
             self.doubt();
         }
-        self.heat.absorb(&watched.seen, &watched.looks, now);
+        self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
         let looking = watched.memory;
         watched.forget_looks();
         let filling = self.shrank(&tiers);
@@ -291,9 +291,13 @@ impl Engine {
             MappingKind::Shared => shared,
             MappingKind::HugeTlb | MappingKind::Pinned => false,
         };
-        let mappings: Vec<Mapping> = self.target.mappings().iter().filter(managed).copied().collect();
+        let mut mappings: Vec<Mapping> = self.target.mappings().iter().filter(managed).copied().collect();
         let ranges: Vec<(Pid, VpnRange)> = mappings.iter().map(|m| (m.pid, m.range)).collect();
         self.heat.remap(&ranges);
+        if self.heat.left_out() > 0 {
+            // Trackers hold memory by the page as well.
+            mappings.retain(|m| self.heat.watches(m.pid, m.range.start));
+        }
         if self.heat.left_out() > 0 && !self.left_out_said {
             self.left_out_said = true;
             let pages = self.heat.left_out();

@@ -1,6 +1,6 @@
 //! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
 
-use terrace_policy::heat::{PageLooks, Sighting};
+use terrace_policy::heat::{PageLooks, PageWrites, Sighting};
 use terrace_types::{Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange};
 
 /// Gives time. Real, simulated or scripted.
@@ -116,6 +116,8 @@ pub struct Observation {
     pub sightings: Vec<Sighting>,
     /// What was seen page by page.
     pub looks: Vec<PageLooks>,
+    /// How soon pages were found written.
+    pub writes: Vec<PageWrites>,
     /// Who accessed, where known.
     pub by_cell: Vec<CellCount>,
     /// CPU time spent for this window, kernel threads we started included.

@@ -225,6 +225,7 @@ impl Tracker for LiveTrackers {
                         self.budget.spend(seen.cpu);
                         all.sightings.append(&mut seen.sightings);
                         all.looks.append(&mut seen.looks);
+                        all.writes.append(&mut seen.writes);
                         all.by_cell.append(&mut seen.by_cell);
                         all.cpu += seen.cpu;
                         all.memory += seen.memory;

@@ -75,3 +75,33 @@ impl PageLooks {
         VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.hits.len() as u64)))
     }
 }
+
+/// How soon each page of a range was found written, a byte a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageWrites {
+    /// Process.
+    pub pid: Pid,
+    /// First page.
+    pub start: Vpn,
+    /// Length of one window.
+    pub window: Nanos,
+    /// What can be told of a page: (windows in which it was found written, windows looked at).
+    pub told: Vec<(u16, u16)>,
+    /// By page, which of `told`; what is not there was not looked at.
+    pub found: Vec<u8>,
+}
+
+impl PageWrites {
+    /// Neighbours that are alike as one sighting, in order.
+    pub fn sightings(&self) -> impl Iterator<Item = Sighting> + '_ {
+        let mut at = self.start.0;
+        self.found.chunk_by(|a, b| a == b).filter_map(move |run| {
+            let start = Vpn(at);
+            at = at.saturating_add(run.len() as u64);
+            let (hits, windows) = *self.told.get(usize::from(run[0]))?;
+            let range = VpnRange::new(start, Vpn(at));
+            let (pid, window) = (self.pid, self.window);
+            Some(Sighting { pid, range, hits, windows, window, writes_only: true, every_page: true })
+        })
+    }
+}
