@@ -195,7 +195,7 @@ fn writes_by_page_say_what_sightings_say() {
     assert_eq!(ranges, [(20, 2, 0, 25), (22, 1, 1, 1), (23, 2, 1, 14), (26, 1, 1, 1)], "what 9 means is not told");
     for step in 0..3 {
         one.absorb(&singly, &[], &[], Tick(step * 1_000_000));
-        other.absorb(&[], &[], &[told.clone()], Tick(step * 1_000_000));
+        other.absorb(&[], &[], std::slice::from_ref(&told), Tick(step * 1_000_000));
     }
     assert_eq!(one.areas()[0].pages, other.areas()[0].pages);
     assert!(one.areas()[0].pages[22].writes > one.areas()[0].pages[20].writes);
