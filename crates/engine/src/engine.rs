@@ -6,6 +6,7 @@
 
 mod log;
 mod moving;
+mod skim;
 mod window;
 
 use crate::account::Account;
@@ -13,6 +14,7 @@ use crate::glance::{Glances, Wont};
 use crate::journal::{Entry, NoteEntry, OutcomeEntry, Summary};
 use crate::watch::{Watch, Watched};
 use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
+use skim::Skims;
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
@@ -104,6 +106,7 @@ pub struct Engine {
     next: Next,
     glances: Glances,
     wont: Wonts,
+    skims: Skims,
     located: Option<Tick>,
     must_locate: bool,
     shifted: bool,
@@ -139,6 +142,7 @@ impl Engine {
             next: Next { window, doze, ..Next::default() },
             glances: Glances::default(),
             wont: Wonts::default(),
+            skims: Skims::default(),
             located: None,
             must_locate: true,
             shifted: false,
@@ -226,6 +230,9 @@ impl Engine {
         let looked = (self.own_cpu)().saturating_sub(start);
         if let Some(since) = self.next.settle {
             return self.settle(since, looked, report);
+        }
+        if self.skims() {
+            return self.skim(&mappings, looked, report);
         }
         if let Some(every) = self.glance_due() {
             return self.glance(&mappings, every, looked, report);

@@ -1,7 +1,7 @@
 //! All trackers as one: those that stop are left behind, the others go on.
 
 use crate::{Ask, Mapping, TrackError, Tracker};
-use terrace_policy::heat::{PageLooks, PageWrites, Sighting};
+use terrace_policy::heat::{Growth, PageLooks, PageWrites, Sighting};
 use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Sees, Tick};
 
 /// What all trackers saw in one window.
@@ -88,6 +88,18 @@ impl Watch {
         all.saw_nothing = all.seen.is_empty() && all.looks.is_empty() && all.writes.is_empty();
         all.by_cell.sort_unstable_by_key(|c| (c.pid, c.vpn, c.cell, c.thread));
         all
+    }
+
+    /// What the first tracker that can says of how the number of touched pages grows.
+    pub fn skim(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Growth> {
+        let mut growth = None;
+        self.each(notes, |tracker| {
+            if growth.is_none() {
+                growth = tracker.skim(mappings)?;
+            }
+            Ok(())
+        });
+        growth
     }
 
     pub fn request(&mut self, request: &Request, notes: &mut Vec<String>) {

@@ -8,11 +8,13 @@
 mod attribute;
 pub mod estimate;
 mod exact;
+mod growth;
 mod map;
 mod round;
 mod span;
 mod sweeps;
 
+pub use growth::{Evenness, Growth};
 pub use map::{Absorbed, Foreseen, HeatMap, HeatParams, NodeTally, Touched};
 pub use sweeps::Sweeps;
 
