@@ -241,7 +241,7 @@ pub struct SimArgs {
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too.
     #[arg(long, value_delimiter = ',', required = true)]
     pub policy: Vec<String>,
-    /// Sizes of the fast tier to try, such as fast=10%..100%.
+    /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling).
     #[arg(long)]
     pub sweep: Option<String>,
     /// Seed of all chance.
