@@ -24,7 +24,7 @@ pub mod store;
 pub mod tally;
 
 pub use error::FarError;
-pub use map::{Map, Options, Statistics};
+pub use map::{Access, Map, Options, Statistics};
 pub use pager::Advice;
 pub use service::{Lost, OnCounts, OnLost};
 pub use stats::Counts;

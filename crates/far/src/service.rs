@@ -460,6 +460,9 @@ impl Service {
     }
 
     fn zeros(&self, unit: UnitNo, mask: Mask, slot: &Slot) -> Mask {
+        if self.store.holds() > Bytes::ZERO {
+            return 0;
+        }
         let all = self.each(unit, mask, slot);
         all.into_iter().filter(|(_, bytes)| is_zero(bytes)).fold(0, |m, (b, _)| m | 1 << b)
     }
