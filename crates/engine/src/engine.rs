@@ -71,6 +71,8 @@ struct Next {
     window: Nanos,
     fine: Vec<(Pid, VpnRange)>,
     relaxed: bool,
+    /// Trackers that look at a window's end look at its beginning, and that ends it.
+    at_once: bool,
     /// Without trackers; decide only if pages came or memory was taken.
     doze: bool,
     /// Without trackers until free memory stands still; since when.

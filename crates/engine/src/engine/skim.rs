@@ -8,7 +8,7 @@ use terrace_types::{Nanos, Tick};
 /// What a skim takes of CPU time for each page: clearing 21 ns, and reading 6 ns a few times (measured in the lab).
 const PAGE: Nanos = Nanos(35);
 /// The first is made when it is this part of the time that passed.
-const SHARE: u64 = 20;
+const SHARE: u64 = 10;
 /// Where pages are touched evenly, the next one follows after this many times as long.
 const LONGER: u64 = 4;
 /// The window of the full look that follows: eight first looks in three quarters of it (`aim`).
@@ -56,7 +56,7 @@ impl Engine {
             self.skims = Skims::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
         } else {
             self.skims = Skims::Over;
-            self.next = Next { window: FULL, ..Next::default() };
+            self.next = Next { window: FULL, at_once: true, ..Next::default() };
         }
         let cpu = growth.as_ref().map_or(Nanos::ZERO, |g| g.cpu);
         if let (Some(growth), Some(verdict)) = (growth, verdict) {
