@@ -3,7 +3,7 @@
 use crate::error::FarError;
 use crate::geometry::Geometry;
 use crate::pager::{Advice, Pager, Settings};
-use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, State, Told};
+use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, Stalls, State, Told};
 use crate::stats::Counts;
 use crate::store::{ExistingFile, Store};
 use std::ops::Range;
@@ -33,6 +33,17 @@ pub struct Options {
     pub on_lost: Option<OnLost>,
     /// Told of the counts as they change, by the pager's thread; nobody unless set.
     pub on_counts: Option<OnCounts>,
+    /// Says for how long programs had to wait for memory so far: while that grows by more than a tenth of the time, an eighth of the
+    /// map's memory is given back each second, down to a fourth, and taken again after ten calm seconds. Nobody unless
+    /// set; [`stalls`] is this machine.
+    pub stalls: Option<Stalls>,
+}
+
+/// This machine's stalls for memory: `/proc/pressure/memory`; `None` where the kernel keeps no such account.
+#[must_use]
+pub fn stalls() -> Option<Stalls> {
+    terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()?;
+    Some(Arc::new(|| terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()))
 }
 
 impl Default for Options {
@@ -45,6 +56,7 @@ impl Default for Options {
             ahead: true,
             on_lost: None,
             on_counts: None,
+            stalls: None,
         }
     }
 }
@@ -450,6 +462,8 @@ fn assemble(
         commands: receiver,
         on_lost: options.on_lost.clone().unwrap_or_else(|| Arc::new(say_lost)),
         on_counts: options.on_counts.clone(),
+        stalls: options.stalls.clone(),
+        set: settings.budget,
         slot_bytes,
         // What a file had before was never summed up.
         sums: (options.checksum && !keeps).then(|| vec![0; geometry.grains() as usize]),
