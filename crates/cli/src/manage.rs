@@ -88,8 +88,8 @@ pub fn run(args: &RunArgs) -> u8 {
 
 /// `terrace run --dram --far`: as [`run`]; where this machine lacks what far memory takes the command is not run (ADR 0143).
 fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
-    let Some(dram) = far_run::size(dram) else {
-        say(&format!("--dram {dram}: give bytes, such as 2G or 512M"));
+    let Some(dram) = far_run::dram(dram) else {
+        say(&format!("--dram {dram}: give bytes, such as 2G or 512M, or a share of what is available, such as 50%"));
         return 125;
     };
     let spec = FarSpec { dram, store: store.clone() };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_far::store::FileStore;
 use terrace_far::tally::{Tally, Teller, WORDS};
-use terrace_sys::{Ended, Runner, SharedTable, Uffd};
+use terrace_sys::{Allowance, Ended, Root, Runner, SharedTable, Uffd};
 use terrace_types::{Bytes, Nanos};
 
 /// The library that puts a program's memory there.
@@ -110,6 +110,16 @@ pub fn size(text: &str) -> Option<Bytes> {
     terrace_machine::parse_bytes(binary.as_deref().unwrap_or(text)).or_else(plain)
 }
 
+/// Reads a size, or a share of the memory that this process can still have: `50%`.
+#[must_use]
+pub fn dram(text: &str) -> Option<Bytes> {
+    let Some(percent) = text.strip_suffix('%') else {
+        return size(text);
+    };
+    let percent = percent.parse::<u64>().ok().filter(|p| (1..=100).contains(p))?;
+    Some(Bytes(Allowance::own(&Root::live()).memory.get() / 100 * percent))
+}
+
 /// Holds what is asked for against this machine.
 fn check(spec: &FarSpec) -> Result<(), ManageError> {
     if spec.dram < LEAST {
@@ -198,6 +208,8 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
+        assert!(dram("50%").is_some_and(|half| half > Bytes::ZERO && half <= dram("100%").unwrap_or_default()));
+        assert_eq!((dram("2G"), dram("0%"), dram("101%"), dram("%")), (Some(Bytes::gib(2)), None, None, None));
         assert_eq!(size("2G"), Some(Bytes::gib(2)));
         assert_eq!((size("1.5GiB"), size("4096")), (Some(Bytes::mib(1536)), Some(Bytes(4096))));
         assert_eq!((size("much"), size("-1G")), (None, None));
