@@ -195,7 +195,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "machine", "journal", "rate", "set"])]
     pub alloc: Option<PathBuf>,
     /// Memory that the command may have of its heap and large mappings, such as 2G, or 50% of what is available; the rest is in --far.
-    #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all = ["policy", "machine", "journal", "rate", "set", "alloc"])]
+    #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all = ["policy", "machine", "rate", "set", "alloc"])]
     pub dram: Option<String>,
     /// Where the rest is: a folder, compressed, or a folder and +compressed.
     #[arg(long, value_name = "STORE", requires = "dram")]
