@@ -1,6 +1,6 @@
 //! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
 
-use terrace_policy::heat::{Growth, PageLooks, PageWrites, Sighting};
+use terrace_policy::heat::{PageLooks, PageWrites, Sighting, Skim};
 use terrace_types::{Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange};
 
 /// Gives time. Real, simulated or scripted.
@@ -173,12 +173,12 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError>;
-    /// Clears accessed bits once, and counts pages found touched at the times of [`Growth::TIMES`] until that says
+    /// Looks twice for [`Skim::LOOK`], and counts pages touched at the times of [`Skim::LATER`] until that says
     /// something. Takes its time itself; `None` where the tracker sees no bits of its own.
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
-    fn skim(&mut self, _mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+    fn skim(&mut self, _mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
         Ok(None)
     }
     /// Passes on a policy's request (clear bits, look closer, relax).

@@ -1,7 +1,7 @@
 //! All trackers as one: those that stop are left behind, the others go on.
 
 use crate::{Ask, Mapping, TrackError, Tracker};
-use terrace_policy::heat::{Growth, PageLooks, PageWrites, Sighting};
+use terrace_policy::heat::{PageLooks, PageWrites, Sighting, Skim};
 use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Sees, Tick};
 
 /// What all trackers saw in one window.
@@ -90,16 +90,16 @@ impl Watch {
         all
     }
 
-    /// What the first tracker that can says of how the number of touched pages grows.
-    pub fn skim(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Growth> {
-        let mut growth = None;
+    /// A skim by the first tracker that can.
+    pub fn skim(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Skim> {
+        let mut skim = None;
         self.each(notes, |tracker| {
-            if growth.is_none() {
-                growth = tracker.skim(mappings)?;
+            if skim.is_none() {
+                skim = tracker.skim(mappings)?;
             }
             Ok(())
         });
-        growth
+        skim
     }
 
     pub fn request(&mut self, request: &Request, notes: &mut Vec<String>) {

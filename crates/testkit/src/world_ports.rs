@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Growth, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, PageLooks,
-    Sighting, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, PageLooks, Sighting,
+    Skim, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_types::{
     Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState, Vpn, VpnRange,
@@ -262,29 +262,37 @@ impl Tracker for PageTracker {
         Ok(seen)
     }
 
-    fn skim(&mut self, _: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+    fn skim(&mut self, _: &[Mapping]) -> Result<Option<Skim>, TrackError> {
         if !self.adapts {
             return Ok(None);
         }
         let mut world = self.world.borrow_mut();
-        let mut touched = vec![false; world.pages()];
-        let (mut growth, mut last) = (Growth { present: touched.len() as u64, ..Growth::default() }, Nanos::ZERO);
-        for at in Growth::TIMES {
-            let span = at.saturating_sub(last);
+        let mut skim = Skim { present: world.pages() as u64, ..Skim::default() };
+        let look = |world: &mut World, touched: &mut [bool], span: Nanos| {
             for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched) {
                 let rate = (world.spec.access)(page, world.now).rate();
                 *touched = world.rng.successes(1, 1.0 - (-rate * span.as_secs_f64()).exp()) > 0;
             }
             world.pass(span);
-            growth.readings.push((at, touched.iter().filter(|t| **t).count() as u64));
-            last = at;
-            if growth.verdict().is_some() {
+            touched.iter().filter(|t| **t).count() as u64
+        };
+        let mut looks = [vec![false; world.pages()], vec![false; world.pages()]];
+        for (touched, count) in looks.iter_mut().zip(&mut skim.touched) {
+            *count = look(&mut world, touched, Skim::LOOK);
+        }
+        let [first, second] = &mut looks;
+        skim.both = first.iter().zip(second.iter()).filter(|(a, b)| **a && **b).count() as u64;
+        let mut last = Skim::LOOK;
+        for at in Skim::LATER {
+            if skim.verdict().is_some() {
                 break;
             }
+            skim.later.push((at, look(&mut world, second, at.saturating_sub(last))));
+            last = at;
         }
-        growth.cpu = Nanos((touched.len() as f64 * (21.0 + 6.0 * growth.readings.len() as f64)) as u64);
-        world.cpu += growth.cpu;
-        Ok(Some(growth))
+        skim.cpu = Nanos((first.len() as f64 * (54.0 + 6.0 * skim.later.len() as f64)) as u64);
+        world.cpu += skim.cpu;
+        Ok(Some(skim))
     }
 
     fn request(&mut self, _: &Request) -> Result<(), TrackError> {

@@ -1,7 +1,7 @@
 //! All live trackers together, within a share of one core.
 
 use crate::{Budget, Damon, DamonMode, PageTable, SoftDirty};
-use terrace_engine::{Ask, Growth, Mapping, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Ask, Mapping, Observation, Skim, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, Capabilities, Root};
 use terrace_types::{BitSource, Nanos, Request, Sees, Tick};
 
@@ -243,14 +243,14 @@ impl Tracker for LiveTrackers {
         Ok(all)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
         self.budget.earn(now());
         let mut at = 0;
         while at < self.slots.len() {
             match self.slots[at].tracker.skim(mappings) {
-                Ok(Some(growth)) => {
-                    self.budget.spend(growth.cpu);
-                    return Ok(Some(growth));
+                Ok(Some(skim)) => {
+                    self.budget.spend(skim.cpu);
+                    return Ok(Some(skim));
                 }
                 Ok(None) => at += 1,
                 Err(e) => self.drop_slot(at, &e)?,

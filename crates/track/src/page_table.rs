@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
-use terrace_engine::{Ask, Growth, Mapping, MappingKind, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
@@ -273,27 +273,36 @@ impl Tracker for PageTable {
         Ok(seen)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
         let (work, mut slept) = (self.meter.start(), Nanos::ZERO);
         self.find(mappings)?;
-        let before = now();
-        self.clear_all();
-        let since = midway(before, now());
-        let mut growth = Growth::default();
-        for at in Growth::TIMES {
+        self.watched.values_mut().for_each(Watch::begin);
+        let (mut skim, mut since) = (Skim::default(), now());
+        for touched in &mut skim.touched {
+            let before = now();
+            self.clear_all();
+            since = midway(before, now());
+            let before = now();
+            sleep(Skim::LOOK);
+            slept += now().since(before);
+            (skim.present, *touched) = self.read_all();
+        }
+        let tallies = self.watched.values().flat_map(|w| &w.tallies).flatten();
+        skim.both = tallies.filter(|t| t.hits() == 2).count() as u64;
+        for at in Skim::LATER {
+            if skim.verdict().is_some() {
+                break;
+            }
             let before = now();
             sleep(at.saturating_sub(before.since(since)));
             let begun = now();
             slept += begun.since(before);
-            let (present, touched) = self.count();
-            growth.present = present;
-            growth.readings.push((midway(begun, now()).since(since), touched));
-            if growth.verdict().is_some() {
-                break;
-            }
+            let (_, touched) = self.count();
+            skim.later.push((midway(begun, now()).since(since), touched));
         }
-        growth.cpu = work.used(slept);
-        Ok(Some(growth))
+        self.watched.values_mut().for_each(|w| w.tallies.clear());
+        skim.cpu = work.used(slept);
+        Ok(Some(skim))
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {

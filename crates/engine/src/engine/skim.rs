@@ -2,11 +2,11 @@
 
 use super::{Engine, Next, StepReport, Stop};
 use crate::journal::{DecisionEntry, Entry};
-use crate::{Evenness, Growth, Mapping};
+use crate::{Evenness, Mapping, Skim};
 use terrace_types::{Nanos, Tick};
 
-/// What a skim takes of CPU time for each page: clearing 21 ns, and reading 6 ns a few times (measured in the lab).
-const PAGE: Nanos = Nanos(35);
+/// What a skim takes of CPU time for each page: clearing twice, 21 ns each, and reading a few times, 6 ns (measured in the lab).
+const PAGE: Nanos = Nanos(60);
 /// The first is made when it is this part of the time that passed.
 const SHARE: u64 = 10;
 /// Where pages are touched evenly, the next one follows after this many times as long.
@@ -47,20 +47,20 @@ impl Engine {
         };
         let left = LONGEST.saturating_sub(begun.since(since));
         self.clock.wait(pause.min(left));
-        let growth = if pause < left { self.watch.skim(mappings, &mut report.notes) } else { None };
+        let skim = if pause < left { self.watch.skim(mappings, &mut report.notes) } else { None };
         let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         report.window = now.since(begun);
-        let verdict = growth.as_ref().and_then(Growth::verdict);
+        let verdict = skim.as_ref().and_then(Skim::verdict);
         if verdict == Some(Evenness::Even) {
             self.skims = Skims::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
         } else {
             self.skims = Skims::Over;
             self.next = Next { window: FULL, at_once: true, ..Next::default() };
         }
-        let cpu = growth.as_ref().map_or(Nanos::ZERO, |g| g.cpu);
-        if let (Some(growth), Some(verdict)) = (growth, verdict) {
-            self.tell(verdict, &growth, now);
+        let cpu = skim.as_ref().map_or(Nanos::ZERO, |g| g.cpu);
+        if let (Some(skim), Some(verdict)) = (skim, verdict) {
+            self.tell(verdict, &skim, now);
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
         self.account.window(cpu, deciding, self.heat.memory(), 0);
@@ -68,17 +68,23 @@ impl Engine {
         Ok(())
     }
 
-    fn tell(&mut self, verdict: Evenness, growth: &Growth, now: Tick) {
-        let found: Vec<String> = growth.readings.iter().map(|(at, touched)| format!("{touched} within {at}")).collect();
+    fn tell(&mut self, verdict: Evenness, skim: &Skim, now: Tick) {
+        let [first, second] = skim.touched;
+        let later: Vec<String> = skim.later.iter().map(|(at, touched)| format!(", {touched} within {at}")).collect();
         let (name, what) = match verdict {
             Evenness::Even => ("even", "no full look could pay now"),
-            Evenness::Uneven => ("look", "some much sooner than others"),
+            Evenness::Uneven => ("look", "more than by chance"),
             Evenness::Unclear => ("look", "that says too little"),
         };
         let entry = DecisionEntry {
             at_ns: now.since(self.started).get(),
             name: name.to_owned(),
-            why: format!("of {} pages were touched {}: {what}", growth.present, found.join(", ")),
+            why: format!(
+                "of {} pages {first} and {second} were touched in two short looks, {} in both{}: {what}",
+                skim.present,
+                skim.both,
+                later.concat()
+            ),
             gain_ns_per_s: 0,
             cost_ns: 0,
             state: Default::default(),

@@ -8,14 +8,14 @@
 mod attribute;
 pub mod estimate;
 mod exact;
-mod growth;
 mod map;
 mod round;
+mod skim;
 mod span;
 mod sweeps;
 
-pub use growth::{Evenness, Growth};
 pub use map::{Absorbed, Foreseen, HeatMap, HeatParams, NodeTally, Touched};
+pub use skim::{Evenness, Skim};
 pub use sweeps::Sweeps;
 
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};

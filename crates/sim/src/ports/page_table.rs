@@ -6,7 +6,7 @@ use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
-use terrace_engine::{Ask, Growth, Mapping, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Ask, Mapping, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
 use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, VpnRange};
 
 /// The tracker.
@@ -186,25 +186,30 @@ impl Tracker for PageTableScan {
         Ok(seen)
     }
 
-    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Skim>, TrackError> {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         self.find(&mut world, mappings);
-        self.clear(&mut world);
-        let mut growth = Growth::default();
-        for at in Growth::TIMES {
+        self.begin_group();
+        let mut skim = Skim::default();
+        for touched in &mut skim.touched {
+            self.clear(&mut world);
+            world.pass(Skim::LOOK);
+            (skim.present, *touched) = self.read(&mut world);
+        }
+        skim.both = self.tallies.drain(..).flatten().filter(|t| t.hits() == 2).count() as u64;
+        for at in Skim::LATER {
+            if skim.verdict().is_some() {
+                break;
+            }
             let gone = world.now().since(self.cleared);
             world.pass(at.saturating_sub(gone));
             let read = world.now().since(self.cleared);
-            let (present, touched) = self.count(&mut world);
-            growth.present = present;
-            growth.readings.push((read, touched));
-            if growth.verdict().is_some() {
-                break;
-            }
+            let (_, touched) = self.count(&mut world);
+            skim.later.push((read, touched));
         }
-        growth.cpu = std::mem::take(&mut self.cpu);
-        Ok(Some(growth))
+        skim.cpu = std::mem::take(&mut self.cpu);
+        Ok(Some(skim))
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {

@@ -1,0 +1,136 @@
+//! Whether touches are spread evenly over pages, for a fifth of what it costs to learn which pages are hot (ADR 0045).
+
+use terrace_types::Nanos;
+
+/// Two short looks at pages that are all touched alike find as many pages both times as chance gives. Hot pages are found both times: more
+/// than chance by this part,
+const MORE: f64 = 0.10;
+/// and by more than so many deviations of a count, is uneven.
+const DEVIATIONS: f64 = 4.0;
+/// Fewer expected by chance than this say nothing.
+const FEWEST: f64 = 30.0;
+/// Nor do looks that find more than this share of the pages: all may be alike, or all hot.
+const TOO_MANY: f64 = 0.8;
+/// From this share of pages on, nearly all were touched.
+const NEARLY_ALL: f64 = 0.9;
+
+/// What touches looked like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evenness {
+    /// Nearly all pages were touched, and no more of them again and again than by chance.
+    Even,
+    /// Some pages are touched again and again.
+    Uneven,
+    /// Neither was seen.
+    Unclear,
+}
+
+/// What two short looks found, and how many pages were touched in the time after.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Skim {
+    /// Pages present.
+    pub present: u64,
+    /// Pages found touched by each look.
+    pub touched: [u64; 2],
+    /// Pages found touched by both.
+    pub both: u64,
+    /// (time since the second look began, pages touched by then), in order of time.
+    pub later: Vec<(Nanos, u64)>,
+    /// CPU time that it took.
+    pub cpu: Nanos,
+}
+
+impl Skim {
+    /// Length of each look.
+    pub const LOOK: Nanos = Nanos::millis(1);
+    /// When to read once more, after the second look began: a program that goes through its memory in order has been
+    /// everywhere by then, or has not.
+    pub const LATER: [Nanos; 2] = [Nanos::millis(16), Nanos::millis(40)];
+
+    /// What can be said by now, the two looks made; none while another reading may tell more.
+    #[must_use]
+    pub fn verdict(&self) -> Option<Evenness> {
+        let present = self.present.max(1) as f64;
+        let [first, second] = self.touched.map(|t| t as f64);
+        if self.present == 0 || first.max(second) > TOO_MANY * present {
+            return Some(Evenness::Unclear);
+        }
+        let chance = first * second / present;
+        let more = self.both as f64 - chance;
+        if more > MORE * chance && more > DEVIATIONS * chance.max(1.0).sqrt() {
+            return Some(Evenness::Uneven);
+        }
+        if first.min(second) * first.min(second) < FEWEST * present {
+            return Some(Evenness::Unclear);
+        }
+        let all = |(_, touched): &(Nanos, u64)| *touched as f64 >= NEARLY_ALL * present;
+        if self.later.iter().any(all) {
+            return Some(Evenness::Even);
+        }
+        (self.later.len() >= Self::LATER.len()).then_some(Evenness::Unclear)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a skim comes to over groups of (pages, touches a second of each).
+    fn seen(groups: &[(f64, f64)]) -> Option<Evenness> {
+        let sum = |of: &dyn Fn(f64) -> f64| groups.iter().map(|(pages, rate)| pages * of(*rate)).sum::<f64>() as u64;
+        let touched = |span: Nanos| move |rate: f64| 1.0 - (-rate * span.as_secs_f64()).exp();
+        let look = touched(Skim::LOOK);
+        let mut skim = Skim {
+            present: sum(&|_| 1.0),
+            touched: [sum(&look); 2],
+            both: sum(&|rate| look(rate).powi(2)),
+            ..Skim::default()
+        };
+        for at in Skim::LATER {
+            if skim.verdict().is_some() {
+                break;
+            }
+            skim.later.push((at, sum(&touched(at))));
+        }
+        skim.verdict()
+    }
+
+    #[test]
+    fn pages_alike_are_even_and_a_hot_set_is_not() {
+        assert_eq!(seen(&[(40_000.0, 100.0)]), Some(Evenness::Even));
+        assert_eq!(seen(&[(40_000.0, 1_000.0)]), Some(Evenness::Even));
+        assert_eq!(seen(&[(10_000.0, 3_000.0), (30_000.0, 250.0)]), Some(Evenness::Uneven));
+        assert_eq!(seen(&[(2_000.0, 6_400.0), (8_000.0, 400.0)]), Some(Evenness::Uneven));
+        assert_eq!(seen(&[(1_500.0, 7_000.0), (30_800.0, 100.0)]), Some(Evenness::Uneven), "a small hot set");
+        assert_eq!(seen(&[(16.0, 50_000.0), (262_000.0, 1.0)]), Some(Evenness::Uneven), "a very small one");
+        assert_eq!(seen(&[(10_000.0, 500.0), (30_000.0, 0.0)]), Some(Evenness::Uneven), "the rest is never touched");
+    }
+
+    #[test]
+    fn what_is_touched_too_often_or_too_seldom_is_unclear() {
+        assert_eq!(seen(&[(40_000.0, 20_000.0)]), Some(Evenness::Unclear));
+        assert_eq!(seen(&[(40_000.0, 2.0)]), Some(Evenness::Unclear));
+        assert_eq!(seen(&[(0.0, 0.0)]), Some(Evenness::Unclear));
+    }
+
+    #[test]
+    fn a_sweep_is_even_once_it_was_everywhere() {
+        // It touches other pages each time.
+        let sweep = |all: u64| {
+            let later = Skim::LATER.map(|at| (at, ((1.5e6 * at.as_secs_f64()) as u64).min(all)));
+            let skim = Skim { present: 40_000, touched: [1_500; 2], ..Skim::default() };
+            assert_eq!(skim.verdict(), None);
+            Skim { later: later.to_vec(), ..skim }.verdict()
+        };
+        assert_eq!(sweep(40_000), Some(Evenness::Even));
+        assert_eq!(sweep(15_000), Some(Evenness::Unclear), "it goes through a part again and again, or is slow");
+    }
+
+    #[test]
+    fn chance_alone_is_not_uneven() {
+        // 100 expected.
+        let skim = |both| Skim { present: 100_000, touched: [3_162; 2], both, ..Skim::default() };
+        assert_eq!(skim(135).verdict(), None);
+        assert_eq!(skim(145).verdict(), Some(Evenness::Uneven));
+    }
+}
