@@ -3,19 +3,25 @@
 //! Lines are numbers (address divided by the line size); what they address, and what a miss costs, is the caller's
 //! business. [`Cache`] is the plain one that the timing model is built from; [`Hierarchy`] has everything: replacement,
 //! inclusion, write policies, MESI, prefetch, flushes, and which lines are dirty where.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+// The only unsafe code here: the host's prefetch.
+#[allow(unsafe_code)]
+mod ahead;
 mod hierarchy;
 mod level;
 mod lru;
 mod prefetch;
+mod sets;
 mod spec;
 
+pub use ahead::ahead;
 pub use hierarchy::{Hierarchy, LevelCount, Mesi, Traffic};
 pub use level::{Flags, Held, Level, Replacement};
 pub use lru::{Cache, Outcome, Victim};
 pub use prefetch::Prefetch;
+pub use sets::{Sets, Slot, Used};
 pub use spec::{HierarchySpec, Inclusion, LevelSpec, SpecError, WritePolicy};
 
 /// Why a cache cannot be built.

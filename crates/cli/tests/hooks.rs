@@ -109,6 +109,29 @@ fn a_program_that_knows_its_accesses_is_counted_exactly() {
 }
 
 #[test]
+fn a_fortran_program_is_counted_exactly() {
+    let (folder, compilers) = parts();
+    let there = Command::new("gfortran").arg("--version").output().is_ok_and(|o| o.status.success());
+    if !there || compilers.is_empty() {
+        println!("skipped: no gfortran, or no C compiler for the runtime");
+        return;
+    }
+    let output = Command::new(folder.join("terrace-cc"))
+        .env("TERRACE_CC", "gfortran")
+        .args(["-O2", "-o"])
+        .arg(folder.join("hooked-gfortran"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/hooked.f90"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (output, file) = record("counted-gfortran", &[], "hooked-gfortran");
+    assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
+    let (seen, _) = read(&file, &output.stdout);
+    // The first is filled and read, the second filled from it and read.
+    assert_eq!(seen, ByArray::from([(0, [1000, 8000, 1000, 8000]), (1, [1000, 8000, 1000, 8000])]));
+}
+
+#[test]
 fn without_a_recorder_it_runs_plainly_and_with_one_its_output_is_its_own() {
     for compiler in &parts().1 {
         let program = parts().0.join(format!("hooked-{compiler}"));

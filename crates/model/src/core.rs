@@ -22,12 +22,44 @@ const FIELD: u64 = 4096;
 /// Largest record that an index followed is taken to step over, bytes.
 const RECORD: i64 = 4096;
 
+/// Registers in the ring of misses in flight: a power of two, so that a position is always one.
+const RING: usize = MAX_OUTSTANDING.next_power_of_two();
+
 /// A missing load whose value may become somebody's address.
 #[derive(Debug, Clone, Copy, Default)]
 struct Producer {
     address: u64,
     value: u64,
     ready: u64,
+}
+
+/// Numbers, counted by their lowest bits: tells of most that no number beside them is there.
+#[derive(Debug, Clone)]
+struct Nearby([u8; Self::SLOTS]);
+
+impl Nearby {
+    const SLOTS: usize = 1024;
+
+    /// `count` times `number`.
+    fn of(number: u64, count: u8) -> Self {
+        let mut nearby = Self([0; Self::SLOTS]);
+        nearby.0[number as usize % Self::SLOTS] = count;
+        nearby
+    }
+
+    /// Whether `number`, the one before it or the one behind it may be there.
+    #[inline(always)]
+    fn may_have(&self, number: u64) -> bool {
+        let count = |number: u64| self.0[number as usize % Self::SLOTS];
+        count(number.wrapping_sub(1)) | count(number) | count(number.wrapping_add(1)) != 0
+    }
+
+    /// One of `old` becomes `new`.
+    #[inline(always)]
+    fn exchange(&mut self, old: u64, new: u64) {
+        self.0[old as usize % Self::SLOTS] -= 1;
+        self.0[new as usize % Self::SLOTS] += 1;
+    }
 }
 
 /// A miss in flight.
@@ -49,21 +81,25 @@ pub struct Core {
     instruction_ps: u64,
     window: u64,
     outstanding: usize,
-    flights: [Flight; MAX_OUTSTANDING],
-    /// Smallest `must_end_by` of the flights.
+    /// Those taken at `first_flight..last_flight`, by when they end. Some may have ended: a register is only given back
+    /// when all are taken.
+    flights: [Flight; RING],
+    first_flight: usize,
+    last_flight: usize,
+    /// No flight's `must_end_by` is smaller.
     next_wait: u64,
-    /// Where the search for a free register begins: after the one taken last, for that is taken longest.
-    next_flight: usize,
     streams: [u64; STREAMS],
-    /// The low halves of `streams`: sixteen of them are compared in a few instructions.
-    stream_halves: [u32; STREAMS],
+    /// The same, to tell quickly that none is near.
+    stream_lines: Nearby,
     stream_next: usize,
     producers: [Producer; PRODUCERS],
-    /// The low halves of the producers' values.
-    value_halves: [u32; PRODUCERS],
+    /// The producers' values by fields, to tell quickly that none is near.
+    value_fields: Nearby,
     /// When the last of all values so far arrives.
     values_ready: u64,
     producer_next: usize,
+    /// Producers since the last whose value was not zero.
+    nothing_since: usize,
 }
 
 impl Core {
@@ -76,16 +112,18 @@ impl Core {
             instruction_ps,
             window,
             outstanding: outstanding.clamp(1, MAX_OUTSTANDING),
-            flights: [Flight::default(); MAX_OUTSTANDING],
+            flights: [Flight::default(); RING],
+            first_flight: 0,
+            last_flight: 0,
             next_wait: u64::MAX,
-            next_flight: 0,
             streams: [u64::MAX - 1; STREAMS],
-            stream_halves: [u32::MAX - 1; STREAMS],
+            stream_lines: Nearby::of(u64::MAX - 1, STREAMS as u8),
             stream_next: 0,
             producers: [Producer::default(); PRODUCERS],
-            value_halves: [0; PRODUCERS],
+            value_fields: Nearby::of(0, PRODUCERS as u8),
             values_ready: 0,
             producer_next: 0,
+            nothing_since: PRODUCERS,
         }
     }
 
@@ -117,7 +155,8 @@ impl Core {
     #[cold]
     fn wait_for_window(&mut self) {
         let mut next = u64::MAX;
-        for f in &mut self.flights[..self.outstanding] {
+        for at in self.first_flight..self.last_flight {
+            let f = self.flights[at % RING];
             if f.ends <= self.time {
                 continue;
             }
@@ -133,19 +172,17 @@ impl Core {
     /// Does the access to this virtual line continue a stream?
     #[inline]
     pub fn follows_stream(&mut self, line: u64) -> bool {
-        let half = line as u32;
-        // A match of whole lines is one of halves, so most that follow nothing are told without a branch each.
-        let near = |last: &u32| half.wrapping_sub(*last).wrapping_add(1) <= 2;
-        if self.stream_halves.iter().fold(false, |any, last| any | near(last)) {
-            for at in 0..STREAMS {
-                if near(&self.stream_halves[at]) && line.wrapping_sub(self.streams[at]).wrapping_add(1) <= 2 {
-                    (self.streams[at], self.stream_halves[at]) = (line, half);
+        if self.stream_lines.may_have(line) {
+            for last in &mut self.streams {
+                if line.wrapping_sub(*last).wrapping_add(1) <= 2 {
+                    self.stream_lines.exchange(*last, line);
+                    *last = line;
                     return true;
                 }
             }
         }
+        self.stream_lines.exchange(self.streams[self.stream_next], line);
         self.streams[self.stream_next] = line;
-        self.stream_halves[self.stream_next] = half;
         self.stream_next = (self.stream_next + 1) % STREAMS;
         false
     }
@@ -153,13 +190,12 @@ impl Core {
     /// When the value that `address` depends on arrives, picoseconds; zero if it depends on nothing known.
     #[inline]
     fn address_ready(&self, address: u64) -> u64 {
-        if self.values_ready <= self.time {
+        // Where all values are zero nothing depends on them: they point to where nothing lies, and step by nothing.
+        if self.values_ready <= self.time || self.nothing_since >= PRODUCERS && address > FIELD {
             return 0;
         }
         let at = |back: usize| &self.producers[(self.producer_next + PRODUCERS - back) % PRODUCERS];
-        // As with streams: a value near the address has its lower half near the address's.
-        let near = |value: &u32| (address as u32).wrapping_sub(*value).wrapping_add(FIELD as u32) <= 2 * FIELD as u32;
-        if self.value_halves.iter().fold(false, |any, value| any | near(value)) {
+        if self.value_fields.may_have(address / FIELD) {
             for back in 1..=PRODUCERS {
                 let p = at(back);
                 if p.ready > self.time && address.wrapping_sub(p.value).wrapping_add(FIELD) <= 2 * FIELD {
@@ -182,41 +218,43 @@ impl Core {
     /// brings, `None` for stores. `bus`: told the start, answers when the bus has delivered (or zero).
     #[inline]
     pub fn miss(&mut self, address: u64, value: Option<u64>, latency: u64, bus: impl FnOnce(u64) -> u64) -> u64 {
-        let slot = self.free_slot();
+        self.take_register();
         let start = if value.is_some() { self.time.max(self.address_ready(address)) } else { self.time };
         // Waiting for the bus delays the start; the transfer itself is part of the latency.
         let ends = bus(start).max(start + latency);
         let must_end_by = self.instructions + self.window;
-        self.flights[slot] = Flight { ends, must_end_by };
+        self.fly(Flight { ends, must_end_by });
         self.next_wait = self.next_wait.min(must_end_by);
         if let Some(value) = value {
-            self.producers[self.producer_next] = Producer { address, value, ready: ends };
-            self.value_halves[self.producer_next] = value as u32;
+            let producer = &mut self.producers[self.producer_next];
+            self.value_fields.exchange(producer.value / FIELD, value / FIELD);
+            *producer = Producer { address, value, ready: ends };
             self.values_ready = self.values_ready.max(ends);
             self.producer_next = (self.producer_next + 1) % PRODUCERS;
+            self.nothing_since = if value == 0 { self.nothing_since + 1 } else { 0 };
         }
         start
     }
 
-    /// A miss register that is free, after waiting for one if need be. Which of several does not matter.
-    #[inline]
-    fn free_slot(&mut self) -> usize {
-        let flights = &self.flights[..self.outstanding];
-        let mut slot = self.next_flight;
-        let mut first = slot;
-        for _ in 0..flights.len() {
-            if flights[slot].ends <= self.time {
-                self.next_flight = if slot + 1 == flights.len() { 0 } else { slot + 1 };
-                return slot;
-            }
-            if flights[slot].ends < flights[first].ends {
-                first = slot;
-            }
-            slot = if slot + 1 == flights.len() { 0 } else { slot + 1 };
+    /// Takes a miss register: where all are taken, the one whose miss ends first, after that.
+    #[inline(always)]
+    fn take_register(&mut self) {
+        if self.last_flight - self.first_flight >= self.outstanding {
+            self.time = self.time.max(self.flights[self.first_flight % RING].ends);
+            self.first_flight += 1;
         }
-        self.time = flights[first].ends;
-        self.next_flight = if first + 1 == flights.len() { 0 } else { first + 1 };
-        first
+    }
+
+    /// Puts a miss among those in flight, by its end, which is mostly the last.
+    #[inline(always)]
+    fn fly(&mut self, flight: Flight) {
+        let mut at = self.last_flight;
+        self.last_flight += 1;
+        while at > self.first_flight && self.flights[(at - 1) % RING].ends > flight.ends {
+            self.flights[at % RING] = self.flights[(at - 1) % RING];
+            at -= 1;
+        }
+        self.flights[at % RING] = flight;
     }
 
     /// A transfer that nobody waits for (prefetch, write-back) ends at `ends`: wait until it is at most [`AHEAD`]

@@ -20,7 +20,7 @@ pub struct Access {
     pub write: bool,
 }
 
-/// A vCPU: core, first-level cache, counts.
+/// A vCPU: core, its own caches, counts.
 #[derive(Debug, Clone)]
 pub struct Unit {
     /// Time and misses in flight.
@@ -29,19 +29,46 @@ pub struct Unit {
     pub l1: Cache,
     /// Middle level, where the machine has one.
     pub l2: Option<Cache>,
-    /// What it did. `instructions` is kept by the core.
+    /// What it did, but for `instructions`, which the core keeps, and for what is counted by node.
     pub counters: Counters,
+    index: usize,
+    routes: Vec<Route>,
+}
+
+/// The way from a vCPU to a node, and what went along it.
+#[derive(Debug, Clone, Copy)]
+struct Route {
+    link: LinkParams,
+    channel: usize,
+    counts: NodeCounts,
+}
+
+/// The counts of [`Counters`] that are by node, of one.
+#[derive(Debug, Clone, Copy, Default)]
+struct NodeCounts {
+    read_misses: u64,
+    write_misses: u64,
+    stream_misses: u64,
+    writebacks: u64,
+    read_bytes: u64,
+    write_bytes: u64,
+}
+
+/// What the vCPUs share: the last level, and what lies behind it.
+#[derive(Debug, Clone)]
+pub struct Uncore {
+    params: Params,
+    llc: Cache,
+    channels: Vec<Channel>,
+    memory_mode: Option<MemoryMode>,
 }
 
 /// The whole machine.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    params: Params,
     /// The vCPUs.
     pub units: Vec<Unit>,
-    llc: Cache,
-    channels: Vec<Channel>,
-    memory_mode: Option<MemoryMode>,
+    uncore: Uncore,
     lockstep: Lockstep,
 }
 
@@ -51,35 +78,54 @@ impl Engine {
         let build = |c: CacheParams| Cache::new(c.bytes, c.ways, LINE).map_err(|e| ModelError::Unusable(e.to_string()));
         let vcpus = params.links.len();
         let l1 = build(params.l1)?;
-        let unit = Unit {
+        let l2 = params.l2.map(build).transpose()?;
+        let route = |(node, link): (usize, &LinkParams)| Route {
+            link: *link,
+            channel: params.channel_of(node),
+            counts: NodeCounts::default(),
+        };
+        let unit = |(index, links): (usize, &Vec<LinkParams>)| Unit {
             core: Core::new(params.instruction, params.window, params.outstanding),
-            l1,
-            l2: params.l2.map(build).transpose()?,
+            l1: l1.clone(),
+            l2: l2.clone(),
             counters: Counters::new(params.sizes.len()),
+            index,
+            routes: links.iter().enumerate().map(route).collect(),
         };
         let channels: Result<Vec<_>, _> = params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
-        let channels = channels.map_err(|e| ModelError::Unusable(e.to_string()))?;
         Ok(Self {
-            units: vec![unit; vcpus],
-            llc: build(params.llc)?,
-            channels,
-            memory_mode: params.memory_mode.then(|| MemoryMode::new(params.sizes[params.fast])),
+            units: params.links.iter().enumerate().map(unit).collect(),
             lockstep: Lockstep::new(quantum),
-            params,
+            uncore: Uncore {
+                llc: build(params.llc)?,
+                channels: channels.map_err(|e| ModelError::Unusable(e.to_string()))?,
+                memory_mode: params.memory_mode.then(|| MemoryMode::new(params.sizes[params.fast])),
+                params,
+            },
         })
     }
 
     /// What it was built from.
     #[must_use]
     pub fn params(&self) -> &Params {
-        &self.params
+        &self.uncore.params
     }
 
     /// Counts of a vCPU so far.
     #[must_use]
     pub fn counters(&self, vcpu: usize) -> Counters {
         let unit = &self.units[vcpu];
-        Counters { instructions: unit.core.instructions, ..unit.counters.clone() }
+        let by_node = |count: fn(&NodeCounts) -> u64| unit.routes.iter().map(|r| count(&r.counts)).collect();
+        Counters {
+            instructions: unit.core.instructions,
+            read_misses: by_node(|n| n.read_misses),
+            write_misses: by_node(|n| n.write_misses),
+            stream_misses: by_node(|n| n.stream_misses),
+            writebacks: by_node(|n| n.writebacks),
+            read_bytes: by_node(|n| n.read_bytes),
+            write_bytes: by_node(|n| n.write_bytes),
+            ..unit.counters.clone()
+        }
     }
 
     /// The quantum being run.
@@ -111,154 +157,185 @@ impl Engine {
         for unit in &mut self.units {
             unit.core.time = unit.core.time.max(start);
         }
-        for channel in &mut self.channels {
+        for channel in &mut self.uncore.channels {
             channel.end_quantum(length);
         }
+    }
+
+    /// A vCPU and what it shares with the others, for many accesses of it.
+    #[must_use]
+    pub fn parts(&mut self, vcpu: usize) -> (&mut Unit, &mut Uncore) {
+        (&mut self.units[vcpu], &mut self.uncore)
     }
 
     /// An access of `vcpu` that missed its first-level cache. `value` fetches what a load brings, if known; it is asked
     /// only when time depends on it. Says which node served it, `None` for caches and devices.
     pub fn miss(&mut self, vcpu: usize, a: Access, value: impl FnOnce() -> Option<u64>) -> Option<usize> {
-        self.params.layout.node_of(a.physical)?;
-        let left = self.units[vcpu].l1.fill(a.physical / LINE, a.write);
-        self.missed(vcpu, a, left, value)
+        self.uncore.params.layout.node_of(a.physical)?;
+        let (unit, uncore) = self.parts(vcpu);
+        let left = unit.l1.fill(a.physical / LINE, a.write);
+        uncore.missed(unit, a, left, value)
     }
 
-    /// As [`Self::miss`], of memory (no device), where the first level has let the line in already and `left` left it.
+    /// A kernel thread of `vcpu` copies `bytes` from one node to another past the caches: the time, picoseconds, at
+    /// which both buses are done. Counts as traffic, not as misses; the core itself does not wait.
+    pub fn copy(&mut self, vcpu: usize, from: usize, to: usize, bytes: u64) -> u64 {
+        let (unit, uncore) = self.parts(vcpu);
+        let now = unit.core.time;
+        let (source, target) = (unit.routes[from].link, unit.routes[to].link);
+        let read = bytes.div_ceil(source.block) * source.read_block;
+        let written = bytes.div_ceil(target.block) * target.write_block;
+        let read = uncore.channels[unit.routes[from].channel].transfer(vcpu, now, read);
+        let written = uncore.channels[unit.routes[to].channel].transfer(vcpu, now, written);
+        unit.routes[from].counts.read_bytes += bytes.next_multiple_of(source.block);
+        unit.routes[to].counts.write_bytes += bytes.next_multiple_of(target.block);
+        read.max(written)
+    }
+}
+
+impl Uncore {
+    /// As [`Engine::miss`], of memory (no device), where the first level of `unit` has let the line in already and `left`
+    /// left it.
+    #[inline]
     pub fn missed(
         &mut self,
-        vcpu: usize,
+        unit: &mut Unit,
         a: Access,
         left: Option<Victim>,
         value: impl FnOnce() -> Option<u64>,
     ) -> Option<usize> {
         let line = a.physical / LINE;
-        let unit = &mut self.units[vcpu];
         unit.counters.l1_misses += 1;
         let stream = unit.core.follows_stream(a.virtual_ / LINE);
-        if let Some(left) = left.filter(|v| v.dirty) {
+        if let Some(Victim { line, dirty: true }) = left {
             unit.counters.l1_writebacks += 1;
-            if !unit.l2.as_mut().is_some_and(|l2| l2.mark_dirty(left.line)) {
-                self.leave_to_last(vcpu, left.line);
+            if !unit.l2.as_mut().is_some_and(|l2| l2.mark_dirty(line)) {
+                self.leave_to_last(unit, line);
             }
         }
-        let unit = &mut self.units[vcpu];
         if let (Some(l2), Some(params)) = (&mut unit.l2, &self.params.l2) {
             match l2.access(line, false) {
                 Outcome::Hit => {
                     unit.counters.l2_hits += 1;
-                    if !stream {
-                        let value = if a.write { None } else { value().or(Some(0)) };
-                        unit.core.miss(a.virtual_, value, params.hit_ps, |_| 0);
-                    }
+                    unit.wait(a, stream, params.hit_ps, value);
                     return None;
                 }
                 Outcome::Miss { victim: Some(Victim { line, dirty: true }) } => {
                     unit.counters.l2_writebacks += 1;
-                    self.leave_to_last(vcpu, line);
+                    self.leave_to_last(unit, line);
                 }
                 Outcome::Miss { .. } => {}
             }
         }
         match self.llc.access(line, false) {
             Outcome::Hit => {
-                let unit = &mut self.units[vcpu];
                 unit.counters.llc_hits += 1;
-                if !stream {
-                    let value = if a.write { None } else { value().or(Some(0)) };
-                    unit.core.miss(a.virtual_, value, self.params.llc.hit_ps, |_| 0);
-                }
+                unit.wait(a, stream, self.params.llc.hit_ps, value);
                 None
             }
             Outcome::Miss { victim } => {
-                if let Some(victim) = victim.filter(|v| v.dirty) {
-                    self.write_back(vcpu, victim.line);
+                if let Some(Victim { line, dirty: true }) = victim {
+                    self.write_back(unit, line);
                 }
                 let node = self.params.layout.node_of(a.physical)?;
                 let value = if a.write || stream { None } else { value().or(Some(0)) };
-                Some(self.fetch(vcpu, node, line, a, stream, value))
+                self.fetch(unit, node, line, a, stream, value)
             }
+        }
+    }
+
+    /// The host fetches what a miss of this line in the first level of `unit` will look at: it takes long to come, for all
+    /// tags together are larger than the host's own caches.
+    #[inline(always)]
+    pub fn ahead(&self, unit: &Unit, line: u64) {
+        self.llc.ahead(line);
+        if let Some(left) = unit.l2.as_ref().and_then(|l2| l2.dirty_before(line)) {
+            self.llc.ahead(left);
         }
     }
 
     /// A dirty line leaves a core's own caches.
-    fn leave_to_last(&mut self, vcpu: usize, line: u64) {
+    #[inline(never)]
+    fn leave_to_last(&mut self, unit: &mut Unit, line: u64) {
         if !self.llc.mark_dirty(line) {
-            self.write_back(vcpu, line);
+            self.write_back(unit, line);
         }
     }
 
-    fn fetch(&mut self, vcpu: usize, node: usize, line: u64, a: Access, stream: bool, value: Option<u64>) -> usize {
+    #[inline]
+    fn fetch(
+        &mut self,
+        unit: &mut Unit,
+        node: usize,
+        line: u64,
+        a: Access,
+        stream: bool,
+        value: Option<u64>,
+    ) -> Option<usize> {
         let node = match self.memory_mode.as_mut().map(|m| m.access(line, false)) {
             None => node,
             Some(Found::Hit) => self.params.fast,
             Some(Found::Miss { dirty }) => {
-                self.bus_write(vcpu, self.params.fast, line);
+                self.bus_write(unit, self.params.fast, line);
                 if let Some(dirty) = dirty {
-                    self.bus_write(vcpu, self.params.slow, dirty);
+                    self.bus_write(unit, self.params.slow, dirty);
                 }
                 self.params.slow
             }
         };
-        let link = self.params.links[vcpu][node];
-        let channel = &mut self.channels[self.params.channel_of(node)];
-        let Unit { core, counters, .. } = &mut self.units[vcpu];
-        let misses = if a.write { &mut counters.write_misses } else { &mut counters.read_misses };
-        misses[node] += 1;
+        let (core, index) = (&mut unit.core, unit.index);
+        let Route { link, channel, counts } = unit.routes.get_mut(node)?;
+        let channel = self.channels.get_mut(*channel)?;
+        *(if a.write { &mut counts.write_misses } else { &mut counts.read_misses }) += 1;
         let bus_time = if channel.opens_block(line, false) { link.read_block } else { 0 };
         if bus_time > 0 {
-            counters.read_bytes[node] += link.block;
+            counts.read_bytes += link.block;
         }
         if stream {
-            counters.stream_misses[node] += 1;
-            let ends = channel.transfer(vcpu, core.time, bus_time);
+            counts.stream_misses += 1;
+            let ends = channel.transfer(index, core.time, bus_time);
             core.run_behind(ends, link.read_block);
         } else {
             let latency = if a.write { link.write_latency } else { link.read_latency };
-            core.miss(a.virtual_, value, latency, |start| channel.transfer(vcpu, start, bus_time));
+            core.miss(a.virtual_, value, latency, |start| channel.transfer(index, start, bus_time));
         }
-        node
-    }
-
-    /// A kernel thread of `vcpu` copies `bytes` from one node to another past the caches: the time, picoseconds, at
-    /// which both buses are done. Counts as traffic, not as misses; the core itself does not wait.
-    pub fn copy(&mut self, vcpu: usize, from: usize, to: usize, bytes: u64) -> u64 {
-        let now = self.units[vcpu].core.time;
-        let (source, target) = (self.params.links[vcpu][from], self.params.links[vcpu][to]);
-        let read = bytes.div_ceil(source.block) * source.read_block;
-        let written = bytes.div_ceil(target.block) * target.write_block;
-        let read = self.channels[self.params.channel_of(from)].transfer(vcpu, now, read);
-        let written = self.channels[self.params.channel_of(to)].transfer(vcpu, now, written);
-        let counters = &mut self.units[vcpu].counters;
-        counters.read_bytes[from] += bytes.next_multiple_of(source.block);
-        counters.write_bytes[to] += bytes.next_multiple_of(target.block);
-        read.max(written)
+        Some(node)
     }
 
     /// A dirty line leaves the last level.
-    fn write_back(&mut self, vcpu: usize, line: u64) {
+    fn write_back(&mut self, unit: &mut Unit, line: u64) {
         let Some(mut node) = self.params.layout.node_of(line * LINE) else { return };
         if let Some(mode) = self.memory_mode.as_mut() {
             let found = mode.access(line, true);
             node = self.params.fast;
             if let Found::Miss { dirty: Some(dirty) } = found {
-                self.bus_write(vcpu, self.params.slow, dirty);
+                self.bus_write(unit, self.params.slow, dirty);
             }
         }
-        self.units[vcpu].counters.writebacks[node] += 1;
-        self.bus_write(vcpu, node, line);
+        unit.routes[node].counts.writebacks += 1;
+        self.bus_write(unit, node, line);
     }
 
-    fn bus_write(&mut self, vcpu: usize, node: usize, line: u64) {
-        let LinkParams { write_block, block, .. } = self.params.links[vcpu][node];
-        let channel = &mut self.channels[self.params.channel_of(node)];
+    fn bus_write(&mut self, unit: &mut Unit, node: usize, line: u64) {
+        let Route { link, channel, counts } = &mut unit.routes[node];
+        let channel = &mut self.channels[*channel];
         if !channel.opens_block(line, true) {
             return;
         }
-        let Unit { core, counters, .. } = &mut self.units[vcpu];
-        counters.write_bytes[node] += block;
-        let ends = channel.transfer(vcpu, core.time, write_block);
-        core.run_behind(ends, write_block);
+        counts.write_bytes += link.block;
+        let ends = channel.transfer(unit.index, unit.core.time, link.write_block);
+        unit.core.run_behind(ends, link.write_block);
+    }
+}
+
+impl Unit {
+    /// A cache below the first level serves an access: nobody waits for that of a stream.
+    #[inline(always)]
+    fn wait(&mut self, a: Access, stream: bool, hit: u64, value: impl FnOnce() -> Option<u64>) {
+        if !stream {
+            let value = if a.write { None } else { value().or(Some(0)) };
+            self.core.miss(a.virtual_, value, hit, |_| 0);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! How fast recordings are simulated, decoding included, beside a plain single-level LRU and valgrind's cachegrind:
-//! `cargo run --release -p terrace-sim --example speed [--short] [--only KERNEL] [RECORDING...]`.
+//! `cargo run --release -p terrace-sim --example speed [--short] [--only KERNEL] [--once N] [RECORDING...]`.
+//!
+//! `--once N` runs each once over N accesses, which is for counting instructions.
 //!
 //! Speeds are accesses a second of CPU time, the best of several runs, since others may be using the machine.
 #![forbid(unsafe_code)]
@@ -271,7 +273,13 @@ fn main() -> Outcome<()> {
     }
     let only = args.iter().position(|a| a == "--only").and_then(|at| args.get(at + 1));
     let short = args.iter().any(|a| a == "--short");
-    let (accesses, times) = if short { (4_000_000, 2) } else { (24_000_000, 5) };
+    let once =
+        args.iter().position(|a| a == "--once").and_then(|at| args.get(at + 1)).map(|n| n.parse()).transpose()?;
+    let (accesses, times) = match once {
+        Some(accesses) => (accesses, 1),
+        None if short => (4_000_000, 2),
+        None => (24_000_000, 5),
+    };
     let machine = "dram-dcpmm";
     println!("M accesses a second of CPU time on {machine}; decoding is in all columns but `decoded` alone\n");
     println!("| recording | accesses | reach memory | decoded | simulated | plain LRU | simulated / plain |");

@@ -16,9 +16,11 @@ const TOGETHER: u64 = 2 * AHEAD;
 /// Blocks that are held at most, and while only one is there.
 const HELD: usize = 2 * AHEAD as usize;
 const HELD_ALONE: usize = 4;
+/// Columns whose memory is kept for others.
+const SPARE: usize = 4;
 
 /// A block's columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Columns {
     pub process: u32,
     pub first_time: u64,
@@ -31,7 +33,8 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    pub(crate) fn of(block: &Block) -> Self {
+    /// The block's columns, in the memory of others that are no longer needed.
+    pub(crate) fn of(block: &mut Block, mut memory: Self) -> Self {
         let mut times = Vec::new();
         if block.jumps().iter().any(|j| j.0 > 0) {
             block.times_into(&mut times);
@@ -40,15 +43,10 @@ impl Columns {
             let at = *at as usize;
             Some((at, *times.get(at.checked_sub(1)?)?, *times.get(at)?))
         };
-        Self {
-            process: block.info().process,
-            first_time: block.info().first_time,
-            last_time: block.info().last_time,
-            addresses: block.addresses().to_vec(),
-            kinds: block.kinds().to_vec(),
-            gaps: block.gaps().to_vec(),
-            waits: block.jumps().iter().filter_map(wait).collect(),
-        }
+        let waits = block.jumps().iter().filter_map(wait).collect();
+        let info = *block.info();
+        block.exchange(&mut memory.addresses, &mut memory.kinds, &mut memory.gaps);
+        Self { process: info.process, first_time: info.first_time, last_time: info.last_time, waits, ..memory }
     }
 }
 
@@ -66,6 +64,8 @@ struct State {
     held: VecDeque<(usize, Slot)>,
     /// Blocks that each has taken; `None`: it has left.
     members: Vec<Option<u64>>,
+    /// Memory of columns that were let go.
+    spare: Vec<Columns>,
     /// Blocks that were decoded.
     decoded: u64,
 }
@@ -108,7 +108,7 @@ impl Member {
     pub(crate) fn block(
         &mut self,
         position: usize,
-        decode: impl FnOnce() -> Result<Columns, String>,
+        decode: impl FnOnce(Columns) -> Result<Columns, String>,
     ) -> Result<Arc<Columns>, String> {
         let index = self.join();
         let mut state = self.sharing.state();
@@ -127,14 +127,17 @@ impl Member {
             let slot = Slot::default();
             let most = if state.members.iter().flatten().count() > 1 { HELD } else { HELD_ALONE };
             while state.held.len() >= most {
-                state.held.pop_front();
+                let gone = state.held.pop_front().and_then(|(_, slot)| Arc::into_inner(slot)?.into_inner()?.ok());
+                let memory = gone.and_then(Arc::into_inner).filter(|_| state.spare.len() < SPARE);
+                state.spare.extend(memory);
             }
             state.held.push_back((position, slot.clone()));
             state.decoded += 1;
             slot
         });
+        let memory = if slot.get().is_none() { state.spare.pop() } else { None };
         drop(state);
-        slot.get_or_init(|| decode().map(Arc::new)).clone()
+        slot.get_or_init(|| decode(memory.unwrap_or_default()).map(Arc::new)).clone()
     }
 }
 
@@ -146,6 +149,7 @@ impl Drop for Member {
         if state.members.iter().all(Option::is_none) {
             state.members.clear();
             state.held.clear();
+            state.spare.clear();
         }
         self.sharing.moved.notify_all();
     }
@@ -170,7 +174,7 @@ mod tests {
             for mut member in members {
                 scope.spawn(move || {
                     for position in 0..200 {
-                        let block = member.block(position, || Ok(columns(position))).unwrap();
+                        let block = member.block(position, |_| Ok(columns(position))).unwrap();
                         assert_eq!(block.first_time, position as u64);
                     }
                 });
@@ -183,12 +187,12 @@ mod tests {
     fn who_comes_late_waits_for_nobody_and_holds_nobody_up() {
         let sharing = Arc::new(Sharing::default());
         let mut first = sharing.member();
-        let mut pass = |from: usize| (from..from + 100).for_each(|p| drop(first.block(p, || Ok(columns(p)))));
+        let mut pass = |from: usize| (from..from + 100).for_each(|p| drop(first.block(p, |_| Ok(columns(p)))));
         pass(0);
         let mut second = sharing.member();
         assert_eq!(second.join(), 1);
         pass(100);
-        assert!(second.block(0, || Err("damaged".to_owned())).is_err());
+        assert!(second.block(0, |_| Err("damaged".to_owned())).is_err());
         assert_eq!(sharing.decoded(), 201);
     }
 }

@@ -7,20 +7,51 @@
 use crate::event::Event;
 use crate::memory::Misses;
 use crate::world::{Thread, World};
-use terrace_cache::Outcome;
-use terrace_model::{Access, LINE};
+use terrace_cache::{ahead, Outcome};
+use terrace_model::{Access, Counters, LINE};
+
+/// Accesses before an access at which the host is told to fetch what it will look at; at twice as many, its page.
+const AHEAD: usize = 8;
+/// Accesses after which it is told anew whether that is worth it.
+const OUTLOOK: u64 = 4096;
+/// It is where one access in so many is not served by a core's own caches.
+const OFTEN: u64 = 8;
+
+/// How many accesses a core's own caches do not serve.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outlook {
+    /// Accesses, and those among them, until it was last told.
+    seen: (u64, u64),
+    far: bool,
+}
+
+impl Outlook {
+    #[inline(always)]
+    fn look(&mut self, counters: &Counters) {
+        let accesses = counters.loads + counters.stores;
+        if accesses >= self.seen.0 + OUTLOOK {
+            let left = counters.l1_misses - counters.l2_hits;
+            self.far = (left - self.seen.1) * OFTEN >= accesses - self.seen.0;
+            self.seen = (accesses, left);
+        }
+    }
+}
 
 impl World {
     /// Runs what is at hand of a thread until its core's time is `end`.
     pub(crate) fn run_events(&mut self, core: usize, thread: usize, end: u64) {
-        if self.sampler.is_some() {
-            self.run_events_as::<true>(core, thread, end);
-        } else {
-            self.run_events_as::<false>(core, thread, end);
+        self.outlooks[core].look(&self.engine.units[core].counters);
+        match (self.sampler.is_some(), self.outlooks[core].far) {
+            (false, false) => self.run_events_as::<false, false>(core, thread, end),
+            (false, true) => self.run_events_as::<false, true>(core, thread, end),
+            (true, false) => self.run_events_as::<true, false>(core, thread, end),
+            (true, true) => self.run_events_as::<true, true>(core, thread, end),
         }
     }
 
-    fn run_events_as<const SAMPLED: bool>(&mut self, core: usize, thread: usize, end: u64) {
+    /// `SAMPLED`: somebody samples accesses. `FAR`: so many accesses leave a core's own caches that the host is told ahead
+    /// what will be looked at.
+    fn run_events_as<const SAMPLED: bool, const FAR: bool>(&mut self, core: usize, thread: usize, end: u64) {
         let Thread { events, at, .. } = &mut self.threads[thread];
         let (engine, memory, mmu) = (&mut self.engine, &mut self.memory, &mut self.mmus[core]);
         let home = self.homes[core];
@@ -28,14 +59,25 @@ impl World {
         let mut made = 0;
         let mut unmapped = (0, 0);
         let mut stores = 0;
-        let unit = &mut engine.units[core];
+        let (unit, uncore) = engine.parts(core);
         let pace = unit.core.pace();
         let (mut time, mut instructions, mut clear) = (unit.core.time, unit.core.instructions, unit.core.clear_until());
-        for word in words {
+        for (number, word) in words.iter().enumerate() {
             if time >= end {
                 break;
             }
             made += 1;
+            if FAR {
+                let page = |word: &u64| memory.index_nearby(Event::from_words([*word, 0]).address() >> 12, mmu.hint);
+                if let Some(index) = words.get(number + 2 * AHEAD).and_then(page) {
+                    ahead(&memory.pages, index);
+                }
+                let next = words.get(number + AHEAD).and_then(|word| Some((word, memory.pages.get(page(word)?)?)));
+                if let Some((word, page)) = next {
+                    let address = Event::from_words([*word, 0]).address();
+                    uncore.ahead(unit, (u64::from(page.frame) << 12 | address & 4095) / LINE);
+                }
+            }
             let event = Event::from_words([*word, 0]);
             let (address, store) = (event.address(), event.store());
             instructions += event.instructions();
@@ -49,7 +91,6 @@ impl World {
             if instructions <= clear && mmu.settled(address, store) {
                 continue;
             }
-            let unit = &mut engine.units[core];
             (unit.core.time, unit.core.instructions) = (time, instructions);
             unit.core.execute(0);
             match mmu.translate(memory, address, store, home, unit.core.time) {
@@ -63,23 +104,21 @@ impl World {
                     if let Outcome::Miss { victim } = outcome {
                         let access = Access { physical, virtual_: address, write: store };
                         let value = || Some(events.values.get(*at + made - 1).copied().unwrap_or(0));
-                        if engine.missed(core, access, victim, value).is_some() {
+                        if uncore.missed(unit, access, victim, value).is_some() {
                             if let Some(misses) = &mut memory.misses {
                                 count(&mut misses[found.at.page as usize], store);
                             }
                             if SAMPLED && !store {
                                 if let Some(sampler) = &mut self.sampler {
-                                    engine.units[core].core.time += sampler.missed_load(address >> 12);
+                                    unit.core.time += sampler.missed_load(address >> 12);
                                 }
                             }
                         }
                     }
                 }
             }
-            let unit = &engine.units[core];
             (time, clear) = (unit.core.time, unit.core.clear_until());
         }
-        let unit = &mut engine.units[core];
         (unit.core.time, unit.core.instructions) = (time, instructions);
         unit.counters.stores += stores - unmapped.1;
         unit.counters.loads += made as u64 - stores - unmapped.0;

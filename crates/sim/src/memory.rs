@@ -205,6 +205,19 @@ impl Memory {
         Some(index)
     }
 
+    /// As [`Self::index`], where that is quickly told; nothing is changed.
+    #[inline(always)]
+    #[must_use]
+    pub fn index_nearby(&self, vpn: u64, hint: usize) -> Option<usize> {
+        if self.on_demand {
+            let (known, first) = self.stretches[(vpn / HUGE) as usize % STRETCHES];
+            return (known == vpn / HUGE + 1).then_some(first + (vpn % HUGE) as usize);
+        }
+        let region = self.regions.get(hint)?;
+        let offset = vpn.wrapping_sub(region.start);
+        (offset < region.end - region.start).then_some(region.first as usize + offset as usize)
+    }
+
     #[inline(never)]
     fn map_around(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
         if self.regions.len() >= MOST_REGIONS {
@@ -241,7 +254,20 @@ impl Memory {
     }
 
     /// A page walk by a core of `home` at `time`: faults are served, bits set.
+    #[inline(always)]
     pub fn walk(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
+        if let Some(page) = self.pages.get_mut(index) {
+            // Nothing but bits to set.
+            if page.frame != ABSENT && page.bits & (MOVING | WATCHED | PART_OF_HUGE) == 0 {
+                page.bits |= if store { ACCESSED | DIRTY } else { ACCESSED };
+                return Walked { frame: page.frame, time, writable: page.bits & DIRTY != 0 };
+            }
+        }
+        self.walk_slowly(index, vpn, store, home, time)
+    }
+
+    #[inline(never)]
+    fn walk_slowly(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
         let mut time = time;
         if self.pages[index].frame == ABSENT {
             time += self.touch_first(index, vpn, home);

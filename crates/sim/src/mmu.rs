@@ -5,7 +5,7 @@
 //! comparisons of virtual addresses. Whatever could make it untrue takes the entry away: see [`Mmu::settle`].
 
 use crate::memory::{Memory, PART_OF_HUGE};
-use crate::tlb::{Found, Tlb, Translation};
+use crate::tlb::{Found, Looked, Tlb, Translation};
 use terrace_machine::Tlb as Figures;
 use terrace_model::PS;
 use terrace_types::Nanos;
@@ -40,7 +40,7 @@ enum Kept {
     /// << 16 | epoch`; those of an earlier epoch are stale. `near` holds some of them by the page's number plus one.
     All { entries: Vec<u64>, epoch: u64, near: Vec<(u64, Translation)> },
     /// As many as there is room for.
-    Some(Tlb),
+    Some(Box<Tlb>),
 }
 
 const WRITABLE: u64 = 1 << 16;
@@ -69,7 +69,7 @@ impl Mmu {
             lines: vec![u64::MAX; lines],
             pages: vec![NOWHERE; pages],
             kept: match tlb {
-                Some(tlb) => Kept::Some(tlb),
+                Some(tlb) => Kept::Some(Box::new(tlb)),
                 None => Kept::All { entries: Vec::new(), epoch: 1, near: vec![NOWHERE; NEAR] },
             },
             walk: figures.walk.get().saturating_mul(PS),
@@ -129,7 +129,7 @@ impl Mmu {
         self.translate_other(memory, vpn, store, home, time)
     }
 
-    #[inline]
+    #[inline(never)]
     fn translate_other(
         &mut self,
         memory: &mut Memory,
@@ -141,14 +141,14 @@ impl Mmu {
         let mut time = time;
         let at = match &mut self.kept {
             Kept::Some(tlb) => match tlb.find(vpn, store) {
-                Some(Found { at, took, large_moved }) => {
+                Looked::Up(Found { at, took, large_moved }) => {
                     if large_moved {
                         self.pages.fill(NOWHERE);
                     }
                     time += took;
                     at
                 }
-                None => return self.walk(memory, vpn, store, home, time),
+                looked => return self.walk(memory, vpn, store, home, time, looked),
             },
             Kept::All { near, .. } => match near[vpn as usize % NEAR] {
                 (page, at) if page == vpn + 1 && (at.writable || !store) => at,
@@ -173,11 +173,19 @@ impl Mmu {
                 return Some(Translated { at, time });
             }
         }
-        self.walk(memory, vpn, store, home, time)
+        self.walk(memory, vpn, store, home, time, Looked::Absent)
     }
 
-    #[inline(never)]
-    fn walk(&mut self, memory: &mut Memory, vpn: u64, store: bool, home: usize, time: u64) -> Option<Translated> {
+    #[inline(always)]
+    fn walk(
+        &mut self,
+        memory: &mut Memory,
+        vpn: u64,
+        store: bool,
+        home: usize,
+        time: u64,
+        looked: Looked,
+    ) -> Option<Translated> {
         let page = memory.index_or_map(vpn, &mut self.hint)?;
         let walked = memory.walk(page, vpn, store, home, time + self.walk);
         let at = Translation { page: page as u32, frame: walked.frame, writable: walked.writable };
@@ -193,7 +201,7 @@ impl Mmu {
             Kept::Some(tlb) => {
                 let page = memory.pages[page];
                 let part = (page.bits & PART_OF_HUGE != 0).then_some(page.part);
-                tlb.learn(vpn, at, part);
+                tlb.learn(vpn, at, part, looked);
                 if part.is_some() {
                     self.pages.fill(NOWHERE);
                 }

@@ -198,8 +198,8 @@ impl RecordingFeed {
         let Some(position) = self.recording.threads[index].get(cursor.next) else { return false };
         cursor.next += 1;
         let (reader, block) = (&mut self.reader, &mut self.block);
-        let decode = || match reader.read(*position, block) {
-            Ok(()) => Ok(Columns::of(block)),
+        let decode = |memory| match reader.read(*position, block) {
+            Ok(()) => Ok(Columns::of(block, memory)),
             Err(error) => Err(error.to_string()),
         };
         let columns = match self.member.block(*position, decode) {
@@ -241,22 +241,21 @@ fn fill(batch: &mut Batch, columns: &Columns, folds: &mut Folds) {
     if columns.kinds.iter().fold(0, |all, kind| all | kind.depends()) == 0 {
         return;
     }
+    values.resize(words.len(), 0);
     /// As far back as a dependence reaches.
     const LOADS: usize = 16;
-    values.resize(words.len(), 0);
     let (mut loads, mut count) = ([0usize; LOADS], 0usize);
-    for (at, kind) in columns.kinds.iter().enumerate() {
+    for (at, (kind, word)) in columns.kinds.iter().zip(words.iter()).enumerate() {
         let back = usize::from(kind.depends());
-        if back > 0 && back <= count.min(LOADS) {
+        if back > 0 && back <= count {
             let value = &mut values[loads[(count - back) % LOADS]];
             if *value == 0 {
-                *value = Event::from_words([words[at], 0]).address();
+                *value = Event::from_words([*word, 0]).address();
             }
         }
-        if !kind.is_store() {
-            loads[count % LOADS] = at;
-            count += 1;
-        }
+        // Written always and counted where it is a load: no branch, which could not be foreseen.
+        loads[count % LOADS] = at;
+        count += usize::from(!kind.is_store());
     }
 }
 

@@ -1,5 +1,6 @@
 //! A core's data translations as hardware keeps them: two levels of sets, least recently used first out.
 
+use terrace_cache::{Sets, Slot};
 use terrace_machine::Tlb as Figures;
 use terrace_model::PS;
 
@@ -17,73 +18,89 @@ pub struct Translation {
     pub writable: bool,
 }
 
-/// One level. A key is the page's number plus one, whether it is huge (bit 1) and writable (bit 0); zero is an empty way.
-/// Each set is kept in order of use.
+/// A page, as its entry is looked for.
+#[derive(Debug, Clone, Copy)]
+struct Key {
+    /// Its number, in pages of its size.
+    number: u64,
+    large: bool,
+}
+
+/// One level. A tag is what of the page's number does not tell the set, and whether the page is huge; its flag is whether it
+/// may be written.
 #[derive(Debug, Clone)]
 struct Level {
-    keys: Vec<u64>,
-    /// Index and frame of the (huge) page's first base page.
+    sets: Sets,
+    /// By set and way, index and frame of the (huge) page's first base page.
     places: Vec<(u32, u32)>,
-    ways: usize,
     mask: u64,
+    shift: u32,
 }
 
 impl Level {
     fn new(entries: u32, ways: u32) -> Self {
-        let sets = u64::from(entries / ways.max(1));
-        let size = entries as usize;
-        Self { keys: vec![0; size], places: vec![(0, 0); size], ways: ways as usize, mask: sets.saturating_sub(1) }
+        let sets = entries / ways.max(1);
+        let mask = u64::from(sets).saturating_sub(1);
+        Self {
+            sets: Sets::new(sets as usize, ways as usize),
+            places: vec![(0, 0); entries as usize],
+            mask,
+            shift: mask.count_ones(),
+        }
     }
 
     #[inline(always)]
-    fn first(&self, key: u64) -> usize {
-        ((key >> 2) & self.mask) as usize * self.ways
+    fn set(&self, key: Key) -> (usize, u64) {
+        ((key.number & self.mask) as usize, key.number >> self.shift << 1 | u64::from(key.large))
     }
 
-    /// The entry of `key` (its lowest bit does not count), which becomes the latest of its set; whether it was not that
-    /// before.
-    #[inline]
-    fn find(&mut self, key: u64) -> Option<(u64, (u32, u32), bool)> {
-        let first = self.first(key);
-        let keys = self.keys.get_mut(first..first + self.ways)?;
-        let way = keys.iter().position(|k| *k | 1 == key | 1)?;
-        let places = self.places.get_mut(first..first + self.ways)?;
-        let found = (keys[way], places[way], way > 0);
-        // By hand, as in `terrace-cache`: a set is short.
-        let (mut key, mut place) = (found.0, found.1);
-        for (old_key, old_place) in keys[..=way].iter_mut().zip(places) {
-            std::mem::swap(old_key, &mut key);
-            std::mem::swap(old_place, &mut place);
-        }
-        Some(found)
+    #[inline(always)]
+    fn place(&mut self, slot: Slot) -> Option<&mut (u32, u32)> {
+        self.places.get_mut(slot.set * self.sets.ways() + slot.way)
+    }
+
+    /// The entry of a page, whether it may be written and its place, which becomes the latest of its set.
+    #[inline(always)]
+    fn find(&mut self, key: Key) -> Option<(bool, (u32, u32))> {
+        let (set, tag) = self.set(key);
+        let slot = self.sets.find(set, tag)?;
+        Some((self.sets.flag(slot), *self.place(slot)?))
+    }
+
+    /// Whether the entry of a page is there and not the latest of its set.
+    fn is_behind(&self, key: Key) -> bool {
+        let (set, tag) = self.set(key);
+        self.sets.peek(set, tag).is_some_and(|slot| self.sets.latest(set) != Some(slot))
     }
 
     /// Puts an entry first in its set, in place of one of the same page or of the one used longest ago.
-    fn insert(&mut self, key: u64, place: (u32, u32)) {
-        let first = self.first(key);
-        let Some(keys) = self.keys.get_mut(first..first + self.ways) else { return };
-        let places = &mut self.places[first..first + self.ways];
-        let (new, mut key, mut place) = (key | 1, key, place);
-        for (old_key, old_place) in keys.iter_mut().zip(places) {
-            std::mem::swap(old_key, &mut key);
-            std::mem::swap(old_place, &mut place);
-            if key | 1 == new {
-                return;
+    fn insert(&mut self, key: Key, writable: bool, place: (u32, u32)) {
+        let (set, tag) = self.set(key);
+        match self.sets.find(set, tag) {
+            Some(slot) => {
+                self.sets.put_flag(slot, writable);
+                if let Some(old) = self.place(slot) {
+                    *old = place;
+                }
             }
+            None => self.push(key, writable, place),
+        }
+    }
+
+    /// As [`Self::insert`], of a page that has none.
+    #[inline(always)]
+    fn push(&mut self, key: Key, writable: bool, place: (u32, u32)) {
+        let (set, tag) = self.set(key);
+        let slot = self.sets.replace(set, tag, writable).map(|(slot, _)| slot);
+        if let Some(old) = slot.and_then(|slot| self.place(slot)) {
+            *old = place;
         }
     }
 
     /// Empties the way of a page. What is left of the set keeps its order.
-    fn forget(&mut self, key: u64) {
-        let first = self.first(key);
-        let Some(keys) = self.keys.get_mut(first..first + self.ways) else { return };
-        if let Some(way) = keys.iter().position(|k| *k | 1 == key | 1) {
-            keys[way..].rotate_left(1);
-            self.places[first + way..first + self.ways].rotate_left(1);
-            if let Some(last) = keys.last_mut() {
-                *last = 0;
-            }
-        }
+    fn forget(&mut self, key: Key) {
+        let (set, tag) = self.set(key);
+        self.sets.forget(set, tag);
     }
 }
 
@@ -110,12 +127,23 @@ pub struct Found {
     pub large_moved: bool,
 }
 
-const fn small_key(vpn: u64) -> u64 {
-    (vpn + 1) << 2
+/// What a look-up came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looked {
+    /// The translation is there.
+    Up(Found),
+    /// It is there, but not for stores: a walk must tell whether the page may be written.
+    ReadOnly,
+    /// It is nowhere: it takes a walk.
+    Absent,
 }
 
-const fn large_key(vpn: u64) -> u64 {
-    ((vpn >> LARGE) + 1) << 2 | 2
+const fn small_key(vpn: u64) -> Key {
+    Key { number: vpn, large: false }
+}
+
+const fn large_key(vpn: u64) -> Key {
+    Key { number: vpn >> LARGE, large: true }
 }
 
 impl Tlb {
@@ -137,50 +165,62 @@ impl Tlb {
         self.small.mask as usize + 1
     }
 
-    /// Looks a page up for a store or a load; `None`: it takes a walk.
-    #[inline]
-    pub fn find(&mut self, vpn: u64, store: bool) -> Option<Found> {
-        let usable = |key: u64| !store || key & 1 == 1;
-        if let Some((key, place, _)) = self.small.find(small_key(vpn)) {
-            let at = Translation { page: place.0, frame: place.1, writable: key & 1 == 1 };
-            return usable(key).then_some(Found { at, took: 0, large_moved: false });
+    /// Looks a page up for a store or a load.
+    #[inline(always)]
+    pub fn find(&mut self, vpn: u64, store: bool) -> Looked {
+        if let Some((writable, place)) = self.small.find(small_key(vpn)) {
+            let at = Translation { page: place.0, frame: place.1, writable };
+            return usable(Found { at, took: 0, large_moved: false }, store);
         }
         if self.any_large {
-            if let Some((key, place, moved)) = self.large.find(large_key(vpn)) {
-                return usable(key).then_some(Found { at: part(vpn, key, place), took: 0, large_moved: moved });
+            let moved = self.large.is_behind(large_key(vpn));
+            if let Some((writable, place)) = self.large.find(large_key(vpn)) {
+                return usable(Found { at: part(vpn, writable, place), took: 0, large_moved: moved }, store);
             }
         }
-        self.find_in_second(vpn).filter(|f| !store || f.at.writable)
+        self.find_in_second(vpn, store)
     }
 
-    fn find_in_second(&mut self, vpn: u64) -> Option<Found> {
+    #[inline(always)]
+    fn find_in_second(&mut self, vpn: u64, store: bool) -> Looked {
         let took = self.second_hit;
-        if let Some((key, place, _)) = self.second.find(small_key(vpn)) {
-            self.small.insert(key, place);
-            let at = Translation { page: place.0, frame: place.1, writable: key & 1 == 1 };
-            return Some(Found { at, took, large_moved: false });
+        if let Some((writable, place)) = self.second.find(small_key(vpn)) {
+            self.small.push(small_key(vpn), writable, place);
+            let at = Translation { page: place.0, frame: place.1, writable };
+            return usable(Found { at, took, large_moved: false }, store);
         }
         if !self.any_large {
-            return None;
+            return Looked::Absent;
         }
-        let (key, place, _) = self.second.find(large_key(vpn))?;
-        self.large.insert(key, place);
-        Some(Found { at: part(vpn, key, place), took, large_moved: true })
+        let Some((writable, place)) = self.second.find(large_key(vpn)) else { return Looked::Absent };
+        self.large.push(large_key(vpn), writable, place);
+        usable(Found { at: part(vpn, writable, place), took, large_moved: true }, store)
     }
 
-    /// Remembers what a walk found; of a page that is part of a huge one, `part` is which.
-    pub fn learn(&mut self, vpn: u64, at: Translation, part: Option<u16>) {
-        let writable = u64::from(at.writable);
+    /// Remembers what a walk found; of a page that is part of a huge one, `part` is which. `looked`: what the look-up
+    /// before it came to.
+    #[inline(always)]
+    pub fn learn(&mut self, vpn: u64, at: Translation, part: Option<u16>, looked: Looked) {
+        if part.is_none() && looked == Looked::Absent {
+            self.small.push(small_key(vpn), at.writable, (at.page, at.frame));
+            self.second.push(small_key(vpn), at.writable, (at.page, at.frame));
+        } else {
+            self.learn_anew(vpn, at, part);
+        }
+    }
+
+    #[inline(never)]
+    fn learn_anew(&mut self, vpn: u64, at: Translation, part: Option<u16>) {
         let (level, key, place) = match part {
-            None => (&mut self.small, small_key(vpn) | writable, (at.page, at.frame)),
+            None => (&mut self.small, small_key(vpn), (at.page, at.frame)),
             Some(part) => {
                 self.any_large = true;
                 let part = u32::from(part);
-                (&mut self.large, large_key(vpn) | writable, (at.page - part, at.frame - part))
+                (&mut self.large, large_key(vpn), (at.page - part, at.frame - part))
             }
         };
-        level.insert(key, place);
-        self.second.insert(key, place);
+        level.insert(key, at.writable, place);
+        self.second.insert(key, at.writable, place);
     }
 
     /// Drops the translation of a page, or of the huge page that it is part of.
@@ -193,16 +233,23 @@ impl Tlb {
 
     /// Drops all.
     pub fn flush(&mut self) {
-        for level in [&mut self.small, &mut self.large, &mut self.second] {
-            level.keys.fill(0);
-        }
+        [&mut self.small, &mut self.large, &mut self.second].into_iter().for_each(|level| level.sets.clear());
+    }
+}
+
+#[inline(always)]
+fn usable(found: Found, store: bool) -> Looked {
+    if store && !found.at.writable {
+        Looked::ReadOnly
+    } else {
+        Looked::Up(found)
     }
 }
 
 /// One base page of a huge page's entry. Whether the page may be written is the whole page's.
-fn part(vpn: u64, key: u64, place: (u32, u32)) -> Translation {
+fn part(vpn: u64, writable: bool, place: (u32, u32)) -> Translation {
     let part = (vpn & ((1 << LARGE) - 1)) as u32;
-    Translation { page: place.0 + part, frame: place.1 + part, writable: key & 1 == 1 }
+    Translation { page: place.0 + part, frame: place.1 + part, writable }
 }
 
 #[cfg(test)]
@@ -215,41 +262,52 @@ mod tests {
         Tlb::new(&figures).unwrap()
     }
 
+    fn find(t: &mut Tlb, vpn: u64, store: bool) -> Option<Found> {
+        match t.find(vpn, store) {
+            Looked::Up(found) => Some(found),
+            Looked::ReadOnly | Looked::Absent => None,
+        }
+    }
+
     fn learn(t: &mut Tlb, vpn: u64, writable: bool) {
-        t.learn(vpn, Translation { page: vpn as u32, frame: 1000 + vpn as u32, writable }, None);
+        let looked = t.clone().find(vpn, true);
+        t.learn(vpn, Translation { page: vpn as u32, frame: 1000 + vpn as u32, writable }, None, looked);
     }
 
     #[test]
     fn the_first_level_holds_as_many_as_it_has_and_the_second_catches_the_rest() {
         let mut t = tlb(16, 64);
         (0..32).for_each(|vpn| learn(&mut t, vpn, true));
-        let took: Vec<u64> = (0..32).rev().filter_map(|vpn| t.find(vpn, true).map(|f| f.took)).collect();
+        let took: Vec<u64> = (0..32).rev().filter_map(|vpn| find(&mut t, vpn, true).map(|f| f.took)).collect();
         // The last 16 without delay; looking at the others pushes nobody out that was not looked at.
         assert_eq!((took.iter().filter(|t| **t == 0).count(), took.len()), (16, 32));
         (0..128).for_each(|vpn| learn(&mut t, vpn, true));
-        assert!((0..64).all(|vpn| t.find(vpn, false).is_none()) && (64..128).all(|vpn| t.find(vpn, false).is_some()));
+        assert!(
+            (0..64).all(|vpn| find(&mut t, vpn, false).is_none())
+                && (64..128).all(|vpn| find(&mut t, vpn, false).is_some())
+        );
     }
 
     #[test]
     fn a_store_needs_leave() {
         let mut t = tlb(16, 64);
         learn(&mut t, 3, false);
-        assert!(t.find(3, false).is_some() && t.find(3, true).is_none());
+        assert!(find(&mut t, 3, false).is_some() && find(&mut t, 3, true).is_none());
         learn(&mut t, 3, true);
-        assert_eq!(t.find(3, true).map(|f| f.at.frame), Some(1003));
+        assert_eq!(find(&mut t, 3, true).map(|f| f.at.frame), Some(1003));
         t.forget(3);
-        assert_eq!(t.find(3, false), None);
+        assert_eq!(find(&mut t, 3, false), None);
     }
 
     #[test]
     fn one_entry_serves_a_huge_page() {
         let mut t = tlb(16, 64);
-        t.learn(512 + 7, Translation { page: 107, frame: 2007, writable: true }, Some(7));
-        let found = t.find(512 + 500, true).unwrap();
+        t.learn(512 + 7, Translation { page: 107, frame: 2007, writable: true }, Some(7), Looked::Absent);
+        let found = find(&mut t, 512 + 500, true).unwrap();
         assert_eq!((found.at.page, found.at.frame), (600, 2500));
-        assert_eq!(t.find(1024, false), None);
+        assert_eq!(find(&mut t, 1024, false), None);
         t.forget(600);
-        assert_eq!(t.find(512 + 7, false), None);
+        assert_eq!(find(&mut t, 512 + 7, false), None);
         assert!(Tlb::new(&Figures::UNLIMITED).is_none());
     }
 
@@ -264,10 +322,9 @@ mod tests {
             x ^= x >> 7;
             x ^= x << 17;
             let vpn = x % 40;
-            // Sets are chosen by the page's number plus one.
-            let list = &mut lists[((vpn + 1) % 4) as usize];
+            let list = &mut lists[(vpn % 4) as usize];
             let known = list.iter().position(|p| *p == vpn);
-            assert_eq!(t.find(vpn, false).is_some(), known.is_some());
+            assert_eq!(find(&mut t, vpn, false).is_some(), known.is_some());
             known.map(|at| list.remove(at));
             if known.is_none() {
                 learn(&mut t, vpn, false);

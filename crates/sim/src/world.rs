@@ -5,6 +5,7 @@
 
 use crate::event::Batch;
 use crate::feed::{Feed, Supply};
+use crate::hot::Outlook;
 use crate::memory::Memory;
 use crate::mmu::Mmu;
 use crate::ports::Work;
@@ -79,6 +80,7 @@ pub struct World {
     pub memory: Memory,
     pub(crate) mmus: Vec<Mmu>,
     pub(crate) homes: Vec<usize>,
+    pub(crate) outlooks: Vec<Outlook>,
     feed: Box<dyn Feed>,
     pub(crate) threads: Vec<Thread>,
     queues: Vec<Queue>,
@@ -128,6 +130,7 @@ impl World {
             memory,
             mmus,
             homes,
+            outlooks: vec![Outlook::default(); cores],
             feed,
             threads,
             queues,

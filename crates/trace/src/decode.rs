@@ -87,6 +87,17 @@ impl Block {
         &self.gaps[..self.kinds.len()]
     }
 
+    /// Gives [`Block::addresses`], [`Block::kinds`] and [`Block::gaps`] away, in exchange for memory for the next ones: what
+    /// the lists held before is of no interest. The block is empty of them afterwards.
+    pub fn exchange(&mut self, addresses: &mut Vec<u64>, kinds: &mut Vec<Kind>, gaps: &mut Vec<u32>) {
+        self.addresses.truncate(self.kinds.len());
+        self.gaps.truncate(self.kinds.len());
+        std::mem::swap(&mut self.addresses, addresses);
+        std::mem::swap(&mut self.gaps, gaps);
+        std::mem::swap(&mut self.kinds, kinds);
+        self.kinds.clear();
+    }
+
     /// Program counters, one an access; empty where they were not kept.
     #[must_use]
     pub fn pcs(&self) -> &[u64] {
