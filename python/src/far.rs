@@ -9,7 +9,7 @@ use serde_json::json;
 use std::ffi::OsStr;
 use std::ops::Range;
 use terrace_terrace::far::store::StoreSpec;
-use terrace_terrace::far::{Advice, Map};
+use terrace_terrace::far::{Access, Advice, Map, Options};
 use terrace_terrace::far_run::size;
 use terrace_terrace::types::Bytes;
 
@@ -62,6 +62,23 @@ impl Far {
             Map::new(room, dram, store).map_err(|e| e.to_string())
         });
         Ok(Self { map: made.map_err(|e| failed("make", &target, &e))?, bytes })
+    }
+
+    /// Of a file that is there.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: std::path::PathBuf, dram: Size, writable: bool) -> PyResult<Self> {
+        let dram = dram.bytes()?;
+        let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
+        let made = py.detach(|| Map::of_file(&path, access, dram, &Options::default()));
+        let map = made.map_err(|e| failed("map", &path.to_string_lossy(), &e))?;
+        let bytes = map.file_bytes().map_or(map.len() as u64, |b| b.get());
+        Ok(Self { map, bytes })
+    }
+
+    /// Bytes.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     #[getter]

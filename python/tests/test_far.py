@@ -53,6 +53,42 @@ def test_what_is_asked_of_a_view_is_done_to_that_view(tmp_path):
     far.pin(array[:1000], on=False)
 
 
+def test_a_file_is_an_array(tmp_path):
+    path = tmp_path / "numbers"
+    np.arange(2 << 20, dtype="u8").tofile(path)
+    with path.open("ab") as file:
+        file.write(b"end")
+    try:
+        array = far.open(path, "u8", dram="6M", mode="r+")
+    except terrace.TerraceError as error:
+        if "userfaultfd" in str(error):
+            pytest.skip(str(error))
+        raise
+    assert array.shape == (2 << 20,) and (array == np.arange(2 << 20)).all()
+    array[::1000] = 7
+    array[-1] = 9
+    far.flush(array)
+    expected = np.arange(2 << 20, dtype="u8")
+    expected[::1000] = 7
+    expected[-1] = 9
+    assert path.read_bytes() == expected.tobytes() + b"end"
+    array[5] = 1
+    del array
+    gc.collect()
+    expected[5] = 1
+    assert path.read_bytes() == expected.tobytes() + b"end"
+    read = far.open(path, "u4", dram="6M", shape=(1000, 1000))
+    assert read.shape == (1000, 1000) and read[0, 10] == 1
+    with pytest.raises(ValueError):
+        read[0, 0] = 1
+    with pytest.raises(ValueError, match="bytes of"):
+        far.open(path, "u8", dram="6M", shape=3 << 20)
+    with pytest.raises(terrace.TerraceError, match="none"):
+        far.open(tmp_path / "none", dram="6M")
+    with pytest.raises(ValueError, match="mode"):
+        far.open(path, dram="6M", mode="w")
+
+
 def test_what_cannot_be_is_said():
     with pytest.raises(terrace.TerraceError, match="at least"):
         made(1 << 24, "u1", dram=4096)

@@ -1167,7 +1167,22 @@ int terrace_far_map(size_t bytes,
                     terrace_far **out);
 
 /*
- Gives the range back and forgets its data; null is fine.
+ Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers included, and zeros to the end of
+ the last page. `writable`: what is written to the memory is written to the file when it leaves memory, by
+ `terrace_far_flush`, and by `terrace_far_unmap`; else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's
+ length, which stays as it is. TERRACE_FAR_DISCARD is refused.
+
+ # Safety
+ `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or is null.
+ */
+int terrace_far_open(const char *path,
+                     size_t dram_bytes,
+                     int writable,
+                     terrace_far **out,
+                     size_t *out_bytes);
+
+/*
+ Gives the range back and forgets its data, unless they are a file's; null is fine.
 
  # Safety
  `far` is null or of `terrace_far_map`; neither it nor its memory is used afterwards.

@@ -308,6 +308,13 @@ public:
         check(terrace_far_map(count * sizeof(T), dram_bytes, store.c_str(), &made));
         held_.reset(made);
     }
+    // The elements of a file that is there, whole ones; `writable`: what is written to them is written to the file.
+    static far_array open(const std::string &path, std::size_t dram_bytes, bool writable = false) {
+        terrace_far *made = nullptr;
+        std::size_t bytes = 0;
+        check(terrace_far_open(path.c_str(), dram_bytes, writable ? 1 : 0, &made, &bytes));
+        return far_array(made, bytes / sizeof(T));
+    }
     T *data() const noexcept { return static_cast<T *>(terrace_far_address(held_.get())); }
     std::size_t size() const noexcept { return count_; }
     T *begin() const noexcept { return data(); }
@@ -331,6 +338,7 @@ public:
     terrace_far *get() const noexcept { return held_.get(); }
 
 private:
+    far_array(terrace_far *held, std::size_t count) noexcept : held_(held), count_(count) {}
     std::size_t bytes(std::size_t first, std::size_t last) const {
         if (last < first || last > count_) throw std::out_of_range("a range that is not of the array");
         return (last - first) * sizeof(T);

@@ -3,7 +3,7 @@
 use crate::codes::{fail, guard, invalid, TERRACE_OK};
 use crate::{TERRACE_E_KERNEL, TERRACE_E_NO_ROOM};
 use ::terrace_far::store::StoreSpec;
-use ::terrace_far::{Advice, FarError, Map};
+use ::terrace_far::{Access, Advice, FarError, Map, Options};
 use std::ffi::{c_char, c_int, c_void, CStr, OsStr};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -57,7 +57,7 @@ pub struct terrace_far_counts {
 
 fn failed(error: &FarError) -> c_int {
     let code = match error {
-        FarError::Shape { .. } | FarError::TooLittle { .. } | FarError::Range { .. } => {
+        FarError::Shape { .. } | FarError::TooLittle { .. } | FarError::Range { .. } | FarError::Kept { .. } => {
             return invalid(&error.to_string())
         }
         FarError::Pinned { .. } => TERRACE_E_NO_ROOM,
@@ -105,7 +105,46 @@ pub unsafe extern "C" fn terrace_far_map(
     })
 }
 
-/// Gives the range back and forgets its data; null is fine.
+/// Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers included, and zeros to the end of
+/// the last page. `writable`: what is written to the memory is written to the file when it leaves memory, by
+/// `terrace_far_flush`, and by `terrace_far_unmap`; else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's
+/// length, which stays as it is. TERRACE_FAR_DISCARD is refused.
+///
+/// # Safety
+/// `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or is null.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_far_open(
+    path: *const c_char,
+    dram_bytes: usize,
+    writable: c_int,
+    out: *mut *mut terrace_far,
+    out_bytes: *mut usize,
+) -> c_int {
+    guard(|| {
+        if path.is_null() || out.is_null() {
+            return invalid("path or out is null");
+        }
+        // SAFETY: not null, and a text with its end by the caller's promise.
+        let path = unsafe { CStr::from_ptr(path) };
+        let path = std::path::Path::new(OsStr::from_bytes(path.to_bytes()));
+        let access = if writable == 0 { Access::ReadOnly } else { Access::ReadWrite };
+        match Map::of_file(path, access, Bytes(dram_bytes as u64), &Options::default()) {
+            Ok(map) => {
+                if !out_bytes.is_null() {
+                    let bytes = map.file_bytes().map_or(map.len(), |b| b.get() as usize);
+                    // SAFETY: not null, and writable by the caller's promise.
+                    unsafe { out_bytes.write(bytes) };
+                }
+                // SAFETY: not null, and writable by the caller's promise.
+                unsafe { out.write(Box::into_raw(Box::new(terrace_far { map }))) };
+                TERRACE_OK
+            }
+            Err(error) => failed(&error),
+        }
+    })
+}
+
+/// Gives the range back and forgets its data, unless they are a file's; null is fine.
 ///
 /// # Safety
 /// `far` is null or of `terrace_far_map`; neither it nor its memory is used afterwards.

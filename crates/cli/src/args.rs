@@ -194,8 +194,8 @@ pub struct RunArgs {
     /// Place allocations by size, thread or call site, as this plan says, instead of managing pages.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "machine", "journal", "rate", "set"])]
     pub alloc: Option<PathBuf>,
-    /// Memory that the command may have of its heap and large mappings, such as 2G; the rest is in --far.
-    #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all = ["policy", "machine", "journal", "rate", "set", "alloc"])]
+    /// Memory that the command may have of its heap and large mappings, such as 2G, or 50% of what is available; the rest is in --far.
+    #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all = ["policy", "machine", "rate", "set", "alloc"])]
     pub dram: Option<String>,
     /// Where the rest is: a folder, compressed, or a folder and +compressed.
     #[arg(long, value_name = "STORE", requires = "dram")]
@@ -241,7 +241,7 @@ pub struct SimArgs {
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too.
     #[arg(long, value_delimiter = ',', required = true)]
     pub policy: Vec<String>,
-    /// Sizes of the fast tier to try, such as fast=10%..100%.
+    /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling).
     #[arg(long)]
     pub sweep: Option<String>,
     /// Seed of all chance.

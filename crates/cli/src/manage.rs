@@ -5,7 +5,7 @@ use crate::output::{say, Ending, Failure, Live};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 use terrace_terrace::allocate;
-use terrace_terrace::far_run::{self, FarFinished, FarSpec, Moment};
+use terrace_terrace::far_run::{self, FarFinished, FarJournal, FarSpec, Moment};
 use terrace_terrace::machine::parse_rate;
 use terrace_terrace::manage::{self, ManageError, RunError, Spec};
 use terrace_terrace::output::RunSummary;
@@ -88,14 +88,29 @@ pub fn run(args: &RunArgs) -> u8 {
 
 /// `terrace run --dram --far`: as [`run`]; where this machine lacks what far memory takes the command is not run (ADR 0143).
 fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
-    let Some(dram) = far_run::size(dram) else {
-        say(&format!("--dram {dram}: give bytes, such as 2G or 512M"));
+    let Some(dram) = far_run::dram(dram) else {
+        say(&format!("--dram {dram}: give bytes, such as 2G or 512M, or a share of what is available, such as 50%"));
         return 125;
     };
     let spec = FarSpec { dram, store: store.clone() };
     let mut line = Live::new(args.manage.quiet);
     let mut before: Option<Moment> = None;
+    let mut journal = match far_journal(args, &spec) {
+        Ok(journal) => journal,
+        Err(why) => {
+            say(&why);
+            return 125;
+        }
+    };
+    let mut unwritten = None;
+    let mut note = |now: &Moment| {
+        // A journal that fails is given up, and that is said once, at the end.
+        if let Some(Err(error)) = journal.as_mut().map(|j| j.add(now)) {
+            (journal, unwritten) = (None, Some(error));
+        }
+    };
     let ran = far_run::run(&spec, &args.command, |now| {
+        note(now);
         if let Some(before) = &before {
             line.show(&far_run::live(now, before));
         }
@@ -107,6 +122,10 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
             if let Some(path) = &args.manage.summary {
                 let written = std::fs::write(path, far_summary(&finished) + "\n");
                 written.unwrap_or_else(|e| say(&format!("summary {}: {e}", path.display())));
+            }
+            note(&finished.end);
+            if let Some(error) = unwritten {
+                say(&format!("journal: {error}; it ends early"));
             }
             if !args.manage.quiet {
                 say(&finished.line());
@@ -122,6 +141,14 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
             125
         }
     }
+}
+
+fn far_journal(args: &RunArgs, spec: &FarSpec) -> Result<Option<FarJournal>, String> {
+    let Some(path) = &args.manage.journal else {
+        return Ok(None);
+    };
+    let made = FarJournal::create(path, spec, &args.command);
+    made.map(Some).map_err(|e| format!("journal {}: {e}; name a file that can be written", path.display()))
 }
 
 fn far_summary(f: &FarFinished) -> String {

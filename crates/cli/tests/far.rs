@@ -41,7 +41,9 @@ fn a_command_runs_with_its_memory_far() {
     let summary = folder.join("far-summary.json");
     let plain = Command::new("sh").args(["-c", SORT]).output().unwrap();
     let far = folder.to_string_lossy();
-    let options = ["--dram", "8M", "--far", far.as_ref(), "--summary", summary.to_str().unwrap()];
+    let journal = folder.join("far-journal.jsonl");
+    let files = [summary.to_str().unwrap(), journal.to_str().unwrap()];
+    let options = ["--dram", "8M", "--far", far.as_ref(), "--summary", files[0], "--journal", files[1]];
     let ran = run(&options, &library, SORT);
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     if ran.status.code() == Some(125) && said.contains("userfaultfd") {
@@ -53,6 +55,12 @@ fn a_command_runs_with_its_memory_far() {
     let number = |name: &str| told[name].as_u64().unwrap();
     assert!(number("faults") > 0 && number("written_bytes") > 1 << 20, "{told}");
     assert!(number("most_resident_bytes") <= 8 << 20, "{told}");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let end: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!((&end["faults"], &end["written_bytes"]), (&told["faults"], &told["written_bytes"]), "{text}");
+    let shown = Command::new(env!("CARGO_BIN_EXE_terrace")).args(["report", files[1], "--json"]).output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["end"]["misses"], told["misses"]);
     let quiet =
         run(&["--quiet", "--dram", "8M", "--far", "compressed"], &library, "echo out; echo err >&2; kill -9 $$");
     assert_eq!((quiet.stdout, quiet.stderr), (b"out\n".to_vec(), b"err\n".to_vec()));
@@ -65,6 +73,7 @@ fn what_is_asked_wrongly_ends_before_the_command() {
     for (options, why) in [
         (["--dram", "much", "--far", "compressed"], "--dram much"),
         (["--dram", "1M", "--far", "compressed"], "at least 4 MiB"),
+        (["--dram", "101%", "--far", "compressed"], "--dram 101%"),
         (["--dram", "64M", "--far", "/no/such/folder"], "/no/such/folder"),
     ] {
         let ran = run(&options, &library, "echo ran");

@@ -6,6 +6,7 @@
 
 mod log;
 mod moving;
+mod skim;
 mod window;
 
 use crate::account::Account;
@@ -13,6 +14,7 @@ use crate::glance::{Glances, Wont};
 use crate::journal::{Entry, NoteEntry, OutcomeEntry, Summary};
 use crate::watch::{Watch, Watched};
 use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
+use skim::Skims;
 use terrace_machine::Machine;
 use terrace_policy::heat::{HeatMap, NodeTally};
 use terrace_policy::place::Placement;
@@ -69,6 +71,8 @@ struct Next {
     window: Nanos,
     fine: Vec<(Pid, VpnRange)>,
     relaxed: bool,
+    /// Trackers that look at a window's end look at its beginning, and that ends it.
+    at_once: bool,
     /// Without trackers; decide only if pages came or memory was taken.
     doze: bool,
     /// Without trackers until free memory stands still; since when.
@@ -104,6 +108,7 @@ pub struct Engine {
     next: Next,
     glances: Glances,
     wont: Wonts,
+    skims: Skims,
     located: Option<Tick>,
     must_locate: bool,
     shifted: bool,
@@ -139,6 +144,7 @@ impl Engine {
             next: Next { window, doze, ..Next::default() },
             glances: Glances::default(),
             wont: Wonts::default(),
+            skims: Skims::default(),
             located: None,
             must_locate: true,
             shifted: false,
@@ -227,6 +233,9 @@ impl Engine {
         if let Some(since) = self.next.settle {
             return self.settle(since, looked, report);
         }
+        if self.skims() {
+            return self.skim(&mappings, looked, report);
+        }
         if let Some(every) = self.glance_due() {
             return self.glance(&mappings, every, looked, report);
         }
@@ -242,7 +251,7 @@ impl Engine {
         if rested && self.wont.rests.surprised_by(&self.heat.foreseen(&watched.looks, &worse)).is_some() {
             self.doubt();
         }
-        self.heat.absorb(&watched.seen, &watched.looks, now);
+        self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
         let looking = watched.memory;
         watched.forget_looks();
         let filling = self.shrank(&tiers);
@@ -291,9 +300,13 @@ impl Engine {
             MappingKind::Shared => shared,
             MappingKind::HugeTlb | MappingKind::Pinned => false,
         };
-        let mappings: Vec<Mapping> = self.target.mappings().iter().filter(managed).copied().collect();
+        let mut mappings: Vec<Mapping> = self.target.mappings().iter().filter(managed).copied().collect();
         let ranges: Vec<(Pid, VpnRange)> = mappings.iter().map(|m| (m.pid, m.range)).collect();
         self.heat.remap(&ranges);
+        if self.heat.left_out() > 0 {
+            // Trackers hold memory by the page as well.
+            mappings.retain(|m| self.heat.watches(m.pid, m.range.start));
+        }
         if self.heat.left_out() > 0 && !self.left_out_said {
             self.left_out_said = true;
             let pages = self.heat.left_out();

@@ -16,7 +16,7 @@ pub mod written;
 
 pub use config::{Config, Parts};
 pub use engine::{Engine, StepReport, Stop};
-pub use terrace_policy::heat::{PageLooks, Sighting};
+pub use terrace_policy::heat::{Evenness, Growth, PageLooks, PageWrites, Sighting};
 
 pub use ports::{
     Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,

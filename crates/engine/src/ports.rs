@@ -1,6 +1,6 @@
 //! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
 
-use terrace_policy::heat::{PageLooks, Sighting};
+use terrace_policy::heat::{Growth, PageLooks, PageWrites, Sighting};
 use terrace_types::{Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange};
 
 /// Gives time. Real, simulated or scripted.
@@ -116,6 +116,8 @@ pub struct Observation {
     pub sightings: Vec<Sighting>,
     /// What was seen page by page.
     pub looks: Vec<PageLooks>,
+    /// How soon pages were found written.
+    pub writes: Vec<PageWrites>,
     /// Who accessed, where known.
     pub by_cell: Vec<CellCount>,
     /// CPU time spent for this window, kernel threads we started included.
@@ -171,6 +173,14 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError>;
+    /// Clears accessed bits once, and counts pages found touched at the times of [`Growth::TIMES`] until that says
+    /// something. Takes its time itself; `None` where the tracker sees no bits of its own.
+    ///
+    /// # Errors
+    /// [`TrackError::Stopped`] when it can no longer work.
+    fn skim(&mut self, _mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+        Ok(None)
+    }
     /// Passes on a policy's request (clear bits, look closer, relax).
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! All trackers as one: those that stop are left behind, the others go on.
 
 use crate::{Ask, Mapping, TrackError, Tracker};
-use terrace_policy::heat::{PageLooks, Sighting};
+use terrace_policy::heat::{Growth, PageLooks, PageWrites, Sighting};
 use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Sees, Tick};
 
 /// What all trackers saw in one window.
@@ -9,6 +9,7 @@ use terrace_types::{BitSource, Bytes, CellCount, Nanos, Request, Sees, Tick};
 pub(crate) struct Watched {
     pub seen: Vec<Sighting>,
     pub looks: Vec<PageLooks>,
+    pub writes: Vec<PageWrites>,
     pub by_cell: Vec<CellCount>,
     pub cpu: Nanos,
     pub memory: Bytes,
@@ -22,7 +23,9 @@ pub(crate) struct Watched {
 impl Watched {
     /// Gives back what looks page by page take.
     pub fn forget_looks(&mut self) {
-        let held: usize = self.looks.drain(..).map(|l| l.hits.capacity()).sum();
+        let looks: usize = self.looks.drain(..).map(|l| l.hits.capacity()).sum();
+        let writes: usize = self.writes.drain(..).map(|w| w.found.capacity()).sum();
+        let held = looks + writes;
         self.memory = Bytes(self.memory.get().saturating_sub(held as u64));
     }
 }
@@ -75,15 +78,28 @@ impl Watch {
             let mut seen = tracker.finish(now)?;
             all.seen.append(&mut seen.sightings);
             all.looks.append(&mut seen.looks);
+            all.writes.append(&mut seen.writes);
             all.by_cell.extend(seen.by_cell);
             all.cpu += seen.cpu;
             all.memory += seen.memory;
             all.lost = all.lost.saturating_add(seen.lost);
             Ok(())
         });
-        all.saw_nothing = all.seen.is_empty() && all.looks.is_empty();
+        all.saw_nothing = all.seen.is_empty() && all.looks.is_empty() && all.writes.is_empty();
         all.by_cell.sort_unstable_by_key(|c| (c.pid, c.vpn, c.cell, c.thread));
         all
+    }
+
+    /// What the first tracker that can says of how the number of touched pages grows.
+    pub fn skim(&mut self, mappings: &[Mapping], notes: &mut Vec<String>) -> Option<Growth> {
+        let mut growth = None;
+        self.each(notes, |tracker| {
+            if growth.is_none() {
+                growth = tracker.skim(mappings)?;
+            }
+            Ok(())
+        });
+        growth
     }
 
     pub fn request(&mut self, request: &Request, notes: &mut Vec<String>) {

@@ -232,6 +232,25 @@ fn an_exchange_of_scattered_pages_is_made_in_parts_that_take_little_memory() {
 }
 
 #[test]
+fn even_heat_is_skimmed_and_not_looked_at_for_a_second() {
+    let made = |rate: Rate| {
+        let world = world(COLD + HOT, rate, 31);
+        let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::as_page_tables(world.clone()))];
+        let (mut engine, journal) = engine(&world, "terrace", trackers);
+        engine.run(|report| report.at >= Nanos::millis(900));
+        let text = journal.text();
+        let decisions = |name: &str| text.matches(&format!("\"name\":\"{name}\"")).count();
+        (decisions("even"), decisions("look"), decisions("exchange"), decisions("hold"))
+    };
+    let (even, look, exchanges, holds) = made(Box::new(|_, _| read(200.0)));
+    assert!((2..=5).contains(&even) && look == 0, "{even} even, {look} look");
+    assert_eq!((exchanges, holds), (0, 1), "the first decision is that nothing was looked at yet");
+    let (even, look, exchanges, _) = made(skew(2_000.0, 160.0));
+    assert_eq!((even, look), (0, 1));
+    assert!(exchanges > 0);
+}
+
+#[test]
 fn glances_notice_a_shift_within_a_fraction_of_a_second() {
     for (period, least) in [(2.0, 0.80), (3.0, 0.82), (10.0, 0.84)] {
         let rate = move |i: usize, t: Tick| {

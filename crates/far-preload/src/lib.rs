@@ -242,8 +242,11 @@ fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
     let among = table.as_ref().map_or(1, |t| tally::sharers(t)).max(1);
     let least = Bytes(32 * (64 << 10));
     let dram = Bytes(run.dram.0 / among).max(least);
-    let options =
-        Options { on_counts: table.zip(row).map(|(t, row)| counted(t, row, run.dram, dram)), ..Options::default() };
+    let options = Options {
+        on_counts: table.zip(row).map(|(t, row)| counted(t, row, run.dram, dram)),
+        stalls: terrace_far::stalls(),
+        ..Options::default()
+    };
     let bytes = Bytes(run.ground.len() as u64);
     let store = move || {
         threads::set_aside(1, Some(threads::this_thread()));

@@ -45,6 +45,12 @@ pub enum FarError {
         /// Memory of the map.
         budget: Bytes,
     },
+    /// A file's bytes are kept.
+    #[error("{what}: the map is a file's, whose bytes are kept; write zeros instead")]
+    Kept {
+        /// What was asked.
+        what: &'static str,
+    },
     /// A command was carried out in part: some units could not be written; their data is still in memory.
     #[error("{what}: the store failed for some units, whose data stays in memory; see the statistics, and try again")]
     Partly {

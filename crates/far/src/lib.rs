@@ -18,15 +18,16 @@ mod error;
 pub mod geometry;
 mod map;
 pub mod pager;
+mod relief;
 mod service;
 mod stats;
 pub mod store;
 pub mod tally;
 
 pub use error::FarError;
-pub use map::{Map, Options, Statistics};
+pub use map::{stalls, Access, Map, Options, Statistics};
 pub use pager::Advice;
-pub use service::{Lost, OnCounts, OnLost};
+pub use service::{Lost, OnCounts, OnLost, Stalls};
 pub use stats::Counts;
 
 /// The guide's examples, run as tests.

@@ -3,10 +3,11 @@
 use crate::error::FarError;
 use crate::geometry::Geometry;
 use crate::pager::{Advice, Pager, Settings};
-use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, State, Told};
+use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, Stalls, State, Told};
 use crate::stats::Counts;
-use crate::store::Store;
+use crate::store::{ExistingFile, Store};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +33,17 @@ pub struct Options {
     pub on_lost: Option<OnLost>,
     /// Told of the counts as they change, by the pager's thread; nobody unless set.
     pub on_counts: Option<OnCounts>,
+    /// Says for how long programs had to wait for memory so far: while that grows by more than a tenth of the time, an eighth of the
+    /// map's memory is given back each second, down to a fourth, and taken again after ten calm seconds. Nobody unless
+    /// set; [`stalls`] is this machine.
+    pub stalls: Option<Stalls>,
+}
+
+/// This machine's stalls for memory: `/proc/pressure/memory`; `None` where the kernel keeps no such account.
+#[must_use]
+pub fn stalls() -> Option<Stalls> {
+    terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()?;
+    Some(Arc::new(|| terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()))
 }
 
 impl Default for Options {
@@ -44,6 +56,7 @@ impl Default for Options {
             ahead: true,
             on_lost: None,
             on_counts: None,
+            stalls: None,
         }
     }
 }
@@ -90,7 +103,7 @@ pub struct Statistics {
 /// Forked children do not have it (touching it is a SIGSEGV there, never zeros or old data). Memory that a device is to write to
 /// directly (`O_DIRECT` reads into it) must be pinned while that goes on.
 ///
-/// Dropping it gives everything back and forgets the data.
+/// Dropping it gives everything back and forgets the data, unless it is a file's ([`Map::of_file`]).
 #[derive(Debug)]
 pub struct Map {
     shared: Arc<Shared>,
@@ -100,6 +113,19 @@ pub struct Map {
     dram: Mutex<Bytes>,
     slots: Bytes,
     remarks: Vec<String>,
+    /// The store keeps what is written to it.
+    keeps: bool,
+    /// Of the file, where it is one's.
+    file_bytes: Option<Bytes>,
+}
+
+/// How a file is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Writing to the memory is a SIGSEGV.
+    ReadOnly,
+    /// What is written to the memory is written to the file when it goes out, by [`Map::flush`], and when the map is dropped.
+    ReadWrite,
 }
 
 impl Map {
@@ -129,6 +155,30 @@ impl Map {
         drop(quiet);
         map.thread = Some(thread.map_err(|e| no_thread(&e))?);
         Ok(map)
+    }
+
+    /// Makes one of a file that is there: its bytes, and zeros to the end of the last page. The file keeps its length. No
+    /// checksums are kept, for the file's bytes had none; a file that is cut off meanwhile is bytes lost, as everywhere here.
+    ///
+    /// Unlike a mapping of the kernel's, what was written and not flushed is lost with the process.
+    ///
+    /// # Errors
+    /// As [`Map::new`]; no such file, no permission, an empty file, or one that is no ordinary file.
+    pub fn of_file(path: &Path, access: Access, dram: Bytes, options: &Options) -> Result<Self, FarError> {
+        let store = ExistingFile::open(path, access == Access::ReadWrite)?;
+        let bytes = store.holds();
+        let mut map = Self::with(bytes, dram, Box::new(store), options)?;
+        if access == Access::ReadOnly {
+            map.shared.area.write_protected_for_good()?;
+        }
+        map.file_bytes = Some(bytes);
+        Ok(map)
+    }
+
+    /// Bytes of the file that this is a map of, if it is one.
+    #[must_use]
+    pub const fn file_bytes(&self) -> Option<Bytes> {
+        self.file_bytes
     }
 
     /// Makes one over memory that is there and in use, for a whole program that knows nothing of it. The pager's thread has
@@ -262,6 +312,9 @@ impl Map {
     /// A range beyond the map; [`FarError::Partly`] when the store failed.
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<(), FarError> {
         let range = self.within(&range)?;
+        if self.keeps && advice == Advice::Discard {
+            return Err(FarError::Kept { what: "discard" });
+        }
         if self.ask(|reply| Command::Advise(range, advice, reply)) {
             Ok(())
         } else {
@@ -336,6 +389,10 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        if self.keeps {
+            // Who wants to know whether that works calls `flush`.
+            let _written = self.flush();
+        }
         self.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
             let _served = thread.join();
@@ -380,13 +437,19 @@ fn assemble(
         return Err(FarError::TooLittle { dram, unit, least });
     }
     let uffd = Uffd::open()?;
+    let keeps = store.holds() > Bytes::ZERO;
     let mut remarks: Vec<String> = store.remark().into_iter().collect();
     remarks.extend(slower(uffd.features()));
     let area = area(uffd, geometry)?;
     let free = area.slots(slots as usize, geometry.unit_bytes())?;
     let slot_bytes = Bytes(slots * unit.0);
-    let settings =
-        Settings { budget: dram - slot_bytes, slots: slots as usize, window: options.window, tries: options.tries };
+    let settings = Settings {
+        budget: dram - slot_bytes,
+        slots: slots as usize,
+        window: options.window,
+        tries: options.tries,
+        stored: store.holds(),
+    };
     let pager = Pager::new(geometry, settings);
     let counts = Mutex::new(Told { counts: pager.counts(), ..Told::default() });
     let shared = Arc::new(Shared { area, bell, counts });
@@ -399,11 +462,24 @@ fn assemble(
         commands: receiver,
         on_lost: options.on_lost.clone().unwrap_or_else(|| Arc::new(say_lost)),
         on_counts: options.on_counts.clone(),
+        stalls: options.stalls.clone(),
+        set: settings.budget,
         slot_bytes,
-        sums: options.checksum.then(|| vec![0; geometry.grains() as usize]),
+        // What a file had before was never summed up.
+        sums: (options.checksum && !keeps).then(|| vec![0; geometry.grains() as usize]),
         state: State::default(),
     };
-    let map = Map { shared, commands, thread: None, geometry, dram: Mutex::new(dram), slots: slot_bytes, remarks };
+    let map = Map {
+        shared,
+        commands,
+        thread: None,
+        geometry,
+        dram: Mutex::new(dram),
+        slots: slot_bytes,
+        remarks,
+        keeps,
+        file_bytes: None,
+    };
     Ok((map, service))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::geometry::{Mask, UnitNo};
 use crate::pager::{Action, Advice, Outcome, Pager, ReadOutcome, Touch};
+use crate::relief::{Relief, EVERY};
 use crate::stats::Counts;
 use crate::store::{Buffer, Done, Job, Piece, Store, StoreError};
 use std::collections::HashMap;
@@ -46,6 +47,9 @@ pub type OnLost = Arc<dyn Fn(&Lost) + Send + Sync>;
 /// Told of the counts whenever they changed, with the memory that the store uses; what it returns is the memory of the
 /// map from now on.
 pub type OnCounts = Arc<dyn Fn(&Counts, Bytes) -> Option<Bytes> + Send + Sync>;
+
+/// For how long programs have stalled for want of memory so far; none when that cannot be read.
+pub type Stalls = Arc<dyn Fn() -> Option<Nanos> + Send + Sync>;
 
 /// What the program asks of the thread.
 #[derive(Debug)]
@@ -92,6 +96,9 @@ pub(crate) struct Service {
     pub commands: Receiver<Command>,
     pub on_lost: OnLost,
     pub on_counts: Option<OnCounts>,
+    pub stalls: Option<Stalls>,
+    /// What the map may have without its slots, were there memory enough for all.
+    pub set: Bytes,
     /// Memory that slots take of the map's.
     pub slot_bytes: Bytes,
     /// A checksum a grain, when asked for.
@@ -113,6 +120,7 @@ pub(crate) struct State {
     why: HashMap<UnitNo, String>,
     /// Everything is in memory, whatever the budget.
     gathered: bool,
+    relief: Relief,
     stop: bool,
 }
 
@@ -151,7 +159,7 @@ impl Service {
         } else if tells.is_none() && !s.under_way.is_empty() {
             Some(ASK_AGAIN)
         } else {
-            let told = self.on_counts.is_some().then_some(TELL_AGAIN);
+            let told = self.on_counts.is_some().then_some(TELL_AGAIN).or(self.stalls.is_some().then_some(EVERY));
             self.pager.deadline(now()).map_or(told, |d| Some(told.map_or(d, |t| t.min(d))))
         };
         let uffd = self.shared.area.uffd().as_fd();
@@ -220,14 +228,29 @@ impl Service {
         let metadata = self.pager.metadata() + self.store.metadata() + sums;
         let told = Told { counts: self.pager.counts(), store_memory: self.store.memory(), metadata };
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = told;
-        let Some(dram) = self.on_counts.as_ref().and_then(|on| on(&told.counts, told.store_memory)) else {
-            return Ok(());
-        };
-        if !self.state.gathered {
-            self.pager.set_budget(dram - self.slot_bytes, now());
+        let asked = self.on_counts.as_ref().and_then(|on| on(&told.counts, told.store_memory));
+        if let Some(dram) = asked {
+            self.set = dram - self.slot_bytes;
+        }
+        if (asked.is_some() | self.relieve()) && !self.state.gathered {
+            self.pager.set_budget(self.left(), now());
             self.act()?;
         }
         Ok(())
+    }
+
+    /// Reads how short memory is, where that is wanted and due; whether the map may have more or less now.
+    fn relieve(&mut self) -> bool {
+        let now = now();
+        let due = self.state.relief.due(now);
+        let total = self.stalls.as_ref().filter(|_| due).and_then(|stalls| stalls());
+        total.is_some_and(|total| self.state.relief.stalled(now, total))
+    }
+
+    /// What is left of the map's memory when it gave back what it should, but for as much as it cannot do without.
+    fn left(&self) -> Bytes {
+        let least = Bytes(16 * self.pager.geometry().unit_bytes() as u64);
+        self.state.relief.left(self.set).max(least.min(self.set))
     }
 
     fn obey(&mut self) -> Result<(), SysError> {
@@ -238,7 +261,8 @@ impl Service {
                 Command::Stop => self.state.stop = true,
                 Command::Budget(budget) => {
                     self.state.gathered = false;
-                    self.pager.set_budget(budget, now());
+                    self.set = budget;
+                    self.pager.set_budget(self.left(), now());
                 }
                 Command::Gather(reply) => {
                     self.state.answers.insert(number, reply);
@@ -460,6 +484,9 @@ impl Service {
     }
 
     fn zeros(&self, unit: UnitNo, mask: Mask, slot: &Slot) -> Mask {
+        if self.store.holds() > Bytes::ZERO {
+            return 0;
+        }
         let all = self.each(unit, mask, slot);
         all.into_iter().filter(|(_, bytes)| is_zero(bytes)).fold(0, |m, (b, _)| m | 1 << b)
     }

@@ -302,3 +302,31 @@ fn a_signal_handler_may_fault() {
         assert_eq!(SEEN_BY[1].load(Relaxed), n as u64 + 1);
     }
 }
+
+#[test]
+fn memory_is_given_back_while_programs_stall() {
+    let stalled = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let told = Arc::clone(&stalled);
+    let stalls: terrace_far::Stalls = Arc::new(move || Some(terrace_types::Nanos(told.load(Relaxed))));
+    let options = Options { stalls: Some(stalls), ..Options::default() };
+    let Some(map) = map(Bytes::mib(32), Bytes::mib(16), Box::new(Mem::new()), &options) else {
+        return;
+    };
+    let touch = || map.words().iter().step_by(PAGE_WORDS).for_each(|w| w.store(1, Relaxed));
+    let budget = || map.statistics().counts.budget_bytes;
+    touch();
+    let whole = budget();
+    assert!(whole > 14 << 20, "{whole}");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while budget() > whole / 8 * 7 && std::time::Instant::now() < deadline {
+        stalled.fetch_add(20_000_000, Relaxed);
+        touch();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(budget() <= whole / 8 * 7, "{} of {whole}", budget());
+    // A budget that is set meanwhile is what the eighths are of.
+    map.set_dram(Bytes::mib(12)).unwrap();
+    map.flush().unwrap();
+    touch();
+    assert!(budget() < 12 << 20 && map.statistics().counts.mapped_bytes <= budget() + (1 << 20), "{}", budget());
+}

@@ -1,6 +1,7 @@
 //! Which recording it is, and the three ways to show it.
 
 use crate::comparison::Comparison;
+use crate::far::FarRun;
 use crate::probe::Probe;
 use crate::recording::Recording;
 use crate::run;
@@ -21,6 +22,9 @@ pub enum ReportError {
     /// It is what a probe printed, but damaged.
     #[error("not the JSON of a probe ({0}); give what `terrace probe --json` printed")]
     Probe(String),
+    /// It is the journal of a run with far memory, but damaged.
+    #[error("not the journal of a run with far memory ({0}); give what `terrace run --far --journal` wrote")]
+    Far(String),
     /// It is a recording, but cannot be read.
     #[error("{0}")]
     Recording(String),
@@ -33,6 +37,8 @@ pub enum Document {
     Run(Box<Reading>),
     /// One workload under several policies.
     Comparison(Box<Comparison>),
+    /// A run with far memory.
+    Far(Box<FarRun>),
     /// A measured machine.
     Probe(Box<Probe>),
     /// Loads and stores of a program.
@@ -44,6 +50,9 @@ pub enum Document {
 /// # Errors
 /// [`ReportError`] when it is neither, or damaged so early that nothing can be shown.
 pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
+    if FarRun::looks_like(bytes) {
+        return FarRun::read(bytes).map(|run| Document::Far(Box::new(run))).map_err(ReportError::Far);
+    }
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
         Err(problem) => {
@@ -78,6 +87,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::html(reading),
             Self::Comparison(comparison) => comparison.html(),
+            Self::Far(run) => run.html(),
             Self::Probe(probe) => probe.html(),
             Self::Recording(recording) => recording.html(),
         }
@@ -89,6 +99,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::text(reading),
             Self::Comparison(comparison) => comparison.text(),
+            Self::Far(run) => run.text(),
             Self::Probe(probe) => probe.text(),
             Self::Recording(recording) => recording.text(),
         }
@@ -100,6 +111,7 @@ impl Document {
         match self {
             Self::Run(reading) => run::json(reading),
             Self::Comparison(comparison) => comparison.json(),
+            Self::Far(run) => run.json(),
             Self::Probe(probe) => probe.json(),
             Self::Recording(recording) => recording.json(),
         }

@@ -9,6 +9,7 @@
 mod chart;
 mod comparison;
 mod document;
+mod far;
 mod heatmap;
 mod markup;
 mod probe;
@@ -19,6 +20,7 @@ mod timeline;
 
 pub use comparison::{Calibration, Comparison, PolicyRun};
 pub use document::{read, read_recording, Document, ReportError};
+pub use far::{FarHeader, FarRun, FarSample};
 pub use probe::Probe;
 pub use recording::{ObjectUses, Recording, Uses};
 pub use run::Figures;

@@ -256,6 +256,19 @@ impl FarArea {
         Ok((0..count).map(|n| Slot { pool: Arc::clone(&pool), start: n * unit, len: unit }).collect())
     }
 
+    /// From now on nobody may write to it: a SIGSEGV. Pages can still be filled.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn write_protected_for_good(&self) -> Result<(), SysError> {
+        // SAFETY: the range is our own mapping, which stays mapped; who writes to it gets a signal, nothing is changed.
+        let status = unsafe { libc::mprotect(self.map.base.as_ptr().cast(), self.map.len, libc::PROT_READ) };
+        if status != 0 {
+            return Err(SysError::last("mprotect", "far memory", "report this"));
+        }
+        Ok(())
+    }
+
     /// The userfaultfd.
     #[must_use]
     pub const fn uffd(&self) -> &Uffd {

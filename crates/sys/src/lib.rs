@@ -46,7 +46,7 @@ pub use farmem::{Extracted, FarArea, Ground, Slot};
 pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
-pub use limits::{cgroup_headroom, current_cpu, memory_available, own_cpus};
+pub use limits::{cgroup_headroom, current_cpu, memory_available, memory_stalls, own_cpus};
 pub use mapping::{bind_thread_memory, Mapping, Pages};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};
 pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};

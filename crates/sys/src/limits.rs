@@ -2,7 +2,7 @@
 //! (kernel: `Documentation/admin-guide/cgroup-v2.rst`, `cgroup-v1/memory.rst`).
 
 use crate::{Root, SysError};
-use terrace_types::{Bytes, CpuId};
+use terrace_types::{Bytes, CpuId, Nanos};
 
 /// CPUs in a mask of ours.
 const MASK_CPUS: usize = 8192;
@@ -104,9 +104,41 @@ pub fn memory_available(root: &Root) -> Option<Bytes> {
     kib.trim().parse::<u64>().ok().map(|kib| Bytes(kib.saturating_mul(1024)))
 }
 
+/// For how long some task or other had to wait for memory since the machine started: the `some` line of
+/// `/proc/pressure/memory`.
+///
+/// # Errors
+/// The kernel keeps no such account (`CONFIG_PSI`, `psi=1`), or it is not understood.
+pub fn memory_stalls(root: &Root) -> Result<Nanos, SysError> {
+    const FILE: &str = "/proc/pressure/memory";
+    let text = root.text(FILE)?;
+    let some = text.lines().find_map(|line| line.strip_prefix("some ")).unwrap_or_default();
+    let total = some.split(' ').find_map(|field| field.strip_prefix("total=")?.parse::<u64>().ok());
+    total
+        .map(|us| Nanos(us.saturating_mul(1000)))
+        .ok_or_else(|| SysError::from_errno("read", FILE, libc::EINVAL, "this kernel tells it in another form"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stalls_for_memory_are_told_in_microseconds_or_refused() {
+        let dir = std::env::temp_dir().join(format!("terrace-stalls-{}", std::process::id()));
+        let told = |text: &str| {
+            std::fs::create_dir_all(dir.join("proc/pressure")).unwrap();
+            std::fs::write(dir.join("proc/pressure/memory"), text).unwrap();
+            memory_stalls(&Root::at(&dir))
+        };
+        let line = "some avg10=0.00 avg60=0.00 avg300=0.00 total=25893481\nfull avg10=0.00 total=7\n";
+        assert_eq!(told(line), Ok(Nanos(25_893_481_000)));
+        for bad in ["", "some", "full total=7", "some total=", "some total=-1", "some total=99999999999999999999"] {
+            assert!(told(bad).is_err(), "{bad:?}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(memory_stalls(&Root::at(&dir)).is_err());
+    }
 
     fn tree(files: &[(&str, &str)]) -> (Root, std::path::PathBuf) {
         use std::sync::atomic::{AtomicU32, Ordering};

@@ -36,6 +36,39 @@ impl StoreFile {
         Self::made(folder, len, false)
     }
 
+    /// Opens an ordinary file that is there, past the page cache where possible; and gives its length.
+    ///
+    /// # Errors
+    /// No such file, no permission, not an ordinary file, or an empty one.
+    pub fn existing(path: &Path, writable: bool) -> Result<(Self, u64), SysError> {
+        let target = || path.to_string_lossy().into_owned();
+        let open = |flags: i32| {
+            // Without waiting, should it be a pipe.
+            let flags = flags | libc::O_CLOEXEC | libc::O_NONBLOCK;
+            OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path)
+        };
+        let (file, direct) = match open(libc::O_DIRECT) {
+            Ok(file) => (file, true),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let file = open(0).map_err(|e| SysError::from_io("open", target(), &e, "name a file"))?;
+                (file, false)
+            }
+            Err(error) => {
+                return Err(SysError::from_io("open", target(), &error, "name a file that this user may use so"))
+            }
+        };
+        let meta = file.metadata().map_err(|e| SysError::from_io("fstat", target(), &e, "name another file"))?;
+        if !meta.is_file() || meta.len() == 0 {
+            return Err(SysError::from_errno(
+                "open",
+                target(),
+                libc::EINVAL,
+                "name an ordinary file that is not empty",
+            ));
+        }
+        Ok((Self { file, direct }, meta.len()))
+    }
+
     fn made(folder: &Path, len: u64, take: bool) -> Result<Self, SysError> {
         let mut last = None;
         for flags in [libc::O_TMPFILE | libc::O_DIRECT, libc::O_TMPFILE] {

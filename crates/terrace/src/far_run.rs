@@ -3,12 +3,14 @@
 use crate::allocate;
 use crate::manage::{ManageError, RunError};
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_far::store::FileStore;
 use terrace_far::tally::{Tally, Teller, WORDS};
-use terrace_sys::{Ended, Runner, SharedTable, Uffd};
+use terrace_report::{FarHeader, FarSample};
+use terrace_sys::{Allowance, Ended, Root, Runner, SharedTable, Uffd};
 use terrace_types::{Bytes, Nanos};
 
 /// The library that puts a program's memory there.
@@ -47,6 +49,60 @@ pub struct FarFinished {
     pub dram: Bytes,
     /// How it ended.
     pub ended: Ended,
+}
+
+impl From<&Moment> for FarSample {
+    fn from(now: &Moment) -> Self {
+        let t = &now.tally;
+        Self {
+            at_ns: now.elapsed.as_nanos() as u64,
+            resident_bytes: now.resident.get(),
+            faults: t.faults,
+            misses: t.misses,
+            hits: t.hits,
+            read_bytes: t.read,
+            written_bytes: t.written,
+            ahead_bytes: t.ahead,
+            wasted_bytes: t.wasted,
+            lost_bytes: t.lost,
+            write_failures: t.write_failures,
+            processes: t.processes,
+        }
+    }
+}
+
+/// The journal of a run: lines of JSON, for `terrace report`.
+#[derive(Debug)]
+pub struct FarJournal {
+    file: std::io::BufWriter<std::fs::File>,
+}
+
+impl FarJournal {
+    /// Makes it, with its first line.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn create(path: &Path, spec: &FarSpec, argv: &[OsString]) -> std::io::Result<Self> {
+        let words: Vec<String> = argv.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        let header = FarHeader::new(words.join(" "), spec.store.to_string_lossy().into_owned(), spec.dram.get());
+        let mut journal = Self { file: std::io::BufWriter::new(std::fs::File::create(path)?) };
+        journal.line(&header)?;
+        Ok(journal)
+    }
+
+    fn line(&mut self, what: &impl serde::Serialize) -> std::io::Result<()> {
+        serde_json::to_writer(&mut self.file, what)?;
+        self.file.write_all(b"\n")?;
+        self.file.flush()
+    }
+
+    /// Adds a moment.
+    ///
+    /// # Errors
+    /// A full disk, for example.
+    pub fn add(&mut self, now: &Moment) -> std::io::Result<()> {
+        self.line(&FarSample::from(now))
+    }
 }
 
 impl FarFinished {
@@ -108,6 +164,16 @@ pub fn size(text: &str) -> Option<Bytes> {
     let binary = text.strip_suffix(['K', 'M', 'G', 'T']).map(|_| format!("{text}iB"));
     let plain = || text.parse().ok().map(Bytes);
     terrace_machine::parse_bytes(binary.as_deref().unwrap_or(text)).or_else(plain)
+}
+
+/// Reads a size, or a share of the memory that this process can still have: `50%`.
+#[must_use]
+pub fn dram(text: &str) -> Option<Bytes> {
+    let Some(percent) = text.strip_suffix('%') else {
+        return size(text);
+    };
+    let percent = percent.parse::<u64>().ok().filter(|p| (1..=100).contains(p))?;
+    Some(Bytes(Allowance::own(&Root::live()).memory.get() / 100 * percent))
 }
 
 /// Holds what is asked for against this machine.
@@ -198,6 +264,8 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
+        assert!(dram("50%").is_some_and(|half| half > Bytes::ZERO && half <= dram("100%").unwrap_or_default()));
+        assert_eq!((dram("2G"), dram("0%"), dram("101%"), dram("%")), (Some(Bytes::gib(2)), None, None, None));
         assert_eq!(size("2G"), Some(Bytes::gib(2)));
         assert_eq!((size("1.5GiB"), size("4096")), (Some(Bytes::mib(1536)), Some(Bytes(4096))));
         assert_eq!((size("much"), size("-1G")), (None, None));

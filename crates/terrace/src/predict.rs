@@ -18,8 +18,8 @@ pub struct Question {
     pub policies: Vec<String>,
     /// A recording's file, or `workload:NAME[,key=value...]`.
     pub input: String,
-    /// Shares of the best tier's memory to try, in percent of what the machine has; empty: as it is.
-    pub sweep: Vec<u32>,
+    /// Sizes of the best tier's memory to try; empty: as it is.
+    pub sweep: Vec<FastSize>,
     /// Seed.
     pub seed: Seed,
     /// How accesses are seen.
@@ -65,30 +65,57 @@ pub struct Entry {
     pub fast_bytes: Option<u64>,
 }
 
-/// Reads `fast=10%..100%` (in steps of ten) or `fast=25%,50%`, as percent.
+/// How much of the best tier's memory programs may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FastSize {
+    /// So many percent of what the machine has, 1 to 100.
+    Percent(u32),
+    /// So much, at most what it has.
+    Bytes(Bytes),
+}
+
+impl FastSize {
+    fn parse(text: &str) -> Option<Self> {
+        match text.trim().strip_suffix('%') {
+            Some(n) => n.parse().ok().filter(|n| (1..=100).contains(n)).map(Self::Percent),
+            None => terrace_machine::parse_bytes(text.trim()).filter(|b| b.get() > 0).map(Self::Bytes),
+        }
+    }
+
+    /// From this to that: percents in steps of ten, sizes doubling; the last one is always there.
+    fn up_to(self, to: Self) -> Option<Vec<Self>> {
+        let mut all: Vec<Self> = match (self, to) {
+            (Self::Percent(from), Self::Percent(to)) if from <= to => {
+                (from..=to).step_by(10).map(Self::Percent).collect()
+            }
+            (Self::Bytes(from), Self::Bytes(to)) if from <= to => {
+                let doubled = |b: &u64| b.checked_mul(2).filter(|b| *b <= to.get());
+                std::iter::successors(Some(from.get()), doubled).map(|b| Self::Bytes(Bytes(b))).collect()
+            }
+            _ => return None,
+        };
+        if all.last() != Some(&to) {
+            all.push(to);
+        }
+        Some(all)
+    }
+}
+
+/// Reads `fast=10%..100%` (in steps of ten), `fast=1MiB..64MiB` (doubling), or a list such as `fast=25%,50%`.
 ///
 /// # Errors
 /// What would be understood.
-pub fn parse_sweep(text: &str) -> Result<Vec<u32>, PredictError> {
-    let bad = || PredictError::Usage(format!("--sweep {text}: give fast=10%..100% or fast=25%,50%,100%"));
-    let list = text.strip_prefix("fast=").ok_or_else(bad)?;
-    let percent = |t: &str| {
-        let n = t.trim().strip_suffix('%').and_then(|n| n.parse::<u32>().ok());
-        n.filter(|n| (1..=100).contains(n)).ok_or_else(bad)
+pub fn parse_sweep(text: &str) -> Result<Vec<FastSize>, PredictError> {
+    let bad = || {
+        PredictError::Usage(format!(
+            "--sweep {text}: give fast=10%..100%, fast=1MiB..64MiB (doubling) or a list, fast=25%,50%,100%"
+        ))
     };
+    let list = text.strip_prefix("fast=").ok_or_else(bad)?;
+    let size = |t: &str| FastSize::parse(t).ok_or_else(bad);
     match list.split_once("..") {
-        Some((from, to)) => {
-            let (from, to) = (percent(from)?, percent(to)?);
-            if from > to {
-                return Err(bad());
-            }
-            let mut all: Vec<u32> = (from..=to).step_by(10).collect();
-            if all.last() != Some(&to) {
-                all.push(to);
-            }
-            Ok(all)
-        }
-        None => list.split(',').map(percent).collect(),
+        Some((from, to)) => size(from)?.up_to(size(to)?).ok_or_else(bad),
+        None => list.split(',').map(size).collect(),
     }
 }
 
@@ -121,8 +148,8 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
     if question.sweep.is_empty() {
         tasks.extend(question.policies.iter().map(|p| (whole.clone(), p.clone(), None)));
     }
-    for percent in &question.sweep {
-        let plan = with_fast_share(&whole, *percent)?;
+    for size in &question.sweep {
+        let plan = with_fast(&whole, *size)?;
         let bytes = plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum();
         tasks.extend(question.policies.iter().map(|p| (plan.clone(), p.clone(), Some(bytes))));
     }
@@ -144,13 +171,31 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
     })
 }
 
-/// The same program on a machine whose best tier has so many percent of its memory for programs.
-fn with_fast_share(whole: &Plan, percent: u32) -> Result<Plan, PredictError> {
+/// The same program on a machine whose best tier has only so much of its memory for programs; of several nodes each gives
+/// its part.
+fn with_fast(whole: &Plan, size: FastSize) -> Result<Plan, PredictError> {
     let mut machine = whole.machine.clone();
-    for node in whole.tiers.first().into_iter().flatten() {
-        let node = &mut machine.nodes[*node];
-        let usable = node.capacity.saturating_sub(node.reserved).get();
-        node.reserved = Bytes(node.capacity.get() - usable / 100 * u64::from(percent));
+    let best: Vec<usize> = whole.tiers.first().into_iter().flatten().copied().collect();
+    let usable = |node: &terrace_machine::Node| node.capacity.saturating_sub(node.reserved).get();
+    let all: u64 = best.iter().map(|n| usable(&machine.nodes[*n])).sum();
+    if let FastSize::Bytes(asked) = size {
+        if asked.get() > all {
+            let has = Bytes(all);
+            return Err(PredictError::Usage(format!(
+                "--sweep: the fast tier of {} has {has} for programs, less than {asked}; give less",
+                machine.name
+            )));
+        }
+    }
+    for node in best {
+        let node = &mut machine.nodes[node];
+        let left = match size {
+            FastSize::Percent(percent) => usable(node) / 100 * u64::from(percent),
+            FastSize::Bytes(asked) => {
+                (u128::from(usable(node)) * u128::from(asked.get()) / u128::from(all.max(1))) as u64
+            }
+        };
+        node.reserved = Bytes(node.capacity.get() - left);
     }
     Ok(Plan::of(&machine, whole.input.clone())?)
 }
@@ -250,15 +295,30 @@ mod tests {
 
     #[test]
     fn sweeps_are_ranges_or_lists() {
-        assert_eq!(parse_sweep("fast=10%..40%").unwrap(), [10, 20, 30, 40]);
-        assert_eq!(parse_sweep("fast=25%..40%").unwrap(), [25, 35, 40]);
-        assert_eq!(parse_sweep("fast=5%,100%").unwrap(), [5, 100]);
-        for bad in ["10%", "fast=", "fast=0%", "fast=101%", "fast=50%..10%", "slow=10%"] {
+        let percents = |all: &[u32]| all.iter().map(|p| FastSize::Percent(*p)).collect::<Vec<_>>();
+        let mib = |all: &[u64]| all.iter().map(|m| FastSize::Bytes(Bytes::mib(*m))).collect::<Vec<_>>();
+        assert_eq!(parse_sweep("fast=10%..40%").unwrap(), percents(&[10, 20, 30, 40]));
+        assert_eq!(parse_sweep("fast=25%..40%").unwrap(), percents(&[25, 35, 40]));
+        assert_eq!(parse_sweep("fast=5%,100%").unwrap(), percents(&[5, 100]));
+        assert_eq!(parse_sweep("fast=1MiB..8MiB").unwrap(), mib(&[1, 2, 4, 8]));
+        assert_eq!(parse_sweep("fast=3MiB..8 MiB").unwrap(), mib(&[3, 6, 8]));
+        assert_eq!(parse_sweep("fast=2MiB, 64MiB").unwrap(), mib(&[2, 64]));
+        for bad in [
+            "10%",
+            "fast=",
+            "fast=0%",
+            "fast=101%",
+            "fast=50%..10%",
+            "slow=10%",
+            "fast=1MiB..50%",
+            "fast=8MiB..1MiB",
+            "fast=0MiB",
+        ] {
             assert!(parse_sweep(bad).is_err(), "{bad}");
         }
     }
 
-    fn question(policies: &[&str], sweep: Vec<u32>) -> Question {
+    fn question(policies: &[&str], sweep: Vec<FastSize>) -> Question {
         Question {
             machine: terrace_machine::preset("lab-cxl").unwrap(),
             policies: policies.iter().map(|p| (*p).to_owned()).collect(),
@@ -297,9 +357,14 @@ mod tests {
 
     #[test]
     fn less_fast_memory_is_not_faster() {
-        let answer = predict(&question(&["first-touch"], vec![1, 100])).unwrap();
+        let answer = predict(&question(&["first-touch"], vec![FastSize::Percent(1), FastSize::Percent(100)])).unwrap();
         let seconds: Vec<f64> = answer.runs.iter().map(|e| e.run.seconds).collect();
         assert!(seconds[0] > seconds[1], "{seconds:?}");
+        let answer = predict(&question(&["first-touch"], parse_sweep("fast=1MiB,8MiB").unwrap())).unwrap();
+        assert_eq!(answer.runs.iter().map(|e| e.fast_bytes).collect::<Vec<_>>(), [Some(1 << 20), Some(8 << 20)]);
+        assert!(answer.runs[0].run.seconds > answer.runs[1].run.seconds);
+        let more = predict(&question(&["first-touch"], vec![FastSize::Bytes(Bytes::gib(9))]));
+        assert!(more.unwrap_err().to_string().contains("give less"));
         assert!(answer.runs[0].fast_bytes < answer.runs[1].fast_bytes);
     }
 

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, PageLooks, Sighting,
-    Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Growth, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, PageLooks,
+    Sighting, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_types::{
     Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState, Vpn, VpnRange,
@@ -260,6 +260,31 @@ impl Tracker for PageTracker {
         let cost = pages as f64 * f64::from(n) * self.cost_ns;
         charge(&mut world, &mut seen, cost);
         Ok(seen)
+    }
+
+    fn skim(&mut self, _: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+        if !self.adapts {
+            return Ok(None);
+        }
+        let mut world = self.world.borrow_mut();
+        let mut touched = vec![false; world.pages()];
+        let (mut growth, mut last) = (Growth { present: touched.len() as u64, ..Growth::default() }, Nanos::ZERO);
+        for at in Growth::TIMES {
+            let span = at.saturating_sub(last);
+            for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched) {
+                let rate = (world.spec.access)(page, world.now).rate();
+                *touched = world.rng.successes(1, 1.0 - (-rate * span.as_secs_f64()).exp()) > 0;
+            }
+            world.pass(span);
+            growth.readings.push((at, touched.iter().filter(|t| **t).count() as u64));
+            last = at;
+            if growth.verdict().is_some() {
+                break;
+            }
+        }
+        growth.cpu = Nanos((touched.len() as f64 * (21.0 + 6.0 * growth.readings.len() as f64)) as u64);
+        world.cpu += growth.cpu;
+        Ok(Some(growth))
     }
 
     fn request(&mut self, _: &Request) -> Result<(), TrackError> {

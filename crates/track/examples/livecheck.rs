@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
-use terrace_engine::{Ask, MoveLimits, Mover, PageLooks, Target, Tracker};
+use terrace_engine::{Ask, MoveLimits, Mover, PageLooks, PageWrites, Target, Tracker};
 use terrace_migrate::MovePages;
 use terrace_sys::{
     now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget, PageMap, PageTables,
@@ -290,7 +290,7 @@ fn watch(
         let seen = trackers.finish(now())?;
         memory = memory.max(seen.memory);
         let mine = VpnRange::new(Vpn(base), Vpn(base + all as u64));
-        for s in &seen.sightings {
+        for s in seen.sightings.iter().copied().chain(seen.writes.iter().flat_map(PageWrites::sightings)) {
             let Some(part) = s.range.intersect(mine) else {
                 continue;
             };
@@ -328,7 +328,7 @@ fn watch(
             100.0 * trackers.spent().as_secs_f64() / took.as_secs_f64(),
             seen.cpu.as_secs_f64() * 1e3,
             seen.lost,
-            seen.sightings.len() + seen.looks.len(),
+            seen.sightings.len() + seen.looks.len() + seen.writes.len(),
             example.map(|e| e.0.to_string()),
             example.map(|e| e.1),
         );

@@ -1,7 +1,7 @@
 //! All live trackers together, within a share of one core.
 
 use crate::{Budget, Damon, DamonMode, PageTable, SoftDirty};
-use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Ask, Growth, Mapping, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, Capabilities, Root};
 use terrace_types::{BitSource, Nanos, Request, Sees, Tick};
 
@@ -225,6 +225,7 @@ impl Tracker for LiveTrackers {
                         self.budget.spend(seen.cpu);
                         all.sightings.append(&mut seen.sightings);
                         all.looks.append(&mut seen.looks);
+                        all.writes.append(&mut seen.writes);
                         all.by_cell.append(&mut seen.by_cell);
                         all.cpu += seen.cpu;
                         all.memory += seen.memory;
@@ -240,6 +241,22 @@ impl Tracker for LiveTrackers {
         }
         all.sightings.sort_by_key(|s| (s.pid, s.range.start, s.writes_only));
         Ok(all)
+    }
+
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+        self.budget.earn(now());
+        let mut at = 0;
+        while at < self.slots.len() {
+            match self.slots[at].tracker.skim(mappings) {
+                Ok(Some(growth)) => {
+                    self.budget.spend(growth.cpu);
+                    return Ok(Some(growth));
+                }
+                Ok(None) => at += 1,
+                Err(e) => self.drop_slot(at, &e)?,
+            }
+        }
+        Ok(None)
     }
 
     fn request(&mut self, request: &Request) -> Result<(), TrackError> {

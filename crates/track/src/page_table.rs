@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
-use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Ask, Growth, Mapping, MappingKind, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
@@ -75,6 +75,58 @@ impl PageTable {
     #[must_use]
     pub const fn unknown(&self) -> u64 {
         self.unknown
+    }
+
+    /// Opens the processes of these mappings and finds their tables.
+    fn find(&mut self, mappings: &[Mapping]) -> Result<(), TrackError> {
+        let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
+        for m in mappings {
+            if matches!(m.kind, MappingKind::Anonymous | MappingKind::FilePrivate) {
+                ranges.entry(m.pid).or_default().push(m.range);
+            }
+        }
+        self.watched.clear();
+        self.unknown = 0;
+        for (pid, ranges) in ranges {
+            match self.watch(pid, ranges) {
+                Ok(watch) => {
+                    self.watched.insert(pid, watch);
+                }
+                Err(e) if e.is_gone() => self.tables.forget(pid),
+                Err(e) => {
+                    return Err(TrackError::Stopped {
+                        tracker: "page-table",
+                        why: e.to_string(),
+                        remedy: "run as root",
+                    })
+                }
+            }
+        }
+        if self.tables.failed_scans() > BLIND {
+            return Err(TrackError::Stopped {
+                tracker: "page-table",
+                why: "the target's page tables are not recognised in kernel memory".to_owned(),
+                remedy: "use --trackers damon",
+            });
+        }
+        Ok(())
+    }
+
+    /// Pages present, and of those the accessed.
+    fn count(&self) -> (u64, u64) {
+        let (mut present, mut accessed) = (0, 0);
+        for (pid, watch) in &self.watched {
+            for range in &watch.ranges {
+                self.tables.walk(*pid, *range, |_, words, huge| {
+                    let each = huge.unwrap_or(1);
+                    for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
+                        present += each;
+                        accessed += if entry.accessed() { each } else { 0 };
+                    }
+                });
+            }
+        }
+        (present, accessed)
     }
 
     /// Opens one process anew and finds its tables.
@@ -190,36 +242,7 @@ impl Tracker for PageTable {
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
         let work = self.meter.start();
         self.ask = ask.clone();
-        let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
-        for m in mappings {
-            if matches!(m.kind, MappingKind::Anonymous | MappingKind::FilePrivate) {
-                ranges.entry(m.pid).or_default().push(m.range);
-            }
-        }
-        self.watched.clear();
-        self.unknown = 0;
-        for (pid, ranges) in ranges {
-            match self.watch(pid, ranges) {
-                Ok(watch) => {
-                    self.watched.insert(pid, watch);
-                }
-                Err(e) if e.is_gone() => self.tables.forget(pid),
-                Err(e) => {
-                    return Err(TrackError::Stopped {
-                        tracker: "page-table",
-                        why: e.to_string(),
-                        remedy: "run as root",
-                    })
-                }
-            }
-        }
-        if self.tables.failed_scans() > BLIND {
-            return Err(TrackError::Stopped {
-                tracker: "page-table",
-                why: "the target's page tables are not recognised in kernel memory".to_owned(),
-                remedy: "use --trackers damon",
-            });
-        }
+        self.find(mappings)?;
         self.whole = self.aim.groups(&self.ask).is_empty();
         if self.whole {
             self.watched.values_mut().for_each(Watch::begin);
@@ -248,6 +271,29 @@ impl Tracker for PageTable {
         seen.cpu = self.cpu + work.used(slept);
         self.cpu = Nanos::ZERO;
         Ok(seen)
+    }
+
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+        let (work, mut slept) = (self.meter.start(), Nanos::ZERO);
+        self.find(mappings)?;
+        let before = now();
+        self.clear_all();
+        let since = midway(before, now());
+        let mut growth = Growth::default();
+        for at in Growth::TIMES {
+            let before = now();
+            sleep(at.saturating_sub(before.since(since)));
+            let begun = now();
+            slept += begun.since(before);
+            let (present, touched) = self.count();
+            growth.present = present;
+            growth.readings.push((midway(begun, now()).since(since), touched));
+            if growth.verdict().is_some() {
+                break;
+            }
+        }
+        growth.cpu = work.used(slept);
+        Ok(Some(growth))
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {

@@ -2,7 +2,7 @@
 
 use crate::Budget;
 use std::collections::BTreeMap;
-use terrace_engine::written::{sightings, Look, EARLY, FAULT, SHORTEST};
+use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageMap, Root, SysError};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
@@ -24,20 +24,15 @@ pub struct SoftDirty {
     cpus: u64,
 }
 
+/// Page-map entries read at a time, where dirty runs cannot be asked for.
+const PIECE: u64 = 4096;
+
 /// A window under way.
 #[derive(Debug)]
 struct Open {
     since: Tick,
-    watched: BTreeMap<Pid, Watched>,
+    watched: BTreeMap<Pid, Window>,
     cpu: Nanos,
-}
-
-/// One process in it.
-#[derive(Debug)]
-struct Watched {
-    ranges: Vec<VpnRange>,
-    /// Looks so far.
-    looks: Vec<Look>,
 }
 
 impl SoftDirty {
@@ -56,24 +51,25 @@ impl SoftDirty {
 
     fn start(&mut self, mappings: &[Mapping]) -> Result<(), TrackError> {
         let work = self.meter.start();
-        let mut watched: BTreeMap<Pid, Watched> = BTreeMap::new();
+        let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
         for m in mappings.iter().filter(|m| m.kind == MappingKind::Anonymous && m.writable) {
-            let one = watched.entry(m.pid).or_insert_with(|| Watched { ranges: Vec::new(), looks: Vec::new() });
-            one.ranges.push(m.range);
+            ranges.entry(m.pid).or_default().push(m.range);
         }
         let mut refused = None;
-        watched.retain(|pid, _| {
+        ranges.retain(|pid, _| {
             let cleared = ClearRefs::open(&self.root, *pid).and_then(|c| c.clear(Clear::SoftDirty));
             refused = cleared.as_ref().err().filter(|e| !e.is_gone()).cloned().or(refused.take());
             cleared.is_ok()
         });
-        if let (true, Some(error)) = (watched.is_empty(), refused) {
+        if let (true, Some(error)) = (ranges.is_empty(), refused) {
             return Err(stopped(&error));
         }
-        if watched.is_empty() {
+        if ranges.is_empty() {
             return Ok(());
         }
-        let mut open = Open { since: now(), watched, cpu: Nanos::ZERO };
+        let since = now();
+        let watched = ranges.into_iter().map(|(pid, ranges)| (pid, Window::new(ranges))).collect();
+        let mut open = Open { since, watched, cpu: Nanos::ZERO };
         let mut slept = Nanos::ZERO;
         for at in EARLY {
             let before = now();
@@ -88,15 +84,15 @@ impl SoftDirty {
 
     /// Looks which pages are dirty by now; processes that are gone are left out.
     fn look_into(&mut self, open: &mut Open) -> Result<(), TrackError> {
-        let mut gone = Vec::new();
-        for (pid, watched) in &mut open.watched {
+        let (mut gone, since) = (Vec::new(), open.since);
+        for (pid, window) in &mut open.watched {
             let before = now();
-            match self.look(*pid, &watched.ranges) {
-                Ok(written) => {
-                    // A page's bit was read somewhere on the way: the middle is least wrong.
-                    let at = Nanos((before.since(open.since).0 + now().since(open.since).0) / 2);
-                    watched.looks.push(Look { at, written });
-                }
+            // A page's bit was read somewhere on the way: the middle is least wrong.
+            let middle = || Nanos((before.since(since).0 + now().since(since).0) / 2);
+            let looked = PageMap::open(&self.root, *pid)
+                .and_then(|map| window.look(|range, tell| self.dirty(&map, range, tell), middle));
+            match looked {
+                Ok(()) => {}
                 Err(e) if e.is_gone() => gone.push(*pid),
                 Err(e) => return Err(stopped(&e)),
             }
@@ -105,34 +101,26 @@ impl SoftDirty {
         Ok(())
     }
 
-    fn look(&mut self, pid: Pid, ranges: &[VpnRange]) -> Result<Vec<Vec<VpnRange>>, SysError> {
-        let map = PageMap::open(&self.root, pid)?;
-        let mut found = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            let mut written: Vec<VpnRange> = Vec::new();
-            if self.scan_works {
-                match map.scan(*range, Category::SOFT_DIRTY, Category::SOFT_DIRTY, |run, _| {
-                    written.push(run);
-                }) {
-                    Err(SysError::Absent { .. }) => self.scan_works = false,
-                    other => other?,
-                }
+    /// Tells the runs of dirty pages of `range`.
+    fn dirty(&mut self, map: &PageMap, range: VpnRange, tell: &mut dyn FnMut(VpnRange)) -> Result<(), SysError> {
+        if self.scan_works {
+            match map.scan(range, Category::SOFT_DIRTY, Category::SOFT_DIRTY, |run, _| tell(run)) {
+                Err(SysError::Absent { .. }) => self.scan_works = false,
+                other => return other.map(|_| ()),
             }
-            if !self.scan_works {
-                let mut entries = Vec::new();
-                map.read(*range, &mut entries)?;
-                for (at, _) in entries.iter().enumerate().filter(|(_, e)| e.soft_dirty()) {
-                    let page = Vpn(range.start.0 + at as u64);
-                    let end = Vpn(page.0 + 1);
-                    match written.last_mut() {
-                        Some(run) if run.end == page => run.end = end,
-                        _ => written.push(VpnRange::new(page, end)),
-                    }
-                }
-            }
-            found.push(written);
         }
-        Ok(found)
+        let mut entries = Vec::new();
+        let mut start = range.start;
+        while start < range.end {
+            let piece = VpnRange::new(start, Vpn(start.0 + PIECE).min(range.end));
+            map.read(piece, &mut entries)?;
+            for (at, _) in entries.iter().enumerate().filter(|(_, e)| e.soft_dirty()) {
+                let page = start.0 + at as u64;
+                tell(VpnRange::new(Vpn(page), Vpn(page + 1)));
+            }
+            start = piece.end;
+        }
+        Ok(())
     }
 
     /// Threads of a process that can run at a time.
@@ -175,13 +163,12 @@ impl Tracker for SoftDirty {
         let work = self.meter.start();
         let mut open = open;
         self.look_into(&mut open)?;
-        let mut written_pages = 0;
-        for (pid, watched) in &open.watched {
-            written_pages += watched.looks.last().map_or(0, Look::pages);
-            sightings(*pid, &watched.ranges, &watched.looks, self.running(*pid), &mut seen.sightings);
+        let written_pages: u64 = open.watched.values().map(Window::pages).sum();
+        for (pid, window) in open.watched {
+            window.over(pid, self.running(pid), &mut seen.writes);
         }
         seen.cpu = open.cpu + work.used(Nanos::ZERO);
-        seen.memory = Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
+        seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());
         self.last_cost = seen.cpu + Nanos(FAULT.0 * written_pages);
         self.budget.spend(self.last_cost);
         Ok(seen)
@@ -195,6 +182,7 @@ impl Tracker for SoftDirty {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_engine::PageWrites;
     use terrace_sys::Capabilities;
 
     #[test]
@@ -216,9 +204,10 @@ mod tests {
         }
         terrace_sys::sleep(SHORTEST);
         let seen = tracker.finish(now()).unwrap();
-        let hit: u64 = seen.sightings.iter().filter(|s| s.hits > 0).map(|s| s.range.len()).sum();
+        let all: Vec<_> = seen.writes.iter().flat_map(PageWrites::sightings).collect();
+        let hit: u64 = all.iter().filter(|s| s.hits > 0).map(|s| s.range.len()).sum();
         assert!((3..10).contains(&hit), "{hit}");
-        assert_eq!(seen.sightings.iter().map(|s| s.range.len()).sum::<u64>(), 60);
+        assert_eq!(all.iter().map(|s| s.range.len()).sum::<u64>(), 60);
     }
 
     #[test]

@@ -10,6 +10,7 @@ A forked child does not have it (touching it there ends the child), so start pro
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, Dict, Tuple, Union
 
 import numpy as np
@@ -20,7 +21,7 @@ from .alloc import Shape, _array, _bytes
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-__all__ = ["advise", "empty", "flush", "pin", "prefetch", "set_dram", "statistics"]
+__all__ = ["advise", "empty", "flush", "open", "pin", "prefetch", "set_dram", "statistics"]
 
 #: Bytes, or as in ``"2G"``.
 Size = Union[int, str]
@@ -37,6 +38,31 @@ def empty(
     """
     kind = np.dtype(dtype)
     return _array(_native.Far(_bytes(shape, kind), dram, store), shape, kind, order)
+
+
+def open(
+    path: "os.PathLike[str] | str", dtype: "DTypeLike" = np.uint8, *, dram: Size, mode: str = "r", shape: "Shape | None" = None
+) -> np.ndarray:
+    """An array of the elements of a file that is there, of which at most ``dram`` bytes, buffers included, are in memory; all
+    whole elements unless a ``shape`` is given. ``mode`` is ``"r"``, and the array cannot be written to, or ``"r+"``: what is
+    written to it is written to the file when it leaves memory, by :func:`flush`, and when the array is gone.
+
+    Raises:
+        TerraceError: no such file, an empty one, no permission; userfaultfd is refused; too little ``dram``.
+        ValueError: another mode, a shape larger than the file, or a dtype that holds Python objects.
+    """
+    if mode not in ("r", "r+"):
+        raise ValueError(f'mode {mode!r}: give "r" or "r+"')
+    kind = np.dtype(dtype)
+    if kind.hasobject or kind.itemsize == 0:
+        raise ValueError(f"{kind}: give a dtype whose elements are plain bytes")
+    far = _native.Far.open(os.fspath(path), dram, mode == "r+")
+    shape = (far.bytes // kind.itemsize,) if shape is None else shape
+    if _bytes(shape, kind) > far.bytes:
+        raise ValueError(f"{shape} of {kind} is more than the {far.bytes} bytes of {os.fspath(path)}")
+    array = _array(far, shape, kind, "C")
+    array.flags.writeable = mode == "r+"
+    return array
 
 
 def _of(array: np.ndarray) -> Any:

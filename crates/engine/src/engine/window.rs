@@ -110,7 +110,10 @@ impl Engine {
     pub(super) fn look(&mut self, mappings: &[Mapping], ask: Ask, report: &mut StepReport) -> Watched {
         let begun = self.clock.now();
         self.watch.begin(mappings, &ask, &mut report.notes);
-        self.clock.wait(ask.window.saturating_sub(self.watch.lead()));
+        let lead = self.watch.lead();
+        if !(self.next.at_once && lead > Nanos::ZERO) {
+            self.clock.wait(ask.window.saturating_sub(lead));
+        }
         let mut watched = self.watch.finish(self.clock.now(), &mut report.notes);
         watched.thrifty = ask.relaxed;
         report.window = self.clock.now().since(begun);

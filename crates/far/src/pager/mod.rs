@@ -163,6 +163,8 @@ pub struct Settings {
     pub window: Bytes,
     /// Times that a read is tried.
     pub tries: u8,
+    /// Bytes from the first on that the store has at the start.
+    pub stored: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -230,7 +232,7 @@ pub struct Pager {
 }
 
 impl Pager {
-    /// Everything far, all zeros.
+    /// Everything far, all zeros but what the store has.
     #[must_use]
     pub fn new(geometry: Geometry, settings: Settings) -> Self {
         let mut pager = Self {
@@ -257,6 +259,9 @@ impl Pager {
         let window = settings.window.0 / geometry.grain_bytes() as u64;
         pager.prefetch = Prefetcher::new(if window == 0 { 0 } else { pager.window_for(settings.budget).max(2) });
         pager.set_marks(settings.budget);
+        for (unit, mask) in geometry.cover(0..settings.stored.get().min(geometry.bytes()), false) {
+            pager.units[unit as usize].stored = mask;
+        }
         pager
     }
 

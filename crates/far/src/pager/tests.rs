@@ -30,7 +30,13 @@ struct World {
 impl World {
     fn new(units: u64, budget_units: u64, seed: u64) -> Self {
         let geometry = Geometry::new(Bytes(units << 16), Bytes(1 << 16), 12).unwrap();
-        let settings = Settings { budget: Bytes(budget_units << 16), slots: 24, window: Bytes::mib(1), tries: 3 };
+        let settings = Settings {
+            budget: Bytes(budget_units << 16),
+            slots: 24,
+            window: Bytes::mib(1),
+            tries: 3,
+            stored: Bytes::ZERO,
+        };
         Self {
             pager: Pager::new(geometry, settings),
             geometry,

@@ -49,7 +49,7 @@ impl FileStore {
         Self::of(folders.iter().map(|f| StoreFile::sparse(f, each)).collect::<Result<_, SysError>>()?)
     }
 
-    fn of(made: Vec<StoreFile>) -> Result<Self, StoreError> {
+    pub(super) fn of(made: Vec<StoreFile>) -> Result<Self, StoreError> {
         if made.is_empty() {
             let nothing = SysError::from_errno("open", "no folder", 2, "name at least one folder");
             return Err(nothing.into());

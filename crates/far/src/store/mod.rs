@@ -4,6 +4,7 @@
 //! the map, multiples of a page; a store is at least as large as its map. Jobs on one unit never overlap.
 
 mod compressed;
+mod existing;
 mod faulty;
 mod file;
 mod mem;
@@ -13,6 +14,7 @@ mod spec;
 mod tiered;
 
 pub use compressed::Compressed;
+pub use existing::ExistingFile;
 pub use faulty::{Faults, Faulty};
 pub use file::FileStore;
 pub use mem::Mem;
@@ -125,6 +127,11 @@ pub trait Store: Send + std::fmt::Debug {
     }
     /// The bytes of a run will not be asked for before they are written again.
     fn forget(&mut self, at: u64, len: usize);
+    /// Bytes from the first on that it has from the start, and keeps when the map is gone: a file's. Zeros are data then, and
+    /// nothing of it is forgotten.
+    fn holds(&self) -> Bytes {
+        Bytes::ZERO
+    }
     /// Bytes that are cheaper read with what lies around them than left out; a job's pieces that are no further apart
     /// are read as one.
     fn gap(&self) -> usize {

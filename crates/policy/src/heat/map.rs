@@ -8,7 +8,7 @@ use super::estimate::{Curve, Looks};
 use super::exact::{covers, Exact};
 use super::round::{Behind, Round, FIRST_EXACT};
 use super::span::Span;
-use super::{PageLooks, Sighting, Sweeps};
+use super::{PageLooks, PageWrites, Sighting, Sweeps};
 use terrace_types::{Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange};
 
 /// What the map may assume. The defaults need no tuning.
@@ -176,8 +176,15 @@ impl HeatMap {
         self.left_out
     }
 
+    /// Whether this page is watched.
+    #[must_use]
+    pub fn watches(&self, pid: Pid, page: Vpn) -> bool {
+        let at = self.areas.partition_point(|a| (a.pid, a.range().end) <= (pid, page));
+        self.areas.get(at).is_some_and(|a| a.pid == pid && a.start <= page)
+    }
+
     /// Merges findings, and lets older evidence fade by the time since the last call.
-    pub fn absorb(&mut self, seen: &[Sighting], looks: &[PageLooks], now: Tick) -> Absorbed {
+    pub fn absorb(&mut self, seen: &[Sighting], looks: &[PageLooks], writes: &[PageWrites], now: Tick) -> Absorbed {
         self.fade(now);
         self.rounds = self.rounds.wrapping_add(1);
         let mut absorbed = Absorbed::default();
@@ -190,6 +197,11 @@ impl HeatMap {
             }
             let first = !one.writes_only && !covers(&before, one.pid, one.range);
             let pages = self.absorb_one(one, first);
+            absorbed.pages += pages;
+            absorbed.stray += u64::from(pages == 0);
+        }
+        for one in writes.iter().flat_map(PageWrites::sightings) {
+            let pages = self.absorb_one(&one, false);
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }

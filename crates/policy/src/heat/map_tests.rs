@@ -39,6 +39,7 @@ fn hot_pages_stand_out_and_are_known_after_one_round() {
     let absorbed = map.absorb(
         &[seen(0, 50, 20, false, true), seen(50, 100, 11, false, true), seen(500, 501, 1, false, true)],
         &[],
+        &[],
         Tick(0),
     );
     assert_eq!(absorbed, Absorbed { pages: 100, stray: 1 });
@@ -62,6 +63,7 @@ fn writes_are_told_from_reads_and_saturated_writes_are_bounded_by_accesses() {
                 seen(2, 3, 0, true, true),
             ],
             &[],
+            &[],
             tick,
         );
         tick = tick.after(Nanos::millis(100));
@@ -81,7 +83,7 @@ fn one_dirty_page_in_a_cold_giant_is_found() {
         let dirty: Vec<_> = (0..16).map(|k| seen(k * 16_000, k * 16_000 + 1, 20, true, true)).collect();
         let mut all = vec![seen(0, 262_144, 0, false, false)];
         all.extend(dirty);
-        map.absorb(&all, &[], Tick(i * 100_000_000));
+        map.absorb(&all, &[], &[], Tick(i * 100_000_000));
     }
     assert!(at(&map, 16_000).writes.rate() > 100, "{:?}", at(&map, 16_000));
     assert_eq!(at(&map, 16_001).rate(), 0);
@@ -93,7 +95,7 @@ fn scattered_written_pages_get_their_regions_accesses() {
     for i in 0..4 {
         let mut all: Vec<_> = (0..1000).map(|v| seen(v, v + 1, if v % 4 == 0 { 20 } else { 0 }, true, true)).collect();
         all.push(seen(0, 1000, 13, false, false));
-        map.absorb(&all, &[], Tick(i * 100_000_000));
+        map.absorb(&all, &[], &[], Tick(i * 100_000_000));
     }
     assert!(at(&map, 400).rate() > 10 * at(&map, 401).rate(), "{:?} {:?}", at(&map, 400), at(&map, 401));
 }
@@ -101,7 +103,7 @@ fn scattered_written_pages_get_their_regions_accesses() {
 #[test]
 fn heat_survives_growth_shrinking_and_a_hole() {
     let mut map = map(&[(Pid(1), range(100, 200)), (Pid(2), range(100, 200))]);
-    map.absorb(&[seen(100, 200, 20, false, true)], &[], Tick(0));
+    map.absorb(&[seen(100, 200, 20, false, true)], &[], &[], Tick(0));
     let hot = at(&map, 150).rate();
     map.remap(&[(Pid(1), range(100, 300)), (Pid(2), range(100, 200))]);
     assert_eq!((at(&map, 150).rate(), at(&map, 250).rate()), (hot, 0));
@@ -115,9 +117,9 @@ fn heat_survives_growth_shrinking_and_a_hole() {
 #[test]
 fn silence_makes_pages_unknown() {
     let mut map = map(&[(Pid(1), range(0, 2))]);
-    map.absorb(&[seen(0, 2, 20, false, true)], &[], Tick(0));
+    map.absorb(&[seen(0, 2, 20, false, true)], &[], &[], Tick(0));
     for s in 1..30 {
-        map.absorb(&[seen(0, 1, 20, false, true)], &[], Tick(s * 1_000_000_000));
+        map.absorb(&[seen(0, 1, 20, false, true)], &[], &[], Tick(s * 1_000_000_000));
     }
     assert!(at(&map, 0).flags.has(PageFlags::KNOWN));
     assert!(!at(&map, 1).flags.has(PageFlags::KNOWN));
@@ -128,7 +130,7 @@ fn an_address_space_larger_than_memory_is_left_out() {
     let mut map = map(&[(Pid(1), range(0, 100)), (Pid(1), range(1 << 20, 1 << 50))]);
     assert_eq!(map.areas().len(), 1);
     assert!(map.left_out() > 1 << 40);
-    map.absorb(&[seen(0, u64::MAX, 20, false, false)], &[], Tick(0));
+    map.absorb(&[seen(0, u64::MAX, 20, false, false)], &[], &[], Tick(0));
     assert!(at(&map, 5).rate() > 100);
 }
 
@@ -136,9 +138,9 @@ fn an_address_space_larger_than_memory_is_left_out() {
 fn a_big_map_is_merged_quickly() {
     let mut map = map(&[(Pid(1), range(0, 83_000))]);
     let round: Vec<_> = (0..83_000).map(|v| seen(v, v + 1, (v % 21) as u16, false, true)).collect();
-    map.absorb(&round, &[], Tick(0));
+    map.absorb(&round, &[], &[], Tick(0));
     let start = std::time::Instant::now();
-    map.absorb(&round, &[], Tick(100_000_000));
+    map.absorb(&round, &[], &[], Tick(100_000_000));
     let each = start.elapsed().as_nanos() / 83_000;
     // Wide, for unoptimised builds on busy machines; optimised it is under 100.
     assert!(each < 5_000, "{each} ns a page");
@@ -158,8 +160,8 @@ fn looks_by_page_say_what_single_sightings_say() {
             .collect();
         let looks =
             PageLooks { pid: Pid(1), start: Vpn(50), windows: 20, window: Nanos::millis(5), hits: hits.clone() };
-        one.absorb(&singly, &[], tick);
-        other.absorb(&[], &[looks], tick);
+        one.absorb(&singly, &[], &[], tick);
+        other.absorb(&[], &[looks], &[], tick);
     }
     assert_eq!(one.areas(), other.areas());
     assert!(at(&one, 60).flags.has(PageFlags::KNOWN) && !at(&one, 57).flags.has(PageFlags::KNOWN));
@@ -171,8 +173,34 @@ fn looks_beyond_what_is_mapped_are_stray() {
     let mut map = map(&[(Pid(1), range(100, 110))]);
     let looks =
         |start| PageLooks { pid: Pid(1), start: Vpn(start), windows: 8, window: Nanos::millis(1), hits: vec![8; 20] };
-    assert_eq!(map.absorb(&[], &[looks(95), looks(105), looks(200)], Tick(0)), Absorbed { pages: 15, stray: 1 });
-    assert_eq!(map.absorb(&[], &[looks(u64::MAX - 3)], Tick(1)), Absorbed { pages: 0, stray: 1 });
+    assert_eq!(map.absorb(&[], &[looks(95), looks(105), looks(200)], &[], Tick(0)), Absorbed { pages: 15, stray: 1 });
+    assert_eq!(map.absorb(&[], &[looks(u64::MAX - 3)], &[], Tick(1)), Absorbed { pages: 0, stray: 1 });
     let nonsense = PageLooks { windows: 0, ..looks(100) };
-    assert_eq!(map.absorb(&[], &[nonsense], Tick(2)), Absorbed { pages: 0, stray: 1 });
+    assert_eq!(map.absorb(&[], &[nonsense], &[], Tick(2)), Absorbed { pages: 0, stray: 1 });
+}
+
+#[test]
+fn writes_by_page_say_what_sightings_say() {
+    let writes = |start: u64, found: &[u8]| PageWrites {
+        pid: Pid(1),
+        start: Vpn(start),
+        window: Nanos::millis(2),
+        told: vec![(0, 25), (1, 1), (1, 14)],
+        found: found.to_vec(),
+    };
+    let (mut one, mut other) = (map(&[(Pid(1), range(0, 100))]), map(&[(Pid(1), range(0, 100))]));
+    let told = writes(20, &[0, 0, 1, 2, 2, 9, 1]);
+    let singly: Vec<Sighting> = told.sightings().collect();
+    let ranges: Vec<_> = singly.iter().map(|s| (s.range.start.0, s.range.len(), s.hits, s.windows)).collect();
+    assert_eq!(ranges, [(20, 2, 0, 25), (22, 1, 1, 1), (23, 2, 1, 14), (26, 1, 1, 1)], "what 9 means is not told");
+    for step in 0..3 {
+        one.absorb(&singly, &[], &[], Tick(step * 1_000_000));
+        other.absorb(&[], &[], std::slice::from_ref(&told), Tick(step * 1_000_000));
+    }
+    assert_eq!(one.areas()[0].pages, other.areas()[0].pages);
+    assert!(one.areas()[0].pages[22].writes > one.areas()[0].pages[20].writes);
+    assert!(one.watches(Pid(1), Vpn(99)) && !one.watches(Pid(1), Vpn(100)) && !one.watches(Pid(2), Vpn(5)));
+    // Pages that are not mapped, and those that no address space has.
+    assert_eq!(other.absorb(&[], &[], &[writes(99, &[1, 1])], Tick(9_000_000)), Absorbed { pages: 1, stray: 0 });
+    assert_eq!(other.absorb(&[], &[], &[writes(u64::MAX - 1, &[1; 4])], Tick(9_000_001)).pages, 0);
 }

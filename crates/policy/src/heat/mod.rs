@@ -8,11 +8,13 @@
 mod attribute;
 pub mod estimate;
 mod exact;
+mod growth;
 mod map;
 mod round;
 mod span;
 mod sweeps;
 
+pub use growth::{Evenness, Growth};
 pub use map::{Absorbed, Foreseen, HeatMap, HeatParams, NodeTally, Touched};
 pub use sweeps::Sweeps;
 
@@ -73,5 +75,35 @@ impl PageLooks {
     #[must_use]
     pub fn range(&self) -> VpnRange {
         VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.hits.len() as u64)))
+    }
+}
+
+/// How soon each page of a range was found written, a byte a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageWrites {
+    /// Process.
+    pub pid: Pid,
+    /// First page.
+    pub start: Vpn,
+    /// Length of one window.
+    pub window: Nanos,
+    /// What can be told of a page: (windows in which it was found written, windows looked at).
+    pub told: Vec<(u16, u16)>,
+    /// By page, which of `told`; what is not there was not looked at.
+    pub found: Vec<u8>,
+}
+
+impl PageWrites {
+    /// Neighbours that are alike as one sighting, in order.
+    pub fn sightings(&self) -> impl Iterator<Item = Sighting> + '_ {
+        let mut at = self.start.0;
+        self.found.chunk_by(|a, b| a == b).filter_map(move |run| {
+            let start = Vpn(at);
+            at = at.saturating_add(run.len() as u64);
+            let (hits, windows) = *self.told.get(usize::from(run[0]))?;
+            let range = VpnRange::new(start, Vpn(at));
+            let (pid, window) = (self.pid, self.window);
+            Some(Sighting { pid, range, hits, windows, window, writes_only: true, every_page: true })
+        })
     }
 }

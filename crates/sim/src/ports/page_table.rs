@@ -6,7 +6,7 @@ use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
-use terrace_engine::{Ask, Mapping, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{Ask, Growth, Mapping, Observation, PageLooks, TrackError, Tracker, TrackerInfo};
 use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, VpnRange};
 
 /// The tracker.
@@ -50,6 +50,29 @@ impl PageTableScan {
     fn charge(&mut self, world: &mut World, span: Nanos) {
         self.cpu += span;
         world.charge(span);
+    }
+
+    /// Tables are there once the program has touched something.
+    fn find(&mut self, world: &mut World, mappings: &[Mapping]) {
+        self.ranges = mappings.iter().map(|m| m.range).collect();
+        if !self.found && world.memory.pools.iter().any(|p| p.free() < p.frames()) {
+            self.charge(world, costs::FINDING_TABLES);
+            self.found = true;
+        }
+    }
+
+    /// Pages present, and of those the accessed.
+    fn count(&mut self, world: &mut World) -> (u64, u64) {
+        self.charge(world, costs::reading(self.pages()));
+        let (mut present, mut accessed, mut hint) = (0, 0, 0);
+        for vpn in self.ranges.iter().flat_map(|r| r.start.0..r.end.0) {
+            let Some(index) = world.memory.index(vpn, &mut hint) else { continue };
+            if world.memory.pages[index].frame != ABSENT {
+                present += 1;
+                accessed += u64::from(world.memory.pages[world.memory.head(index)].bits & ACCESSED != 0);
+            }
+        }
+        (present, accessed)
     }
 
     fn clear(&mut self, world: &mut World) {
@@ -124,13 +147,8 @@ impl Tracker for PageTableScan {
         let shared = self.world.clone();
         let mut world = shared.borrow_mut();
         self.ask = Some(ask.clone());
-        self.ranges = mappings.iter().map(|m| m.range).collect();
+        self.find(&mut world, mappings);
         self.begin_group();
-        // Tables are there once the program has touched something.
-        if !self.found && world.memory.pools.iter().any(|p| p.free() < p.frames()) {
-            self.charge(&mut world, costs::FINDING_TABLES);
-            self.found = true;
-        }
         self.whole = self.aim.groups(ask).is_empty();
         if self.whole {
             self.clear(&mut world);
@@ -166,6 +184,27 @@ impl Tracker for PageTableScan {
         world.show(if ask.glance { Work::Foresee } else { Work::Decide });
         seen.cpu = std::mem::take(&mut self.cpu);
         Ok(seen)
+    }
+
+    fn skim(&mut self, mappings: &[Mapping]) -> Result<Option<Growth>, TrackError> {
+        let shared = self.world.clone();
+        let mut world = shared.borrow_mut();
+        self.find(&mut world, mappings);
+        self.clear(&mut world);
+        let mut growth = Growth::default();
+        for at in Growth::TIMES {
+            let gone = world.now().since(self.cleared);
+            world.pass(at.saturating_sub(gone));
+            let read = world.now().since(self.cleared);
+            let (present, touched) = self.count(&mut world);
+            growth.present = present;
+            growth.readings.push((read, touched));
+            if growth.verdict().is_some() {
+                break;
+            }
+        }
+        growth.cpu = std::mem::take(&mut self.cpu);
+        Ok(Some(growth))
     }
 
     fn request(&mut self, _request: &Request) -> Result<(), TrackError> {

@@ -5,7 +5,7 @@
 use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, WATCHED};
 use crate::world::World;
-use terrace_engine::written::{sightings, Look, EARLY, FAULT, SHORTEST};
+use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_policy::quota::Bucket;
 use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
@@ -26,8 +26,8 @@ pub struct SoftDirtyScan {
 #[derive(Debug)]
 struct Open {
     since: Tick,
-    ranges: Vec<VpnRange>,
-    looks: Vec<Look>,
+    pages: u64,
+    window: Window,
     cpu: Nanos,
 }
 
@@ -35,33 +35,28 @@ impl Open {
     /// Looks which pages are dirty by now.
     fn look(&mut self, world: &mut World) {
         let before = world.now();
-        let cpu = costs::scanning(pages(&self.ranges));
+        let cpu = costs::scanning(self.pages);
         world.charge(cpu);
         self.cpu += cpu;
-        let mut hint = 0;
-        let written = self.ranges.iter().map(|range| written(world, *range, &mut hint)).collect();
+        let (mut hint, since) = (0, self.since);
         // A page's bit was read somewhere on the way: the middle is least wrong.
-        let at = Nanos((before.since(self.since).0 + world.now().since(self.since).0) / 2);
-        self.looks.push(Look { at, written });
+        let middle = Nanos((before.since(since).0 + world.now().since(since).0) / 2);
+        self.window.surely_look(|range, tell| written(world, range, &mut hint, tell), || middle);
     }
 }
 
-/// Runs of pages of `range` that are dirty. One that was never protected, because it came later, counts as written: so it
+/// Tells the pages of `range` that are dirty. One that was never protected, because it came later, counts as written: so it
 /// does live.
-fn written(world: &World, range: VpnRange, hint: &mut usize) -> Vec<VpnRange> {
-    let mut runs: Vec<VpnRange> = Vec::new();
+fn written(world: &World, range: VpnRange, hint: &mut usize, tell: &mut dyn FnMut(VpnRange)) {
     for vpn in range.start.0..range.end.0 {
         let clean = world.memory.index(vpn, hint).is_none_or(|index| {
             world.memory.pages[index].frame == ABSENT
                 || world.memory.pages[world.memory.head(index)].bits & WATCHED != 0
         });
-        match runs.last_mut() {
-            _ if clean => {}
-            Some(run) if run.end.0 == vpn => run.end = Vpn(vpn + 1),
-            _ => runs.push(VpnRange::new(Vpn(vpn), Vpn(vpn + 1))),
+        if !clean {
+            tell(VpnRange::new(Vpn(vpn), Vpn(vpn + 1)));
         }
     }
-    runs
 }
 
 impl SoftDirtyScan {
@@ -70,10 +65,6 @@ impl SoftDirtyScan {
     pub fn new(world: Shared, share: f64) -> Self {
         Self { world, budget: Bucket::new(share, SAVED_OVER), last_cost: Nanos::ZERO, open: None }
     }
-}
-
-fn pages(ranges: &[VpnRange]) -> u64 {
-    ranges.iter().map(|r| r.len()).sum()
 }
 
 impl Tracker for SoftDirtyScan {
@@ -92,7 +83,8 @@ impl Tracker for SoftDirtyScan {
             return Ok(());
         }
         let ranges: Vec<VpnRange> = mappings.iter().map(|m| m.range).collect();
-        let cpu = costs::clearing_soft_dirty(pages(&ranges));
+        let pages = ranges.iter().map(|r| r.len()).sum();
+        let cpu = costs::clearing_soft_dirty(pages);
         world.charge(cpu);
         for index in 0..world.memory.pages.len() {
             if world.memory.pages[index].frame != ABSENT {
@@ -102,7 +94,7 @@ impl Tracker for SoftDirtyScan {
         }
         world.flush_translations();
         world.interrupt(costs::SHOOT_DOWN);
-        let mut open = Open { since: world.now(), ranges, looks: Vec::new(), cpu };
+        let mut open = Open { since: world.now(), pages, window: Window::new(ranges), cpu };
         for at in EARLY {
             let gone = world.now().since(open.since);
             world.pass(at.saturating_sub(gone));
@@ -119,11 +111,11 @@ impl Tracker for SoftDirtyScan {
         };
         let mut world = self.world.borrow_mut();
         open.look(&mut world);
-        let written = open.looks.last().map_or(0, Look::pages);
-        sightings(PID, &open.ranges, &open.looks, world.running(), &mut seen.sightings);
+        let written = open.window.pages();
+        open.window.over(PID, world.running(), &mut seen.writes);
         world.show(Work::Decide);
         seen.cpu = open.cpu;
-        seen.memory = Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
+        seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());
         self.last_cost = seen.cpu + Nanos(FAULT.0 * written);
         self.budget.spend(self.last_cost.as_secs_f64());
         Ok(seen)

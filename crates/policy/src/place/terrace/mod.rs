@@ -145,6 +145,11 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         s.trust = Trust::default();
         return plan;
     }
+    if snap.sees.pages && snap.window == Nanos::ZERO {
+        plan.decisions.push(plain("hold", "nothing was looked at yet".to_owned()));
+        plan.requests = vec![Request::Wait(quarter(p.window))];
+        return plan;
+    }
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);

@@ -1,0 +1,88 @@
+//! Before the first full look: whether it promises anything.
+
+use super::{Engine, Next, StepReport, Stop};
+use crate::journal::{DecisionEntry, Entry};
+use crate::{Evenness, Growth, Mapping};
+use terrace_types::{Nanos, Tick};
+
+/// What a skim takes of CPU time for each page: clearing 21 ns, and reading 6 ns a few times (measured in the lab).
+const PAGE: Nanos = Nanos(35);
+/// The first is made when it is this part of the time that passed.
+const SHARE: u64 = 10;
+/// Where pages are touched evenly, the next one follows after this many times as long.
+const LONGER: u64 = 4;
+/// The window of the full look that follows: eight first looks in three quarters of it (`aim`).
+const FULL: Nanos = Nanos::millis(22);
+/// A full look, some ten times as dear, is made after so long in any case.
+const LONGEST: Nanos = Nanos::secs(1);
+
+/// Where the first full look stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Skims {
+    /// Not thought of yet.
+    #[default]
+    Ahead,
+    /// Waiting, since then, and for so long before the next skim.
+    Since(Tick, Nanos),
+    /// It is due, or was made.
+    Over,
+}
+
+impl Engine {
+    /// Whether to skim before the first full look: where pages can be looked at one by one, by a policy that looks
+    /// only at what may be worth it. Pages touched alike may still be written and read apart, where that matters.
+    pub(super) fn skims(&self) -> bool {
+        let needs = self.placement.needs();
+        let able = needs.dozes && !needs.writes && self.watch.sees().pages;
+        able && self.skims != Skims::Over && !self.next.doze && !self.next.relaxed
+    }
+
+    /// Waits and skims. A full look follows unless touches are spread evenly, so that none could pay.
+    pub(super) fn skim(&mut self, mappings: &[Mapping], looked: Nanos, report: &mut StepReport) -> Result<(), Stop> {
+        let begun = self.clock.now();
+        let pages: u64 = self.heat.by_node().iter().map(|n| n.pages).sum();
+        let (since, pause) = match self.skims {
+            Skims::Since(since, pause) => (since, pause),
+            _ => (begun, Nanos(pages * PAGE.get() * SHARE)),
+        };
+        let left = LONGEST.saturating_sub(begun.since(since));
+        self.clock.wait(pause.min(left));
+        let growth = if pause < left { self.watch.skim(mappings, &mut report.notes) } else { None };
+        let before = (self.own_cpu)().saturating_sub(looked);
+        let now = self.clock.now();
+        report.window = now.since(begun);
+        let verdict = growth.as_ref().and_then(Growth::verdict);
+        if verdict == Some(Evenness::Even) {
+            self.skims = Skims::Since(since, Nanos(pause.get().saturating_mul(LONGER)));
+        } else {
+            self.skims = Skims::Over;
+            self.next = Next { window: FULL, at_once: true, ..Next::default() };
+        }
+        let cpu = growth.as_ref().map_or(Nanos::ZERO, |g| g.cpu);
+        if let (Some(growth), Some(verdict)) = (growth, verdict) {
+            self.tell(verdict, &growth, now);
+        }
+        let deciding = (self.own_cpu)().saturating_sub(before);
+        self.account.window(cpu, deciding, self.heat.memory(), 0);
+        self.quota.book(cpu + deciding, true, now);
+        Ok(())
+    }
+
+    fn tell(&mut self, verdict: Evenness, growth: &Growth, now: Tick) {
+        let found: Vec<String> = growth.readings.iter().map(|(at, touched)| format!("{touched} within {at}")).collect();
+        let (name, what) = match verdict {
+            Evenness::Even => ("even", "no full look could pay now"),
+            Evenness::Uneven => ("look", "some much sooner than others"),
+            Evenness::Unclear => ("look", "that says too little"),
+        };
+        let entry = DecisionEntry {
+            at_ns: now.since(self.started).get(),
+            name: name.to_owned(),
+            why: format!("of {} pages were touched {}: {what}", growth.present, found.join(", ")),
+            gain_ns_per_s: 0,
+            cost_ns: 0,
+            state: Default::default(),
+        };
+        self.write(&Entry::Decision(entry), &mut Vec::new());
+    }
+}
