@@ -77,5 +77,11 @@ gains() {
 }
 check terrace-gains-on-skew gains
 
+# Classes, reservations and commits where the fast node is another than the CPUs'.
+cargo build --quiet --release -p terrace-alloc --example residency || { echo "FAILED alloc-build: cargo build"; exit 1; }
+check alloc-boots "$terrace" lab setup --machine lab-hbm &&
+    strip -o "$out/residency" "${CARGO_TARGET_DIR:-target}/release/examples/residency" &&
+    check alloc-two-nodes "$terrace" lab run --machine lab-hbm -- "$out/residency"
+
 # Two cases at a time.
 "$lab/bin/terrace-cases" list | xargs -P 2 -n 1 scripts/ring3.sh case

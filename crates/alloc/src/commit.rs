@@ -6,7 +6,7 @@
 use crate::attributes::{Attributes, Mismatch, Split};
 use crate::classes::{Classes, Meaning};
 use crate::error::AllocError;
-use crate::layout::{self, Piece};
+use crate::layout::{self, Nodes, Piece};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_policy::solve::{self, Placed, Problem, Tier};
 use terrace_types::{Bytes, Nanos, NodeId};
@@ -155,7 +155,7 @@ pub(crate) fn weigh(
 }
 
 /// Nodes that no request tells apart, with the rank of their class, best class first.
-fn groups(classes: &Classes, asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -> Vec<(usize, Vec<NodeId>)> {
+fn groups(classes: &Classes, asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -> Vec<(usize, Nodes)> {
     let mut sets: BTreeSet<&[NodeId]> = BTreeSet::new();
     let mut alone: BTreeSet<NodeId> = BTreeSet::new();
     for (a, cut) in asked.iter().zip(cuts) {
@@ -175,11 +175,11 @@ fn groups(classes: &Classes, asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -
             }
         }
     }
-    found.into_iter().map(|(rank, _, nodes)| (rank, nodes)).collect()
+    found.into_iter().map(|(rank, _, nodes)| (rank, nodes.into())).collect()
 }
 
 fn object(a: &Asked<'_>, cut: Option<&[Piece]>, of_node: &BTreeMap<NodeId, usize>) -> solve::Object {
-    let mut wanted: Vec<usize> = Vec::new();
+    let mut wanted: Vec<usize> = Vec::with_capacity(a.meaning.places.len());
     let place = |list: &mut Vec<usize>, nodes: &[NodeId]| {
         for group in nodes.iter().filter_map(|n| of_node.get(n)) {
             if !list.contains(group) {
@@ -250,7 +250,7 @@ fn pieces(
     cut: Option<&[Piece]>,
     placed: &Placed,
     object: &solve::Object,
-    groups: &[(usize, Vec<NodeId>)],
+    groups: &[(usize, Nodes)],
     page: usize,
 ) -> Vec<Piece> {
     let amount = |group: usize, bytes: Bytes| (groups[group].1.clone(), bytes.get() as usize);
@@ -259,31 +259,40 @@ fn pieces(
         for part in placed.parts() {
             let Some(node) = part.want.and_then(|w| groups[w].1.first()) else { continue };
             let elsewhere = part.got().filter(|(t, _)| Some(*t) != part.want);
-            let mut instead: Vec<(Vec<NodeId>, usize)> = elsewhere.map(|(t, b)| amount(t, b)).collect();
-            instead.push((Vec::new(), part.nowhere.get() as usize));
+            let mut instead: Vec<(Nodes, usize)> = elsewhere.map(|(t, b)| amount(t, b)).collect();
+            instead.push((Nodes::from([]), part.nowhere.get() as usize));
             layout::displace(&mut pieces, *node, &instead);
         }
         return pieces;
     }
     let Some(part) = placed.parts().next() else { return Vec::new() };
+    // Nearly all of them: whole, in one group.
+    let mut only = part.got();
+    if let (Some((group, _)), None, Bytes::ZERO) = (only.next(), only.next(), part.nowhere) {
+        return vec![Piece { range: 0..a.len, nodes: groups[group].1.clone() }];
+    }
     let order: Vec<usize> = object.wanted.iter().chain(&object.fallback).copied().collect();
     let mut got: Vec<(usize, Bytes)> = part.got().collect();
     got.sort_by_key(|(t, _)| order.iter().position(|o| o == t));
-    let mut amounts: Vec<(Vec<NodeId>, usize)> = got.into_iter().map(|(t, b)| amount(t, b)).collect();
+    let mut amounts: Vec<(Nodes, usize)> = got.into_iter().map(|(t, b)| amount(t, b)).collect();
     if part.nowhere > Bytes::ZERO {
-        amounts.push((Vec::new(), part.nowhere.get() as usize));
+        amounts.push((Nodes::from([]), part.nowhere.get() as usize));
     }
     layout::runs(&amounts, a.wish.split == Split::Os, page)
 }
 
 /// One or more sentences on what an object got.
 pub(crate) fn why(row: &Row, notes: &[String]) -> String {
-    let mut told: Vec<String> = notes.to_vec();
+    const AS_ASKED: &str = "all is where it was asked for";
     let asked: u64 = row.got.iter().filter(|(c, _)| row.wanted.contains(c)).map(|(_, b)| b.get()).sum();
     let placed: u64 = row.got.iter().map(|(_, b)| b.get()).sum();
+    if notes.is_empty() && !row.refused && asked == row.size.get() && row.stayed == Bytes::ZERO {
+        return AS_ASKED.to_owned();
+    }
+    let mut told: Vec<String> = notes.to_vec();
     if !row.refused {
         if asked == row.size.get() {
-            told.push("all is where it was asked for".to_owned());
+            told.push(AS_ASKED.to_owned());
         } else {
             let elsewhere = Bytes(placed - asked);
             if elsewhere > Bytes::ZERO {

@@ -2,24 +2,34 @@
 
 use crate::attributes::Split;
 use std::ops::Range;
+use std::sync::Arc;
 use terrace_types::NodeId;
+
+/// A set of nodes. Thousands of pieces share few of them.
+pub(crate) type Nodes = Arc<[NodeId]>;
 
 /// A part of an object, by offset, and the nodes it belongs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub range: Range<usize>,
     /// Empty: nothing is asked of the kernel.
-    pub nodes: Vec<NodeId>,
+    pub nodes: Nodes,
 }
 
-/// Runs into which an object that is divided among groups is cut, so that threads that share it in equal parts share each
-/// memory in equal parts as well.
+/// Rounds into which an object that is divided among groups is cut, so that threads that share it in equal parts share each
+/// memory in equal parts as well. Some rounds begin with the first group, some with the last, by the parity of the ones in
+/// their number (the sequence of Thue and Morse): of 2, 4, 8 or 16 threads that walk their parts side by side, half are then
+/// in each memory, and none waits idle while all want the other (ADR 0155).
 const ROUNDS: usize = 16;
 const HUGE: usize = 2 << 20;
 
 /// How a fixed split cuts `len` bytes (whole pages) among places: offsets with the nodes of each, in order of address.
 /// `None` for splits that are not fixed.
 pub(crate) fn fixed(split: &Split, places: &[Vec<NodeId>], len: usize, page: usize) -> Option<Vec<Piece>> {
+    // Before anything is listed: a commit asks this of thousands.
+    if matches!(split, Split::Os | Split::SpillOver) {
+        return None;
+    }
     let nodes: Vec<NodeId> = places.iter().flatten().copied().collect();
     match split {
         Split::Os | Split::SpillOver => None,
@@ -38,14 +48,15 @@ pub(crate) fn fixed(split: &Split, places: &[Vec<NodeId>], len: usize, page: usi
             let step = usize::try_from(*pages).ok().and_then(|p| p.checked_mul(page)).unwrap_or(usize::MAX);
             let mut pieces: Vec<Piece> = Vec::new();
             let mut at = 0;
-            for node in nodes.iter().cycle() {
+            let alone: Vec<Nodes> = nodes.iter().map(|n| Nodes::from([*n])).collect();
+            for nodes in alone.iter().cycle() {
                 if at >= len {
                     break;
                 }
                 let end = at.saturating_add(step).min(len);
                 match pieces.last_mut() {
-                    Some(last) if last.nodes == [*node] => last.range.end = end,
-                    _ => pieces.push(Piece { range: at..end, nodes: vec![*node] }),
+                    Some(last) if last.nodes == *nodes => last.range.end = end,
+                    _ => pieces.push(Piece { range: at..end, nodes: nodes.clone() }),
                 }
                 at = end;
             }
@@ -65,7 +76,7 @@ fn parts(weights: &[(NodeId, u64)], len: usize, page: usize) -> Vec<Piece> {
         sum += u128::from(*weight);
         let end = (pages * sum / all) as usize * page;
         if end > at {
-            pieces.push(Piece { range: at..end, nodes: vec![*node] });
+            pieces.push(Piece { range: at..end, nodes: Nodes::from([*node]) });
         }
         at = end;
     }
@@ -73,14 +84,16 @@ fn parts(weights: &[(NodeId, u64)], len: usize, page: usize) -> Vec<Piece> {
 }
 
 /// Bytes by group, in the order they are preferred, as pieces: one run each, or rounds of all where `mixed`.
-pub(crate) fn runs(amounts: &[(Vec<NodeId>, usize)], mixed: bool, page: usize) -> Vec<Piece> {
+pub(crate) fn runs(amounts: &[(Nodes, usize)], mixed: bool, page: usize) -> Vec<Piece> {
     let len: usize = amounts.iter().map(|a| a.1).sum();
     let rounds = if mixed && amounts.len() > 1 { (len / (2 * HUGE)).clamp(1, ROUNDS) } else { 1 };
     let grain = if len >= rounds * amounts.len() * HUGE * 2 { HUGE } else { page };
     let mut pieces: Vec<Piece> = Vec::new();
     let mut at = 0;
     for round in 1..=rounds {
-        for (nodes, amount) in amounts {
+        let backwards = (round - 1).count_ones() % 2 == 1;
+        for turn in 0..amounts.len() {
+            let (nodes, amount) = &amounts[if backwards { amounts.len() - 1 - turn } else { turn }];
             let upto = |round: usize| match round {
                 r if r == rounds => *amount,
                 r => (*amount as u128 * r as u128 / rounds as u128) as usize / grain * grain,
@@ -101,12 +114,12 @@ pub(crate) fn runs(amounts: &[(Vec<NodeId>, usize)], mixed: bool, page: usize) -
 
 /// Takes from the pieces' own nodes what did not fit there: of each node's pieces, from the end, `missing` bytes go
 /// to the groups of `instead`, in order.
-pub(crate) fn displace(pieces: &mut Vec<Piece>, node: NodeId, instead: &[(Vec<NodeId>, usize)]) {
-    let mut given: Vec<(Vec<NodeId>, usize)> = instead.iter().filter(|i| i.1 > 0).cloned().collect();
+pub(crate) fn displace(pieces: &mut Vec<Piece>, node: NodeId, instead: &[(Nodes, usize)]) {
+    let mut given: Vec<(Nodes, usize)> = instead.iter().filter(|i| i.1 > 0).cloned().collect();
     let mut at = pieces.len();
     while at > 0 && !given.is_empty() {
         at -= 1;
-        if pieces[at].nodes != [node] {
+        if *pieces[at].nodes != [node] {
             continue;
         }
         let mut cut = Vec::new();
@@ -123,7 +136,7 @@ pub(crate) fn displace(pieces: &mut Vec<Piece>, node: NodeId, instead: &[(Vec<No
             }
         }
         if end > range.start {
-            cut.push(Piece { range: range.start..end, nodes: vec![node] });
+            cut.push(Piece { range: range.start..end, nodes: Nodes::from([node]) });
         }
         cut.reverse();
         pieces.splice(at..=at, cut);
@@ -153,20 +166,34 @@ mod tests {
 
     #[test]
     fn a_divided_object_alternates_and_loses_no_byte() {
-        let amounts = vec![(vec![NodeId(1)], 64 << 20), (vec![NodeId(0)], 128 << 20)];
+        let amounts = vec![(Nodes::from([NodeId(1)]), 64 << 20), (Nodes::from([NodeId(0)]), 128 << 20)];
         let pieces = runs(&amounts, true, P);
-        assert_eq!(pieces.len(), 32);
+        assert_eq!(pieces.len(), 22);
         assert!(pieces.windows(2).all(|w| w[0].range.end == w[1].range.start));
-        let on = |n: u16| pieces.iter().filter(|p| p.nodes == [NodeId(n)]).map(|p| p.range.len()).sum::<usize>();
+        let on = |n: u16| pieces.iter().filter(|p| *p.nodes == [NodeId(n)]).map(|p| p.range.len()).sum::<usize>();
         assert_eq!((on(1), on(0)), (64 << 20, 128 << 20));
         assert_eq!(runs(&amounts, false, P).len(), 2);
+    }
+
+    #[test]
+    fn threads_side_by_side_are_in_both_memories() {
+        let half = 64 << 20;
+        let pieces = runs(&[(Nodes::from([NodeId(1)]), half), (Nodes::from([NodeId(0)]), half)], true, P);
+        let node = |at: usize| pieces.iter().find(|p| p.range.contains(&at)).unwrap().nodes[0].0;
+        for threads in [2, 4, 8, 16] {
+            let part = 2 * half / threads;
+            for at in (0..part).step_by(1 << 20) {
+                let fast: usize = (0..threads).map(|t| usize::from(node(t * part + at))).sum();
+                assert_eq!(fast, threads / 2, "{threads} threads, {at} into their parts");
+            }
+        }
     }
 
     #[test]
     fn what_does_not_fit_goes_elsewhere_from_the_end() {
         let places = vec![vec![NodeId(1), NodeId(2)]];
         let mut pieces = fixed(&Split::Chunk(2), &places, 8 * P, P).unwrap();
-        displace(&mut pieces, NodeId(1), &[(vec![NodeId(2)], P), (vec![NodeId(0)], 2 * P)]);
+        displace(&mut pieces, NodeId(1), &[(Nodes::from([NodeId(2)]), P), (Nodes::from([NodeId(0)]), 2 * P)]);
         assert_eq!(shown(&pieces), [(0, 1, 1), (1, 2, 2), (2, 4, 2), (4, 6, 0), (6, 8, 2)]);
     }
 }

@@ -10,7 +10,7 @@ use crate::classes::{Classes, Meaning};
 use crate::commit::{self, weigh, Asked, Decided, Report, Row, Scope};
 use crate::error::AllocError;
 use crate::kernel::{Kernel, LiveKernel, Run};
-use crate::layout::{self, Piece};
+use crate::layout::{self, Nodes, Piece};
 use crate::space::{Kind, Space};
 use inside::Inside;
 use std::collections::BTreeMap;
@@ -44,8 +44,8 @@ struct State {
     space: Space,
     /// By address.
     objects: BTreeMap<usize, Object>,
-    /// Ranges with a policy of their own: start to end and policy, equal neighbours joined.
-    own: BTreeMap<usize, (usize, MemPolicy)>,
+    /// Ranges with a policy of their own: start to end and the nodes preferred, equal neighbours joined.
+    own: BTreeMap<usize, (usize, Nodes)>,
 }
 
 /// Allocates memory by attributes. Its memory is given back when it is dropped.
@@ -57,6 +57,18 @@ pub struct Memory {
     kernel: Arc<dyn Kernel>,
     classes: Classes,
     state: Mutex<State>,
+}
+
+impl State {
+    /// The objects at these addresses, both in ascending order. One walk: thousands of them are not looked up one by one.
+    fn these<'a>(&'a self, addresses: &'a [usize]) -> impl Iterator<Item = (usize, &'a Object)> {
+        let first = addresses.first().copied().unwrap_or(usize::MAX);
+        let mut wanted = addresses.iter().peekable();
+        self.objects.range(first..).map(|(address, object)| (*address, object)).filter(move |(address, _)| {
+            while wanted.next_if(|w| **w < *address).is_some() {}
+            wanted.next_if(|w| *w == address).is_some()
+        })
+    }
 }
 
 impl Memory {
@@ -133,7 +145,7 @@ impl Memory {
             }
             Err(error) => return Err(error.into()),
         };
-        let pieces = at_once.map_or_else(Vec::new, |nodes| vec![Piece { range: 0..len, nodes }]);
+        let pieces = at_once.map_or_else(Vec::new, |nodes| vec![Piece { range: 0..len, nodes: nodes.into() }]);
         let unplaced = immediate && pieces.is_empty();
         // A small one that is cut as it says is not worth a look at what is free.
         let cut = if len < HUGE && !strict { layout::fixed(&wish.split, &meaning.places, len, page) } else { None };
@@ -192,7 +204,7 @@ impl Memory {
         let object = state.objects.get(&address).ok_or(AllocError::NotOurs { address })?;
         let runs = self.kernel.resident(&(address..address + object.len))?;
         let mut row = self.row(address, object);
-        row.got = self.got(address, object, &runs);
+        row.got = self.got(address, &object.pieces, &runs);
         row.why =
             if object.pending { "not committed yet".to_owned() } else { commit::why(&row, &object.meaning.notes) };
         Ok(row)
@@ -232,7 +244,7 @@ impl Memory {
     }
 
     fn row(&self, address: usize, object: &Object) -> Row {
-        let mut wanted: Vec<usize> = Vec::new();
+        let mut wanted: Vec<usize> = Vec::with_capacity(object.meaning.places.len());
         for class in object.meaning.places.iter().flatten().filter_map(|n| self.classes.rank_of_node(*n)) {
             if !wanted.contains(&class) {
                 wanted.push(class);
@@ -254,14 +266,17 @@ impl Memory {
     }
 
     /// Bytes by class: pages that are there where they are, others where they are bound.
-    fn got(&self, address: usize, object: &Object, runs: &[Run]) -> Vec<(usize, Bytes)> {
-        let mut by_class: BTreeMap<usize, u64> = BTreeMap::new();
+    fn got(&self, address: usize, pieces: &[Piece], runs: &[Run]) -> Vec<(usize, Bytes)> {
+        // A handful of classes at most, and mostly one: no map.
+        let mut by_class: Vec<(usize, Bytes)> = Vec::with_capacity(1);
         let mut add = |node: Option<NodeId>, bytes: usize| {
-            if let Some(class) = node.and_then(|n| self.classes.rank_of_node(n)) {
-                *by_class.entry(class).or_default() += bytes as u64;
+            let Some(class) = node.and_then(|n| self.classes.rank_of_node(n)) else { return };
+            match by_class.iter_mut().find(|(c, _)| *c == class) {
+                Some((_, sum)) => *sum += Bytes(bytes as u64),
+                None => by_class.push((class, Bytes(bytes as u64))),
             }
         };
-        for piece in &object.pieces {
+        for piece in pieces {
             let part = address + piece.range.start..address + piece.range.end;
             let mut there = 0;
             for run in overlapping(runs, &part) {
@@ -270,7 +285,9 @@ impl Memory {
             }
             add(piece.nodes.first().copied(), part.len() - there);
         }
-        by_class.into_iter().filter(|(_, b)| *b > 0).map(|(c, b)| (c, Bytes(b))).collect()
+        by_class.retain(|(_, b)| *b > Bytes::ZERO);
+        by_class.sort_unstable_by_key(|(c, _)| *c);
+        by_class
     }
 
     /// Before address space is taken: whether a strict wish can be met at all.
@@ -320,7 +337,7 @@ impl Memory {
                 let there: usize = overlapping(&resident, &part).map(|r| r.range.len()).sum();
                 all += there;
                 let each = (part.len() - there) as u64 / piece.nodes.len().max(1) as u64;
-                for node in &piece.nodes {
+                for node in piece.nodes.iter() {
                     if let Some(room) = rooms.get_mut(node) {
                         *room = room.saturating_sub(each);
                     }
@@ -335,11 +352,10 @@ impl Memory {
     /// Pages of these objects (ascending) that are there. Neighbours are asked for together.
     fn resident(&self, state: &State, addresses: &[usize]) -> Result<Vec<Run>, AllocError> {
         let mut spans: Vec<Range<usize>> = Vec::new();
-        for address in addresses {
-            let Some(object) = state.objects.get(address) else { continue };
+        for (address, object) in state.these(addresses) {
             match spans.last_mut() {
-                Some(last) if last.end == *address => last.end += object.len,
-                _ => spans.push(*address..address + object.len),
+                Some(last) if last.end == address => last.end += object.len,
+                _ => spans.push(address..address + object.len),
             }
         }
         let mut runs = Vec::new();
@@ -359,12 +375,11 @@ impl Memory {
             *rooms.entry(run.node).or_default() += run.range.len() as u64;
         }
         self.less_promises(state, chosen, &mut rooms)?;
-        let asked: Vec<Asked<'_>> = chosen
-            .iter()
-            .filter_map(|address| {
-                let o = state.objects.get(address)?;
-                let there: usize = overlapping(&runs, &(*address..address + o.len)).map(|r| r.range.len()).sum();
-                Some(Asked { wish: &o.wish, meaning: &o.meaning, len: o.len, untouched: (o.len - there) as u64 })
+        let asked: Vec<Asked<'_>> = state
+            .these(chosen)
+            .map(|(address, o)| {
+                let there: usize = overlapping(&runs, &(address..address + o.len)).map(|r| r.range.len()).sum();
+                Asked { wish: &o.wish, meaning: &o.meaning, len: o.len, untouched: (o.len - there) as u64 }
             })
             .collect();
         let weighed = weigh(&self.classes, &asked, &rooms, self.kernel.headroom(), self.page())?;
@@ -374,6 +389,7 @@ impl Memory {
             value: weighed.value,
             bound: weighed.bound,
             decided_in: decided_at.since(start),
+            rows: Vec::with_capacity(chosen.len()),
             ..Report::default()
         };
         self.bind_together(state, chosen, &weighed.decided)?;

@@ -88,6 +88,15 @@ fn wrong(what: &str, block: *const c_void, why: FreeError) -> ! {
 /// `malloc(3)`.
 #[no_mangle]
 pub extern "C" fn malloc(size: size_t) -> *mut c_void {
+    // What most calls are takes neither a rule nor `errno`.
+    match route::at_once(size) {
+        Some(block) => block.as_ptr().cast(),
+        None => malloc_slow(size),
+    }
+}
+
+#[inline(never)]
+fn malloc_slow(size: size_t) -> *mut c_void {
     pointer(allocate(size, MIN_ALIGN, false))
 }
 
@@ -109,6 +118,15 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
 /// As in C.
 #[no_mangle]
 pub unsafe extern "C" fn free(block: *mut c_void) {
+    // SAFETY: by the contract of C; null lies in no arena.
+    if !unsafe { arena::free_cached(block.cast()) } {
+        // SAFETY: as above.
+        unsafe { free_slow(block) };
+    }
+}
+
+#[inline(never)]
+unsafe fn free_slow(block: *mut c_void) {
     if block.is_null() {
         return;
     }

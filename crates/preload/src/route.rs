@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
-use std::ptr::null_mut;
+use std::ptr::{null_mut, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, Ordering::*};
 use terrace_alloc::arena::plan::{Plan, Segments, When, PLAN_LIMIT};
 use terrace_alloc::arena::{Arena, Devices, Spec};
@@ -28,6 +28,8 @@ const READY: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(COLD);
 static ROUTES: AtomicPtr<Routes> = AtomicPtr::new(null_mut());
+/// As [`ROUTES`], where the plan has no rules.
+static PLAIN: AtomicPtr<Routes> = AtomicPtr::new(null_mut());
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
 /// A thread's name is asked for again after so many allocations: threads are named after they begin.
@@ -55,6 +57,17 @@ pub(crate) fn choose(size: usize) -> Option<(Arena, Arena)> {
         return Some((routes.rest, routes.default));
     }
     Some((routes.find(size), routes.default))
+}
+
+/// A block from the arena of all allocations, where there are no rules and it has one at hand.
+#[inline(always)]
+pub(crate) fn at_once(size: usize) -> Option<NonNull<u8>> {
+    // SAFETY: set once, never freed.
+    let routes = unsafe { PLAIN.load(Acquire).as_ref() }?;
+    if DUE.load(Relaxed) {
+        return None;
+    }
+    routes.rest.alloc_cached(size)
 }
 
 /// Where shared memory of that name (without the slash) shall come from; `None`: the plan says nothing.
@@ -90,7 +103,12 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
         }
     }
     report_at_exit();
-    ROUTES.store(Box::into_raw(Box::new(routes)), Release);
+    let plain = routes.rules.is_empty();
+    let routes = Box::into_raw(Box::new(routes));
+    ROUTES.store(routes, Release);
+    if plain {
+        PLAIN.store(routes, Release);
+    }
     STATE.store(READY, Release);
     choose(size)
 }

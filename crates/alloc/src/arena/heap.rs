@@ -15,8 +15,8 @@ mod allocating;
 mod cache;
 mod freeing;
 
-pub(crate) use allocating::{alloc, alloc_with};
-pub(crate) use freeing::{free, inner_of, resize_large, usable};
+pub(crate) use allocating::{alloc, alloc_cached, alloc_with};
+pub(crate) use freeing::{free, free_cached, inner_of, resize_large, usable};
 
 use super::error::{AllocError, FreeError};
 use super::meta;
@@ -504,6 +504,7 @@ pub(crate) static NO_CACHE: NoCache = NoCache(Cache {
     mailbox: Mailbox(AtomicPtr::new(null_mut())),
 });
 
+#[repr(transparent)]
 pub(crate) struct NoCache(pub(crate) Cache);
 
 // SAFETY: never written: no arena has its generation, and no slab names it.

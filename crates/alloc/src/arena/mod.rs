@@ -127,6 +127,14 @@ impl Arena {
         heap::alloc(self.inner, self.generation, size)
     }
 
+    /// As [`Arena::alloc`], where a block of that size was freed lately and this is the arena that the calling thread used
+    /// last; else `None`, and nothing was done. Makes no call, so `errno` is as it was: for edges that stand in for `malloc`.
+    #[inline(always)]
+    #[must_use]
+    pub fn alloc_cached(self, size: usize) -> Option<NonNull<u8>> {
+        heap::alloc_cached(self.generation, size)
+    }
+
     /// A block of at least `size` bytes at a multiple of `align`.
     ///
     /// # Errors
@@ -238,6 +246,18 @@ impl Arena {
 pub unsafe fn free(block: *mut u8) -> Result<(), FreeError> {
     // SAFETY: handed on.
     unsafe { heap::free(block) }
+}
+
+/// As [`free`], where that is a matter of noting the block in the calling thread's cache used last; false: nothing was
+/// done. Makes no call, so `errno` is as it was.
+///
+/// # Safety
+/// As [`free`].
+#[inline(always)]
+#[must_use]
+pub unsafe fn free_cached(block: *mut u8) -> bool {
+    // SAFETY: handed on.
+    unsafe { heap::free_cached(block) }
 }
 
 /// Bytes that a block really has.

@@ -13,20 +13,82 @@ thread_local! {
     static HERE: Cell<*mut Thread> = const { Cell::new(null_mut()) };
 }
 
-thread_local! {
-    /// The cache that this thread used last; alive or not, its generation tells.
-    static LAST: Cell<*mut Cache> = const { Cell::new((&raw const NO_CACHE.0).cast_mut()) };
+/// The cache that a thread used last; alive or not, its generation tells. In a shared library a variable of a thread is
+/// found by a call, `__tls_get_addr`, and each `malloc` and `free` asks for this one. C has a word for variables that are
+/// at a fixed place from the thread's pointer (`initial-exec`); stable Rust has none, so it is in assembly (ADR 0156).
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod last {
+    use super::{Cache, NO_CACHE};
+    use std::arch::{asm, global_asm};
+
+    global_asm!(
+        ".pushsection .tdata.terrace_last_cache,\"awT\",@progbits",
+        ".globl terrace_last_cache",
+        ".hidden terrace_last_cache",
+        ".type terrace_last_cache, @object",
+        ".size terrace_last_cache, 8",
+        ".p2align 3",
+        "terrace_last_cache: .quad {none}",
+        ".popsection",
+        none = sym NO_CACHE,
+    );
+
+    #[inline(always)]
+    pub(super) fn get() -> *mut Cache {
+        let cache: *mut Cache;
+        // SAFETY: reads the calling thread's own variable above, which always holds the address of a cache.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + terrace_last_cache@GOTTPOFF]",
+                "mov {at}, qword ptr fs:[{at}]",
+                at = out(reg) cache,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        cache
+    }
+
+    pub(super) fn set(cache: *mut Cache) {
+        // SAFETY: writes the calling thread's own variable, which nothing else refers to.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + terrace_last_cache@GOTTPOFF]",
+                "mov qword ptr fs:[{at}], {cache}",
+                at = out(reg) _,
+                cache = in(reg) cache,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod last {
+    use super::{Cache, Cell, NO_CACHE};
+
+    thread_local! {
+        static LAST: Cell<*mut Cache> = const { Cell::new((&raw const NO_CACHE.0).cast_mut()) };
+    }
+
+    #[inline(always)]
+    pub(super) fn get() -> *mut Cache {
+        LAST.with(Cell::get)
+    }
+
+    pub(super) fn set(cache: *mut Cache) {
+        LAST.with(|l| l.set(cache));
+    }
 }
 
 /// The cache that the calling thread used last; never null.
 #[inline(always)]
 pub(crate) fn last_cache() -> *mut Cache {
-    LAST.with(Cell::get)
+    last::get()
 }
 
 /// Notes a cache of the calling thread's as the one used last.
 pub(crate) fn note_cache(cache: *mut Cache) {
-    LAST.with(|l| l.set(cache));
+    last::set(cache);
 }
 
 /// Cache of one arena, good while the arena's generation is this.

@@ -5,7 +5,7 @@ use crate::attributes::Mismatch;
 use crate::commit::{self, Decided, Row};
 use crate::error::AllocError;
 use crate::kernel::Run;
-use crate::layout::Piece;
+use crate::layout::{Nodes, Piece};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use terrace_sys::MemPolicy;
@@ -37,22 +37,21 @@ impl Memory {
         chosen: &[usize],
         decided: &[Decided],
     ) -> Result<(), AllocError> {
-        let mut together: Vec<(Range<usize>, &[NodeId])> = Vec::new();
-        for (address, decided) in chosen.iter().zip(decided) {
-            let strict = state.objects.get(address).is_none_or(|o| o.wish.mismatch == Mismatch::Error);
+        let mut together: Vec<(Range<usize>, &Nodes)> = Vec::new();
+        for ((address, object), decided) in state.these(chosen).zip(decided) {
+            let strict = object.wish.mismatch == Mismatch::Error;
             for piece in decided.pieces.iter().filter(|p| !strict && !p.nodes.is_empty()) {
                 let part = address + piece.range.start..address + piece.range.end;
                 match together.last_mut() {
-                    Some((last, nodes)) if last.end == part.start && *nodes == piece.nodes => last.end = part.end,
+                    Some((last, nodes)) if last.end == part.start && **nodes == piece.nodes => last.end = part.end,
                     _ => together.push((part, &piece.nodes)),
                 }
             }
         }
         for (part, nodes) in together {
-            let policy = MemPolicy::Prefer(nodes.to_vec());
-            if !state.owns(&part, &policy) && state.may_own(&part, &policy) {
-                match self.kernel.bind(&part, &policy) {
-                    Ok(()) => state.set_own(&part, Some(policy)),
+            if !state.owns(&part, nodes) && state.may_own(&part, nodes) {
+                match self.kernel.bind(&part, &MemPolicy::Prefer(nodes.to_vec())) {
+                    Ok(()) => state.set_own(&part, Some(nodes.clone())),
                     // Each of them will say so.
                     Err(error) if has_no_such_node(&error) => {}
                     Err(error) => return Err(error.into()),
@@ -71,12 +70,11 @@ impl Memory {
         runs: &[Run],
     ) -> Result<Row, AllocError> {
         let start = self.kernel.now();
-        let Some(object) = state.objects.get_mut(&address) else { return Err(AllocError::NotOurs { address }) };
+        let Some(object) = state.objects.get(&address) else { return Err(AllocError::NotOurs { address }) };
         let range = address..address + object.len;
         let strict = object.wish.mismatch == Mismatch::Error;
         let refused = decided.refused.map(str::to_owned);
-        object.pieces = decided.pieces;
-        let pieces = object.pieces.clone();
+        let pieces = decided.pieces;
         let mut applied = Applied { refused, ..Applied::default() };
         if applied.refused.is_none() {
             self.bind(state, address, &pieces, strict, &mut applied)?;
@@ -92,18 +90,18 @@ impl Memory {
             }
             self.unbind(state, &range)?;
         }
-        let Some(object) = state.objects.get_mut(&address) else { return Err(AllocError::NotOurs { address }) };
-        object.pending = applied.refused.is_some();
-        if applied.refused.is_some() {
-            object.pieces.clear();
-        }
-        object.full = applied.refused.is_none() && (strict || applied.populated.get() == object.len as u64);
+        let refused = applied.refused.is_some();
+        let pieces = if refused { Vec::new() } else { pieces };
         let changed = applied.moved + applied.stayed + applied.populated > Bytes::ZERO;
-        let now_there = if changed { self.kernel.resident(&range)? } else { Vec::new() };
-        let Some(object) = state.objects.get(&address) else { return Err(AllocError::NotOurs { address }) };
+        let now_there = if changed { self.kernel.resident(&range) } else { Ok(Vec::new()) };
+        let Some(object) = state.objects.get_mut(&address) else { return Err(AllocError::NotOurs { address }) };
+        object.pending = refused;
+        object.full = !refused && (strict || applied.populated.get() == object.len as u64);
+        let got = now_there.map(|there| self.got(address, &pieces, if changed { &there } else { runs }));
+        object.pieces = pieces;
         let mut row = self.row(address, object);
-        row.got = self.got(address, object, if changed { &now_there } else { runs });
-        row.refused = applied.refused.is_some();
+        row.got = got?;
+        row.refused = refused;
         (row.moved, row.stayed, row.populated) = (applied.moved, applied.stayed, applied.populated);
         let mut notes = object.meaning.notes.clone();
         notes.extend(applied.refused.map(|why| format!("refused: {why}")));
@@ -130,14 +128,13 @@ impl Memory {
                 self.unbind(state, &part)?;
                 continue;
             }
-            let policy = MemPolicy::Prefer(piece.nodes.clone());
             // Strict objects are made present in a moment and need no policy of their own.
-            if !strict && state.owns(&part, &policy) {
+            if !strict && state.owns(&part, &piece.nodes) {
                 continue;
             }
-            if !strict && state.may_own(&part, &policy) {
-                match self.kernel.bind(&part, &policy) {
-                    Ok(()) => state.set_own(&part, Some(policy)),
+            if !strict && state.may_own(&part, &piece.nodes) {
+                match self.kernel.bind(&part, &MemPolicy::Prefer(piece.nodes.to_vec())) {
+                    Ok(()) => state.set_own(&part, Some(piece.nodes.clone())),
                     Err(error) if has_no_such_node(&error) => {
                         self.unbind(state, &part)?;
                         applied
@@ -276,51 +273,51 @@ impl State {
         self.own.range(..range.end).next_back().is_some_and(|(_, (end, _))| *end > range.start)
     }
 
-    /// Whether all of `range` has this policy already.
-    fn owns(&self, range: &Range<usize>, policy: &MemPolicy) -> bool {
+    /// Whether all of `range` prefers these nodes already.
+    fn owns(&self, range: &Range<usize>, nodes: &Nodes) -> bool {
         let around = self.own.range(..=range.start).next_back();
-        around.is_some_and(|(_, (end, own))| *end >= range.end && own == policy)
+        around.is_some_and(|(_, (end, own))| *end >= range.end && own == nodes)
     }
 
-    /// Whether `range` may have this policy of its own: within the number there may be, or beside its like.
-    fn may_own(&self, range: &Range<usize>, policy: &MemPolicy) -> bool {
+    /// Whether `range` may have a policy of its own for these nodes: within the number there may be, or beside its like.
+    fn may_own(&self, range: &Range<usize>, nodes: &Nodes) -> bool {
         // Cutting one range out of another makes two more.
         if self.own.len() + 2 <= OWN_POLICIES {
             return true;
         }
         let before = self.own.range(..range.start).next_back();
-        before.is_some_and(|(_, (end, p))| *end == range.start && p == policy) && !self.overlaps(range)
+        before.is_some_and(|(_, (end, n))| *end == range.start && n == nodes) && !self.overlaps(range)
     }
 
-    pub(super) fn set_own(&mut self, range: &Range<usize>, policy: Option<MemPolicy>) {
+    pub(super) fn set_own(&mut self, range: &Range<usize>, nodes: Option<Nodes>) {
         let touching: Vec<usize> = {
             let before = self.own.range(..range.start).next_back().map(|(s, _)| *s);
             before.into_iter().chain(self.own.range(range.clone()).map(|(s, _)| *s)).collect()
         };
         for start in touching {
-            let Some((end, policy)) = self.own.remove(&start) else { continue };
+            let Some((end, old)) = self.own.remove(&start) else { continue };
             if start < range.start {
-                self.own.insert(start, (end.min(range.start), policy.clone()));
+                self.own.insert(start, (end.min(range.start), old.clone()));
             }
             if end > range.end {
-                self.own.insert(range.end, (end, policy));
+                self.own.insert(range.end, (end, old));
             }
         }
-        let Some(policy) = policy else { return };
+        let Some(nodes) = nodes else { return };
         let mut joined = range.clone();
-        if let Some((&start, (end, p))) = self.own.range(..range.start).next_back() {
-            if *end == range.start && *p == policy {
+        if let Some((&start, (end, n))) = self.own.range(..range.start).next_back() {
+            if *end == range.start && *n == nodes {
                 joined.start = start;
             }
         }
-        if let Some((end, p)) = self.own.get(&range.end) {
-            if *p == policy {
+        if let Some((end, n)) = self.own.get(&range.end) {
+            if *n == nodes {
                 joined.end = *end;
             }
         }
         if joined.end > range.end {
             self.own.remove(&range.end);
         }
-        self.own.insert(joined.start, (joined.end, policy));
+        self.own.insert(joined.start, (joined.end, nodes));
     }
 }

@@ -223,7 +223,7 @@ fn nonsense_is_named() {
 #[test]
 fn own_policies_join_and_are_cut() {
     let mut state = State::default();
-    let p = |n| Some(MemPolicy::Prefer(vec![NodeId(n)]));
+    let p = |n| Some(Nodes::from([NodeId(n)]));
     state.set_own(&(10..20), p(0));
     state.set_own(&(20..30), p(0));
     assert_eq!(state.own.len(), 1);

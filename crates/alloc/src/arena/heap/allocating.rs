@@ -5,20 +5,29 @@ use super::*;
 /// Allocates `size` bytes, aligned to 16.
 #[inline(always)]
 pub(crate) fn alloc(inner: &'static Inner, generation: u64, size: usize) -> Result<NonNull<u8>, AllocError> {
+    match alloc_cached(generation, size) {
+        Some(block) => Ok(block),
+        None if size > TABLED => result_of(bigger(inner, generation, size)),
+        None => result_of(small_raw(inner, generation, tabled_class(size))),
+    }
+}
+
+/// The block of this size freed last, where the arena of this generation is the one that the thread used last. Makes no
+/// call: `errno` is as it was.
+#[inline(always)]
+pub(crate) fn alloc_cached(generation: u64, size: usize) -> Option<NonNull<u8>> {
     if size > TABLED {
-        return result_of(bigger(inner, generation, size));
+        return None;
     }
     let cache = crate::arena::thread::last_cache();
     // SAFETY: as in `small_raw`; the table holds places of bins.
     unsafe {
-        if (*cache).generation.load(Relaxed) == generation && !(*cache).busy.load(Relaxed) {
-            let at = usize::from(BIN_BY_SIXTEEN[size.div_ceil(16)]);
-            if let Some(block) = pop_stacked(cache, cache.byte_add(at).cast()) {
-                return Ok(block);
-            }
+        if (*cache).generation.load(Relaxed) != generation || (*cache).busy.load(Relaxed) {
+            return None;
         }
+        let at = usize::from(BIN_BY_SIXTEEN[size.div_ceil(16)]);
+        pop_stacked(cache, cache.byte_add(at).cast())
     }
-    result_of(small_raw(inner, generation, tabled_class(size)))
 }
 
 /// The block freed last of a thread's own cache, if one is on the stack.

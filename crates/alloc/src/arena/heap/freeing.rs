@@ -20,6 +20,25 @@ pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
     }
 }
 
+/// Frees a block of the cache used last that has room for it on its stack; false: nothing was done. Makes no call: `errno`
+/// is as it was.
+///
+/// # Safety
+/// As [`free`].
+#[inline(always)]
+pub(crate) unsafe fn free_cached(at: *mut u8) -> bool {
+    let Ok((slab, _)) = slab_at(at as usize) else { return false };
+    let cache = crate::arena::thread::last_cache();
+    // SAFETY: as in `free`.
+    unsafe {
+        slab.cache.load(Relaxed) == cache as usize
+            && !(*cache).busy.load(Relaxed)
+            && slab.was_handed(at as usize)
+            && !is_marked(at)
+            && push_stacked(slab, cache, at)
+    }
+}
+
 /// # Safety
 /// The slab is the cache's, the cache the calling thread's.
 #[inline(always)]
@@ -29,17 +48,32 @@ unsafe fn free_own(slab: &Slab, raw: *mut Slab, cache: *mut Cache, at: *mut u8) 
         if !slab.was_handed(at as usize) || is_marked(at) {
             return Err(not_a_block(raw, at as usize));
         }
+        if !push_stacked(slab, cache, at) {
+            let _changing = Changing::new(cache);
+            put_slow(cache, raw, at);
+        }
+        Ok(())
+    }
+}
+
+/// Puts a block on its bin's stack; false where that is full.
+///
+/// # Safety
+/// The slab is the cache's, the cache the calling thread's; `at` is a block that nobody uses, not marked.
+#[inline(always)]
+unsafe fn push_stacked(slab: &Slab, cache: *mut Cache, at: *mut u8) -> bool {
+    // SAFETY: by the contract; a slab names the place of its bin; blocks have 16 bytes at least.
+    unsafe {
         let _changing = Changing::new(cache);
         let bin = cache.byte_add(slab.bin.load(Relaxed) as usize).byte_add(offset_of!(Cache, bins)).cast::<Bin>();
         let top = (*bin).top.load(Relaxed);
         if top == (*bin).end {
-            put_slow(cache, raw, at);
-        } else {
-            (*bin).top.store(top.add(1), Relaxed);
-            *top = at;
-            at.cast::<usize>().add(1).write(mark(at as usize));
+            return false;
         }
-        Ok(())
+        (*bin).top.store(top.add(1), Relaxed);
+        *top = at;
+        at.cast::<usize>().add(1).write(mark(at as usize));
+        true
     }
 }
 
