@@ -4,7 +4,7 @@
 use crate::SysError;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use terrace_types::Nanos;
 
@@ -36,11 +36,12 @@ impl StoreFile {
         Self::made(folder, len, false)
     }
 
-    /// Opens an ordinary file that is there, past the page cache where possible; and gives its length.
+    /// Opens an ordinary file that is there, past the page cache where possible; the same file through the page cache; and its
+    /// length.
     ///
     /// # Errors
-    /// No such file, no permission, not an ordinary file, or an empty one.
-    pub fn existing(path: &Path, writable: bool) -> Result<(Self, u64), SysError> {
+    /// No such file, no permission, not an ordinary file, an empty one, or another one by that name a moment later.
+    pub fn existing(path: &Path, writable: bool) -> Result<(Self, File, u64), SysError> {
         let target = || path.to_string_lossy().into_owned();
         let open = |flags: i32| {
             // Without waiting, should it be a pipe.
@@ -66,7 +67,13 @@ impl StoreFile {
                 "name an ordinary file that is not empty",
             ));
         }
-        Ok((Self { file, direct }, meta.len()))
+        let plain = open(0).map_err(|e| SysError::from_io("open", target(), &e, "raise the limit on open files"))?;
+        let again = plain.metadata().map_err(|e| SysError::from_io("fstat", target(), &e, "name another file"))?;
+        if (again.dev(), again.ino()) != (meta.dev(), meta.ino()) {
+            let remedy = "it was replaced while it was opened: try again";
+            return Err(SysError::from_errno("open", target(), libc::ESTALE, remedy));
+        }
+        Ok((Self { file, direct }, plain, meta.len()))
     }
 
     fn made(folder: &Path, len: u64, take: bool) -> Result<Self, SysError> {

@@ -3,7 +3,7 @@
 use super::{Engine, Next, StepReport, Stop};
 use crate::journal::{DecisionEntry, Entry};
 use crate::{Evenness, Mapping, Skim};
-use terrace_types::{Nanos, Tick};
+use terrace_types::{Bytes, Nanos, Tick};
 
 /// What a skim takes of CPU time for each page: clearing twice, 21 ns each, and reading a few times, 6 ns (measured in the lab).
 const PAGE: Nanos = Nanos(60);
@@ -58,12 +58,13 @@ impl Engine {
             self.skims = Skims::Over;
             self.next = Next { window: FULL, at_once: true, ..Next::default() };
         }
-        let cpu = skim.as_ref().map_or(Nanos::ZERO, |g| g.cpu);
+        // A byte a page while it lasted.
+        let (cpu, held) = skim.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
         if let (Some(skim), Some(verdict)) = (skim, verdict) {
             self.tell(verdict, &skim, now);
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
-        self.account.window(cpu, deciding, self.heat.memory(), 0);
+        self.account.window(cpu, deciding, self.heat.memory() + Bytes(held), 0);
         self.quota.book(cpu + deciding, true, now);
         Ok(())
     }

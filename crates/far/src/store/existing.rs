@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use terrace_sys::{StoreFile, SysError};
+use terrace_sys::StoreFile;
 use terrace_types::Bytes;
 
 /// The store.
@@ -24,10 +24,7 @@ impl ExistingFile {
     /// # Errors
     /// [`StoreError::Setup`]: no such file, no permission, an empty file or not an ordinary one.
     pub fn open(path: &Path, writable: bool) -> Result<Self, StoreError> {
-        let (file, bytes) = StoreFile::existing(path, writable)?;
-        let plain = std::fs::OpenOptions::new().read(true).write(writable).open(path);
-        let remedy = "raise the limit on open files";
-        let plain = plain.map_err(|e| SysError::from_io("open", path.to_string_lossy(), &e, remedy))?;
+        let (file, plain, bytes) = StoreFile::existing(path, writable)?;
         Ok(Self { inner: FileStore::of(vec![file])?, plain, bytes, ended: Vec::new() })
     }
 
