@@ -39,9 +39,9 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched.
-    pub fn reading(mask: Mask, want: Mask, write: bool, touch: Touch, ahead: bool) -> Self {
-        let awaited = if ahead { 0 } else { want };
+    /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched. Somebody waits for `awaited`.
+    pub fn reading(mask: Mask, want: Mask, awaited: Mask, write: bool, touch: Touch) -> Self {
+        let ahead = awaited == 0;
         Self { phase: Phase::Reading, mask, want, awaited, write, touch, ahead, tries: 1, number: 0 }
     }
 }

@@ -192,7 +192,7 @@ impl Pager {
         if !room || (self.busy.len() >= half && !self.make_slot(self.settings.slots - half + 1)) {
             return None;
         }
-        self.begin_read(unit, read, Busy::reading(read, read, false, touch, true));
+        self.begin_read(unit, read, Busy::reading(read, read, 0, false, touch));
         Some(true)
     }
 

@@ -15,16 +15,18 @@
 mod busy;
 mod clock;
 mod commands;
+mod mates;
 mod prefetch;
 mod units;
 
 pub use busy::{Outcome, ReadOutcome};
 pub use commands::Advice;
 
-use crate::geometry::{Geometry, GrainNo, Mask, UnitNo};
+use crate::geometry::{ones, Geometry, GrainNo, Mask, UnitNo};
 use crate::stats::Counts;
 use busy::{Busy, Phase};
 use clock::{Clock, Standing, Verdict};
+use mates::Mates;
 use prefetch::Prefetcher;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use terrace_types::{Bytes, Nanos, Tick, Tid};
@@ -175,6 +177,8 @@ struct Unit {
     dirty: Mask,
     /// Grains that the store has; the others are zeros unless dirty.
     stored: Mask,
+    /// Grains that were mapped when it was last evicted.
+    went: Mask,
     standing: Standing,
     pinned: bool,
 }
@@ -198,6 +202,9 @@ impl Stalled {
     }
 }
 
+/// What a disk reads in less than twice the time of a page.
+const TOGETHER: u64 = 64 << 10;
+
 /// Walks remembered that could not be given all they want.
 const STALLED: usize = 32;
 
@@ -212,6 +219,7 @@ pub struct Pager {
     busy: HashMap<UnitNo, Busy>,
     clock: Clock,
     prefetch: Prefetcher,
+    mates: Mates,
     settings: Settings,
     /// Budget, low and high water marks, and use, in grains. Use counts what is mapped or reserved.
     budget: u64,
@@ -241,6 +249,7 @@ impl Pager {
             busy: HashMap::new(),
             clock: Clock::default(),
             prefetch: Prefetcher::new(0),
+            mates: Mates::default(),
             settings,
             budget: 0,
             low: 0,
@@ -414,8 +423,10 @@ impl Pager {
                 here |= mask;
             }
         }
-        let u = &self.units[unit as usize];
-        here &= !u.resident & self.not_lost(unit, here);
+        let none = (0, 0);
+        let (mates, left_out) = if stored && !trusted { self.mates_of(unit, bit, touch, now) } else { none };
+        let u = self.units[unit as usize];
+        here = (here | mates) & !u.resident & self.not_lost(unit, here | mates);
         // Without trust, zeros that nobody asked for are not mapped, and what was read is mapped when touched.
         let zeros = here & !u.stored & if trusted { here } else { bit };
         let read = here & u.stored;
@@ -426,10 +437,38 @@ impl Pager {
             if stored {
                 self.counts.misses += 1;
             }
-            let want = if trusted { read } else { read & bit };
-            self.begin_read(unit, read, Busy::reading(read, want, write, touch, !stored));
+            let want = if trusted { read } else { read & (bit | mates) };
+            if ahead.is_none() {
+                let (around, n) = (u.resident | want | left_out, bit.trailing_zeros());
+                let below = (around << (63 - n) << 1).leading_ones();
+                let above = (around >> n >> 1).trailing_ones();
+                self.prefetch.among(touch.tid, touch.grain, below.into(), above.into());
+            }
+            let along = u64::from((want & mates & !bit).count_ones()) * self.geometry.grain_bytes() as u64;
+            self.counts.prefetched_bytes += along;
+            self.counts.mapped_ahead_bytes += along;
+            self.begin_read(unit, read, Busy::reading(read, want, want & bit, write, touch));
         }
         Some(ahead)
+    }
+
+    /// What a lone miss brings along: of its 64 KiB, what was mapped when its unit went, if that pays of late. And what is left
+    /// out of it to see that.
+    fn mates_of(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> (Mask, Mask) {
+        if !self.prefetch.is_on() {
+            return (0, 0);
+        }
+        self.mates.missed(touch.grain);
+        let together = (TOGETHER / self.geometry.grain_bytes() as u64).max(1) as u32;
+        let first = bit.trailing_zeros() / together * together;
+        let u = &self.units[unit as usize];
+        let near = (ones(together) << first) & u.went & u.stored & !u.resident & !bit;
+        let mates = self.mates.of(near, self.geometry.grain_at(unit, 0), self.budget);
+        if mates != 0 && self.make_room(u64::from(mates.count_ones()) + 1, now) {
+            (mates, near & !mates)
+        } else {
+            (0, 0)
+        }
     }
 
     fn step(&self, from: GrainNo, stride: i64, n: u64) -> Option<GrainNo> {
@@ -540,7 +579,8 @@ impl Pager {
         }
         if read != 0 {
             self.counts.prefetched_bytes += u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
-            self.begin_read(unit, read, Busy::reading(read, read & !park, write, touch, true));
+            self.mates.passed(u64::from(read.count_ones()));
+            self.begin_read(unit, read, Busy::reading(read, read & !park, 0, write, touch));
         }
         true
     }
@@ -640,6 +680,7 @@ impl Pager {
         if u.dirty != 0 {
             self.begin_extract(unit, u.dirty, false);
         }
+        self.units[unit as usize].went = u.resident;
         self.unmapped(unit, u.resident);
         self.counts.evictions += 1;
         true

@@ -51,6 +51,8 @@ struct Stream {
     ahead: u64,
     window: u64,
     used: u64,
+    /// Of a lone fault: grains below and above it, without a gap, that came or were there with it.
+    around: (u64, u64),
     /// It wrote to a page mapped against writing since its last fault.
     wrote: bool,
     /// Its last fault was on a page that was then mapped against writing, to see whether it writes.
@@ -87,6 +89,11 @@ impl Prefetcher {
     #[must_use]
     pub fn new(most: u64) -> Self {
         Self { threads: HashMap::new(), clock: 0, most: most.max(2), enabled: most > 0 }
+    }
+
+    /// Whether anything may be fetched ahead.
+    pub const fn is_on(&self) -> bool {
+        self.enabled
     }
 
     /// Changes the longest window.
@@ -166,6 +173,14 @@ impl Prefetcher {
         false
     }
 
+    /// The lone fault at `at` has grains around it, without a gap: so many below and above. A walk would fault next beyond them.
+    pub fn among(&mut self, tid: Tid, at: GrainNo, below: u64, above: u64) {
+        let streams = self.threads.get_mut(&tid).map(|t| &mut t.streams);
+        if let Some(s) = streams.and_then(|s| s.iter_mut().find(|s| s.last == at && s.stride == 0)) {
+            s.around = (below, above);
+        }
+    }
+
     /// What was last advised to `tid` at `at` was fetched up to, not including, step `end`; the rest is to be asked
     /// for again.
     pub fn reached(&mut self, tid: Tid, at: GrainNo, end: u64) {
@@ -201,6 +216,22 @@ impl Stream {
         u64::try_from(delta / self.stride).ok()
     }
 
+    /// Stride and window of the walk that a lone fault and one at `at` are, if they are one: side by side, or with nothing
+    /// between them but what came with the first. Another fault among those is of no walk.
+    fn begun_by(&self, at: GrainNo) -> Option<(i64, u64)> {
+        let delta = at.wrapping_sub(self.last) as i64;
+        let (below, above) = (self.around.0 as i64, self.around.1 as i64);
+        if self.stride != 0 || delta == 0 {
+            None
+        } else if delta == above + 1 {
+            Some((1, above.max(1) as u64))
+        } else if delta == -below - 1 {
+            Some((-1, below.max(1) as u64))
+        } else {
+            (delta.abs() <= NEAR && (delta > above || delta < -below)).then_some((delta, 1))
+        }
+    }
+
     fn advance(&mut self, at: GrainNo, most: u64, missing: bool) -> Option<Ahead> {
         let steps = self.steps_to(at).unwrap_or(0);
         // What was asked for and is not there has gone again, or never came: all of it is asked for anew.
@@ -234,14 +265,10 @@ impl Thread {
         let reach = |s: &Stream| if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead } + 2;
         let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= reach(s)));
         let found = known.or_else(|| {
-            let near = self.streams.iter().position(|s| {
-                let delta = at.wrapping_sub(s.last) as i64;
-                s.stride == 0 && delta != 0 && delta.abs() <= NEAR
-            })?;
+            let near = self.streams.iter().position(|s| s.begun_by(at).is_some())?;
             let s = &mut self.streams[near];
-            s.stride = at.wrapping_sub(s.last) as i64;
+            (s.stride, s.window) = s.begun_by(at)?;
             s.last = at;
-            s.window = 1;
             Some(near)
         })?;
         self.last = at;
