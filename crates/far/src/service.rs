@@ -290,9 +290,13 @@ impl Service {
         Ok(())
     }
 
-    /// Does what the pager wants, in order. Drops are gathered: one call for many.
+    /// Does what the pager wants, in order. Drops are gathered: one call for many. Reads are under way before anything else
+    /// that takes time.
     fn act(&mut self) -> Result<(), SysError> {
         while let Some(action) = self.pager.next_action() {
+            if !matches!(action, Action::Read { .. } | Action::Release { .. }) && !self.state.reads.is_empty() {
+                self.store.begin(&mut self.state.reads);
+            }
             if let Action::Drop { unit, mask } = action {
                 self.state.dropped.extend(self.pager.geometry().parts(unit, mask));
                 continue;

@@ -106,7 +106,15 @@ impl Pager {
         self.used += reserve;
         self.take_slot(unit, busy);
         self.counts.read_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
-        self.actions.push_back(Action::Read { unit, mask });
+        // What somebody waits for does not wait for the victims that make room for it; but for a slot that is free only when
+        // what comes before is done, and for what concerns its own unit.
+        let freed = self.actions.iter().filter(|a| matches!(a, Action::Release { .. })).count();
+        let own = self.actions.iter().any(|a| a.unit() == Some(unit));
+        if busy.awaited != 0 && !own && self.busy.len() + freed <= self.settings.slots {
+            self.actions.push_front(Action::Read { unit, mask });
+        } else {
+            self.actions.push_back(Action::Read { unit, mask });
+        }
     }
 
     fn take_slot(&mut self, unit: UnitNo, mut busy: Busy) {

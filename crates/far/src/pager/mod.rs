@@ -141,6 +141,28 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The unit that it concerns, if it is one.
+    const fn unit(&self) -> Option<UnitNo> {
+        match self {
+            Self::Read { unit, .. }
+            | Self::Install { unit, .. }
+            | Self::Zeros { unit, .. }
+            | Self::Release { unit }
+            | Self::Unprotect { unit, .. }
+            | Self::Drop { unit, .. }
+            | Self::Extract { unit, .. }
+            | Self::CopyOut { unit, .. }
+            | Self::Write { unit, .. }
+            | Self::Wake { unit, .. }
+            | Self::Poison { unit, .. }
+            | Self::Forget { unit, .. }
+            | Self::Cure { unit, .. } => Some(*unit),
+            Self::Answer { .. } => None,
+        }
+    }
+}
+
 /// Somebody touched a grain that was not mapped, or not for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Touch {
