@@ -301,19 +301,20 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     let from = w.chance(units << 16);
                     let range = from..from + w.chance(300_000);
                     let now = w.now;
-                    w.pager.advise(command, range.clone(), advice, now);
-                    w.act();
-                    w.settle();
-                    let answer = w.answers.pop().unwrap_or_else(|| panic!("no answer to {advice:?}"));
-                    assert!(answer.0 == command && (answer.1 || w.fail_writes > 0), "{advice:?}: {answer:?}");
                     if advice == Advice::Discard {
-                        let cover: Vec<_> = w.geometry.cover(range, true).collect();
+                        // Gone from here on: a walk's pages may come again before the answer does.
+                        let cover: Vec<_> = w.geometry.cover(range.clone(), true).collect();
                         for (unit, mask) in cover {
                             for g in w.grains(unit, mask) {
                                 w.truth.remove(&g);
                             }
                         }
                     }
+                    w.pager.advise(command, range.clone(), advice, now);
+                    w.act();
+                    w.settle();
+                    let answer = w.answers.pop().unwrap_or_else(|| panic!("no answer to {advice:?}"));
+                    assert!(answer.0 == command && (answer.1 || w.fail_writes > 0), "{advice:?}: {answer:?}");
                 }
                 96 => {
                     command += 1;
