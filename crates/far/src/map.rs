@@ -441,11 +441,13 @@ fn assemble(
     let mut remarks: Vec<String> = store.remark().into_iter().collect();
     remarks.extend(slower(uffd.features()));
     let area = area(uffd, geometry)?;
-    let free = area.slots(slots as usize, geometry.unit_bytes())?;
+    let standby = ((dram.0 / unit.0) as usize / 8).min(MOST_TRIALS);
+    let free = area.slots(slots as usize + standby, geometry.unit_bytes())?;
     let slot_bytes = Bytes(slots * unit.0);
     let settings = Settings {
         budget: dram - slot_bytes,
         slots: slots as usize,
+        standby,
         window: options.window,
         tries: options.tries,
         stored: store.holds(),
@@ -458,7 +460,8 @@ fn assemble(
         shared: Arc::clone(&shared),
         pager,
         store,
-        free,
+        free: Vec::new(),
+        bare: free,
         commands: receiver,
         on_lost: options.on_lost.clone().unwrap_or_else(|| Arc::new(say_lost)),
         on_counts: options.on_counts.clone(),
@@ -482,6 +485,9 @@ fn assemble(
     };
     Ok((map, service))
 }
+
+/// Units on trial at most: each has a slot, of addresses if not of memory.
+const MOST_TRIALS: usize = 4096;
 
 const fn slots_for(dram: Bytes, unit: Bytes) -> u64 {
     let part = dram.0 / 32 / unit.0;

@@ -92,7 +92,9 @@ pub(crate) struct Service {
     pub shared: Arc<Shared>,
     pub pager: Pager,
     pub store: Box<dyn Store>,
+    /// Free slots that keep their memory, and those that have none.
     pub free: Vec<Slot>,
+    pub bare: Vec<Slot>,
     pub commands: Receiver<Command>,
     pub on_lost: OnLost,
     pub on_counts: Option<OnCounts>,
@@ -335,7 +337,7 @@ impl Service {
                     self.shared.area.protect(&part, false)?;
                 }
             }
-            Action::Extract { unit, mask } => self.extract(unit, mask),
+            Action::Extract { unit, mask, dirty } => self.extract(unit, mask, dirty),
             Action::CopyOut { unit, mask } => self.copy_out(unit, mask)?,
             Action::Wake { unit, mask } => {
                 for part in g.parts(unit, mask) {
@@ -366,7 +368,7 @@ impl Service {
     fn take_slot(&mut self, unit: UnitNo) -> Option<Slot> {
         match self.state.held.remove(&unit) {
             Some(Held::Mine(slot)) => Some(slot),
-            _ => self.free.pop(),
+            _ => self.free.pop().or_else(|| self.bare.pop()),
         }
     }
 
@@ -410,10 +412,20 @@ impl Service {
     }
 
     fn release(&mut self, unit: UnitNo) {
-        match self.state.held.remove(&unit) {
-            Some(Held::Mine(slot)) => self.free.push(slot),
-            Some(Held::Shared(slot)) => self.free.extend(Arc::try_unwrap(slot)),
-            Some(Held::Away) | None => {}
+        let slot = match self.state.held.remove(&unit) {
+            Some(Held::Mine(slot)) => Some(slot),
+            Some(Held::Shared(slot)) => Arc::try_unwrap(slot).ok(),
+            Some(Held::Away) | None => None,
+        };
+        let Some(mut slot) = slot else {
+            return;
+        };
+        // Together, those at work and those that keep their memory are what the map set aside for slots.
+        if self.free.len() + self.pager.at_work() < self.pager.slots() {
+            self.free.push(slot);
+        } else {
+            slot.empty();
+            self.bare.push(slot);
         }
     }
 
@@ -431,7 +443,7 @@ impl Service {
         Ok(())
     }
 
-    fn extract(&mut self, unit: UnitNo, mask: Mask) {
+    fn extract(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
         let Some(mut slot) = self.take_slot(unit) else {
             self.pager.extracted(unit, 0, 0, now());
             return;
@@ -452,7 +464,7 @@ impl Service {
                 got |= m;
             }
         }
-        let zeros = self.zeros(unit, got, &slot);
+        let zeros = self.zeros(unit, got & dirty, &slot);
         self.state.held.insert(unit, Held::Mine(slot));
         self.pager.extracted(unit, got, zeros, now());
     }

@@ -185,6 +185,11 @@ impl Slot {
         unsafe { self.pool.base.as_ptr().add(self.start + offset) }
     }
 
+    /// Frees its memory; it reads as zeros afterwards, and has memory again once it is written to.
+    pub fn empty(&mut self) {
+        self.vacate(&(0..self.len));
+    }
+
     /// Frees the pages of a part, so that others can be moved there.
     fn vacate(&mut self, part: &Range<usize>) {
         // SAFETY: the part is ours alone (`&mut self`), page-aligned; afterwards it reads as zeros.

@@ -31,8 +31,12 @@ pub(super) struct Busy {
     write: bool,
     /// The touch that caused it.
     pub touch: Touch,
+    /// Of `mask`, those that the store is to get.
+    send: Mask,
     /// Fetched ahead of need.
     ahead: bool,
+    /// It is taken out for a trial.
+    on_trial: bool,
     tries: u8,
     /// The order in which slots were taken.
     pub number: u64,
@@ -42,8 +46,20 @@ impl Busy {
     /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched. Somebody waits for `awaited`.
     pub fn reading(mask: Mask, want: Mask, awaited: Mask, write: bool, touch: Touch) -> Self {
         let ahead = awaited == 0;
-        Self { phase: Phase::Reading, mask, want, awaited, write, touch, ahead, tries: 1, number: 0 }
+        let phase = Phase::Reading;
+        Self { phase, mask, want, awaited, write, touch, send: 0, ahead, on_trial: false, tries: 1, number: 0 }
     }
+}
+
+/// How grains are taken into a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extract {
+    /// They stay mapped.
+    Copy,
+    /// They go.
+    Out,
+    /// They go, and may be had back for a while.
+    OnTrial,
 }
 
 /// How a read ended.
@@ -123,16 +139,20 @@ impl Pager {
         self.busy.insert(unit, busy);
     }
 
-    pub(super) fn begin_extract(&mut self, unit: UnitNo, mask: Mask, stays: bool) {
+    /// Takes grains of a unit into a slot, of which `dirty` go to the store.
+    pub(super) fn begin_extract(&mut self, unit: UnitNo, mask: Mask, dirty: Mask, how: Extract) {
         let touch = Touch { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
-        let phase = Phase::Extracting;
-        let busy = Busy { phase, mask, want: 0, awaited: 0, write: false, touch, ahead: false, tries: 1, number: 0 };
-        if stays {
+        let (phase, on_trial) = (Phase::Extracting, how == Extract::OnTrial);
+        let plain = Busy::reading(mask, 0, 0, false, touch);
+        if how == Extract::Copy {
             // From here on a write is told, and makes it dirty again.
             self.units[unit as usize].dirty &= !mask;
         }
-        self.take_slot(unit, busy);
-        self.actions.push_back(if stays { Action::CopyOut { unit, mask } } else { Action::Extract { unit, mask } });
+        self.take_slot(unit, Busy { phase, send: dirty, ahead: false, on_trial, ..plain });
+        self.actions.push_back(match how {
+            Extract::Copy => Action::CopyOut { unit, mask },
+            Extract::Out | Extract::OnTrial => Action::Extract { unit, mask, dirty },
+        });
     }
 
     pub(super) fn release(&mut self, unit: UnitNo) {
@@ -208,7 +228,7 @@ impl Pager {
     }
 
     /// A walk came by what had been fetched for it: fetch on.
-    fn advance(&mut self, touch: Touch, now: Tick) {
+    pub(super) fn advance(&mut self, touch: Touch, now: Tick) {
         if let Some(ahead) = self.prefetch.touch(touch.tid, touch.grain, false) {
             self.fetch_ahead(None, touch, ahead, now);
         }
@@ -281,9 +301,8 @@ impl Pager {
             return;
         };
         let missed = b.mask & !got;
-        let (zeros, write) = (got & zeros, got & !zeros);
-        b.mask = write;
-        b.phase = Phase::Writing;
+        let (sent, on_trial) = (got & b.send, b.on_trial);
+        let (zeros, write) = (sent & zeros, sent & !zeros);
         if missed != 0 {
             // Still mapped and writable: a device is at work on them, or the kernel had no memory.
             self.counts.held_back += 1;
@@ -291,21 +310,32 @@ impl Pager {
         }
         let u = &mut self.units[unit as usize];
         let forget = zeros & u.stored;
-        u.stored &= !got;
+        u.stored &= !sent;
         if forget != 0 {
             self.actions.push_back(Action::Forget { unit, mask: forget });
         }
         self.counts.zero_bytes += u64::from(zeros.count_ones()) * self.geometry.grain_bytes() as u64;
-        if write == 0 {
+        if on_trial {
+            self.begin_trial(unit, got, write);
+        } else if write == 0 {
             self.release(unit);
             self.command_done(unit, true);
         } else {
-            self.counts.written_bytes += u64::from(write.count_ones()) * self.geometry.grain_bytes() as u64;
-            self.actions.push_back(Action::Write { unit, mask: write });
+            self.begin_write(unit, write);
         }
         if missed != 0 {
             self.balance(now);
         }
+    }
+
+    /// Gives what is in the unit's slot to the store.
+    pub(super) fn begin_write(&mut self, unit: UnitNo, mask: Mask) {
+        let touch = Touch { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
+        let number = self.busy.get(&unit).map_or(self.counts.slots_taken, |b| b.number);
+        let plain = Busy::reading(mask, 0, 0, false, touch);
+        self.busy.insert(unit, Busy { phase: Phase::Writing, send: mask, ahead: false, number, ..plain });
+        self.counts.written_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
+        self.actions.push_back(Action::Write { unit, mask });
     }
 
     /// The slot of `unit` was written, or not.

@@ -35,9 +35,14 @@ pub struct Standing {
     was: Listed,
     /// Arrivals there had been when it arrived.
     came: u32,
-    /// Touched since the hand last passed.
-    pub touched: bool,
+    /// Times that the hand will pass over it.
+    credit: u8,
+    /// Trials that it came back from since it arrived.
+    proven: u8,
 }
+
+/// Times that the hand passes over a unit, at most.
+const MOST_CREDIT: u8 = 3;
 
 /// The rings.
 #[derive(Debug, Default)]
@@ -81,7 +86,7 @@ impl Clock {
         self.arrivals = self.arrivals.wrapping_add(1);
         s.came = self.arrivals;
         let ring = if short && !self.returns_soon(s) { Listed::Probation } else { Listed::Main };
-        s.touched = false;
+        (s.credit, s.proven) = (0, 0);
         self.list(unit, s, ring);
     }
 
@@ -89,7 +94,9 @@ impl Clock {
     /// references): they say nothing of whether it will be used another time.
     pub fn touch(&self, s: &mut Standing) {
         let since = self.arrivals.wrapping_sub(s.came) as usize;
-        s.touched |= since > (self.main.len() + self.probation.len()) / 8;
+        if since > (self.main.len() + self.probation.len()) / 8 {
+            s.credit = s.credit.max(1);
+        }
     }
 
     /// Main's hand falls at random: going round in order would, under a loop, always take what comes next. Not
@@ -131,21 +138,52 @@ impl Clock {
         true
     }
 
-    /// The next victim. `look` says what may become of a unit and gives its standing.
+    /// Whether the next victim comes from probation.
+    pub fn prefers_probation(&self) -> bool {
+        self.main.is_empty() || self.probation.len() > self.target.max(self.least_now())
+    }
+
+    /// Half of what probation must hold may be on its way in and not listed yet; main does not pay for that.
+    fn least_now(&self) -> usize {
+        let all = self.main.len() + self.probation.len();
+        self.least.max(all / 20).min(all / 2) / 2
+    }
+
+    /// A victim of main did not go: it was used.
+    pub fn back(&mut self, unit: UnitNo, s: &mut Standing) {
+        s.proven = (s.proven + 1).min(MOST_CREDIT);
+        s.credit = s.proven;
+        if s.listed == Listed::No {
+            self.list(unit, s, Listed::Main);
+        }
+    }
+
+    /// A victim of main went at last.
+    pub fn gone(&mut self, s: &mut Standing) {
+        self.evictions = self.evictions.wrapping_add(1);
+        s.gone = self.evictions.wrapping_add(1).max(1);
+        s.was = Listed::Main;
+    }
+
+    /// The next victim; of main alone, for a trial, when `main`. `look` says what may become of a unit and gives its standing.
     pub fn victim<S>(
         &mut self,
         units: &mut S,
+        main: bool,
         look: impl Fn(&S, UnitNo) -> Verdict,
         standing: impl Fn(&mut S, UnitNo) -> &mut Standing,
     ) -> Option<UnitNo> {
-        let all = self.main.len() + self.probation.len();
-        // Half of it may be on its way in and not listed yet; main does not pay for that.
-        let least = self.least.max(all / 20).min(all / 2) / 2;
+        let least = self.least_now();
         // Units passed over because they may not go now: in probation, in main.
         let mut stays = [0, 0];
-        for _ in 0..3 * (self.main.len() + self.probation.len()) + 2 {
+        for _ in 0..(2 + MOST_CREDIT as usize) * (self.main.len() + self.probation.len()) + 2 {
             let wanted = self.probation.len() > self.target.max(least) && stays[0] <= self.probation.len();
-            let unit = if wanted || self.main.is_empty() || stays[1] > self.main.len() {
+            if main && (self.main.is_empty() || stays[1] > self.main.len()) {
+                return None;
+            }
+            let unit = if main {
+                self.of_main(stays[1] == 0)
+            } else if wanted || self.main.is_empty() || stays[1] > self.main.len() {
                 self.probation.pop_front()
             } else {
                 self.of_main(stays[1] == 0)
@@ -168,10 +206,11 @@ impl Clock {
                     }
                     return None;
                 }
-                Verdict::Free if s.touched => {
-                    s.touched = false;
+                Verdict::Free if s.credit > 0 => {
+                    s.credit -= 1;
                     self.list(unit, s, Listed::Main);
                 }
+                Verdict::Free if main => return Some(unit),
                 Verdict::Free => {
                     self.evictions = self.evictions.wrapping_add(1);
                     s.gone = self.evictions.wrapping_add(1).max(1);

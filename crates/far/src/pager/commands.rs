@@ -1,6 +1,6 @@
 //! What the program asks for: prefetch, pin, flush, forget.
 
-use super::busy::Busy;
+use super::busy::{Busy, Extract};
 use super::{Action, Pager, Phase, Touch};
 use crate::geometry::{Mask, UnitNo};
 use std::collections::{HashMap, VecDeque};
@@ -46,7 +46,7 @@ impl Queue {
 impl Pager {
     /// Writes everything dirty to the store; it stays mapped. Answered when the store has it all.
     pub fn flush(&mut self, command: u64, now: Tick) {
-        let dirty = self.units.known().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n));
+        let dirty = self.units.known().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n) || self.trials.has(*n));
         let wishes: Vec<_> = dirty.map(|(n, _)| (n, 0)).collect();
         self.ask(command, Wish::Flush, wishes, now);
     }
@@ -76,7 +76,7 @@ impl Pager {
         let all = Bytes(self.geometry.bytes().saturating_mul(2));
         self.settings.budget = all;
         self.set_marks(all);
-        let missing = self.units.known().filter(|(n, u)| u.stored & !u.resident != 0 || self.busy.contains_key(n));
+        let missing = self.units.known().filter(|(n, u)| u.stored & !u.resident != 0 || self.busy.contains_key(n) || self.trials.has(*n));
         let wishes: Vec<_> = missing.map(|(n, _)| (n, self.geometry.whole(n))).collect();
         self.ask(command, Wish::Gather, wishes, now);
     }
@@ -166,6 +166,7 @@ impl Pager {
 
     fn grant_fetch(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
         let touch = Touch { tid: Tid(0), grain: self.geometry.grain_at(unit, 0), write: false, protected: false };
+        self.end_trial(unit);
         if let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Parked) {
             let parked = b.mask & !self.units[unit as usize].resident;
             self.settle(unit, parked, false);
@@ -206,6 +207,7 @@ impl Pager {
         if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
             self.release(unit);
         }
+        self.end_trial(unit);
         if self.busy.contains_key(&unit) {
             return None;
         }
@@ -227,7 +229,8 @@ impl Pager {
             return None;
         }
         self.commands.writing.insert(unit, command);
-        self.begin_extract(unit, u.dirty, wish == Wish::Flush);
+        let how = if wish == Wish::Flush { Extract::Copy } else { Extract::Out };
+        self.begin_extract(unit, u.dirty, u.dirty, how);
         if wish == Wish::Cold {
             self.unmapped(unit, u.dirty);
         }
@@ -235,6 +238,7 @@ impl Pager {
     }
 
     fn grant_discard(&mut self, unit: UnitNo, mask: Mask) -> Option<bool> {
+        self.end_trial(unit);
         if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
             self.release(unit);
         }

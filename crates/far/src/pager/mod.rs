@@ -17,6 +17,7 @@ mod clock;
 mod commands;
 mod mates;
 mod prefetch;
+mod standby;
 mod units;
 
 pub use busy::{Outcome, ReadOutcome};
@@ -24,7 +25,7 @@ pub use commands::Advice;
 
 use crate::geometry::{ones, Geometry, GrainNo, Mask, UnitNo};
 use crate::stats::Counts;
-use busy::{Busy, Phase};
+use busy::{Busy, Extract, Phase};
 use clock::{Clock, Standing, Verdict};
 use mates::Mates;
 use prefetch::Prefetcher;
@@ -85,6 +86,8 @@ pub enum Action {
         unit: UnitNo,
         /// Grains.
         mask: Mask,
+        /// Of them, those that go to the store unless they are zeros.
+        dirty: Mask,
     },
     /// Take a slot, protect these grains and copy them into it; they stay mapped. Answer as for `Extract`.
     CopyOut {
@@ -181,8 +184,10 @@ pub struct Touch {
 pub struct Settings {
     /// Bytes that may be mapped; slots come on top.
     pub budget: Bytes,
-    /// Slots there are.
+    /// Slots that may be at work.
     pub slots: usize,
+    /// Units that may be on trial before they go: each has one more slot, which counts as mapped.
+    pub standby: usize,
     /// Longest window of prefetch in bytes; 0: none.
     pub window: Bytes,
     /// Times that a read is tried.
@@ -239,6 +244,7 @@ pub struct Pager {
     geometry: Geometry,
     units: Units,
     busy: HashMap<UnitNo, Busy>,
+    trials: standby::Trials,
     clock: Clock,
     prefetch: Prefetcher,
     mates: Mates,
@@ -269,6 +275,7 @@ impl Pager {
             geometry,
             units: Units::new(geometry.units()),
             busy: HashMap::new(),
+            trials: standby::Trials::default(),
             clock: Clock::default(),
             prefetch: Prefetcher::new(0),
             mates: Mates::default(),
@@ -321,7 +328,19 @@ impl Pager {
     /// Memory for the records of units, which is what grows with the map.
     #[must_use]
     pub fn metadata(&self) -> Bytes {
-        Bytes((self.units.bytes() + self.clock.bytes()) as u64)
+        Bytes((self.units.bytes() + self.clock.bytes() + self.trials.bytes()) as u64)
+    }
+
+    /// Slots that are at work now; those of units on trial are not.
+    #[must_use]
+    pub fn at_work(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Slots that may be at work.
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        self.settings.slots
     }
 
     /// The next thing to do.
@@ -343,6 +362,7 @@ impl Pager {
         self.low = (units / 64).clamp(1, 64).min(units / 2) * per;
         let window = self.window_for(budget) / per;
         self.clock.least = 2 * (window as usize).max(self.settings.slots / 4);
+        self.trials.most = self.settings.standby.min(units as usize / 8);
         self.high = (2 * self.low / per).min(units / 2 + 1).max(1) * per;
     }
 
@@ -371,6 +391,9 @@ impl Pager {
         let (unit, bit) = self.geometry.split(touch.grain);
         if self.lost.contains(&touch.grain) {
             self.actions.push_back(Action::Poison { unit, mask: bit, tid: touch.tid, first: false });
+            return true;
+        }
+        if self.trials.has(unit) && self.serve_trial(unit, bit, touch, now) {
             return true;
         }
         if let Some(phase) = self.busy.get(&unit).map(|b| b.phase) {
@@ -576,6 +599,7 @@ impl Pager {
         instead: bool,
         now: Tick,
     ) -> bool {
+        self.end_trial(unit);
         let u = &self.units[unit as usize];
         let mask = self.not_lost(unit, mask & !u.resident);
         let (zeros, read) = (mask & !u.stored & !park, mask & u.stored);
@@ -660,34 +684,16 @@ impl Pager {
             self.resume(now);
         }
         self.pump(now);
+        self.stand_by(now);
     }
 
     /// Evicts a unit: clean grains are dropped, dirty ones go to the store. False when none can go now.
     fn evict_one(&mut self, now: Tick) -> bool {
-        let may_write = self.may_write(now);
-        // While the store is busy with victims the next waits its turn; while it fails, clean ones go first.
-        let dirty = if may_write {
-            Verdict::Free
-        } else if self.failing.spared(now) {
-            Verdict::Stay
-        } else {
-            Verdict::Wait
-        };
-        let (busy, guarded) = (&self.busy, self.guarded);
-        let look = |units: &Units, unit: UnitNo| {
-            let u = &units[unit as usize];
-            if u.resident == 0 {
-                Verdict::Empty
-            } else if u.pinned || guarded == Some(unit) || busy.get(&unit).is_some_and(|b| b.phase != Phase::Parked) {
-                Verdict::Stay
-            } else if u.dirty != 0 {
-                dirty
-            } else {
-                Verdict::Free
-            }
-        };
-        let Some(unit) = self.clock.victim(&mut self.units, look, |units, u| &mut units[u as usize].standing) else {
-            return false;
+        if !self.clock.prefers_probation() && self.let_oldest_go(now) {
+            return true;
+        }
+        let Some(unit) = self.choose(now, false) else {
+            return self.let_oldest_go(now);
         };
         if self.busy.contains_key(&unit) {
             // Some of it had been fetched and not touched.
@@ -700,10 +706,11 @@ impl Pager {
             self.counts.dropped_bytes += u64::from(clean.count_ones()) * self.geometry.grain_bytes() as u64;
         }
         if u.dirty != 0 {
-            self.begin_extract(unit, u.dirty, false);
+            self.begin_extract(unit, u.dirty, u.dirty, Extract::Out);
         }
         self.units[unit as usize].went = u.resident;
         self.unmapped(unit, u.resident);
+        self.trials.evicted();
         self.counts.evictions += 1;
         true
     }

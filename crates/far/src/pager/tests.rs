@@ -33,6 +33,7 @@ impl World {
         let settings = Settings {
             budget: Bytes(budget_units << 16),
             slots: 24,
+            standby: (budget_units / 8) as usize,
             window: Bytes::mib(1),
             tries: 3,
             stored: Bytes::ZERO,
@@ -110,7 +111,8 @@ impl World {
                         let _: u64 = value;
                     }
                 }
-                Action::Extract { unit, mask } => {
+                Action::Extract { unit, mask, dirty } => {
+                    assert_eq!(dirty & !mask, 0);
                     let slot = self.slots.entry(unit).or_default();
                     assert!(slot.is_empty(), "a slot in use was taken");
                     let (mut got, mut zeros) = (0, 0);
@@ -339,7 +341,7 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     w.complete();
                 }
             }
-            assert!(w.most_slots <= 24, "slots are bounded");
+            assert!(w.most_slots <= 24 + 3, "slots are bounded");
         }
         w.fail_reads = 0;
         w.fail_writes = 0;
