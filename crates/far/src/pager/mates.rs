@@ -6,9 +6,9 @@
 //! swap's readahead does with what lies together in it.
 //!
 //! Whether that pays is measured, not assumed. Now and then one mate is left out and watched: is it missed before as much
-//! has come in as memory holds, every lone miss counted as if it had brought its mates? If at least a quarter of those
-//! watched lately were, mates are fetched. While they are not, watching costs nothing, for they are absent anyway. Touches
-//! spread evenly over twice the memory miss one in sixteen of those watched, and go on page by page.
+//! has come in as memory holds, every lone miss counted as if it had brought its mates? If at least three eighths of
+//! those watched lately were, mates are fetched. While they are not, watching costs nothing, for they are absent anyway. Of pages
+//! touched at random in twice the memory 2 to 22% are missed in time, in lines being sorted 85 to 90%.
 
 use crate::geometry::{GrainNo, Mask};
 use std::collections::{HashMap, VecDeque};
@@ -18,9 +18,9 @@ use terrace_types::Seed;
 const WATCHED: usize = 64;
 /// Of so many lone misses one leaves a mate out while mates are fetched, and watches one while they are not.
 const EACH: [u64; 2] = [8, 2];
-/// The share of the watched that were missed, in 256ths: at the start, and from which on mates are fetched.
-const START: i32 = 128;
-const ENOUGH: i32 = 64;
+/// The share of the watched that were missed, in 65,536ths: at the start, and from which on mates are fetched.
+const START: i32 = 128 * 256;
+const ENOUGH: i32 = 96 * 256;
 
 /// How it stands.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Mates {
     }
 
     fn learn(&mut self, missed: bool) {
-        let target = if missed { 256 } else { 0 };
-        self.share += (target - self.share) / 8;
+        let target = if missed { 1 << 16 } else { 0 };
+        self.share += (target - self.share) / 32;
     }
 }
