@@ -9,13 +9,16 @@
 # lies in the cgroup too, zram's does not: there --dram is the half, without a limit. Outputs are compared. Swap, zram, zswap and
 # the cgroup are taken down again, whatever happens.
 #
+# Who takes longer than LIMIT seconds (120) is ended and counts as not measured: a graph at half its memory is as many random
+# pages of a disk.
+#
 # TERRACE_FAR_DIR: a folder on the disk to measure, by default the build's. TERRACE_BIN: a folder with terrace,
 # terrace-workload and libterrace_far_preload.so, instead of building them.
 set -eu
 cd "$(dirname "$0")/../.."
 . scripts/lib.sh
 
-repeats=${REPEATS:-3} quick=
+repeats=${REPEATS:-3} longest=${LIMIT:-120} quick=
 if [ "${1:-}" = --quick ]; then
     repeats=${REPEATS:-1} quick=1
     shift
@@ -105,8 +108,8 @@ run() {
     echo "$limit" >"$group/memory.limit_in_bytes"
     echo 0 >"$group/memory.max_usage_in_bytes"
     begin=$(date +%s%N)
-    sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$@" >"$work/out" 2>"$work/err" || {
-        echo "status $?: $*: $(tail -n 1 "$work/err")" >&2
+    sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout -k 5 "$longest" "$@" >"$work/out" 2>"$work/err" || {
+        echo "status $? (124: $longest s were over): $*: $(tail -n 1 "$work/err")" >&2
         return 1
     }
     end=$(date +%s%N)

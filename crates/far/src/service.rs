@@ -5,7 +5,7 @@ use crate::pager::{Action, Advice, Outcome, Pager, ReadOutcome, Touch};
 use crate::relief::{Relief, EVERY};
 use crate::stats::Counts;
 use crate::store::{Buffer, Done, Job, Piece, Store, StoreError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
@@ -83,6 +83,8 @@ pub(crate) struct Told {
 #[derive(Debug)]
 enum Held {
     Mine(Slot),
+    /// Pages were moved into it that were protected against writing, and still are: not to be written to.
+    Protected(Slot),
     Shared(Arc<Slot>),
     /// A store fills it.
     Away,
@@ -115,8 +117,12 @@ pub(crate) struct State {
     /// Grains of the jobs under way.
     under_way: HashMap<UnitNo, Mask>,
     reads: Vec<Job>,
+    /// Jobs were begun of which some may have ended already, without a word on the store's descriptor.
+    begun: bool,
     writes: Vec<Job>,
     dropped: Vec<Range<usize>>,
+    /// Units whose slot was [`Held::Protected`] before a store got it.
+    protected: HashSet<UnitNo>,
     answers: HashMap<u64, Arc<Answer>>,
     number: u64,
     why: HashMap<UnitNo, String>,
@@ -156,7 +162,7 @@ impl Service {
     fn wait(&self) -> Result<(), SysError> {
         let s = &self.state;
         let tells = self.store.pollable();
-        let limit = if !s.reads.is_empty() || !s.writes.is_empty() {
+        let limit = if s.begun || !s.reads.is_empty() || !s.writes.is_empty() {
             Some(Nanos::ZERO)
         } else if tells.is_none() && !s.under_way.is_empty() {
             Some(ASK_AGAIN)
@@ -182,6 +188,7 @@ impl Service {
         if !self.state.reads.is_empty() {
             self.store.begin(&mut self.state.reads);
         }
+        self.state.begun = false;
         self.store.finished(done);
         self.take_in(done)?;
         let count = if sync { WRITES_AT_ONCE.min(self.state.writes.len()) } else { self.state.writes.len() };
@@ -298,6 +305,7 @@ impl Service {
         while let Some(action) = self.pager.next_action() {
             if !matches!(action, Action::Read { .. } | Action::Release { .. }) && !self.state.reads.is_empty() {
                 self.store.begin(&mut self.state.reads);
+                self.state.begun = true;
             }
             if let Action::Drop { unit, mask } = action {
                 self.state.dropped.extend(self.pager.geometry().parts(unit, mask));
@@ -368,6 +376,10 @@ impl Service {
     fn take_slot(&mut self, unit: UnitNo) -> Option<Slot> {
         match self.state.held.remove(&unit) {
             Some(Held::Mine(slot)) => Some(slot),
+            Some(Held::Protected(mut slot)) => {
+                slot.empty();
+                Some(slot)
+            }
             _ => self.free.pop().or_else(|| self.bare.pop()),
         }
     }
@@ -400,28 +412,34 @@ impl Service {
     }
 
     fn begin_write(&mut self, unit: UnitNo, mask: Mask) {
-        let Some(Held::Mine(slot)) = self.state.held.remove(&unit) else {
-            return;
+        let (slot, protected) = match self.state.held.remove(&unit) {
+            Some(Held::Mine(slot)) => (slot, false),
+            Some(Held::Protected(slot)) => (slot, true),
+            _ => return,
         };
         let pieces = self.pieces(unit, mask);
         self.sum_up(unit, mask, &slot);
         let slot = Arc::new(slot);
+        if protected {
+            self.state.protected.insert(unit);
+        }
         self.state.held.insert(unit, Held::Shared(Arc::clone(&slot)));
         self.state.under_way.insert(unit, mask);
         self.state.writes.push(Job { tag: u64::from(unit), buffer: Buffer::Send(slot), pieces });
     }
 
     fn release(&mut self, unit: UnitNo) {
-        let slot = match self.state.held.remove(&unit) {
-            Some(Held::Mine(slot)) => Some(slot),
-            Some(Held::Shared(slot)) => Arc::try_unwrap(slot).ok(),
-            Some(Held::Away) | None => None,
+        let (slot, protected) = match self.state.held.remove(&unit) {
+            Some(Held::Mine(slot)) => (Some(slot), false),
+            Some(Held::Protected(slot)) => (Some(slot), true),
+            Some(Held::Shared(slot)) => (Arc::try_unwrap(slot).ok(), self.state.protected.remove(&unit)),
+            Some(Held::Away) | None => (None, false),
         };
         let Some(mut slot) = slot else {
             return;
         };
         // Together, those at work and those that keep their memory are what the map set aside for slots.
-        if self.free.len() + self.pager.at_work() < self.pager.slots() {
+        if !protected && self.free.len() + self.pager.at_work() < self.pager.slots() {
             self.free.push(slot);
         } else {
             slot.empty();
@@ -431,7 +449,7 @@ impl Service {
 
     fn install(&self, unit: UnitNo, mask: Mask, protect: bool) -> Result<(), SysError> {
         let slot: &Slot = match self.state.held.get(&unit) {
-            Some(Held::Mine(slot)) => slot,
+            Some(Held::Mine(slot) | Held::Protected(slot)) => slot,
             Some(Held::Shared(slot)) => slot,
             Some(Held::Away) | None => return Ok(()),
         };
@@ -451,9 +469,11 @@ impl Service {
         let g = self.pager.geometry();
         let base = unit as usize * g.unit_bytes();
         let mut got = 0;
-        for part in g.parts(unit, mask) {
+        let parts =
+            g.parts(unit, mask & dirty).map(|p| (p, false)).chain(g.parts(unit, mask & !dirty).map(|p| (p, true)));
+        for (part, protected) in parts {
             let to = part.start - base;
-            let out = self.shared.area.extract(&part, &mut slot, to);
+            let out = self.shared.area.extract(&part, &mut slot, to, protected);
             let whole = if out.bytes == part.len() { out.bytes } else { out.bytes / g.grain_bytes() * g.grain_bytes() };
             if whole < out.bytes {
                 // A grain of several pages of which some stay: all of it stays.
@@ -465,7 +485,9 @@ impl Service {
             }
         }
         let zeros = self.zeros(unit, got & dirty, &slot);
-        self.state.held.insert(unit, Held::Mine(slot));
+        // What was clean was mapped against writing, and moves as it is.
+        let held = if mask & !dirty == 0 { Held::Mine(slot) } else { Held::Protected(slot) };
+        self.state.held.insert(unit, held);
         self.pager.extracted(unit, got, zeros, now());
     }
 

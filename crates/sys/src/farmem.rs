@@ -379,17 +379,19 @@ impl FarArea {
     }
 
     /// Takes pages that are there out of the area and into the slot, as one step for each page: who touches one
-    /// afterwards waits. Pages that a device reads or writes just now stay (`EBUSY`).
+    /// afterwards waits. Pages that a device reads or writes just now stay (`EBUSY`), and, of those that are `protected` against
+    /// writing, those shared with a forked child. Protected ones are so in the slot as well: it is not to be written to
+    /// before [`Slot::empty`].
     #[must_use]
-    pub fn extract(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Extracted {
+    pub fn extract(&self, part: &Range<usize>, slot: &mut Slot, to: usize, protected: bool) -> Extracted {
         assert!(part.end <= self.map.len && to + part.len() <= slot.len, "extract beyond the area or the slot");
         if self.uffd.features().move_pages {
-            return self.move_out(part, slot, to);
+            return self.move_out(part, slot, to, protected);
         }
         self.take_copy(part, slot, to)
     }
 
-    fn move_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Extracted {
+    fn move_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize, protected: bool) -> Extracted {
         slot.vacate(&(to..to + part.len()));
         let from = self.map.address() + part.start as u64;
         let (mut done, mut shared) = (0, false);
@@ -399,8 +401,9 @@ impl FarArea {
             done += more as usize;
             let rest = part.start + done..part.end;
             match errno {
-                // Shared with a forked child, or at work in a device. A write that changes nothing ends the former.
-                libc::EBUSY if !shared => {
+                // Shared with a forked child, or at work in a device. A write that changes nothing ends the former; of a
+                // protected page the caller itself would be told, and wait for itself.
+                libc::EBUSY if !shared && !protected => {
                     shared = true;
                     self.own(&rest);
                 }
@@ -420,8 +423,12 @@ impl FarArea {
 
     /// Ends the sharing of pages with forked children: each is this process's alone afterwards.
     fn own(&self, part: &Range<usize>) {
+        // Protected after a flush that failed, perhaps: the write would be told to the caller, who would wait for itself.
+        if self.protect(part, false).is_err() {
+            return;
+        }
         let at = self.map.base.as_ptr().wrapping_add(part.start);
-        // SAFETY: the part lies in our mapping and its pages are there (the caller's promise), not write-protected. Asks
+        // SAFETY: the part lies in our mapping and its pages are there (the caller's promise), not write-protected any more. Asks
         // for write faults that change no byte; a refusal leaves things as they are.
         unsafe { libc::madvise(at.cast(), part.len(), libc::MADV_POPULATE_WRITE) };
     }

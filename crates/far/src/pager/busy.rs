@@ -301,12 +301,20 @@ impl Pager {
             return;
         };
         let missed = b.mask & !got;
-        let (sent, on_trial) = (got & b.send, b.on_trial);
+        let (send, on_trial) = (b.send, b.on_trial);
+        let (sent, stay) = (got & send, missed & !send);
         let (zeros, write) = (sent & zeros, sent & !zeros);
+        b.mask = write;
+        b.send = write;
+        b.phase = Phase::Writing;
         if missed != 0 {
-            // Still mapped and writable: a device is at work on them, or the kernel had no memory.
+            // Still mapped: a device is at work on them, a child shares them, or the kernel had no memory. Those that are clean
+            // are protected still, the others writable.
             self.counts.held_back += 1;
-            self.settle(unit, missed, true);
+            self.settle(unit, missed & send, true);
+            if stay != 0 {
+                self.settle(unit, stay, false);
+            }
         }
         let u = &mut self.units[unit as usize];
         let forget = zeros & u.stored;

@@ -176,17 +176,22 @@ impl Clock {
         let least = self.least_now();
         // Units passed over because they may not go now: in probation, in main.
         let mut stays = [0, 0];
-        for _ in 0..(2 + MOST_CREDIT as usize) * (self.main.len() + self.probation.len()) + 2 {
+        let all = self.main.len() + self.probation.len();
+        let rounds = 2 + MOST_CREDIT as usize;
+        for n in 0..=rounds * all {
+            // In the last round nobody is passed over for having been used, and the hand goes in order: somebody goes.
+            let last = n >= (rounds - 1) * all;
             let wanted = self.probation.len() > self.target.max(least) && stays[0] <= self.probation.len();
             if main && (self.main.is_empty() || stays[1] > self.main.len()) {
                 return None;
             }
+            let in_order = last || stays[1] > 0;
             let unit = if main {
-                self.of_main(stays[1] == 0)
+                self.of_main(!in_order)
             } else if wanted || self.main.is_empty() || stays[1] > self.main.len() {
                 self.probation.pop_front()
             } else {
-                self.of_main(stays[1] == 0)
+                self.of_main(!in_order)
             };
             let unit = unit.or_else(|| self.of_main(false)).or_else(|| self.probation.pop_front())?;
             let verdict = look(units, unit);
@@ -206,7 +211,7 @@ impl Clock {
                     }
                     return None;
                 }
-                Verdict::Free if s.credit > 0 => {
+                Verdict::Free if s.credit > 0 && !last => {
                     s.credit -= 1;
                     self.list(unit, s, Listed::Main);
                 }
@@ -220,5 +225,25 @@ impl Clock {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn somebody_goes_though_all_were_used() {
+        for seed in 0..2000 {
+            let mut clock = Clock { chance: Seed(seed), ..Clock::default() };
+            let mut units = [Standing::default(); 5];
+            for (n, s) in units.iter_mut().enumerate() {
+                s.proven = MOST_CREDIT;
+                clock.back(n as UnitNo, s);
+            }
+            let look = |_: &[Standing; 5], unit| if unit == 3 { Verdict::Free } else { Verdict::Stay };
+            let victim = clock.victim(&mut units, false, look, |units, u| &mut units[u as usize]);
+            assert_eq!(victim, Some(3), "seed {seed}");
+        }
     }
 }

@@ -46,7 +46,8 @@ impl Queue {
 impl Pager {
     /// Writes everything dirty to the store; it stays mapped. Answered when the store has it all.
     pub fn flush(&mut self, command: u64, now: Tick) {
-        let dirty = self.units.known().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n) || self.trials.has(*n));
+        let dirty =
+            self.units.known().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n) || self.trials.has(*n));
         let wishes: Vec<_> = dirty.map(|(n, _)| (n, 0)).collect();
         self.ask(command, Wish::Flush, wishes, now);
     }
@@ -76,7 +77,10 @@ impl Pager {
         let all = Bytes(self.geometry.bytes().saturating_mul(2));
         self.settings.budget = all;
         self.set_marks(all);
-        let missing = self.units.known().filter(|(n, u)| u.stored & !u.resident != 0 || self.busy.contains_key(n) || self.trials.has(*n));
+        let missing = self
+            .units
+            .known()
+            .filter(|(n, u)| u.stored & !u.resident != 0 || self.busy.contains_key(n) || self.trials.has(*n));
         let wishes: Vec<_> = missing.map(|(n, _)| (n, self.geometry.whole(n))).collect();
         self.ask(command, Wish::Gather, wishes, now);
     }

@@ -122,7 +122,8 @@ impl World {
                         if self.per_thousand(held) {
                             continue;
                         }
-                        let (value, _) = self.mapped.remove(&g).expect("extracted what is not mapped");
+                        let (value, writable) = self.mapped.remove(&g).expect("extracted what is not mapped");
+                        assert!(dirty & bit != 0 || !writable, "grain {g}: what is not protected may have been written");
                         self.slots.get_mut(&unit).unwrap().insert(g, value);
                         got |= bit;
                         zeros |= if value == 0 { bit } else { 0 };
@@ -296,7 +297,10 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                             // What a walk mapped for writing after the flush began is dirty again.
                             let (unit, bit) = w.geometry.split(*g);
                             let again = w.pager.units[unit as usize].dirty & bit != 0;
-                            assert!(*value == 0 || again || w.store.get(g) == Some(value), "flushed, and not in the store");
+                            assert!(
+                                *value == 0 || again || w.store.get(g) == Some(value),
+                                "flushed, and not in the store"
+                            );
                         }
                     }
                 }
@@ -415,6 +419,75 @@ fn what_is_used_again_survives_a_scan() {
     // 16,000 touches of the hot quarter, 512 units scanned: what was read again is what was hot.
     let again = (c.read_bytes - before.read_bytes) >> 16;
     assert!(again < 64, "{again} units read again");
+}
+
+/// Grains of `units` in any order, as often as they are many.
+fn at_random(w: &mut World, seed: &mut Seed, units: std::ops::Range<u64>, times: u64) {
+    for _ in 0..times {
+        let (r, next) = seed.next();
+        *seed = next;
+        w.access(2, units.start * 16 + r % ((units.end - units.start) * 16), None);
+    }
+}
+
+/// Misses among pages that are only read, at random, beside a loop that does not fit.
+fn misses_beside_a_loop(standby: usize, units: u64) -> u64 {
+    let mut w = World::new(1024, 256, 8);
+    w.pager.settings.standby = standby;
+    w.pager.set_marks(w.pager.settings.budget);
+    let mut seed = Seed(3);
+    sweep(&mut w, 0..128, true);
+    sweep(&mut w, 200..200 + units, true);
+    let mut misses = 0;
+    for round in 0..8 {
+        for part in 0..units / 10 {
+            sweep(&mut w, 200 + part * 10..210 + part * 10, true);
+            let before = w.pager.counts().misses;
+            at_random(&mut w, &mut seed, 0..128, 500);
+            // The first rounds say what is used.
+            misses += if round < 2 { 0 } else { w.pager.counts().misses - before };
+        }
+    }
+    misses
+}
+
+#[test]
+fn what_is_only_read_and_used_much_survives_a_loop() {
+    for units in [160, 200, 300] {
+        let (without, with) = (misses_beside_a_loop(0, units), misses_beside_a_loop(32, units));
+        println!("a loop of {units} units: {without} misses without trials, {with} with them");
+        assert!(with * 2 < without, "a loop of {units} units: {without} misses without trials, {with} with them");
+    }
+}
+
+#[test]
+fn neighbours_that_went_together_come_together() {
+    let mut w = World::new(512, 128, 9);
+    let mut seed = Seed(4);
+    sweep(&mut w, 0..64, true);
+    at_random(&mut w, &mut seed, 0..64, 4000);
+    sweep(&mut w, 100..400, true);
+    w.settle();
+    let before = w.pager.counts();
+    at_random(&mut w, &mut seed, 0..64, 4000);
+    let c = w.pager.counts();
+    let misses = c.misses - before.misses;
+    // 64 units, nearly all of which went: not 16 misses each.
+    assert!(misses < 3 * 64, "{misses} misses for 64 units");
+}
+
+#[test]
+fn what_is_touched_evenly_comes_page_by_page() {
+    let mut w = World::new(512, 256, 10);
+    let mut seed = Seed(5);
+    sweep(&mut w, 0..512, true);
+    at_random(&mut w, &mut seed, 0..512, 20_000);
+    let before = w.pager.counts();
+    at_random(&mut w, &mut seed, 0..512, 20_000);
+    let c = w.pager.counts();
+    let (misses, read) = (c.misses - before.misses, (c.read_bytes - before.read_bytes) >> 12);
+    println!("{misses} misses, {read} pages read");
+    assert!(misses > 5_000 && read < misses * 5 / 4, "{misses} misses, {read} pages read");
 }
 
 #[test]

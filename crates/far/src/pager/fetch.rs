@@ -1,0 +1,245 @@
+//! What is brought in: what was touched, its mates, and what walks will want next.
+
+use super::busy::Busy;
+use super::{prefetch, Action, Pager, Phase, Touch};
+use crate::geometry::{ones, GrainNo, Mask, UnitNo};
+use terrace_types::Tick;
+
+/// What a walk is still to be given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stalled {
+    touch: Touch,
+    ahead: prefetch::Ahead,
+}
+
+impl Stalled {
+    /// Whether the same walk has come by what was to be fetched here, or asks for it anew.
+    fn is_overtaken(&self, touch: Touch, ahead: prefetch::Ahead) -> bool {
+        if self.touch.tid != touch.tid || self.ahead.stride != ahead.stride || ahead.stride == 0 {
+            return false;
+        }
+        let at = self.touch.grain as i64 + self.ahead.from as i64 * ahead.stride;
+        let steps = (at - touch.grain as i64) / ahead.stride;
+        (steps < 0 && steps.unsigned_abs() <= 2 * ahead.to) || (ahead.from == 0 && steps.unsigned_abs() <= ahead.to)
+    }
+}
+
+/// What a disk reads in less than twice the time of a page.
+const TOGETHER: u64 = 64 << 10;
+
+/// Walks remembered that could not be given all they want.
+const STALLED: usize = 32;
+
+impl Pager {
+    /// Brings a grain that is neither mapped nor in a slot, with what probably comes next.
+    pub(super) fn fetch(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> bool {
+        self.guarded = Some(unit);
+        let served = self.fetch_guarded(unit, bit, touch, now);
+        self.guarded = None;
+        let Some(ahead) = served else {
+            return false;
+        };
+        if let Some(a) = ahead {
+            self.fetch_ahead(Some(unit), touch, a, now);
+        }
+        true
+    }
+
+    /// The part of a fetch within the touched unit. `None`: not now.
+    fn fetch_guarded(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> Option<Option<prefetch::Ahead>> {
+        let stored = self.units[unit as usize].stored & bit != 0;
+        let missing = self.geometry.whole(unit) & !self.units[unit as usize].resident;
+        if !self.make_room(u64::from(missing.count_ones()), now) {
+            // Room for all that a walk may want here comes when a victim is written; a single grain is for when nothing is under way.
+            let soon = self.busy.values().any(|b| b.phase != Phase::Parked);
+            if soon || !self.make_room(1, now) {
+                return None;
+            }
+        }
+        if stored && !self.make_slot(1) {
+            return None;
+        }
+        let ahead = self.prefetch.touch(touch.tid, touch.grain, true);
+        let trusted = ahead.is_some_and(|a| a.trusted);
+        let alone = !touch.write && ahead.is_none() && self.prefetch.will_write(touch.tid, touch.grain);
+        let write = touch.write || alone || ahead.is_some_and(|a| a.write);
+        let mut here = bit;
+        if let Some(a) = ahead {
+            // What the walk wants of this unit; all that it will want of it, when it is trusted.
+            let end = if trusted { a.to.max(u64::from(self.geometry.grains_per_unit())) } else { a.to };
+            let steps = (0..end).map_while(|n| self.step(touch.grain, a.stride, n));
+            let within = steps.map(|g| self.geometry.split(g)).take_while(|(u, _)| *u == unit);
+            let mask = within.fold(0, |m, (_, b)| m | b);
+            if self.make_room(u64::from(mask.count_ones()), now) {
+                here |= mask;
+            }
+        }
+        let none = (0, 0);
+        let (mates, left_out) = if stored && !trusted { self.mates_of(unit, bit, touch, now) } else { none };
+        let u = self.units[unit as usize];
+        here = (here | mates) & !u.resident & self.not_lost(unit, here | mates);
+        // Without trust, zeros that nobody asked for are not mapped, and what was read is mapped when touched.
+        let zeros = here & !u.stored & if trusted { here } else { bit };
+        let read = here & u.stored;
+        if zeros != 0 {
+            self.map_zeros(unit, zeros, write);
+        }
+        if read != 0 && self.make_slot(1) {
+            if stored {
+                self.counts.misses += 1;
+            }
+            let want = if trusted { read } else { read & (bit | mates) };
+            if ahead.is_none() {
+                let (around, n) = (u.resident | want | left_out, bit.trailing_zeros());
+                let below = (around << (63 - n) << 1).leading_ones();
+                let above = (around >> n >> 1).trailing_ones();
+                self.prefetch.among(touch.tid, touch.grain, below.into(), above.into());
+            }
+            let along = u64::from((want & mates & !bit).count_ones()) * self.geometry.grain_bytes() as u64;
+            self.counts.prefetched_bytes += along;
+            self.counts.mapped_ahead_bytes += along;
+            self.begin_read(unit, read, Busy::reading(read, want, want & bit, write, touch));
+        }
+        Some(ahead)
+    }
+
+    /// What a lone miss brings along: of its 64 KiB, what was mapped when its unit went, if that pays of late. And what is left
+    /// out of it to see that.
+    fn mates_of(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> (Mask, Mask) {
+        if !self.prefetch.is_on() {
+            return (0, 0);
+        }
+        self.mates.missed(touch.grain);
+        let together = (TOGETHER / self.geometry.grain_bytes() as u64).max(1) as u32;
+        let first = bit.trailing_zeros() / together * together;
+        let u = &self.units[unit as usize];
+        let near = (ones(together) << first) & u.went & u.stored & !u.resident & !bit;
+        let mates = self.mates.of(near, self.geometry.grain_at(unit, 0), self.budget);
+        if mates != 0 && self.make_room(u64::from(mates.count_ones()) + 1, now) {
+            (mates, near & !mates)
+        } else {
+            (0, 0)
+        }
+    }
+
+    fn step(&self, from: GrainNo, stride: i64, n: u64) -> Option<GrainNo> {
+        let to = from.checked_add_signed(stride.checked_mul(i64::try_from(n).ok()?)?)?;
+        (to < self.geometry.grains()).then_some(to)
+    }
+
+    pub(super) fn not_lost(&self, unit: UnitNo, mask: Mask) -> Mask {
+        if self.lost.is_empty() {
+            return mask;
+        }
+        let first = self.geometry.grain_at(unit, 0);
+        let end = first + u64::from(self.geometry.grains_per_unit());
+        self.lost.range(first..end).fold(mask, |m, g| m & !(1 << (g - first)))
+    }
+
+    /// Fetches a stream's next steps, unit by unit, the last unit to its end. What finds no slot or room now goes on when
+    /// there is some.
+    pub(super) fn fetch_ahead(&mut self, except: Option<UnitNo>, touch: Touch, ahead: prefetch::Ahead, now: Tick) {
+        self.stalled.retain(|s| !s.is_overtaken(touch, ahead));
+        if let Some(from) = self.fetch_steps(except, touch, ahead, true, now) {
+            if self.stalled.len() >= STALLED {
+                self.stalled.pop_front();
+            }
+            self.stalled.push_back(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
+        }
+    }
+
+    /// Goes on with what found no slot or room before.
+    pub(super) fn resume(&mut self, now: Tick) {
+        while let Some(Stalled { touch, ahead }) = self.stalled.pop_front() {
+            if let Some(from) = self.fetch_steps(None, touch, ahead, false, now) {
+                self.stalled.push_front(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
+                return;
+            }
+        }
+    }
+
+    /// The step from which on nothing could be fetched now, if any. `instead`: of what was fetched before and not touched.
+    fn fetch_steps(
+        &mut self,
+        except: Option<UnitNo>,
+        touch: Touch,
+        ahead: prefetch::Ahead,
+        instead: bool,
+        now: Tick,
+    ) -> Option<u64> {
+        let mut step = ahead.from;
+        while step < ahead.to {
+            let Some(unit) = self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g).0) else {
+                break;
+            };
+            let (mut mask, mut park, first) = (0, 0, step);
+            while let Some((u, bit)) = self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g)) {
+                if u != unit || (step >= ahead.to && !ahead.trusted) {
+                    break;
+                }
+                mask |= bit;
+                if !ahead.trusted || ahead.marker == Some(step) {
+                    park |= bit;
+                }
+                step += 1;
+            }
+            let write = touch.write || ahead.write;
+            if Some(unit) != except && !self.prefetch_unit(unit, mask, park, touch, write, instead, now) {
+                return Some(first);
+            }
+        }
+        // The last unit was taken to its end: the stream need not ask for that again.
+        self.prefetch.reached(touch.tid, touch.grain, step);
+        None
+    }
+
+    /// Fetches grains nobody waits for; false when there is no room or slot now.
+    #[allow(clippy::too_many_arguments, reason = "all but one are of the walk, and belong to no one thing")]
+    fn prefetch_unit(
+        &mut self,
+        unit: UnitNo,
+        mask: Mask,
+        park: Mask,
+        touch: Touch,
+        write: bool,
+        instead: bool,
+        now: Tick,
+    ) -> bool {
+        self.end_trial(unit);
+        let u = &self.units[unit as usize];
+        let mask = self.not_lost(unit, mask & !u.resident);
+        let (zeros, read) = (mask & !u.stored & !park, mask & u.stored);
+        if let Some(b) = self.busy.get(&unit) {
+            // On its way already, or on its way out and easily had back.
+            return b.phase == Phase::Writing || mask & !b.mask == 0;
+        }
+        if zeros | read == 0 {
+            return true;
+        }
+        let grains = u64::from((zeros | read).count_ones());
+        self.guarded = Some(unit);
+        let room = self.make_room(grains, now);
+        self.guarded = None;
+        // Half of the slots remain for those who wait.
+        let half = self.settings.slots / 2;
+        let full = read != 0 && self.busy.len() >= half;
+        if !room || (full && !(instead && self.make_slot(self.settings.slots - half + 1))) {
+            return false;
+        }
+        if zeros != 0 {
+            self.map_zeros(unit, zeros, write);
+        }
+        if read != 0 {
+            self.counts.prefetched_bytes += u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
+            self.mates.passed(u64::from(read.count_ones()));
+            self.begin_read(unit, read, Busy::reading(read, read & !park, 0, write, touch));
+        }
+        true
+    }
+
+    fn map_zeros(&mut self, unit: UnitNo, mask: Mask, write: bool) {
+        self.settle(unit, mask, write);
+        self.counts.zero_fills += 1;
+        self.actions.push_back(Action::Zeros { unit, mask, protect: !write });
+    }
+}
