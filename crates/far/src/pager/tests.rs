@@ -123,7 +123,10 @@ impl World {
                             continue;
                         }
                         let (value, writable) = self.mapped.remove(&g).expect("extracted what is not mapped");
-                        assert!(dirty & bit != 0 || !writable, "grain {g}: what is not protected may have been written");
+                        assert!(
+                            dirty & bit != 0 || !writable,
+                            "grain {g}: what is not protected may have been written"
+                        );
                         self.slots.get_mut(&unit).unwrap().insert(g, value);
                         got |= bit;
                         zeros |= if value == 0 { bit } else { 0 };
