@@ -295,6 +295,11 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     w.settle();
                     let answer = w.answers.pop().expect("a flush is answered");
                     assert_eq!(answer.0, command);
+                    if w.fail_writes == 0 {
+                        // What is not mapped may be on trial: that is flushed too.
+                        let missing = w.truth.iter().find(|(g, value)| **value != 0 && w.store.get(g) != Some(value));
+                        assert_eq!(missing, None, "flushed, and not in the store");
+                    }
                     if answer.1 {
                         for (g, (value, _)) in &w.mapped {
                             // What a walk mapped for writing after the flush began is dirty again.
