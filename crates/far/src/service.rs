@@ -417,6 +417,14 @@ impl Service {
             Some(Held::Protected(slot)) => (slot, true),
             _ => return,
         };
+        // One that was on trial is at work from here on: another slot's memory goes for it.
+        while self.free.len() + self.pager.at_work() > self.pager.slots() {
+            let Some(mut spare) = self.free.pop() else {
+                break;
+            };
+            spare.empty();
+            self.bare.push(spare);
+        }
         let pieces = self.pieces(unit, mask);
         self.sum_up(unit, mask, &slot);
         let slot = Arc::new(slot);
@@ -466,6 +474,8 @@ impl Service {
             self.pager.extracted(unit, 0, 0, now());
             return;
         };
+        // A slot keeps the memory of its last use: of a unit on trial only what it holds is counted.
+        slot.empty();
         let g = self.pager.geometry();
         let base = unit as usize * g.unit_bytes();
         let mut got = 0;
