@@ -470,12 +470,15 @@ impl Service {
     }
 
     fn extract(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
-        let Some(mut slot) = self.take_slot(unit) else {
+        // Emptied, for pages are moved there; and of a unit on trial only what its slot holds is counted.
+        let kept = self.free.pop().map(|mut slot| {
+            slot.empty();
+            slot
+        });
+        let Some(mut slot) = kept.or_else(|| self.bare.pop()) else {
             self.pager.extracted(unit, 0, 0, now());
             return;
         };
-        // A slot keeps the memory of its last use: of a unit on trial only what it holds is counted.
-        slot.empty();
         let g = self.pager.geometry();
         let base = unit as usize * g.unit_bytes();
         let mut got = 0;
@@ -488,7 +491,7 @@ impl Service {
             if whole < out.bytes {
                 // A grain of several pages of which some stay: all of it stays.
                 let back = part.start + whole..part.start + out.bytes;
-                let _mapped_already = self.shared.area.install(&back, &slot, to + whole, false);
+                let _mapped_already = self.shared.area.install(&back, &slot, to + whole, protected);
             }
             for (_, m) in g.cover(part.start as u64..(part.start + whole) as u64, true) {
                 got |= m;

@@ -185,15 +185,11 @@ impl Slot {
         unsafe { self.pool.base.as_ptr().add(self.start + offset) }
     }
 
-    /// Frees its memory; it reads as zeros afterwards, and has memory again once it is written to.
+    /// Frees its memory, so that pages can be moved there; it reads as zeros afterwards, and has memory again once it is
+    /// written to.
     pub fn empty(&mut self) {
-        self.vacate(&(0..self.len));
-    }
-
-    /// Frees the pages of a part, so that others can be moved there.
-    fn vacate(&mut self, part: &Range<usize>) {
-        // SAFETY: the part is ours alone (`&mut self`), page-aligned; afterwards it reads as zeros.
-        unsafe { libc::madvise(self.at(part.start).cast(), part.len(), libc::MADV_DONTNEED) };
+        // SAFETY: the slot is ours alone (`&mut self`), page-aligned; afterwards it reads as zeros.
+        unsafe { libc::madvise(self.at(0).cast(), self.len, libc::MADV_DONTNEED) };
     }
 }
 
@@ -378,7 +374,7 @@ impl FarArea {
         Ok(())
     }
 
-    /// Takes pages that are there out of the area and into the slot, as one step for each page: who touches one
+    /// Takes pages that are there out of the area and into the slot, whose part is empty, as one step for each page: who touches one
     /// afterwards waits. Pages that a device reads or writes just now stay (`EBUSY`), and, of those that are `protected` against
     /// writing, those shared with a forked child. Protected ones are so in the slot as well: it is not to be written to
     /// before [`Slot::empty`].
@@ -392,7 +388,6 @@ impl FarArea {
     }
 
     fn move_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize, protected: bool) -> Extracted {
-        slot.vacate(&(to..to + part.len()));
         let from = self.map.address() + part.start as u64;
         let (mut done, mut shared) = (0, false);
         loop {

@@ -31,7 +31,7 @@ pub(super) struct Busy {
     write: bool,
     /// The touch that caused it.
     pub touch: Touch,
-    /// Of `mask`, those that the store is to get.
+    /// While they are taken out: of `mask`, those that the store is to get.
     send: Mask,
     /// Fetched ahead of need.
     ahead: bool,
@@ -297,16 +297,13 @@ impl Pager {
 
     /// What [`Action::Extract`] or [`Action::CopyOut`] came to: `got` is in the slot, of which `zeros` are nothing but zeros.
     pub fn extracted(&mut self, unit: UnitNo, got: Mask, zeros: Mask, now: Tick) {
-        let Some(b) = self.busy.get_mut(&unit).filter(|b| b.phase == Phase::Extracting) else {
+        let Some(b) = self.busy.get(&unit).filter(|b| b.phase == Phase::Extracting) else {
             return;
         };
         let missed = b.mask & !got;
         let (send, on_trial) = (b.send, b.on_trial);
         let (sent, stay) = (got & send, missed & !send);
         let (zeros, write) = (sent & zeros, sent & !zeros);
-        b.mask = write;
-        b.send = write;
-        b.phase = Phase::Writing;
         if missed != 0 {
             // Still mapped: a device is at work on them, a child shares them, or the kernel had no memory. Those that are clean
             // are protected still, the others writable.
@@ -341,7 +338,7 @@ impl Pager {
         let touch = Touch { tid: terrace_types::Tid(0), grain: 0, write: false, protected: false };
         let number = self.busy.get(&unit).map_or(self.counts.slots_taken, |b| b.number);
         let plain = Busy::reading(mask, 0, 0, false, touch);
-        self.busy.insert(unit, Busy { phase: Phase::Writing, send: mask, ahead: false, number, ..plain });
+        self.busy.insert(unit, Busy { phase: Phase::Writing, ahead: false, number, ..plain });
         self.counts.written_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
         self.actions.push_back(Action::Write { unit, mask });
     }

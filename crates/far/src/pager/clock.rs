@@ -1,7 +1,8 @@
 //! Which unit goes: two rings and a hand, so that a scan cannot push out what is used again.
 //!
 //! Units that come while memory is short wait in the *probation* ring; those that are touched again there, or come back soon after
-//! they went, move to the *main* ring. Hands pass over units touched since they last came by (a second chance, as in CLOCK). How much
+//! they went, move to the *main* ring. Hands pass over units touched since they last came by (a second chance, as in CLOCK), and up to
+//! three times over those that came back from trials (see `standby`). How much
 //! probation may hold adapts, as in ARC: a unit that returns and would still be there had probation been larger makes it
 //! larger; one that was taken from main makes it smaller. While memory is plenty all goes to main.
 //!

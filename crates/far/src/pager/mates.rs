@@ -19,8 +19,8 @@ const WATCHED: usize = 64;
 /// Of so many lone misses one leaves a mate out while mates are fetched, and watches one while they are not.
 const EACH: [u64; 2] = [8, 2];
 /// The share of the watched that were missed, in 65,536ths: at the start, and from which on mates are fetched.
-const START: i32 = 128 * 256;
-const ENOUGH: i32 = 96 * 256;
+const START: i32 = 1 << 15;
+const ENOUGH: i32 = 3 << 13;
 
 /// How it stands.
 #[derive(Debug)]

@@ -241,8 +241,9 @@ impl Stream {
         self.writes = wrote || (self.writes && !probed);
         // Right so far: twice as much, whether it was in time or came late.
         if steps > 0 || self.window == 1 {
-            self.window = (self.window * 2).min(most);
+            self.window *= 2;
         }
+        self.window = self.window.min(most);
         self.ahead = if late { 0 } else { self.ahead - steps };
         self.last = at;
         if self.ahead > self.window / 2 {

@@ -16,7 +16,7 @@ use terrace_types::Tick;
 
 /// Trials begun at a time: whoever waits for a page waits for them too.
 const AT_ONCE: usize = 2;
-/// Trials for each eviction: four hold half as much again off, and cost a quarter of the time where all of main is in use.
+/// Trials for each eviction. Four saved no more misses than one, and cost a quarter of the time where all of main is in use.
 const EACH: usize = 1;
 
 /// A unit on trial.
