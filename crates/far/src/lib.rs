@@ -14,9 +14,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod company;
 mod error;
 pub mod geometry;
 mod map;
+mod near;
 pub mod pager;
 mod relief;
 mod service;

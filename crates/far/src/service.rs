@@ -1,5 +1,6 @@
 //! The fault loop: one thread that reads many events at once, asks the [`Pager`] what to do, and does it.
 
+use crate::company::Company;
 use crate::geometry::{Mask, UnitNo};
 use crate::pager::{Action, Advice, Outcome, Pager, ReadOutcome, Touch};
 use crate::relief::{Relief, EVERY};
@@ -128,6 +129,7 @@ pub(crate) struct State {
     why: HashMap<UnitNo, String>,
     /// Everything is in memory, whatever the budget.
     gathered: bool,
+    company: Company,
     relief: Relief,
     stop: bool,
 }
@@ -143,6 +145,10 @@ impl Service {
             self.wait()?;
             self.shared.area.uffd().events(&mut faults)?;
             let base = self.shared.area.address();
+            if !faults.is_empty() {
+                let g = self.pager.geometry();
+                self.state.company.told(&faults, |at| g.grain_of(at.wrapping_sub(base)), now());
+            }
             for f in faults.drain(..) {
                 let grain = self.pager.geometry().grain_of(f.address.wrapping_sub(base));
                 let touch = Touch { tid: f.tid, grain, write: f.write, protected: f.protected };
@@ -235,7 +241,8 @@ impl Service {
     fn publish(&mut self) -> Result<(), SysError> {
         let sums = Bytes(self.sums.as_ref().map_or(0, |s| s.len() * 4) as u64);
         let metadata = self.pager.metadata() + self.store.metadata() + sums;
-        let told = Told { counts: self.pager.counts(), store_memory: self.store.memory(), metadata };
+        let counts = Counts { woken_here: self.state.company.woken_here, ..self.pager.counts() };
+        let told = Told { counts, store_memory: self.store.memory(), metadata };
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner) = told;
         let asked = self.on_counts.as_ref().and_then(|on| on(&told.counts, told.store_memory));
         if let Some(dram) = asked {
@@ -328,30 +335,38 @@ impl Service {
         }
     }
 
+    /// Does what lets threads go on that wait for these grains.
+    fn let_go_on(&mut self, action: Action, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
+        let g = self.pager.geometry();
+        let mut company = std::mem::take(&mut self.state.company);
+        let waits_here = |grain| {
+            let (its_unit, bit) = g.split(grain);
+            its_unit == unit && mask & bit != 0
+        };
+        let result = company.waking(waits_here, || match action {
+            Action::Install { protect, .. } => self.install(unit, mask, protect),
+            Action::Zeros { protect, .. } => {
+                g.parts(unit, mask).try_for_each(|part| patiently(|| self.shared.area.install_zeros(&part, protect)))
+            }
+            Action::Unprotect { .. } => g.parts(unit, mask).try_for_each(|part| self.shared.area.protect(&part, false)),
+            _ => g.parts(unit, mask).try_for_each(|part| self.shared.area.wake(&part)),
+        });
+        self.state.company = company;
+        result
+    }
+
     fn perform(&mut self, action: Action) -> Result<(), SysError> {
         let g = self.pager.geometry();
         match action {
             Action::Read { unit, mask } => self.begin_read(unit, mask),
             Action::Write { unit, mask } => self.begin_write(unit, mask),
-            Action::Install { unit, mask, protect } => self.install(unit, mask, protect)?,
-            Action::Zeros { unit, mask, protect } => {
-                for part in g.parts(unit, mask) {
-                    patiently(|| self.shared.area.install_zeros(&part, protect))?;
-                }
-            }
+            Action::Install { unit, mask, .. }
+            | Action::Zeros { unit, mask, .. }
+            | Action::Unprotect { unit, mask }
+            | Action::Wake { unit, mask } => self.let_go_on(action, unit, mask)?,
             Action::Release { unit } => self.release(unit),
-            Action::Unprotect { unit, mask } => {
-                for part in g.parts(unit, mask) {
-                    self.shared.area.protect(&part, false)?;
-                }
-            }
             Action::Extract { unit, mask, dirty } => self.extract(unit, mask, dirty),
             Action::CopyOut { unit, mask } => self.copy_out(unit, mask)?,
-            Action::Wake { unit, mask } => {
-                for part in g.parts(unit, mask) {
-                    self.shared.area.wake(&part)?;
-                }
-            }
             Action::Poison { unit, mask, tid, first } => self.poison(unit, mask, tid, first)?,
             Action::Forget { unit, mask } => {
                 for part in g.parts(unit, mask) {

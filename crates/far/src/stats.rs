@@ -19,6 +19,8 @@ pub struct Counts {
     pub zero_fills: u64,
     /// Faults that had to wait for a slot, for room, or for their unit.
     pub deferred: u64,
+    /// Threads that went on at the CPU of the pager's thread.
+    pub woken_here: u64,
     /// Units taken out of memory.
     pub evictions: u64,
     /// Bytes read from the store.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 use terrace_far::store::{Compressed, Faults, Faulty, FileStore, Mem, Store, Tiered};
 use terrace_far::{Advice, FarError, Map, Options};
-use terrace_types::{Bytes, Seed};
+use terrace_types::{Bytes, Nanos, Seed};
 
 const PAGE_WORDS: usize = 512;
 
@@ -283,6 +283,63 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     let word = SEEN_BY[0].load(Relaxed) as *const std::sync::atomic::AtomicU64;
     // SAFETY: the test keeps the map, and so the word, while signals come.
     SEEN_BY[1].store(unsafe { (*word).load(Relaxed) }, Relaxed);
+}
+
+/// Whether the calling thread may run on so many CPUs; not at the very moment that it is woken, perhaps.
+fn may_run_on(cpus: usize) -> bool {
+    (0..100).any(|n| {
+        terrace_sys::sleep(Nanos::millis(n));
+        terrace_sys::own_cpus().unwrap().len() == cpus
+    })
+}
+
+#[test]
+fn who_waits_alone_goes_on_beside_the_pager_and_may_run_where_it_might_before() {
+    let options = Options { unit: Bytes(64 << 10), ..Options::default() };
+    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(Compressed::new(Bytes::mib(16))), &options) else {
+        return;
+    };
+    let words = map.words();
+    for (n, word) in words.iter().enumerate().step_by(PAGE_WORDS) {
+        word.store(n as u64, Relaxed);
+    }
+    let before = terrace_sys::own_cpus().unwrap().len();
+    let touch = |seed: u64, count: usize| {
+        let mut seed = Seed(seed);
+        for _ in 0..count {
+            let (r, next) = seed.next();
+            seed = next;
+            let n = (r >> 16) as usize % (words.len() / PAGE_WORDS) * PAGE_WORDS;
+            assert_eq!(words[n].load(Relaxed), n as u64);
+        }
+    };
+    // Two rounds at least are done where the kernel chooses, one beside the pager.
+    touch(7, 6_000);
+    let counts = map.statistics().counts;
+    if before > 1 {
+        assert!(counts.woken_here > 100, "{counts:?}");
+    }
+    assert!(may_run_on(before));
+    // One that is kept on a CPU stays there: the pager comes to it.
+    let cpus = terrace_sys::own_cpus().unwrap();
+    for cpu in cpus.iter().copied().take(2) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                terrace_sys::pin(&[cpu]).unwrap();
+                touch(u64::from(cpu.0) + 9, 3_000);
+                assert_eq!(terrace_sys::own_cpus().unwrap(), [cpu]);
+            });
+        });
+    }
+    // Several at once: none is left on one CPU.
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            scope.spawn(move || {
+                touch(n + 20, 1_500);
+                assert!(may_run_on(before), "{before} {:?}", terrace_sys::own_cpus());
+            });
+        }
+    });
 }
 
 #[test]

@@ -254,7 +254,7 @@ impl Pager {
             busy: HashMap::new(),
             trials: standby::Trials::default(),
             clock: Clock::default(),
-            prefetch: Prefetcher::new(0),
+            prefetch: Prefetcher::new(0, 1),
             mates: Mates::default(),
             settings,
             budget: 0,
@@ -272,7 +272,8 @@ impl Pager {
             counts: Counts::default(),
         };
         let window = settings.window.0 / geometry.grain_bytes() as u64;
-        pager.prefetch = Prefetcher::new(if window == 0 { 0 } else { pager.window_for(settings.budget).max(2) });
+        let most = if window == 0 { 0 } else { pager.window_for(settings.budget).max(2) };
+        pager.prefetch = Prefetcher::new(most, geometry.grains_per_unit().into());
         pager.set_marks(settings.budget);
         for (unit, mask) in geometry.cover(0..settings.stored.get().min(geometry.bytes()), false) {
             pager.units[unit as usize].stored = mask;

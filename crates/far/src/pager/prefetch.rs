@@ -81,14 +81,17 @@ pub struct Prefetcher {
     threads: HashMap<Tid, Thread>,
     clock: u64,
     most: u64,
+    /// Grains of a unit.
+    per: u64,
     enabled: bool,
 }
 
 impl Prefetcher {
-    /// Windows of at most `most` steps; 0 switches it off.
+    /// Windows of at most `most` grains, in units of `per`; 0 switches it off. Victims are units, so what a window spans is what it takes of
+    /// memory that is to be kept: with longer strides it has fewer steps.
     #[must_use]
-    pub fn new(most: u64) -> Self {
-        Self { threads: HashMap::new(), clock: 0, most: most.max(2), enabled: most > 0 }
+    pub fn new(most: u64, per: u64) -> Self {
+        Self { threads: HashMap::new(), clock: 0, most: most.max(2), per, enabled: most > 0 }
     }
 
     /// Whether anything may be fetched ahead.
@@ -111,7 +114,7 @@ impl Prefetcher {
             let old = self.clock.saturating_sub(THREADS as u64);
             self.threads.retain(|_, t| t.used > old);
         }
-        let (clock, most) = (self.clock, self.most);
+        let (clock, most) = (self.clock, Reach { most: self.most, per: self.per });
         let thread = self.threads.entry(tid).or_default();
         thread.used = clock;
         if let Some(stream) = thread.follow(at) {
@@ -206,6 +209,19 @@ impl Prefetcher {
     }
 }
 
+/// How far a window goes.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    most: u64,
+    per: u64,
+}
+
+impl Reach {
+    fn steps(self, stride: i64) -> u64 {
+        (self.most / stride.unsigned_abs().clamp(1, self.per)).max(2)
+    }
+}
+
 impl Stream {
     /// Steps from the last position to `at`; `None` when `at` is not on the path.
     fn steps_to(&self, at: GrainNo) -> Option<u64> {
@@ -232,7 +248,7 @@ impl Stream {
         }
     }
 
-    fn advance(&mut self, at: GrainNo, most: u64, missing: bool) -> Option<Ahead> {
+    fn advance(&mut self, at: GrainNo, most: Reach, missing: bool) -> Option<Ahead> {
         let steps = self.steps_to(at).unwrap_or(0);
         // What was asked for and is not there has gone again, or never came: all of it is asked for anew.
         let late = missing || steps > self.ahead;
@@ -243,7 +259,7 @@ impl Stream {
         if steps > 0 || self.window == 1 {
             self.window *= 2;
         }
-        self.window = self.window.min(most);
+        self.window = self.window.min(most.steps(self.stride));
         self.ahead = if late { 0 } else { self.ahead - steps };
         self.last = at;
         if self.ahead > self.window / 2 {
@@ -352,7 +368,7 @@ mod tests {
     #[test]
     fn walks_up_down_and_by_strides_are_fetched_ahead() {
         for stride in [1_i64, -1, 3, -16, 500, 4000] {
-            let mut p = Prefetcher::new(256);
+            let mut p = Prefetcher::new(256, 16);
             let (hits, faults, _) = walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
             let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
             assert!(hits >= 2000 - seeds && faults < 60, "stride {stride}: {hits} hits, {faults} faults");
@@ -361,7 +377,7 @@ mod tests {
 
     #[test]
     fn three_walks_at_once_are_told_apart() {
-        let mut p = Prefetcher::new(256);
+        let mut p = Prefetcher::new(256, 16);
         let at = (0..6000_u64).map(|n| (n % 3) * 1_000_000 + n / 3);
         let (hits, faults, fetched) = walk(&mut p, at);
         assert!(hits > 5950 && faults < 150 && fetched < 7000, "{hits} {faults} {fetched}");
@@ -369,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_walk_with_noise_is_found_by_its_majority() {
-        let mut p = Prefetcher::new(64);
+        let mut p = Prefetcher::new(64, 16);
         let mut seed = Seed(5);
         let mut at = 1_u64 << 30;
         let positions: Vec<u64> = (0..3000)
@@ -389,7 +405,7 @@ mod tests {
 
     #[test]
     fn chance_is_hardly_fetched_for() {
-        let mut p = Prefetcher::new(256);
+        let mut p = Prefetcher::new(256, 16);
         let mut seed = Seed(1);
         let positions: Vec<u64> = (0..20_000)
             .map(|_| {
@@ -404,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_wrong_guess_makes_the_window_small() {
-        let mut p = Prefetcher::new(256);
+        let mut p = Prefetcher::new(256, 16);
         for at in 0..200 {
             p.touch(T, at, true);
         }
@@ -415,7 +431,7 @@ mod tests {
 
     #[test]
     fn who_reads_and_writes_is_known_and_who_stops_is_noticed() {
-        let mut p = Prefetcher::new(64);
+        let mut p = Prefetcher::new(64, 16);
         let mut guesses = [0, 0];
         for n in 0..400_u64 {
             let at = n * 7919 % 100_003 * 1000;
@@ -428,7 +444,7 @@ mod tests {
             }
         }
         assert!(guesses[0] > 160 && guesses[1] < 40, "{guesses:?}");
-        let mut walk = Prefetcher::new(64);
+        let mut walk = Prefetcher::new(64, 16);
         let writes: Vec<bool> = (0..300)
             .filter_map(|at| {
                 let ahead = walk.touch(T, at, false)?;
@@ -447,7 +463,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_fetched_is_asked_for_again() {
-        let mut p = Prefetcher::new(64);
+        let mut p = Prefetcher::new(64, 16);
         for at in 0..3 {
             p.touch(T, at, true);
         }

@@ -390,6 +390,30 @@ fn a_sweep_over_twice_the_memory_keeps_part_of_it_and_reads_ahead() {
 }
 
 #[test]
+fn what_a_strided_walk_fetches_ahead_is_there_when_it_comes() {
+    for stride in [1, 2, 3, 5, 15, 16, 40] {
+        let mut w = World::new(2048, 1024, 1);
+        w.pager.settings.slots = 128;
+        w.pager.settings.window = Bytes::mib(16);
+        w.pager.set_budget(Bytes::mib(64), w.now);
+        sweep(&mut w, 0..2048, true);
+        w.settle();
+        let before = w.pager.counts();
+        for first in 0..stride {
+            for grain in (first..2048 * 16).step_by(stride as usize) {
+                w.access(1, grain, None);
+                // The program goes on when all is there that was to be fetched.
+                w.settle();
+            }
+        }
+        let c = w.pager.counts();
+        let read = (c.read_bytes - before.read_bytes) as f64 / f64::from(2048 << 16);
+        println!("stride {stride}: {read:.2} of the bytes touched, {} misses", c.misses - before.misses);
+        assert!(read < 1.6, "stride {stride}: read {read} times the bytes touched");
+    }
+}
+
+#[test]
 fn a_sweep_that_writes_what_it_reads_is_followed_and_mapped_for_writing() {
     let mut w = World::new(512, 256, 3);
     sweep(&mut w, 0..512, true);

@@ -1,0 +1,88 @@
+//! The pager's thread beside those that wait for it: keeps it on one CPU while they take turns there (see [`crate::near`]).
+
+use crate::near::Near;
+use terrace_sys::{current_cpu, Fault, Nearby, ThreadCpus};
+use terrace_types::{CpuId, Tick, Tid};
+
+/// Where the pager's thread runs, and whom it wakes there.
+#[derive(Debug, Default)]
+pub(crate) struct Company {
+    near: Near,
+    nearby: Option<Nearby>,
+    /// What the thread may have; none before the first fault, or where it cannot be told.
+    own: Option<ThreadCpus>,
+    /// The CPU that it is kept on.
+    home: Option<CpuId>,
+    /// It waits, for this grain.
+    waits: Option<(Tid, u64)>,
+    /// Threads woken on the pager's CPU.
+    pub woken_here: u64,
+    refused: bool,
+}
+
+impl Company {
+    /// Takes in faults just told, and the grain of one that is alone.
+    pub fn told(&mut self, faults: &[Fault], grain: impl FnOnce(u64) -> u64, now: Tick) {
+        let one = match faults {
+            [] => return,
+            [one] if one.tid != Tid(0) => Some(one),
+            _ => None,
+        };
+        let here = !self.refused && self.near.told(one.map(|f| f.tid), now);
+        self.waits = one.filter(|_| here).map(|f| (f.tid, grain(f.address)));
+        match (here, self.home) {
+            (true, None) => self.settle(),
+            (false, Some(_)) => self.leave(),
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self) {
+        self.nearby = self.nearby.take().or_else(|| Nearby::new().ok());
+        let own = ThreadCpus::of(Tid(0)).ok().filter(|own| own.count() > 1);
+        let home = current_cpu().filter(|cpu| own.as_ref().is_some_and(|own| own.has(*cpu)));
+        let kept = own.as_ref().zip(home).is_some_and(|(own, home)| own.only(home).set(Tid(0)).is_ok());
+        (self.own, self.home, self.refused) = (own, home.filter(|_| kept), !kept || self.nearby.is_none());
+    }
+
+    fn leave(&mut self) {
+        if let (Some(own), Some(_)) = (&self.own, self.home.take()) {
+            // It was allowed before; should it not be any more, the kernel has chosen other CPUs already.
+            let _chosen_otherwise = own.set(Tid(0));
+        }
+    }
+
+    /// Does what makes grains present, and wakes who waits for them.
+    pub fn waking<T>(&mut self, grains: impl FnOnce(u64) -> bool, work: impl FnOnce() -> T) -> T {
+        let waits = self.waits.filter(|w| grains(w.1)).map(|w| w.0).zip(self.home);
+        let (Some((tid, home)), Some(nearby)) = (waits, &mut self.nearby) else {
+            return work();
+        };
+        self.waits = None;
+        let (result, here) = nearby.wake(tid, home, work);
+        if here {
+            self.woken_here += 1;
+        } else {
+            self.join(tid);
+        }
+        result
+    }
+
+    /// Goes to a CPU that the thread may run on; gives up where that was not what kept it away.
+    fn join(&mut self, tid: Tid) {
+        let (Some(home), Ok(theirs)) = (self.home, ThreadCpus::of(tid)) else {
+            return;
+        };
+        if theirs.has(home) {
+            // Scheduled in a way of its own, or forbidden.
+            self.leave();
+            self.refused = true;
+            return;
+        }
+        let other = self.own.as_ref().and_then(|own| Some((own, theirs.shared_with(own)?)));
+        match other.filter(|(own, cpu)| own.only(*cpu).set(Tid(0)).is_ok()) {
+            Some((_, cpu)) => self.home = Some(cpu),
+            None => self.leave(),
+        }
+    }
+}
