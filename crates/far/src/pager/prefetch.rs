@@ -368,10 +368,25 @@ mod tests {
     #[test]
     fn walks_up_down_and_by_strides_are_fetched_ahead() {
         for stride in [1_i64, -1, 3, -16, 500, 4000] {
-            let mut p = Prefetcher::new(256, 16);
+            // Windows of 256 steps, whatever they span.
+            let mut p = Prefetcher::new(256 * stride.unsigned_abs().min(16), 16);
             let (hits, faults, _) = walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
             let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
             assert!(hits >= 2000 - seeds && faults < 60, "stride {stride}: {hits} hits, {faults} faults");
+        }
+    }
+
+    #[test]
+    fn a_window_spans_so_many_units_and_no_more() {
+        for stride in [1_i64, 2, 3, -15, 16, 500] {
+            let mut p = Prefetcher::new(256, 16);
+            let mut farthest = 0;
+            for n in 0..2000 {
+                let at = (1_i64 << 40).wrapping_add(n * stride) as u64;
+                farthest = farthest.max(p.touch(Tid(1), at, false).map_or(0, |a| a.to));
+            }
+            let units = farthest * stride.unsigned_abs().min(16) / 16;
+            assert!((12..=17).contains(&units), "stride {stride}: {farthest} steps, {units} units ahead");
         }
     }
 
