@@ -1,7 +1,7 @@
 //! All measurements, interleaved, with the kernel's peers set up and taken down.
 
 use serde_json::{json, Value};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -90,18 +90,43 @@ fn measure(backing: &str, case: &str, size: u64, dram: u64, folder: &Path, group
     serde_json::from_str(&told).map_err(|e| format!("{told}: {e}"))
 }
 
-/// The device's own speed, in bytes a second: 1 MiB at a time, past the page cache.
-fn device(folder: &Path, size: u64, write_it: bool) -> Result<f64, String> {
-    let path: PathBuf = folder.join(format!("device-{}", std::process::id()));
-    let name = path.to_string_lossy().into_owned();
+/// What the device does by itself.
+#[derive(Clone, Copy, PartialEq)]
+enum Alone {
+    Read,
+    Write,
+    /// Reads as much as it writes, both at once, as a sweep that writes asks of it.
+    Both,
+}
+
+/// The device's own speed, in bytes a second each way: 1 MiB at a time, past the page cache.
+fn device(folder: &Path, size: u64, what: Alone) -> Result<f64, String> {
+    let name = |n: u32| folder.join(format!("device-{}-{n}", std::process::id())).to_string_lossy().into_owned();
+    let (read, written) = (name(0), name(1));
+    let _undo = Undo(vec![vec!["rm".into(), "-f".into(), read.clone(), written.clone()]]);
     let count = format!("count={size}");
-    sh(&["dd", "if=/dev/urandom", &format!("of={name}"), "bs=1M", &count, "oflag=direct"])?;
-    let _undo = Undo(vec![vec!["rm".into(), "-f".into(), name.clone()]]);
+    for file in [&read, &written] {
+        sh(&["dd", "if=/dev/urandom", &format!("of={file}"), "bs=1M", &count, "oflag=direct"])?;
+    }
+    let dd = |words: &[&str]| {
+        let mut command = Command::new("dd");
+        command.args(words).stderr(std::process::Stdio::null()).spawn().map_err(|e| format!("dd: {e}"))
+    };
+    let (from, to) = (format!("if={read}"), format!("of={written}"));
     let begin = Instant::now();
-    if write_it {
-        sh(&["dd", "if=/dev/zero", &format!("of={name}"), "bs=1M", &count, "oflag=direct", "conv=notrunc"])?;
-    } else {
-        sh(&["dd", &format!("if={name}"), "of=/dev/null", "bs=1M", "iflag=direct"])?;
+    let mut all = Vec::new();
+    if what != Alone::Write {
+        all.push(dd(&[&from, "of=/dev/null", "bs=1M", &count, "iflag=direct"])?);
+    }
+    if what != Alone::Read {
+        // The file keeps its length and its blocks.
+        all.push(dd(&["if=/dev/zero", &to, "bs=1M", &count, "oflag=direct", "conv=notrunc"])?);
+    }
+    for mut one in all {
+        let status = one.wait().map_err(|e| format!("dd: {e}"))?;
+        if !status.success() {
+            return Err(format!("dd: {status}"));
+        }
     }
     Ok((size << 20) as f64 / begin.elapsed().as_secs_f64())
 }
@@ -138,8 +163,12 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     };
     let (mut log, begun, first_load) = (Vec::new(), Instant::now(), load());
     for repeat in 0..repeats {
-        for (case, write_it) in [("seq-read", false), ("seq-write", true)] {
-            note("device", case, device(folder, size, write_it)?);
+        for (who, case, what) in [
+            ("device", "seq-read", Alone::Read),
+            ("device", "seq-write", Alone::Write),
+            ("device-both", "seq-write", Alone::Both),
+        ] {
+            note(who, case, device(folder, size, what)?);
         }
         for case in &only {
             for (peer, backing, swapped) in PEERS {
@@ -209,6 +238,7 @@ fn table(results: &mut [(String, String, Vec<f64>)]) {
     println!("|---|{}", "---|".repeat(CASES.len()));
     for (a, b) in [
         ("far-file", "device"),
+        ("far-file", "device-both"),
         ("far-file", "swap-file"),
         ("far-file", "mmap-file"),
         ("far-compressed", "zram"),
