@@ -52,6 +52,7 @@ impl Watch {
             all.writes |= sees.writes;
             all.cells |= sees.cells;
             all.pages |= sees.pages;
+            all.sampled |= sees.sampled;
             all.bits = match (all.bits, sees.bits) {
                 (BitSource::Exact, _) | (_, BitSource::Exact) => BitSource::Exact,
                 (BitSource::Approximate, _) | (_, BitSource::Approximate) => BitSource::Approximate,

@@ -71,6 +71,7 @@ prop_compose! {
                 cells,
                 bits: if exact { BitSource::Exact } else { BitSource::Approximate },
                 pages: exact,
+                sampled: exact && window_ms % 2 == 1,
             },
         }
     }

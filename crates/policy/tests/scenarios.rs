@@ -179,7 +179,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
             writes: true,
             cells: !by_cell.is_empty(),
             bits: if bits == Some("exact") { BitSource::Exact } else { BitSource::Approximate },
-            pages: false,
+            ..Sees::default()
         },
         by_cell,
         shifted: false,

@@ -200,7 +200,8 @@ impl PageTracker {
     }
 }
 
-const READS: Sees = Sees { reads: true, writes: false, cells: false, bits: BitSource::None, pages: false };
+const READS: Sees =
+    Sees { reads: true, writes: false, cells: false, bits: BitSource::None, pages: false, sampled: false };
 const LOOK: Nanos = Nanos::millis(5);
 
 /// Looks that fit a window: 20 at most, 4 where thrifty.

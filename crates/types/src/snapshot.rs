@@ -57,6 +57,9 @@ pub struct Sees {
     pub cells: bool,
     /// Where the `REFERENCED` and `DIRTY` flags come from.
     pub bits: BitSource,
+    /// Accesses are counted, one in so many of them: the time looked at is that part of the time that passed.
+    #[serde(default)]
+    pub sampled: bool,
 }
 
 /// How far a page's heat may be trusted, in samples behind it (saturating).

@@ -65,7 +65,14 @@ impl Tracker for PebsScan {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "pebs",
-            sees: Sees { reads: true, writes: true, pages: true, bits: BitSource::Approximate, ..Sees::default() },
+            sees: Sees {
+                reads: true,
+                writes: true,
+                pages: true,
+                bits: BitSource::Approximate,
+                sampled: true,
+                ..Sees::default()
+            },
             blind_to: "loads that caches serve; which stores caches absorb; pages accessed less than once a period",
         }
     }

@@ -47,6 +47,10 @@ const LEAST_PROFIT_NS: f64 = 2e6;
 /// second a page, stock trackers: with 0.03 for both 540 pages moved in 15 s, mean of six seeds.)
 const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
 
+/// Where accesses are counted by sampling: samples that nothing is moved on less of. How long was looked at says nothing there, since one in
+/// so many accesses for a second is a few milliseconds of all.
+const LEAST_SAMPLES: f64 = 1024.0;
+
 /// What the worse side may cost without being worth a closer look, nanoseconds a second: looks cost as much.
 const LITTLE_NS_PER_S: f64 = 1e7;
 
@@ -153,13 +157,14 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
+    let enough = pages.enough(p, snap);
     s.trust.review(snap, &worths[0].relative(), p.first_lifetime, now);
     if snap.shifted {
         s.trust.shifted(now);
     }
     let mut slow = SlowSide::default();
     for (rank, worth) in worths.iter().enumerate() {
-        let seen = boundary(p, s, snap, rank, *worth, now, &mut plan);
+        let seen = boundary(p, s, snap, rank, *worth, (now, enough), &mut plan);
         slow.add(&seen, rank);
         if !plan.moves.is_empty() {
             break;
@@ -174,9 +179,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         s.settled = s.settled.saturating_add(1);
     }
     if !moved {
-        plan.decisions.push(plain("hold", slow.why(snap.window, p.least_evidence)));
+        plan.decisions.push(plain("hold", slow.why(snap.window, enough)));
     }
-    let enough = snap.window >= p.least_evidence;
     let matters = slow.value >= LITTLE_NS_PER_S;
     let flags = (moved, enough && matters);
     // Where pages are looked at one by one anyway, there is nothing to look at closer.
@@ -207,6 +211,8 @@ struct Pages {
     /// Those of them on tiers below the best.
     below: u64,
     touches: Touches,
+    /// Accesses a second that were seen.
+    seen: f64,
 }
 
 impl Pages {
@@ -228,9 +234,16 @@ impl Pages {
             reads += f64::from(read);
             writes += f64::from(written);
         }
+        let seen = reads + writes;
         // Samples of regions tell a lower bound, as if nobody waited for a bus.
         let reads = if snap.sees.pages { reads } else { f64::INFINITY };
-        Self { present, below, touches: Touches::new(reads, writes, snap.swept, super::runs::page_size(snap)) }
+        Self { present, below, touches: Touches::new(reads, writes, snap.swept, super::runs::page_size(snap)), seen }
+    }
+
+    /// Whether enough was seen to move anything; chance is reckoned with apart.
+    fn enough(&self, p: &Params, snap: &Snapshot) -> bool {
+        let samples = self.seen * snap.window.as_secs_f64();
+        snap.window >= p.least_evidence || (snap.sees.sampled && samples >= LEAST_SAMPLES)
     }
 
     /// Whether the tiers below the best hold enough to be worth a look: more than the largest cache, where what is
@@ -266,8 +279,8 @@ impl SlowSide {
         self.known = self.known.max(seen.known);
     }
 
-    fn why(&self, evidence: Nanos, least: Nanos) -> String {
-        if self.known == 0 || evidence < least {
+    fn why(&self, evidence: Nanos, enough: bool) -> String {
+        if self.known == 0 || !enough {
             return format!("{} pages known after {evidence} looked at; too early", self.known);
         }
         format!(
@@ -286,7 +299,7 @@ fn boundary(
     snap: &Snapshot,
     rank: usize,
     worth: Worth,
-    now: Tick,
+    (now, enough): (Tick, bool),
     plan: &mut Plan,
 ) -> Boundary {
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
@@ -295,7 +308,7 @@ fn boundary(
     let seen = Boundary { slow_value: census.slow_value, known: census.known, apart: census.extremes() };
     // Pages of a probe are known less well than the rest until it is over.
     let probing = matches!(s.probe.look, Look::Probe { .. });
-    if snap.window < p.least_evidence || probing {
+    if !enough || probing {
         return seen;
     }
     let size = |rank: usize| snap.tiers[rank].capacity.pages(super::runs::page_size(snap));
@@ -481,6 +494,20 @@ mod tests {
         assert_eq!(waited, MOST_WAITS);
         assert_eq!(state.waits, MOST_WAITS + 2, "the first step has nothing to compare with");
     }
+    #[test]
+    fn samples_are_counted_where_time_says_nothing() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        // 1,000 pages at 10 a second and 2,000 at 2,000, of which a millisecond shows 4,010 accesses.
+        for (window_us, sampled, moves) in [(1_000, true, true), (100, true, false), (1_000, false, false)] {
+            let (params, mut state) = (Params::for_machine(&machine), State::default());
+            let mut snap = growing(4_000, false);
+            snap.window = Nanos::micros(window_us);
+            snap.sees.sampled = sampled;
+            let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+            assert_eq!(!plan.moves.is_empty(), moves, "{window_us} us, sampled {sampled}: {:?}", plan.decisions);
+        }
+    }
+
     #[test]
     fn sockets_alike_are_not_looked_at() {
         for (machine, best, dozes) in [("lab-numa", 0, true), ("lab-hbm", 1, false), ("lab-cxl", 0, false)] {
