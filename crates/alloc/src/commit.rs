@@ -7,6 +7,7 @@ use crate::attributes::{Attributes, Mismatch, Split};
 use crate::classes::{Classes, Meaning};
 use crate::error::AllocError;
 use crate::layout::{self, Nodes, Piece};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_policy::solve::{self, Placed, Problem, Tier};
 use terrace_types::{Bytes, Nanos, NodeId};
@@ -40,7 +41,7 @@ pub struct Row {
     /// Strict, and without room: it is not bound, and is weighed again in the next commit.
     pub refused: bool,
     /// Why it is so, one sentence or more.
-    pub why: String,
+    pub why: Cow<'static, str>,
     /// Bytes that were touched before and were moved.
     pub moved: Bytes,
     /// Bytes that should have moved and that the kernel left.
@@ -282,12 +283,12 @@ fn pieces(
 }
 
 /// One or more sentences on what an object got.
-pub(crate) fn why(row: &Row, notes: &[String]) -> String {
+pub(crate) fn why(row: &Row, notes: &[String]) -> Cow<'static, str> {
     const AS_ASKED: &str = "all is where it was asked for";
     let asked: u64 = row.got.iter().filter(|(c, _)| row.wanted.contains(c)).map(|(_, b)| b.get()).sum();
     let placed: u64 = row.got.iter().map(|(_, b)| b.get()).sum();
     if notes.is_empty() && !row.refused && asked == row.size.get() && row.stayed == Bytes::ZERO {
-        return AS_ASKED.to_owned();
+        return Cow::Borrowed(AS_ASKED);
     }
     let mut told: Vec<String> = notes.to_vec();
     if !row.refused {
@@ -309,5 +310,5 @@ pub(crate) fn why(row: &Row, notes: &[String]) -> String {
             told.push(format!("the kernel left {} where they were", row.stayed));
         }
     }
-    told.join("; ")
+    Cow::Owned(told.join("; "))
 }

@@ -13,6 +13,7 @@ use crate::kernel::{Kernel, LiveKernel, Run};
 use crate::layout::{self, Nodes, Piece};
 use crate::space::{Kind, Space};
 use inside::Inside;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -63,10 +64,21 @@ impl State {
     /// The objects at these addresses, both in ascending order. One walk: thousands of them are not looked up one by one.
     fn these<'a>(&'a self, addresses: &'a [usize]) -> impl Iterator<Item = (usize, &'a Object)> {
         let first = addresses.first().copied().unwrap_or(usize::MAX);
-        let mut wanted = addresses.iter().peekable();
+        let mut wanted = addresses;
         self.objects.range(first..).map(|(address, object)| (*address, object)).filter(move |(address, _)| {
-            while wanted.next_if(|w| **w < *address).is_some() {}
-            wanted.next_if(|w| *w == address).is_some()
+            while let [before, rest @ ..] = wanted {
+                if before >= address {
+                    break;
+                }
+                wanted = rest;
+            }
+            match wanted {
+                [this, rest @ ..] if this == address => {
+                    wanted = rest;
+                    true
+                }
+                _ => false,
+            }
         })
     }
 }
@@ -206,7 +218,7 @@ impl Memory {
         let mut row = self.row(address, object);
         row.got = self.got(address, &object.pieces, &runs);
         row.why =
-            if object.pending { "not committed yet".to_owned() } else { commit::why(&row, &object.meaning.notes) };
+            if object.pending { Cow::Borrowed("not committed yet") } else { commit::why(&row, &object.meaning.notes) };
         Ok(row)
     }
 
@@ -257,7 +269,7 @@ impl Memory {
             wanted,
             got: Vec::new(),
             refused: false,
-            why: String::new(),
+            why: Cow::Borrowed(""),
             moved: Bytes::ZERO,
             stayed: Bytes::ZERO,
             populated: Bytes::ZERO,
@@ -393,8 +405,14 @@ impl Memory {
             ..Report::default()
         };
         self.bind_together(state, chosen, &weighed.decided)?;
-        for (address, decided) in chosen.iter().zip(weighed.decided) {
-            report.rows.push(self.apply(state, *address, decided, &runs)?);
+        let mut decided = weighed.decided;
+        let done = self.apply_bound(state, chosen, &mut decided, &runs);
+        for ((address, decided), done) in chosen.iter().zip(decided).zip(done) {
+            let row = match done {
+                Some(row) => row,
+                None => self.apply(state, *address, decided, &runs)?,
+            };
+            report.rows.push(row);
         }
         report.applied_in = self.kernel.now().since(decided_at);
         Ok(report)

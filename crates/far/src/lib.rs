@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod company;
+mod contents;
 mod error;
 pub mod geometry;
 mod map;

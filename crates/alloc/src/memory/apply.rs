@@ -29,6 +29,12 @@ struct Applied {
     notes: Vec<String>,
 }
 
+/// Whether `range` has a policy of its own for these nodes.
+fn owns(own: &BTreeMap<usize, (usize, Nodes)>, range: &Range<usize>, nodes: &Nodes) -> bool {
+    let around = own.range(..=range.start).next_back();
+    around.is_some_and(|(_, (end, own))| *end >= range.end && own == nodes)
+}
+
 impl Memory {
     /// Binds neighbours that belong on the same nodes by one call: what [`Memory::bind`] then finds done.
     pub(super) fn bind_together(
@@ -59,6 +65,38 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Takes note of decisions that nothing is left to be done for: nothing of the object was touched, and all of it has the
+    /// policy that it should have. A row for each of those; the pieces of the others stay where they are.
+    pub(super) fn apply_bound(
+        &self,
+        state: &mut State,
+        chosen: &[usize],
+        decided: &mut [Decided],
+        runs: &[Run],
+    ) -> Vec<Option<Row>> {
+        let own = &state.own;
+        let mut objects = state.objects.range_mut(chosen.first().copied().unwrap_or(usize::MAX)..);
+        let rows = chosen.iter().zip(decided).map(|(address, decided)| {
+            let (_, object) = objects.find(|(at, _)| *at == address)?;
+            let range = *address..*address + object.len;
+            let untouched = overlapping(runs, &range).next().is_none();
+            let bound = |p: &Piece| {
+                !p.nodes.is_empty() && owns(own, &(address + p.range.start..address + p.range.end), &p.nodes)
+            };
+            let strict = object.wish.mismatch == Mismatch::Error;
+            if strict || !untouched || decided.refused.is_some() || !decided.pieces.iter().all(bound) {
+                return None;
+            }
+            (object.pending, object.full) = (false, false);
+            object.pieces = std::mem::take(&mut decided.pieces);
+            let mut row = self.row(*address, object);
+            row.got = self.got(*address, &object.pieces, &[]);
+            row.why = commit::why(&row, &object.meaning.notes);
+            Some(row)
+        });
+        rows.collect()
     }
 
     /// Carries one decision out.
@@ -275,8 +313,7 @@ impl State {
 
     /// Whether all of `range` prefers these nodes already.
     fn owns(&self, range: &Range<usize>, nodes: &Nodes) -> bool {
-        let around = self.own.range(..=range.start).next_back();
-        around.is_some_and(|(_, (end, own))| *end >= range.end && own == nodes)
+        owns(&self.own, range, nodes)
     }
 
     /// Whether `range` may have a policy of its own for these nodes: within the number there may be, or beside its like.
