@@ -8,8 +8,9 @@ use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_out
 use terrace_types::Bytes;
 
 const PAGE: usize = 4096;
-/// Pages of an extent.
-const LONGEST: usize = 4;
+/// Pages of an extent. Four in place of two: strided walks take 15% longer, lone pages 3%, sweeps and programs the same; 7% less memory where
+/// text is sorted. One: sweeps that write take 6% longer than with two.
+const LONGEST: usize = 2;
 const NAME: &str = "compressed";
 
 #[derive(Debug, Clone, Copy)]
