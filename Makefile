@@ -10,7 +10,7 @@ help:
 	@echo "make bench-alloc  arenas against glibc, jemalloc, mimalloc and memkind; bench/out/alloc.json"
 	@echo "make soak       far memory and arenas beside their models for ten minutes each, sanitizers, fuzzing"
 	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
-	@echo "make bench-far-programs  whole programs at half their memory, the same (minutes; root)"
+	@echo "make bench-far-programs  whole programs at half their memory, the same (PROGRAMS=sort: one; minutes; root)"
 
 test:
 	@scripts/test.sh
@@ -31,7 +31,7 @@ bench-far:
 	@bench/far/run.sh $(if $(QUICK),--quick)
 
 bench-far-programs:
-	@bench/far/programs.sh $(if $(QUICK),--quick)
+	@bench/far/programs.sh $(if $(QUICK),--quick) $(PROGRAMS)
 
 soak:
 	@scripts/soak.sh

@@ -28,16 +28,18 @@ pub struct PebsScan {
     period: u64,
     since: Tick,
     ranges: Vec<VpnRange>,
+    /// Between windows the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who dozes pays nothing.
+    parked: Option<Sampler>,
 }
 
 impl PebsScan {
-    /// Of this world, whose processor samples from now on; draining is to cost no more than `share` of a core.
+    /// Of this world, whose processor samples during windows; draining is to cost no more than `share` of a core.
     #[must_use]
     pub fn new(world: Shared, share: f64) -> Self {
         let (record, interrupt) = (costs::SAMPLING.get() * PS, costs::SAMPLES_INTERRUPT.get() * PS);
         let figures = Figures { buffer: BUFFER, room: ROOM, record, interrupt };
-        world.borrow_mut().sampler = Some(Sampler::new(LOADS.0, STORES, figures));
-        Self { world, share, period: LOADS.0, since: Tick::ZERO, ranges: Vec::new() }
+        let parked = Some(Sampler::new(LOADS.0, STORES, figures));
+        Self { world, share, period: LOADS.0, since: Tick::ZERO, ranges: Vec::new(), parked }
     }
 
     fn report(&self, samples: &[Sample], store: bool, window: Nanos, seen: &mut Observation) {
@@ -80,8 +82,9 @@ impl Tracker for PebsScan {
     fn begin(&mut self, mappings: &[Mapping], _ask: &Ask) -> Result<(), TrackError> {
         let mut world = self.world.borrow_mut();
         self.ranges = mappings.iter().map(|m| m.range).collect();
-        // What came between windows is not looked at, and costs next to nothing.
-        if let Some(sampler) = &mut world.sampler {
+        // A window that was never finished goes on being sampled.
+        if let Some(sampler) = self.parked.take().or_else(|| world.sampler.take()) {
+            let sampler = world.sampler.insert(sampler);
             sampler.drain();
         }
         self.since = world.now();
@@ -108,9 +111,10 @@ impl Tracker for PebsScan {
             };
             self.period = period.clamp(LOADS.0, LOADS.1);
         }
-        if let Some(sampler) = &mut world.sampler {
+        self.parked = world.sampler.take().map(|mut sampler| {
             sampler.set_load_period(self.period);
-        }
+            sampler
+        });
         seen.sightings.sort_by_key(|s| (s.range.start, s.writes_only));
         seen.memory = Bytes(std::mem::size_of_val(seen.sightings.as_slice()) as u64);
         Ok(seen)
