@@ -142,8 +142,9 @@ impl Service {
     pub fn run(mut self) -> Result<(), SysError> {
         let (mut faults, mut done) = (Vec::new(), Vec::new());
         while !self.state.stop {
-            self.wait()?;
-            self.shared.area.uffd().events(&mut faults)?;
+            if self.wait()? {
+                self.shared.area.uffd().events(&mut faults)?;
+            }
             let base = self.shared.area.address();
             if !faults.is_empty() {
                 let g = self.pager.geometry();
@@ -164,8 +165,8 @@ impl Service {
         Ok(())
     }
 
-    /// Waits for faults, commands, or the store.
-    fn wait(&self) -> Result<(), SysError> {
+    /// Waits for faults, commands, or the store; whether there are faults.
+    fn wait(&self) -> Result<bool, SysError> {
         let s = &self.state;
         let tells = self.store.pollable();
         let limit = if s.begun || !s.reads.is_empty() || !s.writes.is_empty() {
@@ -185,7 +186,7 @@ impl Service {
         if heard & 2 != 0 {
             self.shared.bell.hush();
         }
-        Ok(())
+        Ok(heard & 1 != 0)
     }
 
     /// Gives the store its jobs, those that somebody waits for first, and takes in what has ended.
