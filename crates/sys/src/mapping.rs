@@ -188,6 +188,21 @@ impl Mapping {
         }
     }
 
+    /// Writes a double other than zero to the first word of each 64 bytes. Memory that is all zeros is no fair
+    /// memory to measure: processors write lines of zeros in less (AMD EPYC here: `memset` of zeros 67 GB/s, of other bytes 27).
+    pub fn fill(&self) {
+        const LINE: usize = 64;
+        let at = self.first.as_ptr();
+        for offset in (0..self.bytes / LINE * LINE).step_by(LINE) {
+            let value = 1.0 + (offset / LINE % 1021) as f64;
+            // SAFETY: the mapping begins at a page and is `bytes` long, so that the word lies in it, which is writable, and is
+            // aligned; who else uses it meanwhile reads this number or the one before.
+            unsafe {
+                (*at.add(offset).cast::<std::sync::atomic::AtomicU64>()).store(value.to_bits(), RELAXED);
+            }
+        }
+    }
+
     /// Gives the pages of `range` back; its bytes are zero from now on.
     pub fn release(&self, range: Range<usize>) {
         // It cannot fail on a range of an anonymous mapping that is not locked; if it did, the pages stay, as allowed.
@@ -264,6 +279,18 @@ pub fn bind_thread_memory(node: NodeId) -> Result<(), SysError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_line_is_zeros_after_a_fill() {
+        let mapping = Mapping::new(Bytes::mib(1), Pages::Base).unwrap();
+        mapping.prefault(0..mapping.len()).unwrap();
+        mapping.fill();
+        for at in (0..mapping.len()).step_by(64) {
+            // SAFETY: the word lies in the mapping, aligned, and nobody writes it.
+            let value = unsafe { mapping.as_ptr().add(at).cast::<f64>().read() };
+            assert!((1.0..1022.0).contains(&value), "{value} at {at}");
+        }
+    }
 
     #[test]
     fn a_mapping_is_aligned_zero_writable_and_can_be_given_back() {

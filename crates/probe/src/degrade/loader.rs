@@ -40,6 +40,7 @@ impl Loader {
         let memory = Mapping::new(region, Pages::Huge)?;
         memory.bind(node)?;
         memory.prefault(0..memory.len())?;
+        memory.fill();
         let each = memory.len() / 16 / cpus.len().max(1) / CHUNK * CHUNK;
         let shared = Arc::new(Shared {
             memory,

@@ -35,7 +35,7 @@ fn chained(cpu: CpuId, held: &mut Held, bytes: Bytes) -> Result<NonNull<u8>, Tro
                 unsafe { chain(start, bytes.min(mapping.len()), Seed(0x7e44_ace0)) };
             }
         })?;
-        held.chained = bytes;
+        (held.chained, held.was_chained) = (bytes, true);
     }
     Ok(first_of(held))
 }
@@ -136,6 +136,9 @@ impl Live<'_> {
         let (rule, stop) = (self.rule(), self.stop);
         let held = self.hold_best(cpus[0], target, bytes)?;
         let region = bytes.get() as usize / 3 * 2 / 4096 * 4096;
+        if held.chained != region {
+            held.filled(cpus[0])?;
+        }
         let start = chained(cpus[0], held, Bytes(region as u64))?;
         let rest = held.mapping.len().min(bytes.get() as usize) - region;
         let load = Load {

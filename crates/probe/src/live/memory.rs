@@ -14,6 +14,8 @@ pub(super) struct Held {
     pages: PageKind,
     /// Bytes from its start that hold a chain; 0: none.
     pub(super) chained: usize,
+    /// Chains were here: what they left are no doubles to compute with.
+    pub(super) was_chained: bool,
 }
 
 pub(super) fn pages_of(kind: PageKind) -> Pages {
@@ -28,6 +30,7 @@ pub(super) fn fresh(cpu: CpuId, node: NodeId, pages: PageKind, bytes: Bytes) -> 
     let mapping = Mapping::new(bytes, pages_of(pages))?;
     mapping.bind(node)?;
     touch(cpu, &mapping)?;
+    team::on(cpu, || mapping.fill())?;
     if pages == PageKind::Huge && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9 {
         return Err(Trouble::NoHugePages);
     }
@@ -57,7 +60,7 @@ impl Live<'_> {
             let wanted = bytes.max(Bytes::mib(16));
             let wanted = if wanted <= room { wanted } else { bytes };
             let mapping = fresh(cpu, node, pages, wanted)?;
-            self.held = Some(Held { mapping, node, pages, chained: 0 });
+            self.held = Some(Held { mapping, node, pages, chained: 0, was_chained: false });
         }
         self.held.as_mut().ok_or(Trouble::Interrupted)
     }
@@ -73,6 +76,16 @@ impl Live<'_> {
 }
 
 impl Held {
+    /// Doubles all over again, where chains were.
+    pub(super) fn filled(&mut self, cpu: CpuId) -> Result<(), SysError> {
+        self.chained = 0;
+        if std::mem::take(&mut self.was_chained) {
+            let mapping = &self.mapping;
+            team::on(cpu, || mapping.fill())?;
+        }
+        Ok(())
+    }
+
     /// How its pages are called.
     pub(super) fn how(&self) -> &'static str {
         match self.pages {

@@ -178,7 +178,7 @@ fn placed(order: &Order, cpu: CpuId, node: NodeId) -> Result<Mapping, Trouble> {
     let mapping = Mapping::new(order.bytes, pages_of(order.pages))?;
     let touched = team::on(cpu, || {
         terrace_sys::bind_thread_memory(node)?;
-        mapping.prefault(0..mapping.len())
+        mapping.prefault(0..mapping.len()).map(|()| mapping.fill())
     })?;
     touched.unwrap_or(Ok(()))?;
     if order.pages == PageKind::Huge && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9 {

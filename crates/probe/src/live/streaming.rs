@@ -49,7 +49,7 @@ impl Live<'_> {
         let cpus = self.cpus(initiator, threads)?;
         let held = self.hold_best(cpus[0], target, bytes)?;
         // The arrays overwrite a chain.
-        held.chained = 0;
+        held.filled(cpus[0])?;
         let how = held.how();
         let length = held.mapping.len().min(bytes.get() as usize);
         let first = held.mapping.as_ptr();
@@ -98,6 +98,7 @@ impl Live<'_> {
         self.held = None;
         let mapping = Mapping::new(bytes, Pages::Base)?;
         deal(&mapping, parts)?;
+        team::on(cpus[0], || mapping.fill())?;
         self.best(&cpus, Kernel::Read, mapping.as_ptr(), mapping.len(), "base pages")
     }
 }
