@@ -68,6 +68,13 @@ impl ThreadCpus {
         both.enumerate().find(|(_, w)| *w != 0).map(|(n, w)| CpuId(n as u32 * 64 + w.trailing_zeros()))
     }
 
+    /// All that the kernel has room for: of a thread, those that its group allows, now and later.
+    fn all(&self) -> Self {
+        let mut words = [0; WORDS];
+        words[..self.bytes / 8].fill(u64::MAX);
+        Self { words, bytes: self.bytes }
+    }
+
     /// This CPU alone.
     #[must_use]
     pub fn only(&self, cpu: CpuId) -> Self {
@@ -84,6 +91,8 @@ impl ThreadCpus {
 pub struct Nearby {
     /// `/proc/loadavg`, whose last word is the last process or thread number given away.
     births: std::fs::File,
+    /// CPUs of the machine.
+    online: u32,
 }
 
 impl Nearby {
@@ -97,7 +106,9 @@ impl Nearby {
         if !is_of_proc(&births) {
             return Err(told(&std::io::ErrorKind::Unsupported.into()));
         }
-        Ok(Self { births })
+        // SAFETY: takes a number.
+        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        Ok(Self { births, online: u32::try_from(online).unwrap_or(u32::MAX) })
     }
 
     /// Does `wake`, which wakes thread `tid` of this process, so that it goes on at CPU `home`, on which the caller is kept. Where
@@ -107,6 +118,9 @@ impl Nearby {
     /// asks for either at that moment is told so, and what somebody else sets then is undone. Should the thread run within,
     /// because the caller was preempted all the same, and start threads or processes, they are amended afterwards.
     /// One that is scheduled otherwise than by default is woken as always.
+    ///
+    /// The kernel does not tell a thread that was never bound from one that was bound to all that its group allows. One that has all
+    /// CPUs of the machine is not bound afterwards; one with fewer is, to those: it does not follow its group to others.
     pub fn wake<T>(&mut self, tid: Tid, home: CpuId, wake: impl FnOnce() -> T) -> (T, bool) {
         let Some(cpus) = ThreadCpus::of(tid).ok().filter(|cpus| cpus.has(home)) else {
             return (wake(), false);
@@ -118,6 +132,7 @@ impl Nearby {
             return (wake(), false);
         };
         let switched = switches();
+        let cpus = if cpus.count() >= self.online { cpus.all() } else { cpus };
         let only = cpus.only(home);
         if !schedule(tid, libc::SCHED_OTHER, libc::SCHED_BATCH) {
             return (wake(), false);
@@ -224,11 +239,12 @@ mod tests {
         mine.only(home).set(Tid(0)).unwrap();
         let (go, tid) = (Arc::new(Answer::default()), Arc::new(AtomicI32::new(0)));
         let (its_go, its_tid) = (Arc::clone(&go), Arc::clone(&tid));
-        let all = mine.clone();
+        let end = Arc::new(Answer::default());
+        let (its_end, all) = (Arc::clone(&end), mine.clone());
         let thread = std::thread::spawn(move || {
             all.set(Tid(0)).unwrap();
             its_tid.store(own_tid().0, Relaxed);
-            its_go.wait()
+            its_go.wait() && its_end.wait()
         });
         while tid.load(Relaxed) == 0 {
             std::thread::yield_now();
@@ -242,6 +258,8 @@ mod tests {
             during
         });
         assert_eq!((during.count(), during.has(home), here), (1, true, true));
+        assert_eq!(ThreadCpus::of(tid).unwrap(), mine);
+        end.give(true);
         assert!(thread.join().unwrap());
         mine.set(Tid(0)).unwrap();
         assert!(ThreadCpus::of(tid).is_err(), "it has ended");
