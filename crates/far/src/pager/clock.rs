@@ -57,6 +57,8 @@ pub struct Clock {
     target: usize,
     /// Units that probation holds at least: what is fetched ahead must not go before it is used.
     pub least: usize,
+    /// Units that walks of late had fetched ahead: a walk by strides has few grains in each of many.
+    spanned: usize,
 }
 
 /// What to do with the unit under the hand.
@@ -144,10 +146,15 @@ impl Clock {
         self.main.is_empty() || self.probation.len() > self.target.max(self.least_now())
     }
 
+    /// A walk has so many units fetched ahead.
+    pub fn ahead(&mut self, units: usize) {
+        self.spanned = units.max(self.spanned - self.spanned.div_ceil(16));
+    }
+
     /// Half of what probation must hold may be on its way in and not listed yet; main does not pay for that.
     fn least_now(&self) -> usize {
         let all = self.main.len() + self.probation.len();
-        self.least.max(all / 20).min(all / 2) / 2
+        self.least.max(2 * self.spanned).max(all / 20).min(all / 2) / 2
     }
 
     /// A victim of main did not go: it was used.

@@ -139,6 +139,8 @@ impl Pager {
     /// Fetches a stream's next steps, unit by unit, the last unit to its end. What finds no slot or room now goes on when
     /// there is some.
     pub(super) fn fetch_ahead(&mut self, except: Option<UnitNo>, touch: Touch, ahead: prefetch::Ahead, now: Tick) {
+        let per = u64::from(self.geometry.grains_per_unit());
+        self.clock.ahead((ahead.to * ahead.stride.unsigned_abs().clamp(1, per) / per) as usize);
         self.stalled.retain(|s| !s.is_overtaken(touch, ahead));
         if let Some(from) = self.fetch_steps(except, touch, ahead, true, now) {
             if self.stalled.len() >= STALLED {

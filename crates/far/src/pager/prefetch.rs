@@ -87,8 +87,8 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Windows of at most `most` grains, in units of `per`; 0 switches it off. Victims are units, so what a window spans is what it takes of
-    /// memory that is to be kept: with longer strides it has fewer steps.
+    /// Windows of at most `most` steps, and fewer where strides are so long that they would span more than [`SPAN`] times that many
+    /// grains in units of `per`; 0 switches it off.
     #[must_use]
     pub fn new(most: u64, per: u64) -> Self {
         Self { threads: HashMap::new(), clock: 0, most: most.max(2), per, enabled: most > 0 }
@@ -209,6 +209,10 @@ impl Prefetcher {
     }
 }
 
+/// How many times as many units a walk by strides may span as one page by page. Victims are units: with six, what was fetched first of
+/// `stride-read` went before it was used, and half as much again was read; with one, the same took a third longer on a file (ADR 177).
+const SPAN: u64 = 4;
+
 /// How far a window goes.
 #[derive(Debug, Clone, Copy)]
 struct Reach {
@@ -218,7 +222,7 @@ struct Reach {
 
 impl Reach {
     fn steps(self, stride: i64) -> u64 {
-        (self.most / stride.unsigned_abs().clamp(1, self.per)).max(2)
+        self.most.min(SPAN * self.most / stride.unsigned_abs().clamp(1, self.per)).max(2)
     }
 }
 
@@ -368,8 +372,8 @@ mod tests {
     #[test]
     fn walks_up_down_and_by_strides_are_fetched_ahead() {
         for stride in [1_i64, -1, 3, -16, 500, 4000] {
-            // Windows of 256 steps, whatever they span.
-            let mut p = Prefetcher::new(256 * stride.unsigned_abs().min(16), 16);
+            // As with 64 MiB of memory.
+            let mut p = Prefetcher::new(1024, 16);
             let (hits, faults, _) = walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
             let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
             assert!(hits >= 2000 - seeds && faults < 60, "stride {stride}: {hits} hits, {faults} faults");
@@ -386,7 +390,10 @@ mod tests {
                 farthest = farthest.max(p.touch(Tid(1), at, false).map_or(0, |a| a.to));
             }
             let units = farthest * stride.unsigned_abs().min(16) / 16;
-            assert!((12..=17).contains(&units), "stride {stride}: {farthest} steps, {units} units ahead");
+            assert!(
+                units <= 65 && (farthest == 257 || units >= 60),
+                "stride {stride}: {farthest} steps, {units} units ahead"
+            );
         }
     }
 

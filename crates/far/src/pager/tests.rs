@@ -486,15 +486,12 @@ fn misses_beside_a_loop(standby: usize, units: u64, chance: u64) -> u64 {
 #[test]
 fn what_is_only_read_and_used_much_survives_a_loop() {
     // One run says little: misses differ twofold from seed to seed.
-    let (mut all, mut all_with) = (0, 0);
     for units in [160, 200, 300] {
         let sum = |standby| (0..10).map(|chance| misses_beside_a_loop(standby, units, chance)).sum::<u64>();
         let (without, with) = (sum(0), sum(32));
         println!("loops of {units} units: {without} misses without trials, {with} with them");
-        assert!(with * 3 < without * 2, "loops of {units} units: {without} misses without trials, {with} with them");
-        (all, all_with) = (all + without, all_with + with);
+        assert!(with * 2 < without, "loops of {units} units: {without} misses without trials, {with} with them");
     }
-    assert!(all_with * 2 < all, "{all} misses without trials, {all_with} with them");
 }
 
 #[test]
