@@ -21,6 +21,11 @@ pub(crate) struct Company {
 }
 
 impl Company {
+    /// One that leaves threads to the kernel, unless `may`.
+    pub fn new(may: bool) -> Self {
+        Self { refused: !may, ..Self::default() }
+    }
+
     /// Takes in faults just told, and the grain of one that is alone.
     pub fn told(&mut self, faults: &[Fault], grain: impl FnOnce(u64) -> u64, now: Tick) {
         let one = match faults {

@@ -134,6 +134,13 @@ pub(crate) struct State {
     stop: bool,
 }
 
+impl State {
+    /// At the start. `beside`: threads may go on beside the pager.
+    pub fn of(beside: bool) -> Self {
+        Self { company: Company::new(beside), ..Self::default() }
+    }
+}
+
 impl Service {
     /// Serves until told to stop.
     ///

@@ -295,7 +295,7 @@ fn may_run_on(cpus: usize) -> bool {
 
 #[test]
 fn who_waits_alone_goes_on_beside_the_pager_and_may_run_where_it_might_before() {
-    let options = Options { unit: Bytes(64 << 10), ..Options::default() };
+    let options = Options { unit: Bytes(64 << 10), beside: true, ..Options::default() };
     let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(Compressed::new(Bytes::mib(16))), &options) else {
         return;
     };
