@@ -11,7 +11,7 @@
 //! What is freed twice ends the program with a line that says so, as with glibc.
 //!
 //! Allocation that comes while this library is starting, or from a signal handler that interrupted the allocator,
-//! is served from a [`reserve`] that is never given back.
+//! is served from a [`reserve`] of which only the last block is given back.
 
 pub mod far;
 mod reserve;
@@ -135,9 +135,11 @@ unsafe fn free_slow(block: *mut c_void) {
     match unsafe { arena::free(block.cast()) } {
         Ok(()) => {}
         Err(FreeError::Foreign) => {
-            if !reserve::holds(block.cast()) {
-                // SAFETY: not ours, so from before this library was there, or of glibc's inner parts.
-                unsafe { __libc_free(block) };
+            // SAFETY: by the contract of C; one not ours is from before this library was there, or of glibc's inner parts.
+            unsafe {
+                if !reserve::free(block.cast()) {
+                    __libc_free(block);
+                }
             }
         }
         Err(why) => wrong("free", block, why),

@@ -58,8 +58,14 @@ impl Trials {
 
     fn end(&mut self, unit: UnitNo) -> Option<Trial> {
         let trial = self.units.remove(&unit)?;
-        while self.order.front().is_some_and(|(u, n)| self.units.get(u).is_none_or(|t| t.number != *n)) {
+        let units = &self.units;
+        let ended = |(unit, number): &(UnitNo, u64)| units.get(unit).is_none_or(|t| t.number != *number);
+        while self.order.front().is_some_and(ended) {
             self.order.pop_front();
+        }
+        // The oldest may stay for long while others come and go behind it.
+        if self.order.len() > 2 * units.len() + 64 {
+            self.order.retain(|entry| !ended(entry));
         }
         Some(trial)
     }
