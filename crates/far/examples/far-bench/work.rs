@@ -61,7 +61,7 @@ fn far(bytes: u64, dram: u64, store: impl Store + 'static) -> Result<Memory, Str
     let set = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).map(|kib| Bytes(kib << 10));
     options.unit = set("FAR_BENCH_UNIT_KIB").unwrap_or(options.unit);
     options.window = set("FAR_BENCH_WINDOW_KIB").unwrap_or(options.window);
-    options.beside = std::env::var_os("FAR_BENCH_BESIDE").is_some();
+    options.beside = std::env::var_os("FAR_BENCH_NOT_BESIDE").is_none();
     options.checksum = std::env::var_os("FAR_BENCH_NO_SUMS").is_none();
     Map::with(Bytes(bytes), Bytes(dram), Box::new(store), &options).map(Memory::Far).map_err(|e| e.to_string())
 }
