@@ -122,7 +122,7 @@ mod tests {
         let first = alloc(100, 16).unwrap();
         let used = USED.load(Relaxed);
         for n in 0..10_000_usize {
-            let size = 32 << 10 | n % 40;
+            let size = (32 << 10) + n % 40;
             let block = alloc(size, 16 << (n % 4)).unwrap();
             // SAFETY: so many bytes, this test's.
             let bytes = unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), size) };
