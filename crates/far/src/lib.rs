@@ -1,7 +1,8 @@
 //! Far memory: a range larger than the memory given to it, the rest of it compressed or on an SSD.
 //!
-//! [`Map`] is what programs use. Behind it are a pager that is pure ([`pager`]), the fault loop that does what the pager decides, over
-//! `userfaultfd`, and the stores ([`store`]). The machinery that touches memory and kernel is in `terrace-sys`.
+//! [`Map`] is what programs use. Behind it are a pager that is pure ([`pager`], of `terrace-policy`, so that the simulator has the same), the
+//! fault loop that does what the pager decides, over `userfaultfd`, and the stores ([`store`]). The machinery that touches memory and
+//! kernel is in `terrace-sys`.
 //!
 //! ```no_run
 //! use std::sync::atomic::Ordering::Relaxed;
@@ -17,13 +18,10 @@
 mod company;
 mod contents;
 mod error;
-pub mod geometry;
 mod map;
 mod near;
-pub mod pager;
 mod relief;
 mod service;
-mod stats;
 pub mod store;
 pub mod tally;
 
@@ -31,7 +29,7 @@ pub use error::FarError;
 pub use map::{stalls, Access, Map, Options, Statistics};
 pub use pager::Advice;
 pub use service::{Lost, OnCounts, OnLost, Stalls};
-pub use stats::Counts;
+pub use terrace_policy::far::{geometry, pager, Counts};
 
 /// The guide's examples, run as tests.
 #[cfg(doctest)]

@@ -4,8 +4,8 @@ use crate::error::FarError;
 use crate::geometry::Geometry;
 use crate::pager::{Advice, Pager, Settings};
 use crate::service::{Command, Lost, OnCounts, OnLost, Service, Shared, Stalls, State, Told};
-use crate::stats::Counts;
 use crate::store::{ExistingFile, Store};
+use crate::Counts;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -72,11 +72,7 @@ impl Options {
         if self.unit.0 > 0 {
             return self.unit;
         }
-        match dram.0 >> 20 {
-            0..=127 => Bytes(64 << 10),
-            128..=255 => Bytes(128 << 10),
-            _ => Bytes(256 << 10),
-        }
+        Settings::unit_for(dram)
     }
 }
 
@@ -244,7 +240,7 @@ impl Map {
     /// The least memory that a map made with `dram` and units of `unit` can later be given.
     #[must_use]
     pub const fn least(dram: Bytes, unit: Bytes) -> Bytes {
-        Bytes((slots_for(dram, unit) + 16) * unit.0)
+        Settings::least(dram, unit)
     }
 
     /// Brings everything into memory, beyond what it may use, and evicts nothing until [`Map::let_go`]: before a fork, whose
@@ -434,7 +430,8 @@ fn assemble(
     let unit = options.unit_for(dram);
     let page_shift = terrace_sys::page_size().0.trailing_zeros();
     let geometry = Geometry::new(bytes, unit, page_shift).ok_or(FarError::Shape { bytes, unit })?;
-    let slots = slots_for(dram, unit);
+    let settings =
+        Settings { window: options.window, tries: options.tries, stored: store.holds(), ..Settings::of(dram, unit) };
     let least = Map::least(dram, unit);
     if dram < least {
         return Err(FarError::TooLittle { dram, unit, least });
@@ -444,17 +441,8 @@ fn assemble(
     let mut remarks: Vec<String> = store.remark().into_iter().collect();
     remarks.extend(slower(uffd.features()));
     let area = area(uffd, geometry)?;
-    let standby = ((dram.0 / unit.0) as usize / 8).min(MOST_TRIALS);
-    let free = area.slots(slots as usize + standby, geometry.unit_bytes())?;
-    let slot_bytes = Bytes(slots * unit.0);
-    let settings = Settings {
-        budget: dram - slot_bytes,
-        slots: slots as usize,
-        standby,
-        window: options.window,
-        tries: options.tries,
-        stored: store.holds(),
-    };
+    let free = area.slots(settings.slots + settings.standby, geometry.unit_bytes())?;
+    let slot_bytes = dram - settings.budget;
     let pager = Pager::new(geometry, settings);
     let counts = Mutex::new(Told { counts: pager.counts(), ..Told::default() });
     let shared = Arc::new(Shared { area, bell, counts });
@@ -487,20 +475,6 @@ fn assemble(
         file_bytes: None,
     };
     Ok((map, service))
-}
-
-/// Units on trial at most: each has a slot, of addresses if not of memory.
-const MOST_TRIALS: usize = 4096;
-
-const fn slots_for(dram: Bytes, unit: Bytes) -> u64 {
-    let part = dram.0 / 32 / unit.0;
-    if part < 16 {
-        16
-    } else if part > 192 {
-        192
-    } else {
-        part
-    }
 }
 
 /// What is slower, or missing, for want of these features.

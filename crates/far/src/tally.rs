@@ -1,6 +1,6 @@
 //! What several processes' maps did, in rows that each writes and one reads ([`terrace_sys::SharedTable`]).
 
-use crate::stats::Counts;
+use crate::Counts;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_sys::{is_running, SharedTable};
 use terrace_types::{Bytes, Pid};

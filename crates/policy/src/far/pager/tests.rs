@@ -2,7 +2,7 @@
 //! checked against what it may assume, and every read against what was last written. Failures print their seed.
 
 use super::*;
-use crate::geometry::runs;
+use crate::far::geometry::runs;
 use terrace_types::Seed;
 
 struct World {

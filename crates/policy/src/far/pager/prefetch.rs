@@ -9,7 +9,7 @@
 //! the middle of each window is fetched and left out of the map. Its fault costs little, says that the walk came so far, and is the moment
 //! to fetch the next half window. Streams not yet trusted leave out all that they fetch, and so count each hit.
 
-use crate::geometry::GrainNo;
+use crate::far::geometry::GrainNo;
 use std::collections::HashMap;
 use terrace_types::Tid;
 

@@ -18,14 +18,16 @@ mod commands;
 mod fetch;
 mod mates;
 mod prefetch;
+mod settings;
 mod standby;
 mod units;
 
 pub use busy::{Outcome, ReadOutcome};
 pub use commands::Advice;
+pub use settings::Settings;
 
-use crate::geometry::{Geometry, GrainNo, Mask, UnitNo};
-use crate::stats::Counts;
+use crate::far::geometry::{Geometry, GrainNo, Mask, UnitNo};
+use crate::far::stats::Counts;
 use busy::{Busy, Extract, Phase};
 use clock::{Clock, Standing, Verdict};
 use fetch::Stalled;
@@ -179,23 +181,6 @@ pub struct Touch {
     pub write: bool,
     /// It was mapped, and write-protected.
     pub protected: bool,
-}
-
-/// Settings of a pager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Bytes that may be mapped; slots come on top.
-    pub budget: Bytes,
-    /// Slots that may be at work.
-    pub slots: usize,
-    /// Units that may be on trial before they go: each has one more slot, which counts as mapped.
-    pub standby: usize,
-    /// Longest window of prefetch in bytes; 0: none.
-    pub window: Bytes,
-    /// Times that a read is tried.
-    pub tries: u8,
-    /// Bytes from the first on that the store has at the start.
-    pub stored: Bytes,
 }
 
 #[derive(Debug, Clone, Copy, Default)]

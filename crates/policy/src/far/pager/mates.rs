@@ -10,7 +10,7 @@
 //! those watched lately were, mates are fetched. While they are not, watching costs nothing, for they are absent anyway. Of pages
 //! touched at random in twice the memory 2 to 22% are missed in time, in lines being sorted 85 to 90%.
 
-use crate::geometry::{GrainNo, Mask};
+use crate::far::geometry::{GrainNo, Mask};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Seed;
 

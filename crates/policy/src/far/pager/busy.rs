@@ -1,7 +1,7 @@
 //! Units that have a slot: being read, fetched and not yet touched, or being written.
 
 use super::{Action, Pager, Touch};
-use crate::geometry::{GrainNo, Mask, UnitNo};
+use crate::far::geometry::{GrainNo, Mask, UnitNo};
 use terrace_types::{Nanos, Tick};
 
 /// What a unit's slot is for.

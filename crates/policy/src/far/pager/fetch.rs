@@ -2,7 +2,7 @@
 
 use super::busy::Busy;
 use super::{prefetch, Action, Pager, Phase, Touch};
-use crate::geometry::{ones, GrainNo, Mask, UnitNo};
+use crate::far::geometry::{ones, GrainNo, Mask, UnitNo};
 use terrace_types::Tick;
 
 /// What a walk is still to be given.

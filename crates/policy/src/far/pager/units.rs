@@ -1,7 +1,7 @@
 //! What is known of each unit, kept only where there is something to know: a map may be far larger than what is used of it.
 
 use super::Unit;
-use crate::geometry::UnitNo;
+use crate::far::geometry::UnitNo;
 use std::ops::{Index, IndexMut};
 
 /// Units recorded together.

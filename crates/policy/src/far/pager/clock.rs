@@ -10,7 +10,7 @@
 //! grain, a first write, a rescue of what was being written out). A sweep over mapped units is not seen, and that is what keeps most of a
 //! working set twice the memory in place while its rest streams through probation.
 
-use crate::geometry::UnitNo;
+use crate::far::geometry::UnitNo;
 use std::collections::VecDeque;
 use terrace_types::Seed;
 

@@ -2,7 +2,7 @@
 
 use super::busy::{Busy, Extract};
 use super::{Action, Pager, Phase, Touch};
-use crate::geometry::{Mask, UnitNo};
+use crate::far::geometry::{Mask, UnitNo};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::{Bytes, Tick, Tid};
 

@@ -10,7 +10,7 @@
 
 use super::busy::Extract;
 use super::{Action, Pager, Phase, Touch, Units, Verdict};
-use crate::geometry::{Mask, UnitNo};
+use crate::far::geometry::{Mask, UnitNo};
 use std::collections::{HashMap, VecDeque};
 use terrace_types::Tick;
 
