@@ -238,7 +238,8 @@ pub struct SimArgs {
     /// Preset name or machine file.
     #[arg(long)]
     pub machine: String,
-    /// Policies, separated by commas; bound:NAME and hardware:memory-mode too.
+    /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or far:compressed (a
+    /// [[far]] of the machine file) for a store behind the best tier's memory, as with run --far.
     #[arg(long, value_delimiter = ',', required = true)]
     pub policy: Vec<String>,
     /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling).

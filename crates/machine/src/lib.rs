@@ -11,6 +11,7 @@ mod model;
 mod presets;
 mod quantity;
 mod rank;
+mod store;
 mod survey;
 mod tiers;
 mod validate;
@@ -24,6 +25,7 @@ pub use model::{CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Mac
 pub use presets::{preset, preset_names, preset_or_error, preset_text};
 pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
 pub use rank::{list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT};
+pub use store::FarStore;
 pub use survey::{CxlDevice, DaxDevice, KernelTier, Surroundings, Survey};
 pub use tiers::{render_text, NodeReport, TierReport, TiersReport};
 pub use validate::{MAX_BANDWIDTH, MAX_CAPACITY, MAX_CPU, MAX_LATENCY, MAX_NODE};

@@ -1,5 +1,6 @@
 //! The types of the machine model. Every attribute of memory is a [`Figure`]: value and evidence.
 
+use crate::store::FarStore;
 use serde::{Deserialize, Serialize};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -295,6 +296,9 @@ pub struct Machine {
     pub links: Vec<Link>,
     /// Cost of moving pages.
     pub migration: MigrationCost,
+    /// What lies behind memory; empty: nobody has said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub far: Vec<FarStore>,
     /// What was missing, tied or repaired when it was read; one sentence each.
     pub notes: Vec<String>,
 }
@@ -304,6 +308,21 @@ impl Machine {
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.iter().find(|n| n.id == id)
+    }
+
+    /// A store behind memory by its name; one of the usual ones ([`FarStore::usual`]) where none is named at all.
+    #[must_use]
+    pub fn far_store(&self, name: &str) -> Option<FarStore> {
+        self.far_stores().into_iter().find(|store| store.name == name)
+    }
+
+    /// Stores behind memory, or the usual ones.
+    #[must_use]
+    pub fn far_stores(&self) -> Vec<FarStore> {
+        if self.far.is_empty() {
+            return FarStore::usual().into();
+        }
+        self.far.clone()
     }
 
     /// The link from `initiator` to `target`.

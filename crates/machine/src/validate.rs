@@ -2,6 +2,7 @@
 
 use crate::error::Problem;
 use crate::model::{CacheLevel, Figure, Link, Machine};
+use crate::store::FarStore;
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -141,6 +142,28 @@ impl Machine {
         for (what, time) in times {
             if time > Nanos::secs(3600) {
                 return Err(absurd(what, time, "at most an hour"));
+            }
+        }
+        self.far.iter().try_for_each(|store| self.check_store(store))
+    }
+
+    fn check_store(&self, store: &FarStore) -> Result<(), Problem> {
+        let name = &store.name;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
+            return Err(absurd("far.name", format!("{name:?}"), "up to 32 letters, digits, - . and _"));
+        }
+        if self.far.iter().filter(|other| other.name == *name).count() > 1 {
+            return Err(absurd("far.name", format!("{name:?} twice"), "a name of its own for each"));
+        }
+        let times = [store.fault, store.page, store.read_latency, store.write_latency, store.operation];
+        if let Some(time) = times.into_iter().find(|t| *t > MAX_LATENCY) {
+            return Err(absurd(format!("a time of far store {name}"), time, "at most 1 s"));
+        }
+        for (what, rate) in [("read", store.read_bandwidth), ("write", store.write_bandwidth)] {
+            if rate.0 == 0 || rate > MAX_BANDWIDTH {
+                let what = format!("{what} bandwidth of far store {name}");
+                return Err(absurd(what, rate, "above 0 and at most 1000 TB/s"));
             }
         }
         Ok(())

@@ -157,4 +157,8 @@ fn the_examples_of_the_manual_are_read() {
     assert_eq!(whole.notes, ["Measured at night."]);
     assert_eq!(whole.caches.len(), 1);
     assert_eq!((whole.core, whole.migration), (machine.core, machine.migration));
+    let [usual, _] = terrace_machine::FarStore::usual();
+    let named = terrace_machine::FarStore { name: "nvme".to_owned(), evidence: Evidence::Config, ..usual };
+    assert_eq!((whole.far_store("nvme"), whole.far_store("file")), (Some(named), None));
+    assert_eq!(machine.far_stores().len(), 2);
 }

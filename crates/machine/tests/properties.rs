@@ -4,8 +4,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use terrace_machine::{
-    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link,
-    Machine, MigrationCost, Node, TiersReport, Tlb,
+    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence, FarStore, Figure,
+    Kind, Link, Machine, MigrationCost, Node, TiersReport, Tlb,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -86,6 +86,27 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn far_store()(
+        times in [0u64..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000, 0..=1_000_000_000],
+        rates in [1u64..=1_000_000_000_000_000, 1..=1_000_000_000_000_000],
+        on_cpu: bool,
+    ) -> FarStore {
+        FarStore {
+            name: String::new(),
+            fault: Nanos(times[0]),
+            page: Nanos(times[1]),
+            read_latency: Nanos(times[2]),
+            write_latency: Nanos(times[3]),
+            operation: Nanos(times[4]),
+            read_bandwidth: BytesPerSec(rates[0]),
+            write_bandwidth: BytesPerSec(rates[1]),
+            on_cpu,
+            evidence: Evidence::Measured,
+        }
+    }
+}
+
+prop_compose! {
     fn machine()(
         name in "[ -~é]{1,30}",
         notes in vec("[ -~]{0,20}|\"\\\\|\u{e9}\n\t\u{7f}", 0..3),
@@ -97,7 +118,10 @@ prop_compose! {
         caches in vec(cache(), 0..4),
         nodes in btree_map(0u16..=254, part(), 1..7),
         links in btree_map((0usize..7, 0usize..7), figures(), 0..20),
+        far in vec(far_store(), 0..4),
     ) -> Machine {
+        let numbered = |(number, store)| FarStore { name: format!("store-{number}"), ..store };
+        let far = far.into_iter().enumerate().map(numbered).collect();
         let mut nodes: Vec<Node> = nodes
             .into_iter()
             .enumerate()
@@ -133,6 +157,7 @@ prop_compose! {
             nodes,
             links,
             migration: MigrationCost { call: Nanos(times[1]), page: Nanos(times[2]) },
+            far,
             notes,
         }
     }

@@ -29,6 +29,7 @@ pub(crate) fn situation(nodes: &[(u32, u64, u64)]) -> Situation {
         nodes: nodes.iter().enumerate().map(node).collect(),
         links: Vec::new(),
         migration: MigrationCost::default(),
+        far: Vec::new(),
         notes: Vec::new(),
     };
     Situation {

@@ -1,6 +1,7 @@
 //! From a machine file to a simulated machine.
 
 use crate::error::SimError;
+use crate::far::Far;
 use crate::feed::{Feed, WorkloadFeed, BASE};
 use crate::memory::{FirstTouch, Memory};
 use crate::mmu::Mmu;
@@ -17,6 +18,8 @@ use terrace_workload::{PageSize, Spec};
 
 /// Length of a quantum, as the lab's plugin has it: 10 us.
 const QUANTUM: Nanos = Nanos::micros(10);
+/// Where threads wait for pages: a small part of a fault, for they are woken when a quantum begins.
+const PAGED_QUANTUM: Nanos = Nanos::micros(2);
 const PAGE: u64 = 4096;
 const MOST_CORES: usize = 64;
 
@@ -30,6 +33,8 @@ pub enum Mode {
     AllFast,
     /// The fast node as a cache of the slow one.
     MemoryMode,
+    /// The best tier alone, for what is in memory; the rest of the program lies behind it.
+    Paged,
 }
 
 /// Where pages are put at their first touch.
@@ -171,13 +176,14 @@ impl Plan {
         let frames = |node: usize| match mode {
             // The fast node is no memory of its own then.
             Mode::MemoryMode if node == params.fast => 0,
+            Mode::Paged if !self.best().contains(&node) => 0,
             _ => self.usable(node) / PAGE,
         };
         let pools: Vec<Pool> =
             (0..self.ids.len()).map(|node| Pool::new(node, frames(node), params.layout.clone())).collect();
         let have = pools.iter().map(|p| p.frames() * PAGE).sum();
         let bytes = feed.bytes();
-        if let Some(need) = bytes.filter(|b| *b > have) {
+        if let Some(need) = bytes.filter(|b| *b > have && mode != Mode::Paged) {
             let (have, need) = (Bytes(have), Bytes(need));
             return Err(SimError::TooSmall { machine: machine(), input: self.input.to_string(), have, need });
         }
@@ -199,11 +205,34 @@ impl Plan {
             None => memory.on_demand = true,
         }
         let homes = params.homes.clone();
-        let engine = Engine::new(params, self.quantum.get() * PS)
-            .map_err(|why| SimError::Machine { machine: machine(), why })?;
+        let quantum = if mode == Mode::Paged { self.quantum.min(PAGED_QUANTUM) } else { self.quantum };
+        let engine =
+            Engine::new(params, quantum.get() * PS).map_err(|why| SimError::Machine { machine: machine(), why })?;
         let mmu = |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
         let mmus = engine.units.iter().map(mmu).collect();
         Ok(World::new(engine, memory, mmus, homes, feed))
+    }
+
+    /// As [`Plan::world`], with the best tier's memory for what is in memory and a store of this name behind it.
+    ///
+    /// # Errors
+    /// [`SimError::NoStore`], [`SimError::TooLittle`], [`SimError::Machine`].
+    pub fn paged_world(&self, store: &str) -> Result<World, SimError> {
+        let machine = || self.machine.name.clone();
+        let Some(found) = self.machine.far_store(store) else {
+            let known: Vec<String> = self.machine.far_stores().into_iter().map(|s| s.name).collect();
+            return Err(SimError::NoStore { machine: machine(), name: store.to_owned(), known: known.join(", ") });
+        };
+        let mut world = self.world(Mode::Paged, Births::Nearest)?;
+        let have = Bytes(self.best().iter().map(|node| self.usable(*node) / PAGE * PAGE).sum());
+        let need = Far::least();
+        let far = Far::new(found, have, self.best().to_vec());
+        world.put_behind(far.ok_or_else(|| SimError::TooLittle { machine: machine(), have, need })?);
+        Ok(world)
+    }
+
+    fn best(&self) -> &[usize] {
+        self.tiers.first().map_or(&[], Vec::as_slice)
     }
 
     /// Nodes in the order in which Linux tries them for a CPU at home on `home`: by distance, then latency.

@@ -35,7 +35,7 @@ pub enum SimError {
         why: String,
     },
     /// No such policy.
-    #[error("{0}; and: {bounds}", bounds = crate::BOUNDS.join(", "))]
+    #[error("{0}; and: {bounds}, {behind}NAME", behind = crate::BEHIND, bounds = crate::BOUNDS.join(", "))]
     Policy(PolicyError),
     /// The policy cannot work with what the simulated trackers see.
     #[error("{0}")]
@@ -52,6 +52,26 @@ pub enum SimError {
         /// Memory that programs can have.
         have: terrace_types::Bytes,
         /// Memory that it maps.
+        need: terrace_types::Bytes,
+    },
+    /// No such store behind memory.
+    #[error("machine {machine} has no far store {name}; it has {known}; add a [[far]] to its file")]
+    NoStore {
+        /// Machine.
+        machine: String,
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// Too little memory for a pager.
+    #[error("machine {machine} has {have} of its best tier for programs, and a pager needs {need}; give it more")]
+    TooLittle {
+        /// Machine.
+        machine: String,
+        /// Memory of the best tier.
+        have: terrace_types::Bytes,
+        /// The least.
         need: terrace_types::Bytes,
     },
     /// The workload found its own results wrong.

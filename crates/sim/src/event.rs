@@ -94,6 +94,13 @@ impl Event {
         self.word & STORE != 0
     }
 
+    /// The same access made anew by a thread that had to wait at it: its instructions have been executed.
+    #[inline]
+    #[must_use]
+    pub const fn again(self) -> Self {
+        Self { word: self.word & !(MOST_INSTRUCTIONS << ADDRESS_BITS), value: self.value }
+    }
+
     /// Instructions executed since the access before, this one's own included.
     #[inline]
     #[must_use]
@@ -112,6 +119,8 @@ mod tests {
             let e = Event::from_words(Event::new(address, store, instructions, 7).words());
             assert_eq!((e.address(), e.store(), e.instructions(), e.value), (address, store, instructions, 7));
         }
+        let again = Event::new(4096, true, 10, 7).again();
+        assert_eq!((again.address(), again.store(), again.instructions(), again.value), (4096, true, 0, 7));
         assert_eq!(Event::new(0, false, 1 << 20, 0).instructions(), 32_767);
         assert_eq!(std::mem::size_of::<Event>(), 16);
         let events = [Event::new(8, true, 1, 0), Event::new(16, false, 2, 5)];

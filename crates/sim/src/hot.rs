@@ -5,7 +5,7 @@
 //! else must be looked at. The results are those of taking each access by itself.
 
 use crate::event::Event;
-use crate::memory::Misses;
+use crate::memory::{Misses, WAITS};
 use crate::world::{Thread, World};
 use terrace_cache::{ahead, Outcome};
 use terrace_model::{Access, Counters, LINE};
@@ -59,6 +59,7 @@ impl World {
         let mut made = 0;
         let mut unmapped = (0, 0);
         let mut stores = 0;
+        let mut waits = false;
         let (unit, uncore) = engine.parts(core);
         let pace = unit.core.pace();
         let (mut time, mut instructions, mut clear) = (unit.core.time, unit.core.instructions, unit.core.clear_until());
@@ -96,6 +97,13 @@ impl World {
             match mmu.translate(memory, address, store, home, unit.core.time) {
                 None if store => unmapped.1 += 1,
                 None => unmapped.0 += 1,
+                Some(found) if found.time == WAITS => {
+                    waits = true;
+                    stores -= u64::from(store);
+                    made -= 1;
+                    time = unit.core.time;
+                    break;
+                }
                 Some(found) => {
                     unit.core.time = found.time;
                     let physical = u64::from(found.at.frame) << 12 | address & 4095;
@@ -124,6 +132,12 @@ impl World {
         unit.counters.loads += made as u64 - stores - unmapped.0;
         *at += made;
         self.accesses += made as u64;
+        if waits {
+            let word = &mut events.words[*at];
+            let event = Event::from_words([*word, 0]);
+            *word = event.again().words()[0];
+            self.page_in(thread, event.address() >> 12, event.store(), time);
+        }
     }
 }
 

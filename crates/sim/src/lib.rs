@@ -6,7 +6,7 @@
 //!
 //! From the bottom up: [`event`] one access; [`feed`] where accesses come from (a workload; [`recording`]); [`pool`] a node's frames; [`memory`]
 //! pages and the kernel's part; [`mmu`] a core's translations, [`tlb`] as many as
-//! hardware keeps; [`sampler`] the processor's samples; [`world`] all of them and time; [`ports`] the engine's
+//! hardware keeps; [`sampler`] the processor's samples; [`far`] what lies behind memory; [`world`] all of them and time; [`ports`] the engine's
 //! view; [`build`] from a machine file; [`bounds`] what no policy can know; [`run`] from start to end.
 //!
 //! Times inside are picoseconds where they are `u64`; outside they are [`terrace_types::Nanos`]. Deterministic: equal
@@ -19,6 +19,7 @@ pub mod build;
 mod decoded;
 mod error;
 pub mod event;
+pub mod far;
 pub mod feed;
 mod hot;
 pub mod memory;
@@ -34,4 +35,4 @@ pub mod world;
 pub use build::{Births, Input, Mode, Plan};
 pub use error::SimError;
 pub use recording::Recording;
-pub use run::{all, simulate, CacheCount, NodeEnergy, Options, Run, TrackerKind, BOUNDS};
+pub use run::{all, simulate, CacheCount, FarCount, NodeEnergy, Options, Run, TrackerKind, BEHIND, BOUNDS};

@@ -18,6 +18,12 @@ pub const PART_OF_HUGE: u8 = 1 << 3;
 /// Being moved: whoever touches it waits.
 pub const MOVING: u8 = 1 << 4;
 
+/// Mapped against writing, so that the first write is told to a pager.
+pub const PROTECTED: u8 = 1 << 5;
+
+/// The time of a walk by someone who has to wait for a pager.
+pub const WAITS: u64 = u64::MAX;
+
 /// Stretches of 2 MiB that are mapped on demand at most: 128 GiB, 512 MiB of bookkeeping.
 const MOST_REGIONS: usize = 1 << 16;
 
@@ -88,6 +94,8 @@ pub struct Memory {
     pub on_demand: bool,
     /// Use huge pages where a whole one fits.
     pub huge: bool,
+    /// Pages that are not backed, and first writes to protected ones, are a pager's matter: who touches one waits ([`WAITS`]).
+    pub paged: bool,
     first_touch: FirstTouch,
     /// When pages that are being moved are done, picoseconds.
     moving: HashMap<u32, u64>,
@@ -104,7 +112,7 @@ pub struct Memory {
 pub struct Walked {
     /// The frame.
     pub frame: u32,
-    /// The core's time when the access can go on, picoseconds.
+    /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet.
     pub time: u64,
     /// Writes need no notice any more.
     pub writable: bool,
@@ -121,6 +129,7 @@ impl Memory {
             misses: None,
             on_demand: false,
             huge: false,
+            paged: false,
             first_touch,
             moving: HashMap::new(),
             refused: 0,
@@ -229,6 +238,24 @@ impl Memory {
         self.index(vpn, hint)
     }
 
+    /// A page by its number; `None` where nothing is mapped.
+    #[must_use]
+    pub fn page_of(&self, vpn: u64) -> Option<Page> {
+        self.pages.get(self.index(vpn, &mut 0)?).copied()
+    }
+
+    /// The same, to be changed.
+    pub fn page_of_mut(&mut self, vpn: u64) -> Option<&mut Page> {
+        let index = self.index(vpn, &mut 0)?;
+        self.pages.get_mut(index)
+    }
+
+    /// The same; where pages are mapped as they are touched, it is mapped.
+    pub fn page_for(&mut self, vpn: u64) -> Option<&mut Page> {
+        let index = self.index_or_map(vpn, &mut 0)?;
+        self.pages.get_mut(index)
+    }
+
     #[inline(never)]
     fn index_elsewhere(&self, vpn: u64, hint: &mut usize) -> Option<usize> {
         let at = self.regions.partition_point(|r| r.end <= vpn);
@@ -258,7 +285,7 @@ impl Memory {
     pub fn walk(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
         if let Some(page) = self.pages.get_mut(index) {
             // Nothing but bits to set.
-            if page.frame != ABSENT && page.bits & (MOVING | WATCHED | PART_OF_HUGE) == 0 {
+            if page.frame != ABSENT && page.bits & (MOVING | WATCHED | PART_OF_HUGE | PROTECTED) == 0 {
                 page.bits |= if store { ACCESSED | DIRTY } else { ACCESSED };
                 return Walked { frame: page.frame, time, writable: page.bits & DIRTY != 0 };
             }
@@ -269,7 +296,11 @@ impl Memory {
     #[inline(never)]
     fn walk_slowly(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
         let mut time = time;
-        if self.pages[index].frame == ABSENT {
+        let page = self.pages[index];
+        if self.paged && (page.frame == ABSENT || store && page.bits & PROTECTED != 0) {
+            return Walked { frame: ABSENT, time: WAITS, writable: false };
+        }
+        if page.frame == ABSENT {
             time += self.touch_first(index, vpn, home);
         }
         let head = self.head(index);
@@ -288,7 +319,7 @@ impl Memory {
             }
             page.bits = page.bits & !WATCHED | DIRTY;
         }
-        let writable = page.bits & (WATCHED | DIRTY) == DIRTY;
+        let writable = page.bits & (WATCHED | PROTECTED | DIRTY) == DIRTY;
         Walked { frame: self.pages[index].frame, time, writable }
     }
 

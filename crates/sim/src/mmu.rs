@@ -4,7 +4,7 @@
 //! the last used of its set too. Such an access changes nothing but counts, and [`Mmu::settled`] tells it with two
 //! comparisons of virtual addresses. Whatever could make it untrue takes the entry away: see [`Mmu::settle`].
 
-use crate::memory::{Memory, PART_OF_HUGE};
+use crate::memory::{Memory, PART_OF_HUGE, WAITS};
 use crate::tlb::{Found, Looked, Tlb, Translation};
 use terrace_machine::Tlb as Figures;
 use terrace_model::PS;
@@ -52,7 +52,7 @@ const NOWHERE: (u64, Translation) = (0, Translation { page: 0, frame: 0, writabl
 pub struct Translated {
     /// The translation.
     pub at: Translation,
-    /// The core's time when the access can go on, picoseconds.
+    /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet, and no translation.
     pub time: u64,
 }
 
@@ -188,6 +188,9 @@ impl Mmu {
     ) -> Option<Translated> {
         let page = memory.index_or_map(vpn, &mut self.hint)?;
         let walked = memory.walk(page, vpn, store, home, time + self.walk);
+        if walked.time == WAITS {
+            return Some(Translated { at: NOWHERE.1, time: WAITS });
+        }
         let at = Translation { page: page as u32, frame: walked.frame, writable: walked.writable };
         match &mut self.kept {
             Kept::All { entries, epoch, near } => {

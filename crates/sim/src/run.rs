@@ -23,6 +23,8 @@ use terrace_types::{Bytes, Nanos, NodeId, Seed};
 /// What is no policy: bounds, and the fast node as a cache.
 pub const BOUNDS: [&str; 5] =
     ["bound:static", "bound:clairvoyant", "bound:ideal-move", "bound:all-fast", "hardware:memory-mode"];
+/// Before the name of a store that lies behind the best tier's memory, as with `terrace run --far`.
+pub const BEHIND: &str = "far:";
 /// A span that no run reaches.
 const FOR_EVER: Nanos = Nanos(u64::MAX / 2000);
 const PAGE: u64 = 4096;
@@ -67,6 +69,9 @@ pub struct Run {
     pub energy: Vec<NodeEnergy>,
     /// Caches, nearest first, counted before tiers.
     pub caches: Vec<CacheCount>,
+    /// What the pager did, where a store lies behind memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far: Option<FarCount>,
     /// Accesses of the phase that counts, as the workload counts them.
     #[serde(skip)]
     pub accesses: u64,
@@ -76,6 +81,25 @@ pub struct Run {
     /// The engine's journal, where one was asked for.
     #[serde(skip)]
     pub journal: Option<String>,
+}
+
+/// What a pager did, from the program's start on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct FarCount {
+    /// Memory that the program could have.
+    pub dram_bytes: u64,
+    /// Faults told to the pager.
+    pub faults: u64,
+    /// Of them, those that waited for the store.
+    pub misses: u64,
+    /// Bytes read from the store.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
+    /// Bytes read ahead of need.
+    pub prefetched_bytes: u64,
+    /// Of them, bytes thrown away untouched.
+    pub wasted_bytes: u64,
 }
 
 /// Energy of one node's memory in the phase that counts, joules.
@@ -141,6 +165,9 @@ struct Moves {
 /// # Errors
 /// [`SimError`].
 pub fn simulate(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError> {
+    if let Some(store) = policy.strip_prefix(BEHIND) {
+        return behind(plan, policy, store);
+    }
     match policy {
         "first-touch" => alone(plan, policy, Mode::Plain),
         "bound:all-fast" => alone(plan, policy, Mode::AllFast),
@@ -160,6 +187,28 @@ fn alone(plan: &Plan, policy: &str, mode: Mode) -> Result<Run, SimError> {
     if mode == Mode::AllFast {
         run.fast_access_share = Some(1.0);
     }
+    Ok(run)
+}
+
+/// A run in the best tier's memory, with a store behind it.
+fn behind(plan: &Plan, policy: &str, store: &str) -> Result<Run, SimError> {
+    let mut world = plan.paged_world(store)?;
+    world.pass(FOR_EVER);
+    let Some((counts, worked)) = world.far().map(|far| (far.counts(), far.worked())) else {
+        return Err(SimError::Wrong("nothing lies behind memory".to_owned()));
+    };
+    let (promoted, demoted) = (counts.read_bytes / PAGE, counts.written_bytes / PAGE);
+    let moved = Moved { promoted, demoted, cost: worked };
+    let mut run = result(plan, policy, &mut world, Moves { moved, overhead: worked, summary: None })?;
+    run.far = Some(FarCount {
+        dram_bytes: world.memory.pools.iter().map(|pool| pool.frames() * PAGE).sum(),
+        faults: counts.faults,
+        misses: counts.misses,
+        read_bytes: counts.read_bytes,
+        written_bytes: counts.written_bytes,
+        prefetched_bytes: counts.prefetched_bytes,
+        wasted_bytes: counts.wasted_bytes,
+    });
     Ok(run)
 }
 
@@ -380,6 +429,7 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
         energy_joules: total_energy(plan, &energy),
         energy,
         caches: caches(plan, &counters),
+        far: None,
         accesses,
         summary: moves.summary,
         journal: None,

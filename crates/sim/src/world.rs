@@ -4,6 +4,7 @@
 //! the manager (tracking, deciding, moving) uses of a core is taken from the program where no core is idle.
 
 use crate::event::Batch;
+use crate::far::Far;
 use crate::feed::{Feed, Supply};
 use crate::hot::Outlook;
 use crate::memory::Memory;
@@ -29,6 +30,8 @@ enum Doing {
     Meeting,
     /// It waits until the others have come to this time of the recording.
     Until(u64),
+    /// It waits for a page.
+    Paging,
     /// It has ended.
     Ended,
 }
@@ -100,6 +103,10 @@ pub struct World {
     manager: Nanos,
     manager_core: usize,
     pub(crate) accesses: u64,
+    /// What lies behind memory, if anything does.
+    far: Option<Box<Far>>,
+    /// Threads that have their pages, and when they go on, picoseconds.
+    paged_in: Vec<(usize, u64)>,
 }
 
 /// The thread that prepares; threads of the measured phase follow.
@@ -144,7 +151,21 @@ impl World {
             manager: Nanos::ZERO,
             manager_core: 0,
             accesses: 0,
+            far: None,
+            paged_in: Vec::new(),
         }
+    }
+
+    /// Puts a store behind memory, before anything runs.
+    pub fn put_behind(&mut self, far: Far) {
+        self.memory.paged = true;
+        self.far = Some(Box::new(far));
+    }
+
+    /// What lies behind memory.
+    #[must_use]
+    pub fn far(&self) -> Option<&Far> {
+        self.far.as_deref()
     }
 
     /// The manager's time. The program may be up to a quantum ahead of it, or as far as it waits for a page.
@@ -222,6 +243,7 @@ impl World {
         self.time = self.time.saturating_add(span.get().saturating_mul(PS));
         while self.engine.lockstep().start() < self.time && !self.ended() && !self.stopped {
             let end = self.engine.lockstep().end();
+            self.pass_far(end);
             for core in 0..self.queues.len() {
                 self.run_core(core, end);
             }
@@ -231,7 +253,9 @@ impl World {
             }
             // A bit a core, of which there are 64 at most.
             let idle = (0..self.queues.len()).fold(0u64, |bits, c| bits | u64::from(!self.busy(c)) << c);
-            if !self.engine.advance(|core| idle >> core & 1 == 1) && idle.count_ones() as usize == self.queues.len() {
+            let advanced = self.engine.advance(|core| idle >> core & 1 == 1);
+            let all_idle = idle.count_ones() as usize == self.queues.len();
+            if !advanced && all_idle && !self.wait_for_far() {
                 break;
             }
             for (mmu, unit) in self.mmus.iter_mut().zip(&self.engine.units) {
@@ -282,6 +306,49 @@ impl World {
                 self.engine.units[core].core.time += span.get() * PS;
             }
         }
+    }
+
+    /// A thread waits for a page from `time` (picoseconds) on.
+    pub(crate) fn page_in(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
+        if let Some(far) = &mut self.far {
+            self.threads[thread].doing = Doing::Paging;
+            far.touch(thread, vpn, write, time);
+        }
+    }
+
+    /// Lets happen behind memory what does before `end`, picoseconds.
+    fn pass_far(&mut self, end: u64) {
+        let Some(far) = &mut self.far else { return };
+        far.pass(&mut self.memory, end);
+        for vpn in far.stale() {
+            if let Some(index) = self.memory.index(vpn, &mut 0) {
+                self.mmus.iter_mut().for_each(|mmu| mmu.forget(vpn, index, 1));
+            }
+        }
+        self.paged_in.extend(far.woken());
+        for (thread, time) in std::mem::take(&mut self.paged_in) {
+            let core = thread.saturating_sub(MAIN + 1) % self.queues.len();
+            let at = self.engine.units[core].core.time;
+            if self.busy(core) && at < time {
+                // Another thread has the core until then.
+                self.paged_in.push((thread, time));
+                continue;
+            }
+            self.engine.units[core].core.time = at.max(time);
+            self.threads[thread].doing = Doing::Running;
+        }
+    }
+
+    /// All threads wait: time passes until one of them has its page. `false`: none waits for one.
+    fn wait_for_far(&mut self) -> bool {
+        while let Some(next) = self.far.as_ref().and_then(|far| far.next()) {
+            self.pass_far(next + 1);
+            if (0..self.queues.len()).any(|core| self.busy(core)) {
+                self.engine.restart();
+                return true;
+            }
+        }
+        false
     }
 
     fn busy(&self, core: usize) -> bool {
@@ -387,7 +454,8 @@ impl World {
     /// Threads that wait for a time of the recording go on when all who run have come to it; when nobody runs, the
     /// first of them does.
     fn wake(&mut self, core: usize) {
-        let running = self.threads.iter().filter(|t| t.doing == Doing::Running).map(|t| t.reached).min();
+        let runs = |t: &&Thread| matches!(t.doing, Doing::Running | Doing::Paging);
+        let running = self.threads.iter().filter(runs).map(|t| t.reached).min();
         let waiting = |t: &Thread| if let Doing::Until(time) = t.doing { Some(time) } else { None };
         let due = running.or(self.threads.iter().filter_map(waiting).min());
         let Some(due) = due else { return };
@@ -406,7 +474,7 @@ impl World {
 
     /// When nobody runs any more, those who wait for each other go on together.
     fn release(&mut self, core: usize) {
-        if self.threads.iter().any(|t| matches!(t.doing, Doing::Running | Doing::Unborn)) {
+        if self.threads.iter().any(|t| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Unborn)) {
             return;
         }
         let time = self.engine.units[core].core.time;

@@ -234,11 +234,11 @@ impl Answer {
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{} on {}, simulated", clip(&self.input, 44), clip(&self.machine, 20));
         let swept = self.runs.iter().any(|e| e.fast_bytes.is_some());
-        let size = |e: &Entry| e.fast_bytes.map(|b| format!("{:>8}M ", b >> 20)).unwrap_or_default();
-        let head = if swept { "fast mem  " } else { "" };
+        let size = |e: &Entry| e.fast_bytes.map(|b| format!("{:>6}M ", b >> 20)).unwrap_or_default();
+        let head = if swept { "   fast " } else { "" };
         let _ = writeln!(
             out,
-            "{head}{:<22}{:>10}{:>7}{:>7}{:>9}{:>9}{:>9}",
+            "{head}{:<21}{:>10}{:>7}{:>7}{:>9}{:>9}{:>9}",
             "policy", "seconds", "ratio", "fast", "promoted", "demoted", "overhead"
         );
         let base = |e: &Entry| {
@@ -250,7 +250,7 @@ impl Answer {
             let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
             let _ = writeln!(
                 out,
-                "{}{:<22}{:>10.4}{:>7.3}{:>7}{:>9}{:>9}{:>9}",
+                "{}{:<21}{:>10.4}{:>7.3}{:>7}{:>9}{:>9}{:>9}",
                 size(e),
                 r.policy,
                 r.seconds,
@@ -264,10 +264,22 @@ impl Answer {
         for e in self.runs.iter().filter(|e| !e.run.energy.is_empty()) {
             let _ = writeln!(out, "energy, {}{}: {}", size(e), e.run.policy, energy(&e.run));
         }
+        for e in self.runs.iter() {
+            if let Some(far) = &e.run.far {
+                let line = format!("{}{}: {}", size(e), clip(&e.run.policy, 20), paging(far));
+                let _ = writeln!(out, "{}", clip(&line, 80));
+            }
+        }
         let _ = writeln!(out, "seconds: modelled time of the measured phase; ratio to first touch;");
         let _ = writeln!(out, "fast: share of last-level misses served by the fast tier.");
         out
     }
+}
+
+/// What a pager did, in one line.
+fn paging(far: &terrace_sim::FarCount) -> String {
+    let (read, written) = (Bytes(far.read_bytes), Bytes(far.written_bytes));
+    format!("{} faults, {} waited; {read} in, {written} out", far.faults, far.misses)
 }
 
 /// What is known of a run's energy, in one line.
@@ -403,6 +415,20 @@ mod tests {
         assert!(
             answer.text().contains("energy, first-touch") && answer.text().lines().all(|l| l.chars().count() <= 80)
         );
+    }
+
+    #[test]
+    fn a_store_behind_memory_can_be_asked_for_by_the_size_of_memory() {
+        let answer = predict(&question(&["far:file", "far:compressed"], parse_sweep("fast=3MiB,8MiB").unwrap()));
+        let answer = answer.unwrap();
+        let misses: Vec<u64> = answer.runs.iter().map(|e| e.run.far.unwrap().misses).collect();
+        assert!(misses[0] > 0 && misses[1] > 0 && misses[2..] == [0, 0], "{misses:?}");
+        let json = serde_json::to_value(&answer).unwrap();
+        assert_eq!(json["runs"][0]["far"]["dram_bytes"], 3 << 20);
+        let text = answer.text();
+        assert!(text.contains("far:compressed: ") && text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        let wrong = predict(&question(&["far:tape"], vec![])).unwrap_err().to_string();
+        assert!(wrong.contains("file, compressed") && wrong.contains("[[far]]"), "{wrong}");
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         nodes: nodes.collect(),
         links,
         migration: MigrationCost { call: Nanos::micros(100), page: Nanos::micros(11) },
+        far: Vec::new(),
         notes: Vec::new(),
     }
 }

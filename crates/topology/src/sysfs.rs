@@ -42,6 +42,7 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
         nodes,
         links,
         migration: MigrationCost::default(),
+        far: Vec::new(),
         notes,
     };
     machine.check().map_err(|problem| TopologyError::Inconsistent { path: name.to_owned(), problem })?;

@@ -4,13 +4,15 @@ use super::section::{Section, Source};
 use super::MAX_FILE;
 use crate::error::{MachineError, Place};
 use crate::model::{CacheLevel, CoreModel, Energy, Evidence, Kind, Link, Machine, MigrationCost, Node, Tlb};
-use terrace_types::{Bytes, CpuId, Nanos, NodeId};
+use crate::store::FarStore;
+use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 use toml::de::DeTable;
 
 /// As many as can be managed.
 const MAX_NODES: usize = 255;
 
-const TOP: [&str; 10] = ["name", "page_size", "evidence", "notes", "core", "tlb", "migration", "cache", "node", "link"];
+const TOP: [&str; 11] =
+    ["name", "page_size", "evidence", "notes", "core", "tlb", "migration", "cache", "node", "link", "far"];
 const CORE: [&str; 4] = ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
 const TLB: [&str; 8] =
     ["entries", "ways", "large_entries", "large_ways", "l2_entries", "l2_ways", "l2_hit_ns", "walk_ns"];
@@ -40,6 +42,25 @@ const LINK: [&str; 10] = [
     "distance",
     "evidence",
 ];
+
+const FAR: [&str; 15] = [
+    "name",
+    "fault_us",
+    "fault_ns",
+    "page_us",
+    "page_ns",
+    "read_latency_us",
+    "read_latency_ns",
+    "write_latency_us",
+    "write_latency_ns",
+    "operation_us",
+    "operation_ns",
+    "read_bandwidth",
+    "write_bandwidth",
+    "on_cpu",
+    "evidence",
+];
+const MAX_STORES: usize = 16;
 
 impl Machine {
     /// Reads a machine file. `name` stands in messages, and names the machine where the file does not.
@@ -78,6 +99,8 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
     let mut nodes = top.sections("node", &NODE, MAX_NODES)?.iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let links = top.sections("link", &LINK, MAX_NODES * MAX_NODES)?;
     let mut links = links.iter().map(|section| link(section, evidence)).collect::<Result<Vec<_>, _>>()?;
+    let far = top.sections("far", &FAR, MAX_STORES)?;
+    let far = far.iter().map(|section| far_store(section, evidence)).collect::<Result<Vec<_>, _>>()?;
     caches.sort_by_key(|c| c.level);
     nodes.sort_by_key(|n| n.id);
     links.sort_by_key(|l| (l.initiator, l.target));
@@ -90,6 +113,7 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
         nodes,
         links,
         migration,
+        far,
         notes,
     })
 }
@@ -138,6 +162,26 @@ fn migration(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<Migra
     Ok(MigrationCost {
         call: section.span("call")?.unwrap_or(default.call),
         page: section.span("page")?.unwrap_or(default.page),
+    })
+}
+
+/// What is not given is as the first of the usual ones has it.
+fn far_store(section: &Section<'_, '_>, evidence: Evidence) -> Result<FarStore, MachineError> {
+    let [usual, _] = FarStore::usual();
+    let rate = |key, usual| -> Result<BytesPerSec, MachineError> {
+        Ok(section.rate(key, Evidence::Config)?.map_or(usual, |figure| figure.value))
+    };
+    Ok(FarStore {
+        name: section.string("name")?.ok_or_else(|| section.missing("name", "`name = \"file\"`"))?.to_owned(),
+        fault: section.span("fault")?.unwrap_or(usual.fault),
+        page: section.span("page")?.unwrap_or(usual.page),
+        read_latency: section.span("read_latency")?.unwrap_or(usual.read_latency),
+        write_latency: section.span("write_latency")?.unwrap_or(usual.write_latency),
+        operation: section.span("operation")?.unwrap_or(usual.operation),
+        read_bandwidth: rate("read_bandwidth", usual.read_bandwidth)?,
+        write_bandwidth: rate("write_bandwidth", usual.write_bandwidth)?,
+        on_cpu: section.boolean("on_cpu")?.unwrap_or(false),
+        evidence: section.evidence("evidence")?.unwrap_or(evidence),
     })
 }
 

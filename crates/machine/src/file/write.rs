@@ -2,6 +2,7 @@
 
 use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, Node, Tlb};
 use crate::quantity::{format_bytes, format_rate};
+use crate::store::FarStore;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
@@ -64,8 +65,25 @@ impl Machine {
             let spread = spreads.links.get(&(item.initiator, item.target)).copied().unwrap_or_default();
             link(&mut out, item, spread);
         }
+        for item in &self.far {
+            far(&mut out, item);
+        }
         out
     }
+}
+
+fn far(out: &mut String, store: &FarStore) {
+    out.push_str("\n[[far]]\n");
+    line(out, "name", quote(&store.name));
+    span(out, "fault", store.fault);
+    span(out, "page", store.page);
+    span(out, "read_latency", store.read_latency);
+    span(out, "write_latency", store.write_latency);
+    span(out, "operation", store.operation);
+    line(out, "read_bandwidth", quote(&format_rate(store.read_bandwidth)));
+    line(out, "write_bandwidth", quote(&format_rate(store.write_bandwidth)));
+    line(out, "on_cpu", store.on_cpu.to_string());
+    line(out, "evidence", quote(store.evidence.name()));
 }
 
 fn tlb(out: &mut String, tlb: &Tlb) {

@@ -30,6 +30,7 @@ pub(super) fn build(topology: Topology, name: &str) -> Survey {
         nodes,
         links,
         migration: MigrationCost::default(),
+        far: Vec::new(),
         notes,
     };
     Survey { machine, surroundings }

@@ -1,0 +1,280 @@
+//! A store behind memory: the live pager over the simulated page tables.
+//!
+//! ```text
+//!   core ── touches what is not mapped ──► waits          told after half a fault ──► pager ──► actions
+//!     ▲                                                                                 ▲          │ map, take out: the pager's CPU
+//!     └────── woken half a fault after it is mapped ◄───────────────────────────────────┼──────────┤
+//!                                                                                  done │          │ read, write
+//!                                                                                       └─ store ◄─┘ one queue, served in order
+//! ```
+//!
+//! The pager's thread has a CPU of its own, which is busy for each page that it maps or takes out. A device serves its requests one
+//! after the other and tells of each a latency later; compressed memory is the pager's CPU at work. The program's bytes are not there, so
+//! no page is found to be zeros when it goes: each written page is stored. What it costs to write to a page that came clean is a
+//! fault like any other.
+
+use crate::memory::{Memory, Page, ABSENT, PROTECTED};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use terrace_machine::FarStore;
+use terrace_model::PS;
+use terrace_policy::far::geometry::{runs, Geometry, GrainNo, Mask, UnitNo};
+use terrace_policy::far::pager::{Action, Outcome, Pager, ReadOutcome, Settings, Touch};
+use terrace_policy::far::Counts;
+use terrace_types::{Bytes, Tick, Tid};
+
+const PAGE_SHIFT: u32 = 12;
+/// All addresses that a program can have.
+const ADDRESSES: Bytes = Bytes(1 << 47);
+
+/// What happens next, in the order of time and then of number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Next {
+    Told {
+        thread: usize,
+        grain: GrainNo,
+        write: bool,
+    },
+    Read(UnitNo),
+    Written(UnitNo),
+    /// The pager's CPU has time to store this.
+    Store {
+        unit: UnitNo,
+        mask: Mask,
+    },
+}
+
+/// Memory with a store behind it.
+#[derive(Debug)]
+pub struct Far {
+    pager: Pager,
+    store: FarStore,
+    /// Where pages may lie, indexes of nodes.
+    nodes: Vec<usize>,
+    events: BinaryHeap<Reverse<(u64, u64, Next)>>,
+    number: u64,
+    /// When the pager's CPU, and the store, have done what they were given, picoseconds.
+    pager_free: u64,
+    store_free: u64,
+    /// The pager's CPU at work, picoseconds.
+    worked: u64,
+    /// Threads that wait, by grain.
+    waiting: HashMap<GrainNo, Vec<usize>>,
+    /// Threads that go on, and when.
+    woken: Vec<(usize, u64)>,
+    /// Pages whose translations are to be dropped.
+    stale: Vec<u64>,
+}
+
+/// Time of `bytes` at a bandwidth, picoseconds.
+fn transfer(bytes: u64, rate: terrace_types::BytesPerSec) -> u64 {
+    (u128::from(bytes) * 1_000_000_000_000 / u128::from(rate.0.max(1))) as u64
+}
+
+impl Far {
+    /// Nothing in memory yet, of which there is `dram` on `nodes`; `None` if that is less than a pager can do with.
+    #[must_use]
+    pub fn new(store: FarStore, dram: Bytes, nodes: Vec<usize>) -> Option<Self> {
+        let unit = Settings::unit_for(dram);
+        let geometry = Geometry::new(ADDRESSES, unit, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
+        Some(Self {
+            pager: Pager::new(geometry, Settings::of(dram, unit)),
+            store,
+            nodes,
+            events: BinaryHeap::new(),
+            number: 0,
+            pager_free: 0,
+            store_free: 0,
+            worked: 0,
+            waiting: HashMap::new(),
+            woken: Vec::new(),
+            stale: Vec::new(),
+        })
+    }
+
+    /// The least memory that it can do with.
+    #[must_use]
+    pub const fn least() -> Bytes {
+        Settings::least(Bytes::ZERO, Settings::unit_for(Bytes::ZERO))
+    }
+
+    /// What the pager did so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.pager.counts()
+    }
+
+    /// CPU time of the pager's thread so far.
+    #[must_use]
+    pub const fn worked(&self) -> terrace_types::Nanos {
+        terrace_types::Nanos(self.worked / PS)
+    }
+
+    /// A thread touched page `vpn` at `time` (picoseconds), and waits: it is among those woken later.
+    pub fn touch(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
+        self.waiting.entry(vpn).or_default().push(thread);
+        let told = time + self.half_a_fault();
+        self.then(told, Next::Told { thread, grain: vpn, write });
+    }
+
+    /// Threads woken since it was asked last, and when they go on, picoseconds.
+    pub fn woken(&mut self) -> Vec<(usize, u64)> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// Pages that went since it was asked last.
+    pub fn stale(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// When something happens next, if anything is under way.
+    #[must_use]
+    pub fn next(&self) -> Option<u64> {
+        self.events.peek().map(|e| e.0 .0)
+    }
+
+    /// Lets happen what does before `end`, picoseconds.
+    pub fn pass(&mut self, memory: &mut Memory, end: u64) {
+        while self.next().is_some_and(|time| time < end) {
+            let Some(Reverse((time, _, next))) = self.events.pop() else { return };
+            let begin = self.pager_free.max(time);
+            self.pager_free = begin;
+            let now = Tick(begin / PS);
+            match next {
+                Next::Told { thread, grain, write } => {
+                    let protected = write && memory.page_of(grain).is_some_and(|page| page.frame != ABSENT);
+                    self.pager.touch(Touch { tid: Tid(thread as i32 + 1), grain, write, protected }, now);
+                }
+                Next::Read(unit) => self.pager.read_done(unit, ReadOutcome::Done, now),
+                Next::Written(unit) => self.pager.write_done(unit, Outcome::Done, now),
+                Next::Store { unit, mask } => {
+                    self.work(self.asks(unit, mask, true));
+                    self.pager.write_done(unit, Outcome::Done, Tick(self.pager_free / PS));
+                }
+            }
+            self.act(memory);
+            self.pager.balance(Tick(self.pager_free / PS));
+            self.act(memory);
+        }
+    }
+
+    const fn half_a_fault(&self) -> u64 {
+        self.store.fault.0 * PS / 2
+    }
+
+    fn then(&mut self, time: u64, next: Next) {
+        self.number += 1;
+        self.events.push(Reverse((time, self.number, next)));
+    }
+
+    /// The pager's CPU is busy for so long, picoseconds.
+    fn work(&mut self, span: u64) {
+        self.pager_free += span;
+        self.worked += span;
+    }
+
+    /// What reading or writing grains keeps the store busy, picoseconds.
+    fn asks(&self, unit: UnitNo, mask: Mask, write: bool) -> u64 {
+        let bytes: usize = self.pager.geometry().parts(unit, mask).map(|part| part.len()).sum();
+        let rate = if write { self.store.write_bandwidth } else { self.store.read_bandwidth };
+        runs(mask).count() as u64 * self.store.operation.0 * PS + transfer(bytes as u64, rate)
+    }
+
+    fn act(&mut self, memory: &mut Memory) {
+        while let Some(action) = self.pager.next_action() {
+            self.perform(memory, action);
+        }
+    }
+
+    fn perform(&mut self, memory: &mut Memory, action: Action) {
+        match action {
+            Action::Read { unit, mask } if self.store.on_cpu => {
+                self.work(self.asks(unit, mask, false));
+                self.then(self.pager_free, Next::Read(unit));
+            }
+            Action::Write { unit, mask } if self.store.on_cpu => self.then(self.pager_free, Next::Store { unit, mask }),
+            Action::Read { unit, mask } => {
+                let done = self.request(self.asks(unit, mask, false), self.store.read_latency.0);
+                self.then(done, Next::Read(unit));
+            }
+            Action::Write { unit, mask } => {
+                let done = self.request(self.asks(unit, mask, true), self.store.write_latency.0);
+                self.then(done, Next::Written(unit));
+            }
+            Action::Install { unit, mask, protect } | Action::Zeros { unit, mask, protect } => {
+                for grain in self.grains(unit, mask) {
+                    self.work(self.store.page.0 * PS);
+                    self.map(memory, grain, protect);
+                }
+                self.wake(unit, mask);
+            }
+            Action::Unprotect { unit, mask } => {
+                for grain in self.grains(unit, mask) {
+                    if let Some(page) = memory.page_of_mut(grain) {
+                        page.bits &= !PROTECTED;
+                    }
+                }
+                self.wake(unit, mask);
+            }
+            Action::Wake { unit, mask } => self.wake(unit, mask),
+            Action::Drop { unit, mask } => self.unmap(memory, unit, mask),
+            Action::Extract { unit, mask, .. } => {
+                self.unmap(memory, unit, mask);
+                self.pager.extracted(unit, mask, 0, Tick(self.pager_free / PS));
+            }
+            // Of commands, which nobody gives here; of slots, whose memory is not simulated; and of stores that fail.
+            Action::CopyOut { .. }
+            | Action::Release { .. }
+            | Action::Poison { .. }
+            | Action::Forget { .. }
+            | Action::Cure { .. }
+            | Action::Answer { .. } => {}
+        }
+    }
+
+    /// When a request made now is done, picoseconds.
+    fn request(&mut self, busy: u64, latency: u64) -> u64 {
+        self.store_free = self.store_free.max(self.pager_free) + busy;
+        self.store_free + latency * PS
+    }
+
+    fn grains(&self, unit: UnitNo, mask: Mask) -> impl Iterator<Item = GrainNo> {
+        let geometry = self.pager.geometry();
+        runs(mask).flat_map(|(first, count)| first..first + count).map(move |bit| geometry.grain_at(unit, bit))
+    }
+
+    fn map(&mut self, memory: &mut Memory, grain: GrainNo, protect: bool) {
+        let frame = self.nodes.iter().find_map(|node| Some((*node, memory.pools[*node].take()?)));
+        // The pager keeps to its budget, which is less than all frames.
+        let Some((node, frame)) = frame else {
+            memory.refused += 1;
+            return;
+        };
+        let bits = if protect { PROTECTED } else { 0 };
+        match memory.page_for(grain) {
+            Some(page) if page.frame == ABSENT => *page = Page { frame: frame as u32, node: node as u8, bits, part: 0 },
+            // Fetched ahead beyond what the program has mapped, or there already.
+            _ => memory.pools[node].give_back(frame, false),
+        }
+    }
+
+    fn unmap(&mut self, memory: &mut Memory, unit: UnitNo, mask: Mask) {
+        for grain in self.grains(unit, mask) {
+            self.work(self.store.page.0 * PS);
+            let Some(page) = memory.page_of_mut(grain).filter(|page| page.frame != ABSENT) else { continue };
+            let (frame, node) = (u64::from(page.frame), page.node as usize);
+            *page = Page { frame: ABSENT, node: 0, bits: 0, part: 0 };
+            memory.pools[node].give_back(frame, false);
+            self.stale.push(grain);
+        }
+    }
+
+    fn wake(&mut self, unit: UnitNo, mask: Mask) {
+        let time = self.pager_free + self.half_a_fault();
+        for grain in self.grains(unit, mask) {
+            for thread in self.waiting.remove(&grain).unwrap_or_default() {
+                self.woken.push((thread, time));
+            }
+        }
+    }
+}
