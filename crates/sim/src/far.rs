@@ -14,6 +14,7 @@
 //! fault like any other.
 
 use crate::memory::{Memory, Page, ABSENT, PROTECTED};
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use terrace_machine::FarStore;
@@ -64,6 +65,41 @@ pub struct Far {
     woken: Vec<(usize, u64)>,
     /// Pages whose translations are to be dropped.
     stale: Vec<u64>,
+}
+
+/// What a pager did, from the program's start on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct FarCount {
+    /// Memory that the program could have.
+    pub dram_bytes: u64,
+    /// Faults told to the pager.
+    pub faults: u64,
+    /// Of them, those that waited for the store.
+    pub misses: u64,
+    /// Bytes read from the store.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
+    /// Bytes read ahead of need.
+    pub prefetched_bytes: u64,
+    /// Of them, bytes thrown away untouched.
+    pub wasted_bytes: u64,
+}
+
+impl FarCount {
+    /// Of a run with so much memory.
+    #[must_use]
+    pub const fn of(counts: &Counts, dram: Bytes) -> Self {
+        Self {
+            dram_bytes: dram.0,
+            faults: counts.faults,
+            misses: counts.misses,
+            read_bytes: counts.read_bytes,
+            written_bytes: counts.written_bytes,
+            prefetched_bytes: counts.prefetched_bytes,
+            wasted_bytes: counts.wasted_bytes,
+        }
+    }
 }
 
 /// Time of `bytes` at a bandwidth, picoseconds.

@@ -34,5 +34,6 @@ pub mod world;
 
 pub use build::{Births, Input, Mode, Plan};
 pub use error::SimError;
+pub use far::FarCount;
 pub use recording::Recording;
-pub use run::{all, simulate, CacheCount, FarCount, NodeEnergy, Options, Run, TrackerKind, BEHIND, BOUNDS};
+pub use run::{all, simulate, CacheCount, NodeEnergy, Options, Run, TrackerKind, BEHIND, BOUNDS};

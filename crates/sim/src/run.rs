@@ -3,6 +3,7 @@
 use crate::bounds::{self, Moved};
 use crate::build::{Births, Mode, Plan};
 use crate::error::SimError;
+use crate::far::FarCount;
 use crate::memory::Misses;
 use crate::ports::{
     own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover, SimTarget, SoftDirtyScan,
@@ -81,25 +82,6 @@ pub struct Run {
     /// The engine's journal, where one was asked for.
     #[serde(skip)]
     pub journal: Option<String>,
-}
-
-/// What a pager did, from the program's start on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct FarCount {
-    /// Memory that the program could have.
-    pub dram_bytes: u64,
-    /// Faults told to the pager.
-    pub faults: u64,
-    /// Of them, those that waited for the store.
-    pub misses: u64,
-    /// Bytes read from the store.
-    pub read_bytes: u64,
-    /// Bytes written to it.
-    pub written_bytes: u64,
-    /// Bytes read ahead of need.
-    pub prefetched_bytes: u64,
-    /// Of them, bytes thrown away untouched.
-    pub wasted_bytes: u64,
 }
 
 /// Energy of one node's memory in the phase that counts, joules.
@@ -200,15 +182,8 @@ fn behind(plan: &Plan, policy: &str, store: &str) -> Result<Run, SimError> {
     let (promoted, demoted) = (counts.read_bytes / PAGE, counts.written_bytes / PAGE);
     let moved = Moved { promoted, demoted, cost: worked };
     let mut run = result(plan, policy, &mut world, Moves { moved, overhead: worked, summary: None })?;
-    run.far = Some(FarCount {
-        dram_bytes: world.memory.pools.iter().map(|pool| pool.frames() * PAGE).sum(),
-        faults: counts.faults,
-        misses: counts.misses,
-        read_bytes: counts.read_bytes,
-        written_bytes: counts.written_bytes,
-        prefetched_bytes: counts.prefetched_bytes,
-        wasted_bytes: counts.wasted_bytes,
-    });
+    let dram = world.memory.pools.iter().map(|pool| pool.frames() * PAGE).sum();
+    run.far = Some(FarCount::of(&counts, Bytes(dram)));
     Ok(run)
 }
 
