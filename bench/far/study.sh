@@ -5,8 +5,7 @@
 #
 # All DRAM, far memory on a disk and the kernel's swap on the same disk take turns at polynomials (poly1, poly2), stream,
 # gemm-plain, gemm-segmented, lu-plain, lu-tiled and fft, with data from 0.2 to 4 times the memory. About 8 minutes with
-# --quick (48 MiB of memory), 25 without (64 MiB). Everything is measured once; what there is time for then comes up to
-# three or five times. Root, for swap; without it swap is skipped and says so. Compiled for this machine's vector units.
+# --quick (48 MiB of memory), 25 without (96 MiB). Everything is measured once, and again, up to three times, while there is time. Root, for swap; without it swap is skipped and says so. Compiled for this machine's vector units.
 #
 # TERRACE_FAR_DIR: a folder on the disk to measure, by default the build's. Lines of JSON are kept beside the build; with
 # --only they are added to those of before, so that a long study can be made in parts. Swap and the cgroup are taken

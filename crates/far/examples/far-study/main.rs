@@ -7,6 +7,7 @@
 //! far-study tables FILE...                                    Markdown of what was measured
 //! far-study undo FOLDER                                       takes down what a killed `drive` left
 //! ```
+//! `FAR_STUDY_THREADS` says how many threads compute, as many as there are CPUs unless set.
 //! After "Evaluation of Intel Memory Drive Technology Performance for Scientific Applications" (MCHPC'18). Every result is
 //! checked, so a fast answer that is wrong is no answer.
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Rounds are added until so many seconds were timed.
-const ENOUGH: f64 = 0.3;
+const ENOUGH: f64 = 0.1;
 /// Rounds at most.
-const MOST: u32 = 200;
+const MOST: u32 = 20;
 
 /// Most memory that this process had at once, in MiB; without plain memory's data this is what a peer took.
 fn peak_mib() -> Option<f64> {
@@ -24,7 +24,8 @@ pub fn run(backing: &str, kernel: &str, factor: &str, dram: &str, folder: &str) 
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
     let dram = number(dram)? << 20;
     let bytes = dram * number(factor)? / 1000;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let asked = std::env::var("FAR_STUDY_THREADS").ok().and_then(|n| n.parse().ok());
+    let threads = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut kernel = make(kernel, bytes, dram, threads)?;
     let words = kernel.words();
     let mut memory = Memory::make(backing, words, dram, Path::new(folder))?;
