@@ -4,8 +4,12 @@
 #   bench/far/study.sh [--quick] [--only KERNEL,...] [--dram MIB] [--seconds N]
 #
 # All DRAM, far memory on a disk and the kernel's swap on the same disk take turns at polynomials (poly1, poly2), stream,
-# gemm-plain, gemm-segmented, lu-plain, lu-tiled and fft, with data from 0.2 to 4 times the memory. About 8 minutes with
-# --quick (48 MiB of memory), 25 without (96 MiB). Everything is measured once, and again, up to three times, while there is time. Root, for swap; without it swap is skipped and says so. Compiled for this machine's vector units.
+# gemm-plain, gemm-segmented, lu-plain, lu-no-pivots, lu-tiled and fft, with data from 0.2 to 4 times the memory. About 8 minutes with
+# --quick (48 MiB of memory), 25 without (96 MiB). Everything is measured once, and again, up to three times, while there
+# is time. Root, for swap; without it swap is skipped and says so. Compiled for this machine's vector units.
+#
+# --only: kernels whose names begin so. --dram: another size of memory. --seconds: after so many no run is begun a second
+# time. FAR_STUDY_THREADS: threads that compute, as many as there are CPUs unless set.
 #
 # TERRACE_FAR_DIR: a folder on the disk to measure, by default the build's. Lines of JSON are kept beside the build; with
 # --only they are added to those of before, so that a long study can be made in parts. Swap and the cgroup are taken
@@ -22,7 +26,7 @@ RUSTFLAGS="${RUSTFLAGS:-} -C target-cpu=native" cargo build --quiet --release -p
 study=$target/release/examples/far-study
 folder=${TERRACE_FAR_DIR:-$target/far-study}
 mkdir -p "$folder"
-lines=$target/far-study.jsonl
+lines=$target/far-study${FAR_STUDY_THREADS:+-threads-$FAR_STUDY_THREADS}.jsonl
 case " $* " in *" --only "*) ;; *) rm -f "$lines" ;; esac
 
 child=

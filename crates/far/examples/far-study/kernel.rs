@@ -23,7 +23,7 @@ pub trait Kernel {
 }
 
 /// The kernels that have no degree.
-pub const OTHERS: &[&str] = &["stream", "gemm-plain", "gemm-segmented", "lu-plain", "lu-tiled", "fft"];
+pub const OTHERS: &[&str] = &["stream", "gemm-plain", "gemm-segmented", "lu-plain", "lu-no-pivots", "lu-tiled", "fft"];
 
 /// Makes a kernel: `poly1-DEGREE`, `poly2-DEGREE` or one of [`OTHERS`], for about so many bytes where `dram` bytes are memory.
 pub fn make(name: &str, bytes: u64, dram: u64, threads: usize) -> Result<Box<dyn Kernel>, String> {
@@ -41,7 +41,8 @@ pub fn make(name: &str, bytes: u64, dram: u64, threads: usize) -> Result<Box<dyn
         "stream" => Box::new(stream::Stream::new(bytes, threads)),
         "gemm-plain" => Box::new(gemm::Plain::new(bytes, threads)),
         "gemm-segmented" => Box::new(gemm::Segmented::new(bytes, dram, threads)),
-        "lu-plain" => Box::new(lu::Plain::new(bytes, threads)),
+        "lu-plain" => Box::new(lu::Plain::new(bytes, true, threads)),
+        "lu-no-pivots" => Box::new(lu::Plain::new(bytes, false, threads)),
         "lu-tiled" => Box::new(lu::Tiled::new(bytes, dram, threads)),
         "fft" => Box::new(fft::Fft::new(bytes, threads)),
         _ => return Err(unknown()),

@@ -168,7 +168,7 @@ fn check(
     }
 }
 
-/// One matrix with pivots.
+/// One matrix, with pivots or, its diagonal being large, without.
 pub struct Plain {
     n: usize,
     threads: usize,
@@ -177,9 +177,15 @@ pub struct Plain {
 
 impl Plain {
     /// In so many bytes.
-    pub fn new(bytes: u64, threads: usize) -> Self {
+    pub fn new(bytes: u64, pivots: bool, threads: usize) -> Self {
         let n = side(bytes, 1);
-        Self { n, threads, pivots: vec![0; n] }
+        Self { n, threads, pivots: if pivots { vec![0; n] } else { Vec::new() } }
+    }
+
+    /// The place-th element of the matrix.
+    fn element(&self, place: usize) -> f64 {
+        let large = self.pivots.is_empty() && place / self.n == place % self.n;
+        noise_of(1, place) - 0.5 + if large { self.n as f64 } else { 0.0 }
     }
 }
 
@@ -199,17 +205,18 @@ impl Kernel for Plain {
     fn fill(&mut self, data: &mut [f64]) {
         let n = self.n;
         each(rows_of(data, n, n, self.threads), |_, (first, _, part)| {
-            part.iter_mut().enumerate().for_each(|(i, x)| *x = noise_of(1, first * n + i) - 0.5);
+            part.iter_mut().enumerate().for_each(|(i, x)| *x = self.element(first * n + i));
         });
     }
 
     fn run(&mut self, data: &mut [f64]) {
-        factor(data, self.n, 0..self.n, WIDTHS, Some(&mut self.pivots), self.threads);
+        let pivots = (!self.pivots.is_empty()).then_some(self.pivots.as_mut_slice());
+        factor(data, self.n, 0..self.n, WIDTHS, pivots, self.threads);
     }
 
     fn check(&mut self, data: &mut [f64]) -> Result<(), String> {
         let n = self.n;
-        check(data, n, &self.pivots, |i, j| i * n + j, |i, j| noise_of(1, i * n + j) - 0.5, self.threads)
+        check(data, n, &self.pivots, |i, j| i * n + j, |i, j| self.element(i * n + j), self.threads)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the paper states, with its numbers, and what was found here.
 
-use crate::plan::FACTORS;
+use crate::plan::{intensity, DEGREES, FACTORS};
 use crate::results::{passes, Figure, Results};
 use crate::tables::{curve, passed, percent};
 
@@ -35,6 +35,26 @@ fn copy(results: &Results, factor: u64, peer: &str) -> String {
     bytes.zip(seconds).map_or("-".to_owned(), |(b, s)| format!("{:.2}", b / s / 1e9))
 }
 
+/// From which FLOP/byte on plain memory computes at nine tenths of its speed at the highest degree.
+fn bound(results: &Results, factor: u64) -> String {
+    let rate = |d: &usize| results.said(&format!("poly1-{d}"), factor, "plain", "gflops").map(|f| f.median);
+    let rates: Vec<(f64, f64)> = DEGREES.iter().filter_map(|d| Some((intensity(*d), rate(d)?))).collect();
+    let Some(top) = rates.last().map(|r| r.1) else { return "-".to_owned() };
+    let shares: Vec<(f64, f64)> = rates.iter().map(|r| (r.0, 100.0 * r.1 / top)).collect();
+    format!("{} FLOP/byte at x{}; {top:.0} GFLOP/s", passed(passes(&shares, 90.0)), factor / 1000)
+}
+
+/// The words that are fetched a second by the least polynomial, and the intensity at which computing takes as long.
+fn balance(results: &Results, factor: u64) -> String {
+    let number = |kernel: &str, peer: &str, what: &str| results.said(kernel, factor, peer, what).map(|f| f.median);
+    let speed = number("poly1-16", "far", "bytes").zip(number("poly1-16", "far", "seconds"));
+    let top = number("poly1-8192", "plain", "gflops");
+    speed.zip(top).map_or("-".to_owned(), |((bytes, seconds), top)| {
+        let gb = bytes / seconds / 1e9;
+        format!("{gb:.1} GB/s, {:.0} FLOP/byte at x{}", top / gb, factor / 1000)
+    })
+}
+
 /// From which FLOP/byte on efficiency is at least so many percent.
 fn from(results: &Results, percent: f64) -> String {
     let one = |streams: usize, factor: u64| passed(passes(&curve(results, streams, factor, "far"), percent));
@@ -44,7 +64,7 @@ fn from(results: &Results, percent: f64) -> String {
 
 fn rows(results: &Results) -> Vec<Row> {
     let fits = &FACTORS[..2];
-    let all: Vec<&str> = vec!["gemm-plain", "gemm-segmented", "lu-plain", "lu-tiled", "fft", "stream"];
+    let all = ["gemm-plain", "gemm-segmented", "lu-plain", "lu-tiled", "fft", "stream"];
     let swap = |kernel: &str, factor: u64| {
         let ratio = results.ratio(kernel, factor, "swap", "far");
         ratio.map_or(format!("{kernel} -"), |f| format!("{kernel} {:.1}", f.median))
@@ -66,6 +86,13 @@ fn rows(results: &Results) -> Vec<Row> {
         ("5.1.1", "STREAM that fits: DRAM's bandwidth", "100%", range(results, &["stream"], fits)),
         ("5.1.2, 5.4", "polynomials close to 100% from", "128 to 256 FLOP/byte", from(results, 90.0)),
         ("5.1.2", "(half)", "", from(results, 50.0)),
+        (
+            "5.4",
+            "far bandwidth, and where computing takes as long",
+            "10 GB/s, 128 to 256",
+            format!("1 stream: {}, {}", balance(results, 2000), balance(results, 4000)),
+        ),
+        ("5.4", "DRAM alone: bound by computing from", "64 FLOP/byte", bound(results, 4000)),
         (
             "5.1.2",
             "polynomials that fit",
@@ -96,6 +123,12 @@ fn rows(results: &Results) -> Vec<Row> {
                 speed(results, "lu-tiled", "lu-plain", 2000, "plain"),
                 speed(results, "lu-tiled", "lu-plain", 2000, "far")
             ),
+        ),
+        (
+            "5.2.1",
+            "LU without pivots, not tiled: little better",
+            "no number",
+            format!("{}, {}", at(results, "lu-no-pivots", 2000), at(results, "lu-no-pivots", 4000)),
         ),
         ("5.2.2", "FFT that fits", "above 100%", range(results, &["fft"], fits)),
         ("5.2.2", "FFT, large", "40%", format!("{}, {}", at(results, "fft", 2000), at(results, "fft", 4000))),
@@ -132,10 +165,14 @@ mod tests {
             };
             results.add(&line("stream", g)).unwrap();
             results.add(&line("lu-plain", g)).unwrap();
+            results.add(&line("poly1-16", g / 2.0)).unwrap();
+            results.add(&line("poly1-8192", g)).unwrap();
             results.add(&line("lu-tiled", 1.5 * g)).unwrap();
         }
         let text = table(&results);
         assert!(text.contains("| 12.5% | 12% at x2, not measured at x4 |"), "{text}");
+        // 96 bytes in 8 s, and 40 GFLOP/s.
+        assert!(text.contains("0.0 GB/s, 3333333333 FLOP/byte at x2"), "{text}");
         assert!(text.contains("1.50 and 1.50 at x2"), "{text}");
         assert!(text.contains("| 90 to 125% | - |"), "{text}");
     }

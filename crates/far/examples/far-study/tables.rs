@@ -13,6 +13,7 @@ const KERNELS: &[&str] = &[
     "gemm-plain",
     "gemm-segmented",
     "lu-plain",
+    "lu-no-pivots",
     "lu-tiled",
     "fft",
 ];
