@@ -24,7 +24,7 @@ struct Form {
     budget: f64,
 }
 
-const QUICK: Form = Form { dram: 48, rounds: 3, limit: 20, budget: 460.0 };
+const QUICK: Form = Form { dram: 48, rounds: 3, limit: 25, budget: 460.0 };
 const FULL: Form = Form { dram: 96, rounds: 3, limit: 60, budget: 1400.0 };
 
 /// What was asked for.

@@ -85,7 +85,7 @@ fn rows(results: &Results) -> Vec<Row> {
         ),
         ("5.1.1", "STREAM that fits: DRAM's bandwidth", "100%", range(results, &["stream"], fits)),
         ("5.1.2, 5.4", "polynomials close to 100% from", "128 to 256 FLOP/byte", from(results, 90.0)),
-        ("5.1.2", "(half)", "", from(results, 50.0)),
+        ("5.1.2", "the same, half of the speed", "no number", from(results, 50.0)),
         (
             "5.4",
             "far bandwidth, and where computing takes as long",
