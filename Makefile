@@ -1,6 +1,6 @@
 # Set-up included: each target installs what it needs with apt where it may, and says what.
 
-.PHONY: help test ring1 demo bench bench-alloc bench-far bench-far-programs soak
+.PHONY: help test ring1 demo bench bench-alloc bench-far bench-far-programs bench-far-study soak
 
 help:
 	@echo "make demo       see an unmodified program under the kernel's policies and under ours, in a virtual machine"
@@ -11,6 +11,7 @@ help:
 	@echo "make soak       far memory and arenas beside their models for ten minutes each, sanitizers, fuzzing"
 	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
 	@echo "make bench-far-programs  whole programs at half their memory, the same (PROGRAMS=sort: one; minutes; root)"
+	@echo "make bench-far-study  the study of software-defined memory again (25 minutes, QUICK=1: 8; root for swap)"
 
 test:
 	@scripts/test.sh
@@ -32,6 +33,9 @@ bench-far:
 
 bench-far-programs:
 	@bench/far/programs.sh $(if $(QUICK),--quick) $(PROGRAMS)
+
+bench-far-study:
+	@bench/far/study.sh $(if $(QUICK),--quick)
 
 soak:
 	@scripts/soak.sh

@@ -1,6 +1,7 @@
 //! All measurements, interleaved, with the kernel's peers set up and taken down.
 
-use serde_json::{json, Value};
+use crate::peers::{group, load, measure, median, sh, swap, Undo};
+use serde_json::json;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -17,78 +18,8 @@ const PEERS: &[(&str, &str, Option<&str>)] = &[
     ("zram", "plain", Some("zram")),
 ];
 
-/// Something to undo, undone last first.
-#[derive(Default)]
-struct Undo(Vec<Vec<String>>);
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        for words in self.0.iter().rev() {
-            if let Err(error) = sh(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
-                eprintln!("far-bench: not undone: {error}");
-            }
-        }
-    }
-}
-
-fn sh(words: &[&str]) -> Result<String, String> {
-    let out = Command::new(words[0]).args(&words[1..]).output().map_err(|e| format!("{}: {e}", words[0]))?;
-    if out.status.success() {
-        return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
-    }
-    Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&out.stderr).trim()))
-}
-
-fn write(path: &str, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|e| format!("{path}: {e}"))
-}
-
-/// A memory cgroup with a limit; as an error, why there is none.
-fn group(dram: u64, undo: &mut Undo) -> Result<(), String> {
-    std::fs::create_dir(GROUP).map_err(|e| format!("{GROUP}: {e} (memory cgroup v1, root)"))?;
-    undo.0.push(vec!["rmdir".into(), GROUP.into()]);
-    write(&format!("{GROUP}/memory.limit_in_bytes"), &(dram << 20).to_string())
-}
-
-/// Swap for one peer, as long as the value lives.
-fn swap(kind: &str, folder: &Path, size: u64) -> Result<Undo, String> {
-    let mut undo = Undo::default();
-    let bytes = ((2 * size) << 20).to_string();
-    match kind {
-        "file" => {
-            let path = folder.join(format!("swap-{}", std::process::id())).to_string_lossy().into_owned();
-            undo.0.push(vec!["rm".into(), "-f".into(), path.clone()]);
-            sh(&["dd", "if=/dev/zero", &format!("of={path}"), "bs=1M", &format!("count={}", 2 * size)])?;
-            sh(&["chmod", "600", &path])?;
-            sh(&["mkswap", &path])?;
-            sh(&["swapon", &path])?;
-            undo.0.push(vec!["swapoff".into(), path]);
-        }
-        "zram" => {
-            let disk = "/sys/block/zram0";
-            if std::fs::read_to_string(format!("{disk}/disksize")).map_err(|e| e.to_string())?.trim() != "0" {
-                return Err("zram0 is in use".to_owned());
-            }
-            undo.0.push(vec!["sh".into(), "-c".into(), format!("echo 1 > {disk}/reset")]);
-            write(&format!("{disk}/comp_algorithm"), "lz4")?;
-            write(&format!("{disk}/disksize"), &bytes)?;
-            sh(&["mkswap", "/dev/zram0"])?;
-            sh(&["swapon", "/dev/zram0"])?;
-            undo.0.push(vec!["swapoff".into(), "/dev/zram0".into()]);
-        }
-        _ => {}
-    }
-    Ok(undo)
-}
-
-fn measure(backing: &str, case: &str, size: u64, dram: u64, folder: &Path, grouped: bool) -> Result<Value, String> {
-    let me = std::env::current_exe().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
-    let enter = if grouped { format!("echo $$ > {GROUP}/cgroup.procs && ") } else { String::new() };
-    let line = format!("{enter}exec \"$0\" \"$@\"");
-    let (size, dram) = (size.to_string(), dram.to_string());
-    let told = sh(&["sh", "-c", &line, &me, "work", backing, case, &size, &dram, &folder.to_string_lossy()])?;
-    serde_json::from_str(&told).map_err(|e| format!("{told}: {e}"))
-}
+/// Seconds after which a measurement is given up.
+const LIMIT: u64 = 600;
 
 /// What the device does by itself.
 #[derive(Clone, Copy, PartialEq)]
@@ -131,27 +62,13 @@ fn device(folder: &Path, size: u64, what: Alone) -> Result<f64, String> {
     Ok((size << 20) as f64 / begin.elapsed().as_secs_f64())
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
-}
-
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().unwrap_or_default().to_owned()
-}
-
 /// Runs everything and prints a table, and JSON to a file when asked.
 pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     let quick = rest.contains(&"--quick");
     let (size, dram, repeats) = if quick { (128, 64, 2) } else { (512, 256, 3) };
     let folder = Path::new(folder);
     let mut undo = Undo::default();
-    let grouped = group(dram, &mut undo);
+    let grouped = group(GROUP, dram << 20, &mut undo);
     if let Err(why) = &grouped {
         println!("skipped: the kernel's peers: {why}");
     }
@@ -180,7 +97,7 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
                     ("fits", "zram" | "mmap-file" | "far-compressed") => continue,
                     _ => (*peer, swapped.unwrap_or("none")),
                 };
-                let swap = match swap(kind, folder, size) {
+                let swap = match swap(kind, folder, 2 * size) {
                     Ok(undo) => undo,
                     Err(why) => {
                         println!("skipped: {name}: {why}");
@@ -188,7 +105,9 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
                     }
                 };
                 let group = swapped.is_some() && name != "plain";
-                let result = measure(backing, case, size, dram, folder, group);
+                let (size, dram) = (size.to_string(), dram.to_string());
+                let args = ["work", backing, case, &size, &dram, &folder.to_string_lossy()];
+                let result = measure(group.then_some(GROUP), LIMIT, &args);
                 drop(swap);
                 let value = match result {
                     Ok(value) => value,

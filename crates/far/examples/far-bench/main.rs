@@ -9,6 +9,10 @@
 //! Each word touched is checked, so a fast answer that is wrong is no answer.
 
 mod drive;
+#[path = "../shared/peers.rs"]
+mod peers;
+#[path = "../shared/spent.rs"]
+mod spent;
 mod work;
 
 fn main() {
