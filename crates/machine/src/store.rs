@@ -33,21 +33,24 @@ pub struct FarStore {
 }
 
 impl FarStore {
-    /// A disk and compressed memory, for machines whose file names none. Measured in October and November 2026 on a virtual machine
-    /// of two CPUs (AMD EPYC, Linux 6.18) with a virtio disk. Disk: random 4 KiB 30 us at depth 1, 79,000 a second at depth
-    /// 32, random 64 KiB 958 MiB/s at depth 16, which is 9 us a request and 1.1 GB/s, and 17 us more at depth 1; writes of 64 KiB 1.1 GB/s. Compressed
-    /// memory: lz4 of pages that compress to half. A fault that maps zeros is 15 us.
+    /// A disk and compressed memory, for machines whose file names none. Measured in November 2026 on a virtual machine of two CPUs (AMD
+    /// EPYC, Linux 6.18) with a virtio disk.
+    ///
+    /// Disk, by `terrace probe --disk`: random 4 KiB read in 66.8 us and written in 57.0 one at a time, 64,800 and 78,200 a second 32 at a
+    /// time, 1.1 GB/s read in order; what it writes faster is the host's memory. A fault that maps zeros is 15 us. A page in or out is 1.1 us of the
+    /// pager's CPU in a sweep that reads (256 MiB in 128 MiB, `far-bench`). Compressed memory: lz4 of pages that compress to half, 1.5 us a
+    /// page to read, and to write what such a sweep takes longer when it writes.
     #[must_use]
     pub fn usual() -> [Self; 2] {
         let of = |name: &str, on_cpu| Self {
             name: name.to_owned(),
             fault: Nanos::micros(14),
-            page: Nanos(600),
-            read_latency: Nanos::micros(17),
-            write_latency: Nanos::micros(17),
-            operation: Nanos::micros(9),
-            read_bandwidth: BytesPerSec(1_150_000_000),
-            write_bandwidth: BytesPerSec(1_150_000_000),
+            page: Nanos(1_100),
+            read_latency: Nanos::micros(51),
+            write_latency: Nanos::micros(44),
+            operation: Nanos::micros(12),
+            read_bandwidth: BytesPerSec(1_100_000_000),
+            write_bandwidth: BytesPerSec(1_100_000_000),
             on_cpu,
             evidence: Evidence::Preset,
         };
@@ -56,7 +59,7 @@ impl FarStore {
             write_latency: Nanos::ZERO,
             operation: Nanos(300),
             read_bandwidth: BytesPerSec(2_500_000_000),
-            write_bandwidth: BytesPerSec(1_000_000_000),
+            write_bandwidth: BytesPerSec(1_350_000_000),
             ..of("compressed", true)
         };
         [of("file", false), compressed]

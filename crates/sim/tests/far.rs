@@ -75,7 +75,7 @@ fn what_fits_pays_for_its_first_touches_alone() {
     let plain = simulate(&Plan::of(&machine(Bytes::mib(8), disk()), input).unwrap(), "first-touch", Options::default());
     let more = first.seconds - plain.unwrap().seconds;
     // As many half faults, there and back, and the pages; of the plain run's own first touches none.
-    let most = far.faults as f64 * 16e-6 + 1024.0 * 0.6e-6;
+    let most = far.faults as f64 * 16e-6 + 1024.0 * 1.1e-6;
     assert!(more < most, "{more} s more, at most {most}");
 }
 
@@ -113,7 +113,7 @@ fn a_sweep_goes_at_the_stores_bandwidth_and_no_faster() {
     let (run, far) = run(&input, Bytes::mib(8), disk());
     let moved = far.read_bytes + far.written_bytes;
     assert!(far.read_bytes > 3 * (32 << 20) && far.written_bytes > 32 << 20, "{far:?}");
-    let least = moved as f64 / 1.15e9;
+    let least = moved as f64 / 1.1e9;
     assert!(run.seconds > least && run.seconds < 1.6 * least, "{} s, {least} at the bandwidth", run.seconds);
     assert!(far.prefetched_bytes > far.read_bytes / 2 && far.misses < 2000, "{far:?}");
 }
