@@ -197,8 +197,7 @@ impl Pager {
                 let mask = b.mask & !resident;
                 self.counts.hits_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
                 self.counts.soft_faults += 1;
-                self.settle(unit, mask, touch.write);
-                self.actions.push_back(Action::Install { unit, mask, protect: !touch.write });
+                self.map_again(unit, mask, touch.write);
                 self.release(unit);
                 self.advance(touch, now);
                 if !touch.write {
@@ -209,8 +208,7 @@ impl Pager {
             Phase::Parked if resident & bit == 0 => {
                 // Another grain of the unit: what is there is mapped, and the slot is free for a read.
                 let mask = b.mask & !resident;
-                self.settle(unit, mask, false);
-                self.actions.push_back(Action::Install { unit, mask, protect: true });
+                self.map_again(unit, mask, false);
                 self.release(unit);
                 None
             }
@@ -258,8 +256,7 @@ impl Pager {
         let resident = self.units[unit as usize].resident;
         let want = b.want & !resident;
         if want != 0 {
-            self.settle(unit, want, b.write);
-            self.actions.push_back(Action::Install { unit, mask: want, protect: !b.write });
+            self.map_again(unit, want, b.write);
             if b.ahead {
                 self.counts.mapped_ahead_bytes += u64::from(want.count_ones()) * self.geometry.grain_bytes() as u64;
             }

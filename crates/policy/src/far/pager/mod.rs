@@ -18,6 +18,7 @@ mod commands;
 mod fetch;
 mod mates;
 mod prefetch;
+mod rewrites;
 mod settings;
 mod standby;
 mod units;
@@ -33,6 +34,7 @@ use clock::{Clock, Standing, Verdict};
 use fetch::Stalled;
 use mates::Mates;
 use prefetch::Prefetcher;
+use rewrites::Rewrites;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use terrace_types::{Bytes, Nanos, Tick, Tid};
 use units::Units;
@@ -193,6 +195,8 @@ struct Unit {
     stored: Mask,
     /// Grains that were mapped when it was last evicted.
     went: Mask,
+    /// Grains that were dirty when they went last.
+    wrote: Mask,
     standing: Standing,
     pinned: bool,
 }
@@ -210,6 +214,7 @@ pub struct Pager {
     clock: Clock,
     prefetch: Prefetcher,
     mates: Mates,
+    rewrites: Rewrites,
     settings: Settings,
     /// Budget, low and high water marks, and use, in grains. Use counts what is mapped or reserved.
     budget: u64,
@@ -241,6 +246,7 @@ impl Pager {
             clock: Clock::default(),
             prefetch: Prefetcher::new(0, 1),
             mates: Mates::default(),
+            rewrites: Rewrites::default(),
             settings,
             budget: 0,
             low: 0,
@@ -383,6 +389,9 @@ impl Pager {
         let walks = self.prefetch.wrote(touch.tid, touch.grain);
         let mask = if walks || u.dirty & neighbours != 0 { u.resident } else { bit };
         u.dirty |= mask;
+        if u.wrote & bit != 0 {
+            self.rewrites.hit();
+        }
         self.clock.touch(&mut u.standing);
         self.counts.first_writes += 1;
         self.actions.push_back(Action::Unprotect { unit, mask });
@@ -460,6 +469,7 @@ impl Pager {
             self.begin_extract(unit, u.dirty, u.dirty, Extract::Out);
         }
         self.units[unit as usize].went = u.resident;
+        self.goes(unit, u.resident, u.dirty);
         self.unmapped(unit, u.resident);
         self.trials.evicted();
         self.counts.evictions += 1;

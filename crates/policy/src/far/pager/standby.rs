@@ -130,6 +130,7 @@ impl Pager {
             return false;
         };
         self.used -= u64::from(trial.mask.count_ones());
+        self.goes(unit, trial.mask, trial.dirty);
         self.clock.gone(&mut self.units[unit as usize].standing);
         self.counts.evictions += 1;
         self.trials.evicted();

@@ -1,0 +1,106 @@
+//! Which pages are mapped for writing when they come back: those that were written the last time too.
+//!
+//! What comes from the store is mapped against writing, so that what was not written need not be stored again. The first write is a fault
+//! then, as dear as one that maps zeros; where a program reads a page and then writes it, as eliminations and updates in place do, each page
+//! costs two. The neighbours of a page that was written are let off it; what is written here and there is not.
+//!
+//! Whether a page that was dirty when it went will be written again is measured, not assumed: such pages are watched until they are
+//! written (a hit) or go clean (a miss). While more than half of those watched lately were hits, such pages are mapped for writing at once,
+//! but for one in sixteen, which goes on being watched, another each time that memory was turned over. A page mapped so and not written is
+//! stored for nothing, which nobody waits for, until it is its turn to be watched.
+
+use super::{Action, Pager};
+use crate::far::geometry::{GrainNo, Mask, UnitNo};
+
+/// From which share of hits on, in 65,536ths.
+const ENOUGH: i32 = 1 << 15;
+/// Of so many one (a power of two) is watched while others are not.
+const WATCHED: u32 = 4;
+
+/// How it stands: nothing is expected at first.
+#[derive(Debug, Default)]
+pub(super) struct Rewrites {
+    share: i32,
+}
+
+impl Rewrites {
+    /// Of grains that were dirty when they went, the first bit at grain `first`: those to be mapped for writing. `turn`: which are
+    /// watched.
+    pub fn of(&self, wrote: Mask, first: GrainNo, turn: u64) -> Mask {
+        if self.share < ENOUGH {
+            return 0;
+        }
+        let mut rest = wrote;
+        let mut mask = wrote;
+        while rest != 0 {
+            let bit = rest & rest.wrapping_neg();
+            rest &= rest - 1;
+            if is_watched(first + u64::from(bit.trailing_zeros()), turn) {
+                mask &= !bit;
+            }
+        }
+        mask
+    }
+
+    /// A grain that was dirty when it went, and came back mapped against writing, was written again.
+    pub fn hit(&mut self) {
+        self.learn(true);
+    }
+
+    /// So many grains that were dirty when they went before, and came back mapped against writing, have gone clean.
+    pub fn missed(&mut self, grains: u32) {
+        (0..grains).for_each(|_| self.learn(false));
+    }
+
+    fn learn(&mut self, hit: bool) {
+        let target = if hit { 1 << 16 } else { 0 };
+        self.share += (target - self.share) / 32;
+    }
+}
+
+fn is_watched(grain: GrainNo, turn: u64) -> bool {
+    (grain + turn).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - WATCHED) == 0
+}
+
+impl Pager {
+    /// Maps what came from the store; for writing where it is, or where it was written the last time and that tends to be so again.
+    pub(super) fn map_again(&mut self, unit: UnitNo, mask: Mask, write: bool) {
+        let wrote = self.units[unit as usize].wrote & mask;
+        let held = (self.budget / u64::from(self.geometry.grains_per_unit())).max(1);
+        let turn = self.counts.evictions / held;
+        let again = if write { mask } else { self.rewrites.of(wrote, self.geometry.grain_at(unit, 0), turn) };
+        for (mask, write) in [(again, true), (mask & !again, false)] {
+            if mask != 0 {
+                self.settle(unit, mask, write);
+                self.actions.push_back(Action::Install { unit, mask, protect: !write });
+            }
+        }
+    }
+
+    /// Grains go, of which the store does not have `dirty`.
+    pub(super) fn goes(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
+        let u = &mut self.units[unit as usize];
+        let clean = u.wrote & mask & !dirty;
+        u.wrote = u.wrote & !mask | dirty;
+        self.rewrites.missed(clean.count_ones());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_sixteen_is_watched_another_each_time_and_misses_end_it() {
+        let mut rewrites = Rewrites::default();
+        assert_eq!(rewrites.of(u64::MAX, 0, 0), 0, "nothing is known yet");
+        (0..64).for_each(|_| rewrites.hit());
+        let all: u32 = (0..64).map(|unit| rewrites.of(u64::MAX, unit * 64, 3).count_ones()).sum();
+        assert!((3_740..3_940).contains(&all), "{all} of 4096");
+        assert_eq!(rewrites.of(0b1010, 0, 0) & !0b1010, 0);
+        let ever = (0..200).fold(0, |mask, turn| mask | !rewrites.of(u64::MAX, 640, turn));
+        assert_eq!(ever, u64::MAX, "each has its turn to be watched");
+        rewrites.missed(64);
+        assert_eq!(rewrites.of(u64::MAX, 0, 0), 0);
+    }
+}
