@@ -124,7 +124,7 @@ pub fn undo(folder: &str) -> Result<(), String> {
     }
     let all = std::fs::read_dir(folder).map_err(|e| format!("{folder}: {e}"))?;
     let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    for entry in all.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("swap-")) {
+    for entry in all.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("terrace-swap-")) {
         let path = entry.path().to_string_lossy().into_owned();
         let full = entry.path().canonicalize().map_err(|e| format!("{path}: {e}"))?;
         if swaps.lines().any(|l| l.split_whitespace().next() == full.to_str()) {

@@ -45,7 +45,7 @@ pub fn swap(kind: &str, folder: &Path, mib: u64) -> Result<Undo, String> {
     let mut undo = Undo::default();
     match kind {
         "file" => {
-            let path = folder.join(format!("swap-{}", std::process::id())).to_string_lossy().into_owned();
+            let path = folder.join(format!("terrace-swap-{}", std::process::id())).to_string_lossy().into_owned();
             undo.0.push(vec!["rm".into(), "-f".into(), path.clone()]);
             sh(&["dd", "if=/dev/zero", &format!("of={path}"), "bs=1M", &format!("count={mib}")])?;
             sh(&["chmod", "600", &path])?;
