@@ -10,7 +10,7 @@ cargo_folder=$(scripts/setup.sh) || exit 1
 PATH=$cargo_folder:$PATH
 export PATH
 say "the pager, simulated"
-TERRACE_FAR_SEEDS=${TERRACE_FAR_SEEDS:-2000} cargo test --quiet -p terrace-far --lib whatever || exit 1
+TERRACE_FAR_SEEDS=${TERRACE_FAR_SEEDS:-2000} cargo test --quiet -p terrace-policy --lib whatever || exit 1
 say "far memory beside its model, ${TERRACE_FAR_SECONDS:=600} seconds"
 export TERRACE_FAR_SECONDS
 cargo test --quiet -p terrace-far --test model -- --nocapture || exit 1

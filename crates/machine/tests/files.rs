@@ -113,6 +113,16 @@ fn parts_that_contradict_each_other() {
         ("[core]\nns_per_instruction = 0\n".to_owned(), "core.ns_per_instruction"),
         ("[migration]\ncall_us = 9e17\n".to_owned(), "at most an hour"),
         ("[[cache]]\nlevel = 1\nsize = \"3 KiB\"\nways = 7\n".to_owned(), "whole number of sets"),
+        ("[[far]]\nfault_us = 5\n".to_owned(), "name = \"file\""),
+        ("[[far]]\nname = \"a/b\"\n".to_owned(), "up to 32 letters"),
+        ("[[far]]\nname = \"\"\n".to_owned(), "up to 32 letters"),
+        ("[[far]]\nname = \"a\"\n[[far]]\nname = \"a\"\n".to_owned(), "a name of its own"),
+        ("[[far]]\nname = \"a\"\noperation_us = 1000001\n".to_owned(), "at most 1 s"),
+        ("[[far]]\nname = \"a\"\nread_bandwidth = \"0 B/s\"\n".to_owned(), "read bandwidth of far store a"),
+        ("[[far]]\nname = \"a\"\nwrite_bandwidth = \"90000 TB/s\"\n".to_owned(), "at most 1000 TB/s"),
+        ("[[far]]\nname = \"a\"\npage_us = 1\npage_ns = 1\n".to_owned(), "page_ns"),
+        ("[[far]]\nname = \"a\"\nspeed = 1\n".to_owned(), "speed"),
+        ("[[far]]\nname = \"a\"\n".repeat(17), "at most 16"),
     ] {
         let error = error(&rest);
         assert!(error.contains(part), "{error}\nlacks {part}");

@@ -327,7 +327,7 @@ impl World {
         }
         self.paged_in.extend(far.woken());
         for (thread, time) in std::mem::take(&mut self.paged_in) {
-            let core = thread.saturating_sub(MAIN + 1) % self.queues.len();
+            let Some(core) = self.queues.iter().position(|queue| queue.threads.contains(&thread)) else { continue };
             let at = self.engine.units[core].core.time;
             if self.busy(core) && at < time {
                 // Another thread has the core until then.

@@ -1,27 +1,18 @@
 //! Programs larger than the best tier's memory, with a store behind it.
 #![allow(clippy::unwrap_used)]
 
-use std::io::Cursor;
-use std::sync::Arc;
+mod common;
+
+use common::recording;
 use terrace_machine::{preset, FarStore, Machine};
-use terrace_sim::recording::{Open, Source};
-use terrace_sim::{simulate, FarCount, Input, Options, Plan, Recording, Run, SimError};
-use terrace_trace::{Access, Header, TraceWriter};
+use terrace_sim::{simulate, FarCount, Input, Options, Plan, Run, SimError};
+use terrace_trace::{Access, TraceWriter};
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x7f12_0000_0000;
 
 type Writer = TraceWriter<Vec<u8>>;
-
-fn recording(write: impl FnOnce(&mut Writer)) -> Input {
-    let header = Header { dependence: true, ..Header::default() };
-    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
-    write(&mut writer);
-    let bytes = writer.finish().unwrap();
-    let open: Arc<Open> = Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
-    Input::Recording { name: "test".to_owned(), recording: Recording::new(open).unwrap() }
-}
 
 fn touch(w: &mut Writer, thread: u32, page: u64, store: bool) {
     let access = Access { address: BASE + page * PAGE, size: 8, gap: 4, depends: 1, store, ..Access::default() };

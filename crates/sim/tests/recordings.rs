@@ -1,21 +1,12 @@
 //! Recordings run on a simulated machine.
 #![allow(clippy::unwrap_used)]
 
-use std::io::Cursor;
-use std::sync::Arc;
-use terrace_machine::preset;
-use terrace_sim::recording::{Open, Source};
-use terrace_sim::{simulate, Input, Options, Plan, Recording, Run, SimError};
-use terrace_trace::{Access, Header, TraceWriter};
+mod common;
 
-fn recording(write: impl FnOnce(&mut TraceWriter<Vec<u8>>)) -> Input {
-    let header = Header { dependence: true, ..Header::default() };
-    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
-    write(&mut writer);
-    let bytes = writer.finish().unwrap();
-    let open: Arc<Open> = Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
-    Input::Recording { name: "test".to_owned(), recording: Recording::new(open).unwrap() }
-}
+use common::recording;
+use terrace_machine::preset;
+use terrace_sim::{simulate, Input, Options, Plan, Run, SimError};
+use terrace_trace::{Access, TraceWriter};
 
 fn run(input: Input, policy: &str) -> Result<Run, SimError> {
     let plan = Plan::of(&preset("lab-cxl").unwrap(), input)?;

@@ -272,6 +272,10 @@ impl Answer {
         }
         let _ = writeln!(out, "seconds: modelled time of the measured phase; ratio to first touch;");
         let _ = writeln!(out, "fast: share of last-level misses served by the fast tier.");
+        if self.runs.iter().any(|e| e.run.far.is_some()) {
+            let _ = writeln!(out, "far: promoted and demoted are pages read from the store and written to it,");
+            let _ = writeln!(out, "overhead the pager's CPU; from the program's start on.");
+        }
         out
     }
 }
@@ -426,7 +430,12 @@ mod tests {
         let json = serde_json::to_value(&answer).unwrap();
         assert_eq!(json["runs"][0]["far"]["dram_bytes"], 3 << 20);
         let text = answer.text();
-        assert!(text.contains("far:compressed: ") && text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        assert!(
+            text.contains("far:compressed: ")
+                && text.contains("pages read from the store")
+                && text.lines().all(|l| l.chars().count() <= 80),
+            "{text}"
+        );
         let wrong = predict(&question(&["far:tape"], vec![])).unwrap_err().to_string();
         assert!(wrong.contains("file, compressed") && wrong.contains("[[far]]"), "{wrong}");
     }

@@ -14,7 +14,7 @@ use crate::far::geometry::{GrainNo, Mask, UnitNo};
 
 /// From which share of hits on, in 65,536ths.
 const ENOUGH: i32 = 1 << 15;
-/// Of so many one (a power of two) is watched while others are not.
+/// One in two to the power of this is watched while others are not.
 const WATCHED: u32 = 4;
 
 /// How it stands: nothing is expected at first.
