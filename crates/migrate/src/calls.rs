@@ -1,6 +1,8 @@
 //! What the mover needs of the kernel.
 
-use terrace_sys::{move_pages, now, query_pages, sleep, Category, MoveCall, PageMap, PageStatus, Root, SysError};
+use terrace_sys::{
+    move_pages, now, query_pages, sleep, take_turn, Category, MoveCall, PageMap, PageStatus, Root, SysError,
+};
 use terrace_types::{Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
 
 /// The kernel, or a stand-in.
@@ -18,6 +20,10 @@ pub trait MoveCalls {
     fn now(&mut self) -> Tick;
     /// Lets time pass.
     fn wait(&mut self, span: Nanos);
+
+    /// Before pages go down to make room: a good moment to go on on another CPU. Not between them and those that go up: freed
+    /// pages stay on lists of the CPU that freed them for a while (kernel: `free_unref_page` in `mm/page_alloc.c`).
+    fn turn(&mut self) {}
 }
 
 /// The running kernel.
@@ -65,5 +71,9 @@ impl MoveCalls for KernelCalls {
 
     fn wait(&mut self, span: Nanos) {
         sleep(span);
+    }
+
+    fn turn(&mut self) {
+        take_turn();
     }
 }

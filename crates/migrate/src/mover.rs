@@ -263,13 +263,16 @@ impl<C: MoveCalls> MovePages<C> {
 
     /// All units in order, neighbours with the same process and target in batches.
     fn in_order(&mut self, run: &mut Run<'_>, units: &[usize]) {
-        let mut at = 0;
+        let (mut at, mut before) = (0, None);
         while at < units.len() {
             if !self.may_go_on(run) {
                 return;
             }
             let batch = run.take(units, at, self.batch(run.limits));
             let (pid, to) = run.key(units[at]);
+            if before.replace(to) != Some(to) && run.is_down(units[at]) {
+                self.calls.turn();
+            }
             self.batch_to(run, &units[at..at + batch], pid, to);
             at += batch;
         }
@@ -287,6 +290,7 @@ impl<C: MoveCalls> MovePages<C> {
             let taken = run.take(&down[d..], 0, most);
             let (pid, to) = run.key(down[d]);
             let batch = &down[d..d + taken];
+            self.calls.turn();
             self.batch_to(run, batch, pid, to);
             // Room was made: a node found full before may be tried again.
             let freed = run.moved_pages(batch);
@@ -343,6 +347,11 @@ impl<C: MoveCalls> MovePages<C> {
 }
 
 impl Run<'_> {
+    /// Whether it goes down to make room.
+    fn is_down(&self, unit: usize) -> bool {
+        self.moves[self.account.units[unit].of as usize].reason == MoveReason::Cold
+    }
+
     fn key(&self, unit: usize) -> (Pid, NodeId) {
         let m = &self.moves[self.account.units[unit].of as usize];
         (m.pid, m.to)
@@ -392,8 +401,7 @@ impl<C: MoveCalls> Mover for MovePages<C> {
             gone: BTreeSet::new(),
             refused: BTreeSet::new(),
         };
-        let is_down = |unit: &usize| moves[run.account.units[*unit].of as usize].reason == MoveReason::Cold;
-        let (down, up): (Vec<usize>, Vec<usize>) = all.iter().partition(|u| is_down(u));
+        let (down, up): (Vec<usize>, Vec<usize>) = all.iter().partition(|u| run.is_down(**u));
         if exchange && !down.is_empty() && !up.is_empty() {
             self.exchange(&mut run, &down, &up);
         } else {

@@ -18,6 +18,8 @@ struct Fake {
     page_cost: u64,
     clock: Tick,
     sizes: Vec<usize>,
+    /// Calls made before each turn.
+    turns: Vec<usize>,
     dies_at_call: Option<usize>,
     errno: i32,
     /// The kernel stops at an odd page and leaves the statuses of its batch unwritten.
@@ -71,6 +73,10 @@ impl MoveCalls for Fake {
 
     fn huge(&mut self, _: Pid, _: VpnRange) -> Vec<VpnRange> {
         self.huge.clone()
+    }
+
+    fn turn(&mut self) {
+        self.turns.push(self.sizes.len());
     }
 
     fn now(&mut self) -> Tick {
@@ -189,6 +195,19 @@ fn exchange_keeps_occupancy_when_promotion_finds_no_room_or_no_pages() {
     assert_eq!(moved(FAST), moved(SLOW));
     assert_eq!(moved(FAST), 1950);
     assert_eq!(mover.calls.pages.values().filter(|n| **n == FAST).count(), 2000);
+}
+
+#[test]
+fn turns_are_taken_before_room_is_made_and_not_before_it_is_used() {
+    let mut mover = mover(fake(0..2_000, 10_000..12_000));
+    let cold = |at| run(at, 1_000, FAST, SLOW, MoveReason::Cold);
+    let hot = |at| run(at, 1_000, SLOW, FAST, MoveReason::Hot);
+    let moves = [cold(10_000), hot(0), cold(11_000), hot(1_000)];
+    mover.calls.room.insert(FAST, 0);
+    let outcome = mover.apply(&moves, false, &limits());
+    assert_eq!(outcome.done.iter().map(|m| m.pages).sum::<u32>(), 4_000, "{outcome:?}");
+    let firsts = [0, mover.calls.sizes.len() / 2];
+    assert_eq!(mover.calls.turns, firsts, "calls of {:?} pages", mover.calls.sizes);
 }
 
 #[test]

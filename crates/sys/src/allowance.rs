@@ -45,23 +45,42 @@ pub fn pin_process(pid: Pid, cpus: &[CpuId]) -> Result<(), SysError> {
     set_affinity(pid.0, cpus)
 }
 
-fn set_affinity(task: i32, cpus: &[CpuId]) -> Result<(), SysError> {
-    let mut mask = [0_u64; 128];
-    for cpu in cpus {
-        if let Some(word) = mask.get_mut(cpu.0 as usize / 64) {
-            *word |= 1 << (cpu.0 % 64);
+/// CPUs as the kernel takes them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mask([u64; 128]);
+
+impl Mask {
+    pub fn of(cpus: &[CpuId]) -> Self {
+        let mut mask = [0_u64; 128];
+        for cpu in cpus {
+            if let Some(word) = mask.get_mut(cpu.0 as usize / 64) {
+                *word |= 1 << (cpu.0 % 64);
+            }
         }
+        Self(mask)
     }
-    // SAFETY: `mask` is that many readable bytes and outlives the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_sched_setaffinity,
-            libc::c_long::from(task),
-            std::mem::size_of_val(&mask),
-            mask.as_ptr(),
-        )
-    };
-    if result == 0 {
+
+    /// Sets the calling thread's; whether the kernel took it. One system call and nothing else.
+    pub fn set(&self) -> bool {
+        self.set_of(0)
+    }
+
+    fn set_of(&self, task: i32) -> bool {
+        // SAFETY: the mask is that many readable bytes and outlives the call.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_sched_setaffinity,
+                libc::c_long::from(task),
+                std::mem::size_of_val(&self.0),
+                self.0.as_ptr(),
+            )
+        };
+        result == 0
+    }
+}
+
+fn set_affinity(task: i32, cpus: &[CpuId]) -> Result<(), SysError> {
+    if Mask::of(cpus).set_of(task) {
         return Ok(());
     }
     let list: Vec<String> = cpus.iter().map(ToString::to_string).collect();

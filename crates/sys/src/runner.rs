@@ -2,6 +2,7 @@
 //! reach it, and its exit status or terminating signal becomes the tool's.
 
 use crate::process::{open_pidfd, poll, signal_process, PidFd};
+use crate::turns::Here;
 use crate::SysError;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -97,7 +98,9 @@ fn signal_set() -> libc::sigset_t {
 }
 
 impl Runner {
-    /// Starts `argv`, looked up in PATH, with this process's own streams, environment and group.
+    /// Starts `argv`, looked up in PATH, with this process's own streams, environment and group, on the CPU that the
+    /// calling thread is on: where it would have started without us, so that its first touches are local to the same node.
+    /// It may run wherever the calling thread may.
     ///
     /// # Errors
     /// [`StartError`], whose [`StartError::exit_code`] is env(1)'s.
@@ -127,10 +130,12 @@ impl Runner {
         let signals = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut command = std::process::Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
-        // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call.
+        let here = Here::now();
+        // SAFETY: the closure runs between fork and exec and makes async-signal-safe calls only.
         unsafe {
             command.pre_exec(move || {
                 libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+                here.go();
                 Ok(())
             });
         }

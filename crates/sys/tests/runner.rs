@@ -27,5 +27,18 @@ fn main() {
     let mut sender = std::process::Command::new("sh").args(["-c", &format!("kill -TERM {me}")]).spawn().unwrap();
     assert_eq!(slow.wait_to_end(), Ended::Signal(15));
     let _already_reaped = sender.wait();
-    println!("ok: status and signals pass through");
+    cpus_are_passed_on();
+    println!("ok: status, signals and CPUs pass through");
+}
+
+/// A command may run wherever we may.
+fn cpus_are_passed_on() {
+    let out = std::env::temp_dir().join(format!("terrace-runner-cpus-{}", std::process::id()));
+    let line = format!("grep Cpus_allowed_list /proc/self/status >{}", out.display());
+    let mut command = Runner::start(&argv(&["sh", "-c", &line])).unwrap();
+    assert_eq!(command.wait_to_end(), Ended::Code(0));
+    let allowed = |text: String| text.lines().find(|l| l.starts_with("Cpus_allowed_list")).unwrap().to_owned();
+    let ours = allowed(std::fs::read_to_string("/proc/thread-self/status").unwrap());
+    assert_eq!(allowed(std::fs::read_to_string(&out).unwrap()), ours);
+    std::fs::remove_file(out).unwrap();
 }

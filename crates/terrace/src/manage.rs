@@ -11,7 +11,7 @@ use terrace_engine::{Config, Engine, Journal, MoveLimits, Parts, Stop};
 use terrace_machine::{rank, By, Machine};
 use terrace_migrate::MovePages;
 use terrace_policy::place::Placement;
-use terrace_sys::{become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, Root, Runner, StartError};
+use terrace_sys::{become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, Root, Runner, StartError};
 use terrace_topology::{load_machine, Source};
 use terrace_track::{Attached, Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree, Waiter};
 use terrace_types::{BytesPerSec, Nanos, Pid, Seed};
@@ -267,6 +267,7 @@ fn manage<W: Waiter + 'static>(
     let ran = catch_unwind(AssertUnwindSafe(|| {
         // After the command was started: it keeps its own priority.
         let _ahead = Ahead::of_ordinary_work();
+        let _in_turn = InTurn::among_cpus();
         let mut engine = Engine::new(parts, spec.config(command));
         engine.run(|report| {
             said.extend(report.notes.iter().cloned());

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::Clock;
-use terrace_sys::{now, open_pidfd, sleep, wait_for_end, PidFd, Runner, SysError};
+use terrace_sys::{now, open_pidfd, sleep, take_turn, wait_for_end, PidFd, Runner, SysError};
 use terrace_types::{Nanos, Pid, Tick};
 
 /// Lets time pass with one eye on the target.
@@ -74,5 +74,6 @@ impl<W: Waiter> Clock for LiveClock<W> {
 
     fn wait(&mut self, span: Nanos) {
         self.ended |= self.waiter.wait(span);
+        take_turn();
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
-use terrace_sys::{now, sleep, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
+use terrace_sys::{now, sleep, take_turn, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
 
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
@@ -189,6 +189,7 @@ impl PageTable {
         let mut found = Found::default();
         self.watched.values_mut().for_each(Watch::begin);
         for _ in 0..group.looks {
+            take_turn();
             self.clear_all();
             let before = now();
             sleep(group.length);

@@ -22,6 +22,9 @@ const LEAST_RUNS: u64 = 256;
 /// and 66 ms in 17. The mover cuts large ones by time.
 const CHUNK: u64 = 4096;
 
+/// Base pages of the blocks in which victims are looked for.
+const BLOCK: u64 = 512;
+
 /// An exchange that is under way.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Carry {
@@ -73,6 +76,8 @@ struct Walk {
     slow: bool,
     /// Where the next unit is looked for: index of an area, index in it. Areas stay as they are between parts.
     at: (usize, usize),
+    /// The stretch of that area that is walked through now.
+    stretch: (usize, usize),
     /// Base pages still to be chosen.
     left: u64,
     /// The bucket of which only `rest` base pages are chosen; those beyond it are all chosen.
@@ -85,7 +90,11 @@ impl Carry {
     pub fn new(rater: Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> Self {
         let demote = cut.demote.min(below);
         let promote = cut.promote - (cut.demote - demote);
-        let walk = |slow, left, edge, rest| Walk { slow, at: (0, 0), left, edge, rest };
+        let walk = |slow, left, edge, rest| {
+            let mut walk = Walk { slow, at: (0, 0), stretch: (0, 0), left, edge, rest };
+            walk.begin(snap);
+            walk
+        };
         Self {
             scale: rater.into_scale(),
             rank,
@@ -145,7 +154,7 @@ impl Walk {
     fn take(&mut self, part: &mut Part<'_>, to: &Targets<'_>, (pages, runs): (u64, usize)) -> u64 {
         let mut taken = 0;
         while let Some(area) = part.snap.areas.get(self.at.0) {
-            for unit in units_from(area, self.at.1) {
+            for unit in units_from(area, self.at.1).take_while(|unit| unit.index < self.stretch.1) {
                 let size = u64::from(unit.pages);
                 let after = unit.index + unit.pages as usize;
                 let chosen = part.rater.rate(area, &unit).filter(|rated| self.chooses(*rated, size));
@@ -169,10 +178,49 @@ impl Walk {
                 let reason = if self.slow { reason(&unit.stat) } else { MoveReason::Cold };
                 add(&mut part.moves, Move { pid: area.pid, start, pages: unit.pages, from, to, reason });
             }
-            self.at = (self.at.0 + 1, 0);
+            if !self.advance(part.snap) {
+                break;
+            }
         }
         self.left = 0;
         taken
+    }
+
+    /// What goes up is taken from the lowest address on, what goes down from the highest on, in blocks as large as a huge page.
+    fn begin(&mut self, snap: &Snapshot) {
+        let area = if self.slow { 0 } else { snap.areas.len().saturating_sub(1) };
+        self.enter(snap, area);
+    }
+
+    /// Goes to the next stretch; false at the end of the walk.
+    fn advance(&mut self, snap: &Snapshot) -> bool {
+        if self.slow {
+            self.enter(snap, self.at.0 + 1);
+        } else if self.stretch.0 > 0 {
+            self.block_before(snap, self.at.0, self.stretch.0);
+        } else if self.at.0 > 0 {
+            self.enter(snap, self.at.0 - 1);
+        } else {
+            return false;
+        }
+        self.at.0 < snap.areas.len()
+    }
+
+    fn enter(&mut self, snap: &Snapshot, area: usize) {
+        let pages = snap.areas.get(area).map_or(0, |a| a.pages.len());
+        if self.slow {
+            (self.at, self.stretch) = ((area, 0), (0, pages));
+        } else {
+            self.block_before(snap, area, pages);
+        }
+    }
+
+    /// The block that ends before the page at `end`.
+    fn block_before(&mut self, snap: &Snapshot, area: usize, end: usize) {
+        let start = snap.areas.get(area).map_or(0, |a| a.start.0);
+        let last = (start + end as u64).saturating_sub(1);
+        let first = (last / BLOCK * BLOCK).saturating_sub(start) as usize;
+        (self.at, self.stretch) = ((area, first), (first.min(end), end));
     }
 
     fn chooses(&self, rated: Rated, pages: u64) -> bool {

@@ -13,6 +13,9 @@ const SAMPLED: usize = 8192;
 /// How much more is doubted where pages are known by samples of regions.
 const SHARED_CHANCE: f64 = 1.3;
 
+/// Share of an exchange's gain that may be given up so that its victims are pages that lie together.
+const ALIKE: f64 = 0.05;
+
 /// Nanoseconds a second that a page saves on the better tier.
 pub(super) fn value_of(page: &PageStat, worth: &Worth) -> f64 {
     f64::from(value(page, worth.read_ns as f32, worth.write_ns as f32))
@@ -319,6 +322,8 @@ pub(super) struct Terms {
     pub horizon: f64,
     /// Base pages to promote at most.
     pub most: u64,
+    /// Every page was looked at by itself: what regions tell is alike for all pages of one, and chance does not pick among them.
+    pub by_page: bool,
 }
 
 impl Census {
@@ -372,7 +377,40 @@ impl Census {
             cut.gain += gain * n as f64;
             cut.cost += cost * n as f64;
         }
+        if terms.by_page {
+            self.widen(&mut cut, rater.params.margin);
+        }
         cut
+    }
+
+    /// Lets more pages be victims than are needed, while any choice among them costs at most [`ALIKE`] of the gain and all of
+    /// them are worth clearly less than what takes their places. [`super::carry`] then takes those that lie together: they were
+    /// used together and will be again, while the very coldest of many alike are those that chance made look so.
+    fn widen(&self, cut: &mut Cut, margin: f64) {
+        if cut.demote == 0 {
+            return;
+        }
+        let worth = |bucket: usize| floor_of(bucket + 1);
+        let (mut pages, mut value) = (0.0, 0.0);
+        let mut chosen = None;
+        for (bucket, n) in self.fast.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let (least, needed) = (value, cut.demote as f64 - pages);
+            pages += f64::from(*n);
+            value += f64::from(*n) * worth(bucket);
+            if bucket < cut.demote_to {
+                continue;
+            }
+            // The least that the victims needed are worth, once the bucket is reached that holds the last of them.
+            let best = *chosen.get_or_insert(least + needed.max(0.0) * worth(bucket));
+            let lost = cut.demote as f64 * value / pages - best;
+            if bucket > cut.demote_to {
+                let clearly_less = worth(bucket) * margin < cut.hot_from();
+                if !clearly_less || lost > ALIKE * cut.gain {
+                    break;
+                }
+                (cut.demote_to, cut.demote_rest) = (bucket, cut.demote);
+            }
+        }
     }
 }
 

@@ -123,7 +123,8 @@ impl Trust {
         self.failed = if failed { Some(now) } else { self.failed.map(|_| now) };
         if let Some(died) = died {
             self.died = Some(now);
-            self.lifetime = Some(Nanos((lifetime.get() + died.get()) / 2));
+            // What was taken for it before anything was seen counts for nothing beside what was.
+            self.lifetime = Some(self.lifetime.map_or(died, |known| Nanos((known.get() + died.get()) / 2)));
         } else if longest_alive > lifetime {
             self.lifetime = Some(longest_alive);
         }

@@ -1,0 +1,169 @@
+//! Turns among CPUs: what a thread takes of CPUs that have work of their own, it takes of all of them alike.
+//!
+//! The scheduler wakes a thread where it ran last. Beside a program with a thread on every CPU that is always the same one, whose
+//! thread falls behind all others; and a program is as late as its last thread.
+
+use crate::allowance::Mask;
+use crate::limits::{current_cpu, own_cpus};
+use crate::time::thread_cpu;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use terrace_types::{CpuId, Nanos};
+
+/// How much more than of the least used CPU may be taken of one: a change of CPU costs some 50 us.
+const UNEVEN: Nanos = Nanos::millis(1);
+
+thread_local! {
+    static BOOK: RefCell<Option<Book>> = const { RefCell::new(None) };
+}
+
+/// What the thread has used, by CPU.
+#[derive(Debug, Default)]
+struct Book {
+    used: BTreeMap<CpuId, Nanos>,
+    /// The thread's CPU time up to which it is booked.
+    booked: Nanos,
+}
+
+impl Book {
+    /// Books what was used on `cpu` since it was last asked. Where to go on, if elsewhere; `cpus` is not empty.
+    fn turn(&mut self, cpu: CpuId, total: Nanos, cpus: impl FnOnce() -> Vec<CpuId>) -> Option<CpuId> {
+        let since = total.saturating_sub(self.booked);
+        if since < UNEVEN {
+            return None;
+        }
+        self.booked = total;
+        let here = self.used.entry(cpu).or_default();
+        *here += since;
+        let here = *here;
+        let used = |cpu: &CpuId| self.used.get(cpu).copied().unwrap_or_default();
+        let least = cpus().into_iter().min_by_key(used)?;
+        (here >= used(&least) + UNEVEN).then_some(least)
+    }
+}
+
+/// While it lives, the calling thread changes CPUs at [`take_turn`].
+#[derive(Debug)]
+pub struct InTurn(PhantomData<*const ()>);
+
+impl InTurn {
+    /// Begins for the calling thread.
+    #[must_use]
+    pub fn among_cpus() -> Self {
+        BOOK.set(Some(Book { used: BTreeMap::new(), booked: thread_cpu() }));
+        Self(PhantomData)
+    }
+}
+
+impl Drop for InTurn {
+    fn drop(&mut self) {
+        BOOK.set(None);
+    }
+}
+
+/// A good moment to change CPUs. Does nothing unless [`InTurn`] lives in this thread, and nothing where any CPU is idle:
+/// there the scheduler knows better. Which CPUs the thread may run on stays as it is.
+pub fn take_turn() {
+    BOOK.with_borrow_mut(|book| {
+        let (Some(book), Some(cpu)) = (book.as_mut(), current_cpu()) else { return };
+        let mut allowed = Vec::new();
+        let next = book.turn(cpu, thread_cpu(), || {
+            allowed = own_cpus().unwrap_or_default();
+            allowed.clone()
+        });
+        if let Some(next) = next.filter(|_| all_busy(allowed.len())) {
+            go(next, &allowed);
+        }
+    });
+}
+
+/// Goes to another CPU without being bound to it. One that went away meanwhile is no harm: the thread stays where it is.
+fn go(next: CpuId, allowed: &[CpuId]) {
+    Here { one: Mask::of(&[next]), allowed: Mask::of(allowed) }.go();
+}
+
+/// The CPU that a thread is on, and those that it may run on: for a child that is to start there.
+#[derive(Clone, Copy)]
+pub(crate) struct Here {
+    one: Mask,
+    allowed: Mask,
+}
+
+impl Here {
+    /// Of the calling thread. Where the kernel does not tell, [`Here::go`] does nothing.
+    pub fn now() -> Self {
+        Self { one: Mask::of(current_cpu().as_slice()), allowed: Mask::of(&own_cpus().unwrap_or_default()) }
+    }
+
+    /// Puts the calling thread there. Makes two system calls and nothing else, so that it may be called between fork and exec.
+    pub fn go(&self) {
+        if self.one.set() {
+            self.allowed.set();
+        }
+    }
+}
+
+/// Whether more threads want to run than there are CPUs, this one included.
+fn all_busy(cpus: usize) -> bool {
+    let runnable = |text: String| text.split_whitespace().nth(3)?.split('/').next()?.parse::<usize>().ok();
+    std::fs::read_to_string("/proc/loadavg").ok().and_then(runnable).is_some_and(|n| n > cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_used_alike() {
+        let mut book = Book::default();
+        let cpus = || vec![CpuId(0), CpuId(3), CpuId(7)];
+        let (mut cpu, mut total) = (CpuId(3), Nanos::ZERO);
+        for burst in 0..300u64 {
+            total += Nanos::micros(200 + burst * 37 % 900);
+            cpu = book.turn(cpu, total, cpus).unwrap_or(cpu);
+        }
+        let used: Vec<Nanos> = book.used.values().copied().collect();
+        let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+        assert!(used.len() == 3 && most.saturating_sub(*least) < Nanos::millis(4), "{used:?}");
+    }
+
+    #[test]
+    fn little_is_no_reason_to_change() {
+        let mut book = Book::default();
+        let asked = std::cell::Cell::new(false);
+        let cpus = || {
+            asked.set(true);
+            vec![CpuId(0), CpuId(1)]
+        };
+        assert_eq!(book.turn(CpuId(0), Nanos::micros(900), cpus), None);
+        assert!(!asked.get(), "not even asked which there are");
+        assert_eq!(book.turn(CpuId(0), Nanos::micros(1_900), || vec![CpuId(0), CpuId(1)]), Some(CpuId(1)));
+        assert_eq!(book.turn(CpuId(1), Nanos::micros(2_900), || vec![CpuId(0), CpuId(1)]), None, "0.9 ms apart");
+    }
+
+    #[test]
+    fn a_thread_may_run_where_it_might_before() {
+        std::thread::spawn(|| {
+            let before = own_cpus().unwrap();
+            for cpu in &before {
+                go(*cpu, &before);
+                assert_eq!(own_cpus().unwrap(), before);
+            }
+            go(CpuId(8_000), &before);
+            assert_eq!(own_cpus().unwrap(), before, "there is no such CPU");
+            let turns = InTurn::among_cpus();
+            let start = thread_cpu();
+            while thread_cpu().saturating_sub(start) < Nanos::millis(10) {
+                take_turn();
+            }
+            let booked = BOOK.with_borrow(|book| book.as_ref().map(|b| b.used.values().map(|n| n.get()).sum::<u64>()));
+            assert!(booked > Some(5_000_000), "{booked:?} ns");
+            assert_eq!(own_cpus().unwrap(), before);
+            drop(turns);
+            assert!(BOOK.with_borrow(Option::is_none));
+        })
+        .join()
+        .unwrap();
+    }
+}
