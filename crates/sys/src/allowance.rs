@@ -50,6 +50,9 @@ pub fn pin_process(pid: Pid, cpus: &[CpuId]) -> Result<(), SysError> {
 pub(crate) struct Mask([u64; 128]);
 
 impl Mask {
+    /// All there are, and will be.
+    pub const ALL: Self = Self([u64::MAX; 128]);
+
     pub fn of(cpus: &[CpuId]) -> Self {
         let mut mask = [0_u64; 128];
         for cpu in cpus {

@@ -80,7 +80,7 @@ pub fn take_turn() {
 
 /// Goes to another CPU without being bound to it. One that went away meanwhile is no harm: the thread stays where it is.
 fn go(next: CpuId, allowed: &[CpuId]) {
-    Here { one: Mask::of(&[next]), allowed: Mask::of(allowed) }.go();
+    Here::at(Some(next), allowed).go();
 }
 
 /// The CPU that a thread is on, and those that it may run on: for a child that is to start there.
@@ -93,7 +93,14 @@ pub(crate) struct Here {
 impl Here {
     /// Of the calling thread. Where the kernel does not tell, [`Here::go`] does nothing.
     pub fn now() -> Self {
-        Self { one: Mask::of(current_cpu().as_slice()), allowed: Mask::of(&own_cpus().unwrap_or_default()) }
+        Self::at(current_cpu(), &own_cpus().unwrap_or_default())
+    }
+
+    fn at(cpu: Option<CpuId>, allowed: &[CpuId]) -> Self {
+        let one = if allowed.is_empty() { Mask::of(&[]) } else { Mask::of(cpu.as_slice()) };
+        // One that may run on all CPUs may run on those that are added later.
+        let allowed = if allowed.len() >= online() { Mask::ALL } else { Mask::of(allowed) };
+        Self { one, allowed }
     }
 
     /// Puts the calling thread there. Makes two system calls and nothing else, so that it may be called between fork and exec.
@@ -102,6 +109,12 @@ impl Here {
             self.allowed.set();
         }
     }
+}
+
+/// CPUs that are online.
+fn online() -> usize {
+    // SAFETY: takes a number and touches no memory of ours.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(usize::MAX)
 }
 
 /// Whether more threads want to run than there are CPUs, this one included.
@@ -152,6 +165,11 @@ mod tests {
             }
             go(CpuId(8_000), &before);
             assert_eq!(own_cpus().unwrap(), before, "there is no such CPU");
+            go(before[0], &[]);
+            assert_eq!(own_cpus().unwrap(), before, "it is not known where the thread may run");
+            go(before[0], &before[..1]);
+            assert_eq!(own_cpus().unwrap(), before[..1], "a thread bound to one stays so");
+            go(before[0], &before);
             let turns = InTurn::among_cpus();
             let start = thread_cpu();
             while thread_cpu().saturating_sub(start) < Nanos::millis(10) {
