@@ -1,8 +1,8 @@
 //! Carries a cut out: the moves of an exchange, in parts that each fit little memory.
 //!
 //! Pages that lie scattered need a run each, and a plan of all of them would take more room than their heat. So an exchange is
-//! made part by part from one look ([`super::go_on`]): two walks over all pages, one for those that go up and one for those
-//! that make room, each of which goes on where the last part ended. All parts together are the moves that one plan would hold.
+//! made part by part from one look ([`super::go_on`]): two walks over all pages, one for those that go up, from the lowest address on,
+//! and one for those that make room, from the highest down (docs/adr/0183-victims-lie-together.md), each of which goes on where the last part ended. All parts together are the moves that one plan would hold.
 
 use super::census::{Cut, Rated, Rater, Scale};
 use super::recent::Recent;
@@ -323,6 +323,22 @@ mod tests {
         let left = snap.areas.iter().flat_map(|a| &a.pages).filter(hot).filter(|p| p.node != 0).count();
         assert_eq!((left, seen.len()), (0, 8_000));
         assert!(go_on(&params, &mut state, &snap, now).is_empty());
+    }
+
+    #[test]
+    fn victims_worth_much_the_same_lie_together() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        let (params, mut state, mut snap) = (Params::for_machine(&machine), State::default(), scattered());
+        // On the fast tier nothing is hot, and every other page is a little warmer; on the slow one 1,000 pages are hot.
+        for (at, page) in snap.areas.iter_mut().flat_map(|a| &mut a.pages).enumerate() {
+            let rate = if (20_000..21_000).contains(&at) { 20_000 } else { 100 + 100 * (at as u64 % 2) };
+            page.reads = Heat::from_rate(rate);
+        }
+        let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+        let down: Vec<&Move> = plan.moves.iter().filter(|m| m.reason == MoveReason::Cold).collect();
+        assert_eq!(down.iter().map(|m| m.pages).sum::<u32>(), 1_000);
+        assert!(down.len() <= 3, "{} runs", down.len());
+        assert!(down.iter().all(|m| m.start.0 >= 0x1000 + FAST - 1_536), "from the highest address down");
     }
 
     #[test]

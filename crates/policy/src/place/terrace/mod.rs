@@ -7,7 +7,7 @@
 //! 2. **Cut.** A histogram of values on either side of a boundary between tiers gives the hot
 //!    threshold such that the hot set fits ([`census`]): the most valuable pages of the worse side
 //!    take first what room there is, then the places of the least valuable pages of the better
-//!    side. Nothing is demoted but to make that room.
+//!    side: of many worth much the same, such that lie together. Nothing is demoted but to make that room.
 //! 3. **Only what pays.** Chance is taken out first: of many alike pages some look hotter
 //!    ([`shrink`]). A pair changes places only if its gain, counted on for as long as heat has been
 //!    seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds the cost of
