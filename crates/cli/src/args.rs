@@ -254,6 +254,9 @@ pub struct SimArgs {
     /// HTML file to write, as of a live run; with several policies one file each, its policy in the name.
     #[arg(long)]
     pub report: Option<PathBuf>,
+    /// Journal to write, as of a live run; with several policies one file each, named as reports are.
+    #[arg(long)]
+    pub journal: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

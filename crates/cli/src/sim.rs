@@ -21,33 +21,40 @@ pub fn sim(args: &SimArgs) -> Ending {
         sweep,
         seed: Seed(args.seed),
         tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
-        journals: args.report.is_some(),
+        journals: args.report.is_some() || args.journal.is_some(),
     };
     let answer = predict(&question).map_err(|e| match e {
         PredictError::Usage(_) => Failure::usage(e),
         PredictError::Sim(_) => Failure::failed(e),
     })?;
     if let Some(path) = &args.report {
-        let reports = answer.reports().map_err(Failure::failed)?;
-        if reports.is_empty() {
-            return Err(Failure::failed(format!(
-                "cannot write {}: none of the policies runs under the engine, so there is no journal to show; \
-                 add one such as terrace to --policy",
-                path.display()
-            )));
-        }
-        let several = reports.len() > 1;
-        for (policy, html) in &reports {
-            let file = if several { named(path, policy) } else { path.clone() };
-            std::fs::write(&file, html)
-                .map_err(|e| Failure::failed(format!("cannot write {}: {e}; give another --report", file.display())))?;
-        }
+        write_each(path, "report", &answer.reports().map_err(Failure::failed)?)?;
+    }
+    if let Some(path) = &args.journal {
+        write_each(path, "journal", &answer.journals().collect::<Vec<_>>())?;
     }
     if args.json {
         print_json(&answer)
     } else {
         print(&answer.text())
     }
+}
+
+/// Writes what there is of each policy that kept a journal: to `path`, or with several to files beside it.
+fn write_each<S: AsRef<str>>(path: &Path, option: &str, all: &[(String, S)]) -> Result<(), Failure> {
+    if all.is_empty() {
+        return Err(Failure::failed(format!(
+            "cannot write {}: none of the policies runs under the engine, so there is no journal to show; add one such as \
+             terrace to --policy",
+            path.display()
+        )));
+    }
+    for (policy, text) in all {
+        let file = if all.len() > 1 { named(path, policy) } else { path.to_owned() };
+        std::fs::write(&file, text.as_ref())
+            .map_err(|e| Failure::failed(format!("cannot write {}: {e}; give another --{option}", file.display())))?;
+    }
+    Ok(())
 }
 
 /// `report.html` as `report-POLICY.html`; what no file's name should have becomes a dash.

@@ -5,6 +5,9 @@ use crate::{MoveFailure, MoveOutcome};
 use std::collections::BTreeMap;
 use terrace_types::{Bytes, Move, Nanos, Snapshot};
 
+/// Pages that tell what one takes: a full batch.
+const TELLING: u64 = 512;
+
 /// Sums over all steps.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
@@ -46,6 +49,12 @@ impl Account {
         for failure in &entry.failed {
             *self.failed.entry(failure.reason).or_default() += failure.pages;
         }
+    }
+
+    /// What moving a page of `page_size` has taken so far, failed tries included; zero while fewer than [`TELLING`] were moved.
+    pub fn move_cost(&self, page_size: Bytes) -> Nanos {
+        let pages = self.summary.migrated_bytes / page_size.get().max(1);
+        Nanos(if pages < TELLING { 0 } else { self.summary.moving_ns / pages })
     }
 
     /// Whether anything was moved.

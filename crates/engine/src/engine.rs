@@ -16,12 +16,16 @@ use crate::watch::{Watch, Watched};
 use crate::{Clock, Config, Journal, Mapping, MappingKind, Mover, Parts, Target, TargetError};
 use skim::Skims;
 use terrace_machine::Machine;
-use terrace_policy::heat::{HeatMap, NodeTally};
+use terrace_policy::heat::{HeatMap, NodeTally, PageLooks};
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{Bucket, TrackingQuota};
 use terrace_types::{
     Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState, VpnRange,
 };
+
+/// Pages are located anew where more than this part of them is touched and was not there before, and more than a few.
+const NEW: u64 = 64;
+const FEW: u64 = 64;
 
 /// Why the loop cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,6 +115,10 @@ pub struct Engine {
     skims: Skims,
     located: Option<Tick>,
     must_locate: bool,
+    /// Touched pages that locating did not find.
+    unplaceable: u64,
+    /// Pages that were there when they were last located.
+    present: u64,
     shifted: bool,
     free_then: Vec<Bytes>,
     journalled: Option<Tick>,
@@ -147,6 +155,8 @@ impl Engine {
             skims: Skims::default(),
             located: None,
             must_locate: true,
+            unplaceable: 0,
+            present: 0,
             shifted: false,
             free_then: Vec::new(),
             journalled: None,
@@ -253,9 +263,16 @@ impl Engine {
         }
         self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
         let looking = watched.memory;
-        watched.forget_looks();
+        let new = self.finds_new(&watched.looks);
+        if !new {
+            watched.forget_looks();
+        }
         let filling = self.shrank(&tiers);
         let located = self.locate_if_needed(&tiers, now)?;
+        if new {
+            self.unplaceable = self.heat.unplaced(&watched.looks);
+            watched.forget_looks();
+        }
         self.steps += 1;
         if dozing && !located {
             self.next.window = Nanos(self.next.window.get() * 2).min(LONGEST_DOZE);
@@ -267,6 +284,7 @@ impl Engine {
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &watched, report.window);
         let present: u64 = tally.iter().map(|n| n.pages).sum();
+        self.present = present;
         let (snapshot, mut plan) = self.decide(tiers, &tally, &watched, filling, now);
         self.journal_step(&snapshot, &plan, &watched, now, report);
         let deciding = (self.own_cpu)().saturating_sub(before);
@@ -340,6 +358,15 @@ impl Engine {
         Ok(true)
     }
 
+    /// Whether so many pages are touched that were not there when pages were last located that they must be located again. A
+    /// program fills what it has long since mapped without a sign but these.
+    fn finds_new(&mut self, looks: &[PageLooks]) -> bool {
+        let new = self.heat.unplaced(looks).saturating_sub(self.unplaceable);
+        let many = new > (self.present / NEW).max(FEW);
+        self.must_locate |= many;
+        many
+    }
+
     /// Whether free memory shrank since pages were last located or the target was last waited for.
     fn shrank(&self, tiers: &[TierState]) -> bool {
         let less = |(t, then): (&TierState, &Bytes)| window::differs(t, then.get().max(t.free.get()));
@@ -364,6 +391,7 @@ impl Engine {
             shifted: std::mem::take(&mut self.shifted),
             filling,
             swept: self.heat.swept(),
+            move_cost: self.account.move_cost(self.machine.page_size),
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {

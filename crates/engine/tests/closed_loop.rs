@@ -47,12 +47,21 @@ fn world(pages: usize, access: Rate, seed: u64) -> Shared {
 }
 
 fn engine(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> (Engine, MemoryJournal) {
+    engine_for(world, WorldTarget::new(world.clone()), policy, trackers)
+}
+
+fn engine_for(
+    world: &Shared,
+    target: WorldTarget,
+    policy: &str,
+    trackers: Vec<Box<dyn Tracker>>,
+) -> (Engine, MemoryJournal) {
     let journal = MemoryJournal::default();
     let machine = world_machine(world);
     let parts = Parts {
         clock: Box::new(WorldClock(world.clone())),
         trackers,
-        target: Box::new(WorldTarget::new(world.clone())),
+        target: Box::new(target),
         mover: Box::new(WorldMover(world.clone())),
         journal: Some(Box::new(journal.clone())),
         placement: Placement::named(policy, &machine).unwrap(),
@@ -266,6 +275,46 @@ fn glances_notice_a_shift_within_a_fraction_of_a_second() {
         assert!(share > least, "period {period}: {share}");
         assert!(text.contains("heat has shifted"), "no glance noticed a shift");
     }
+}
+
+/// Memory that was mapped long ago and is filled only now has no sign but its touches: too little of it to be told by
+/// what is free (a sixty-fourth of the tier), and it is what the program uses most from then on.
+#[test]
+fn what_is_filled_late_is_found_by_its_touches() {
+    const LATE: usize = 800;
+    let begins = Tick(6 * SECONDS);
+    let first = COLD + HOT - LATE;
+    let hot = move |i: usize, now: Tick| i >= first && now >= begins;
+    let access = move |i: usize, now: Tick| match i >= first && now < begins {
+        true => read(0.0),
+        false => read(if hot(i, now) { 4_000.0 } else { 80.0 }),
+    };
+    let w = world(COLD + HOT, Box::new(access), 5);
+    w.borrow_mut().untouched = Some((first, begins));
+    let (mut engine, _) = engine(&w, "terrace", pages(&w));
+    while w.borrow().now() < begins.after(Nanos::millis(600)) {
+        show(&engine.run_step());
+    }
+    let share = w.borrow().fast_share_now();
+    assert!(share > 0.85, "{share}");
+}
+
+/// Touched pages that no node can be told of (the zero page, a device's) are not looked for again and again.
+#[test]
+fn what_cannot_be_located_is_not_looked_for_at_every_look() {
+    let located = |first: usize| {
+        let w = world(COLD + HOT, Box::new(|_, _| write(200.0)), 5);
+        w.borrow_mut().untouched = Some((first, Tick(u64::MAX)));
+        w.borrow_mut().end_at(Tick(10 * SECONDS));
+        let target = WorldTarget::new(w.clone());
+        let times = target.located.clone();
+        let (mut engine, _) = engine_for(&w, target, "hyplacer", pages(&w));
+        engine.run(|_| false);
+        let times = *times.borrow();
+        times
+    };
+    let (some, all) = (located(COLD), located(COLD + HOT));
+    assert!(some <= all + 2, "located {some} times, {all} where all can be");
 }
 
 #[test]

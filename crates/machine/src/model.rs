@@ -271,9 +271,9 @@ pub struct MigrationCost {
 }
 
 impl Default for MigrationCost {
-    /// As measured in the lab on Linux 6.12: `move_pages` costs about 100 us a call and 11 us a page.
+    /// As measured in the lab on Linux 6.12 (docs/results/migration.md): `move_pages` costs about 8 us a call and 2.3 us a page.
     fn default() -> Self {
-        Self { call: Nanos::micros(100), page: Nanos::micros(11) }
+        Self { call: Nanos::micros(8), page: Nanos(2_300) }
     }
 }
 

@@ -39,7 +39,7 @@ fn units_and_forms() {
     assert_eq!(machine.page_size, Bytes(65_536));
     assert_eq!(machine.core.tlb_flush, Nanos(1_500));
     assert_eq!(machine.migration.call, Nanos(7));
-    assert_eq!(machine.migration.page, Nanos::micros(11));
+    assert_eq!(machine.migration.page, Nanos(2_300));
     assert_eq!(machine.nodes[0].cpus, [CpuId(1), CpuId(8), CpuId(9)]);
     assert_eq!(machine.nodes[0].capacity, Bytes(16_000_000_000));
     let link = machine.link(NodeId(3), NodeId(3)).expect("link");

@@ -1,6 +1,6 @@
 //! Every preset is sound, and the lab's say what the design says.
 
-use terrace_machine::{preset, preset_names, preset_or_error, Evidence, Kind, Machine};
+use terrace_machine::{preset, preset_names, preset_or_error, Evidence, Kind, Machine, MigrationCost};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 fn get(name: &str) -> Machine {
@@ -59,8 +59,7 @@ fn lab_machines_share_core_caches_and_costs() {
         assert!((machine.core.ns_per_instruction - 0.25).abs() < 1e-12);
         assert_eq!(machine.core.outstanding_misses, if name == "lab-dcpmm" { 10 } else { 2 }, "{name}: ADR 0001, 0002");
         assert_eq!(machine.core.tlb_flush, Nanos::micros(500));
-        assert_eq!(machine.migration.call, Nanos::micros(100));
-        assert_eq!(machine.migration.page, Nanos::micros(11));
+        assert_eq!(machine.migration, MigrationCost::default(), "{name}");
         assert_eq!(machine.page_size, Bytes(4096));
         let caches: Vec<_> = machine.caches.iter().map(|c| (c.size, c.ways, c.line, c.shared, c.hit)).collect();
         assert_eq!(

@@ -185,6 +185,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         shifted: false,
         filling: false,
         swept: 0.0,
+        move_cost: Nanos::ZERO,
     }
 }
 

@@ -219,12 +219,16 @@ impl Answer {
     /// # Errors
     /// A journal that cannot be read back, which is a fault of the simulator's.
     pub fn reports(&self) -> Result<Vec<(String, String)>, terrace_report::ReportError> {
-        let journals = self.runs.iter().filter_map(|e| Some((e, e.run.journal.as_ref()?)));
-        let page = |(entry, journal): (&Entry, &String)| {
+        let page = |(name, journal): (String, &str)| Ok((name, terrace_report::read(journal.as_bytes())?.to_html()));
+        self.journals().map(page).collect()
+    }
+
+    /// The journal of each run that kept one, as `terrace run` writes it, with the same names as [`Self::reports`].
+    pub fn journals(&self) -> impl Iterator<Item = (String, &str)> {
+        self.runs.iter().filter_map(|entry| {
             let size = entry.fast_bytes.map(|b| format!("-{}M", b >> 20)).unwrap_or_default();
-            Ok((format!("{}{size}", entry.run.policy), terrace_report::read(journal.as_bytes())?.to_html()))
-        };
-        journals.map(page).collect()
+            Some((format!("{}{size}", entry.run.policy), entry.run.journal.as_deref()?))
+        })
     }
 
     /// The answer as a table for people, at most 80 columns.

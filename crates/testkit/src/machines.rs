@@ -64,7 +64,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         caches: Vec::new(),
         nodes: nodes.collect(),
         links,
-        migration: MigrationCost { call: Nanos::micros(100), page: Nanos::micros(11) },
+        migration: MigrationCost::default(),
         far: Vec::new(),
         notes: Vec::new(),
     }

@@ -91,6 +91,8 @@ pub struct World {
     pub busy_share: f64,
     /// Pages unmapped at the end of the range.
     pub vanished: usize,
+    /// Pages from this one on are mapped, and there from this time on.
+    pub untouched: Option<(usize, Tick)>,
     /// Tiers' write throughput is counted by hardware.
     pub counters: bool,
     /// Moves made, by page.
@@ -114,6 +116,7 @@ impl World {
             pinned: vec![false; pages],
             busy_share: 0.0,
             vanished: 0,
+            untouched: None,
             counters: false,
             moves: vec![0; pages],
             fast_served: 0.0,
@@ -144,6 +147,12 @@ impl World {
         self.now
     }
 
+    /// Whether page `i` was touched.
+    #[must_use]
+    pub fn is_there(&self, i: usize) -> bool {
+        self.untouched.is_none_or(|(first, since)| i < first || self.now >= since)
+    }
+
     /// Where page `i` is.
     #[must_use]
     pub fn node_of(&self, i: usize) -> NodeId {
@@ -153,7 +162,7 @@ impl World {
     /// Pages on a node.
     #[must_use]
     pub fn used(&self, node: NodeId) -> u64 {
-        self.nodes[..self.pages()].iter().filter(|n| **n == node).count() as u64
+        (0..self.pages()).filter(|i| self.nodes[*i] == node && self.is_there(*i)).count() as u64
     }
 
     /// Moves made in all.

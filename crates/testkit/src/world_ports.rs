@@ -69,9 +69,8 @@ impl Target for WorldTarget {
                 let index = (start + i as u64).checked_sub(START.0).map(|i| i as usize);
                 let gone = PageFlags::PRESENT.with(PageFlags::PINNED);
                 page.flags = page.flags.without(gone);
-                let Some(index) = index.filter(|i| area.pid == PID && *i < world.pages()) else {
-                    continue;
-                };
+                let there = |i: &usize| area.pid == PID && *i < world.pages() && world.is_there(*i);
+                let Some(index) = index.filter(there) else { continue };
                 page.node = world.nodes[index].0 as u8;
                 page.flags = page.flags.with(PageFlags::PRESENT);
                 if world.pinned[index] {

@@ -201,6 +201,9 @@ pub struct Snapshot {
     /// for one. None while it cannot be told.
     #[serde(default)]
     pub swept: f32,
+    /// What moving a base page has taken so far, its part of each call included; zero while too few were moved to tell.
+    #[serde(default)]
+    pub move_cost: Nanos,
 }
 
 impl Snapshot {

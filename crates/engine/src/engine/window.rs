@@ -60,6 +60,8 @@ impl Engine {
         let now = self.clock.now();
         let why = self.wont.glances.surprised_by(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers)));
         let confirmed = self.glances.confirmed(why.is_some());
+        // If so, the next look is at all pages, and asks where they are.
+        self.finds_new(&watched.looks);
         if let Some(why) = why.filter(|_| confirmed) {
             self.doubt();
             self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };

@@ -4,7 +4,7 @@ use super::HeatMap;
 use crate::heat::estimate::Curve;
 use crate::heat::span::Span;
 use crate::heat::PageLooks;
-use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags};
+use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags, PageStat};
 
 /// What is on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -176,5 +176,24 @@ impl HeatMap {
             }
         }
         out
+    }
+
+    /// Pages that looks found touched, and of which it is not known where they are: they came since pages were last
+    /// located, or no node can be told of them.
+    #[must_use]
+    pub fn unplaced(&self, looks: &[PageLooks]) -> u64 {
+        let touched = |hits: u8| hits > 0 && hits != PageLooks::NOT_LOOKED;
+        let mut unplaced = 0;
+        for one in looks {
+            let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
+            for area in self.areas[first..].iter().take_while(|a| a.pid == one.pid) {
+                let Some(part) = area.range().intersect(one.range()) else { break };
+                let pages = &area.pages[(part.start.0 - area.start.0) as usize..][..part.len() as usize];
+                let hits = &one.hits[(part.start.0 - one.start.0) as usize..][..part.len() as usize];
+                let new = |(page, hits): &(&PageStat, &u8)| touched(**hits) && !page.flags.has(PageFlags::PRESENT);
+                unplaced += pages.iter().zip(hits).filter(new).count() as u64;
+            }
+        }
+        unplaced
     }
 }

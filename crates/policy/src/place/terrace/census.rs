@@ -320,6 +320,8 @@ pub(super) struct Terms {
     pub room: u64,
     /// Seconds that a gain is counted on for.
     pub horizon: f64,
+    /// What moving a base page costs, nanoseconds.
+    pub page_cost: f64,
     /// Base pages to promote at most.
     pub most: u64,
     /// Every page was looked at by itself: what regions tell is alike for all pages of one, and chance does not pick among them.
@@ -339,7 +341,9 @@ impl Census {
     pub fn cut(&self, rater: &Rater<'_>, terms: &Terms) -> Cut {
         let mut cut = Cut::default();
         let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
-        let page = rater.params.page_cost_ns();
+        // The heat of a region is a mean of hot and cold: it shows too little to gain.
+        let repay = rater.params.repay * if terms.by_page { 1.0 } else { 0.5 };
+        let page = terms.page_cost;
         let mut room = terms.room;
         while let Some(hot) = up.peek() {
             if cut.promote >= terms.most {
@@ -355,7 +359,7 @@ impl Census {
             let (hot_value, cost) = (floor_of(hot), if room > 0 { page } else { 2.0 * page });
             let gain = hot_value - cold;
             let beats = hot_value > cold * rater.params.margin && hot_value > 0.0;
-            if !beats || gain * terms.horizon < cost {
+            if !beats || gain * terms.horizon < repay * cost {
                 break;
             }
             let n = if room > 0 {

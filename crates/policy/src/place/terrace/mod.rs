@@ -314,8 +314,13 @@ fn boundary(
     let size = |rank: usize| snap.tiers[rank].capacity.pages(super::runs::page_size(snap));
     let reserve = (size(rank) as f64 * p.reserve) as u64;
     let free = free_pages(snap, rank);
-    let terms =
-        Terms { room: free.saturating_sub(reserve), horizon, most: snap.page_count(), by_page: snap.sees.pages };
+    let terms = Terms {
+        room: free.saturating_sub(reserve),
+        horizon,
+        page_cost: p.page_cost_ns(snap.move_cost),
+        most: snap.page_count(),
+        by_page: snap.sees.pages,
+    };
     let cut = census.cut(&rater, &terms);
     let share = if snap.sees.pages { LEAST_SHARE.0 } else { LEAST_SHARE.1 };
     let least = (LEAST_PROFIT_NS / horizon).max(share * census.slow_value);

@@ -4,7 +4,7 @@
 use crate::place::worth::{Touches, Worth};
 use crate::place::{number, SetError};
 use serde::{Deserialize, Serialize};
-use terrace_machine::Machine;
+use terrace_machine::{Machine, MigrationCost};
 use terrace_types::{Nanos, NodeId};
 
 /// Parameters.
@@ -25,6 +25,10 @@ pub struct Params {
     pub doubt: f64,
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
+    /// `repay`: pages are moved where what that is expected to save, for as long as heat is taken to stay, is so many times what the
+    /// moves cost (10; half of it where regions are sampled): how long heat stays is a guess, and an exchange is followed by looks
+    /// that cost as much again (docs/adr/0184-moves-cost-what-they-did.md).
+    pub repay: f64,
     /// `again`: factor by which a page that moved lately must beat the margin once more (1.5).
     pub again: f64,
     /// `damp_ms`: how long a page counts as moved lately (4,000 ms).
@@ -38,9 +42,6 @@ pub struct Params {
 
 /// Writes worth this much more than reads are told apart.
 const WRITES_MATTER: f64 = 1.1;
-/// Cost of a page move where the machine file tells none.
-const UNKNOWN_PAGE_COST: Nanos = Nanos::micros(10);
-
 impl Params {
     /// For this machine.
     #[must_use]
@@ -53,6 +54,7 @@ impl Params {
             least_evidence: Nanos::millis(8),
             doubt: 1.5,
             margin: 1.15,
+            repay: 10.0,
             again: 1.5,
             damp: Nanos::secs(4),
             reserve: 0.005,
@@ -71,13 +73,16 @@ impl Params {
         !self.write_blind && nodes().flat_map(|a| nodes().map(move |b| (a, b))).filter(|(a, b)| a != b).any(differ)
     }
 
-    /// Nanoseconds to move one base page, its part of a call of 512 included.
-    pub(crate) fn page_cost_ns(&self) -> f64 {
-        let page = match self.machine.migration.page {
-            Nanos::ZERO => UNKNOWN_PAGE_COST,
-            page => page,
+    /// Nanoseconds to move one base page, its part of a call of 512 included: `seen` to be so, or as the machine file has it.
+    pub(crate) fn page_cost_ns(&self, seen: Nanos) -> f64 {
+        if seen > Nanos::ZERO {
+            return seen.get() as f64;
+        }
+        let cost = match self.machine.migration {
+            MigrationCost { page: Nanos::ZERO, .. } => MigrationCost::default(),
+            known => known,
         };
-        page.get() as f64 + self.machine.migration.call.get() as f64 / 512.0
+        cost.page.get() as f64 + cost.call.get() as f64 / 512.0
     }
 
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
@@ -88,6 +93,7 @@ impl Params {
             ("least_evidence_ms", ms(self.least_evidence)),
             ("doubt", self.doubt.to_string()),
             ("margin", self.margin.to_string()),
+            ("repay", self.repay.to_string()),
             ("again", self.again.to_string()),
             ("damp_ms", ms(self.damp)),
             ("reserve", self.reserve.to_string()),
@@ -105,6 +111,7 @@ impl Params {
             "least_evidence_ms" => self.least_evidence = ms(0.0)?,
             "doubt" => self.doubt = number(value, 0.0, 100.0, "a factor, 0 to 100")?,
             "margin" => self.margin = number(value, 1.0, 100.0, "a factor, 1 to 100")?,
+            "repay" => self.repay = number(value, 1.0, 100.0, "a factor, 1 to 100")?,
             "again" => self.again = number(value, 1.0, 100.0, "a factor, 1 to 100")?,
             "damp_ms" => self.damp = ms(0.0)?,
             "reserve" => self.reserve = number(value, 0.0, 0.5, "a share, 0 to 0.5")?,
