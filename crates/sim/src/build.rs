@@ -55,7 +55,14 @@ impl Births {
     /// The pages of a workload's data one by one, from its first: the index of the node that each is born on.
     #[must_use]
     pub fn in_order(nodes: impl IntoIterator<Item = u8>) -> Self {
-        Self::Placed(Arc::new((BASE / PAGE..).zip(nodes).collect()))
+        Self::in_order_from(BASE, nodes)
+    }
+
+    /// The same from the page of this address on: of a recording, [`crate::recording::FIRST`] is where the first GiB that it
+    /// touches begins.
+    #[must_use]
+    pub fn in_order_from(address: u64, nodes: impl IntoIterator<Item = u8>) -> Self {
+        Self::Placed(Arc::new((address / PAGE..).zip(nodes).collect()))
     }
 }
 

@@ -146,6 +146,9 @@ impl fmt::Debug for RecordingFeed {
 /// Bits of an address that stay as they are.
 const KEPT: u32 = 30;
 
+/// Where the GiB of a recording's first access begins in the simulated address space; the next that is touched comes behind it.
+pub const FIRST: u64 = 1 << KEPT;
+
 /// Places that are found without the table.
 const NEAR: usize = 64;
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::io::Cursor;
 use std::sync::Arc;
 use terrace_machine::Machine;
-use terrace_sim::recording::{Open, Source};
+use terrace_sim::recording::{Open, Source, FIRST};
 use terrace_sim::{Births, Input, Mode, Plan, Recording};
 use terrace_trace::{Access, Header, TraceWriter};
 use terrace_types::{Bytes, BytesPerSec, Nanos};
@@ -102,8 +102,13 @@ fn recording(load: Load) -> Result<Recording, String> {
     Recording::new(open).map_err(|e| told(&e))
 }
 
-/// GB/s on all buses, and ns a load of the chase, once all memory has been touched.
+/// GB/s on all buses, and ns a load of the chase, once all memory has been touched. Pages that `births` puts on several nodes must be
+/// found on several.
 fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), String> {
+    let dealt_out = match &births {
+        Births::Placed(nodes) => [0, 1].into_iter().filter(|node| nodes.values().any(|n| n == node)).count(),
+        _ => 1,
+    };
     let input = Input::Recording { name: "load".to_owned(), recording: recording(load)? };
     let plan = Plan::of(machine, input).map_err(|e| e.to_string())?;
     let mut world = plan.world(Mode::Plain, births).map_err(|e| e.to_string())?;
@@ -128,6 +133,10 @@ fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), 
         && !world.ended()
     {
         world.pass(LOOK);
+    }
+    let found = world.counters().read_bytes.iter().filter(|bytes| **bytes > 0).count();
+    if found < dealt_out {
+        return Err(format!("pages were dealt out to {dealt_out} nodes and lie on {found}"));
     }
     let span = world.now().since(from).get() as f64;
     let latency = span / (made(&world, 0) - chased).max(1) as f64;
@@ -188,7 +197,8 @@ pub fn tell2(out: &mut String, points: &[Point]) {
 /// Pages dealt out so that `percent` of a hundred are in DRAM, in steps of five.
 fn dealt(percent: u64) -> Births {
     let fast = percent / 5;
-    Births::in_order((0..1u64 << 14).map(|page| u8::from((page + 1) * fast / 20 == page * fast / 20)))
+    // All memory lies in one GiB, which is the first that is touched.
+    Births::in_order_from(FIRST, (0..1u64 << 14).map(|page| u8::from((page + 1) * fast / 20 == page * fast / 20)))
 }
 
 /// The best share of pages in DRAM by threads and channels; a thread asks for what its miss registers allow.

@@ -302,8 +302,12 @@ fn boundary(
     (now, enough): (Tick, bool),
     plan: &mut Plan,
 ) -> Boundary {
-    let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    let horizon = lifetime.as_secs_f64().clamp(0.2, 20.0) * s.trust.counted_on(now);
+    // Of regions chance alone makes some seem worth moving, the more so the longer that is counted on.
+    let (lifetime, longest) = match snap.sees.pages {
+        true => (s.trust.lifetime_at(p.first_lifetime, now), 60.0),
+        false => (s.trust.lifetime.unwrap_or(p.first_lifetime), 20.0),
+    };
+    let horizon = lifetime.as_secs_f64().clamp(0.2, longest) * s.trust.counted_on(now);
     let (rater, census) = Rater::new(p, &s.recent, worth, snap, rank, now);
     let seen = Boundary { slow_value: census.slow_value, known: census.known, apart: census.extremes() };
     // Pages of a probe are known less well than the rest until it is over.
@@ -500,6 +504,7 @@ mod tests {
         assert_eq!(waited, MOST_WAITS);
         assert_eq!(state.waits, MOST_WAITS + 2, "the first step has nothing to compare with");
     }
+
     #[test]
     fn samples_are_counted_where_time_says_nothing() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
@@ -511,6 +516,24 @@ mod tests {
             snap.sees.sampled = sampled;
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
             assert_eq!(!plan.moves.is_empty(), moves, "{window_us} us, sampled {sampled}: {:?}", plan.decisions);
+        }
+    }
+
+    #[test]
+    fn an_exchange_must_save_ten_times_what_moves_were_seen_to_cost() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        // 2,000 accesses a second, doubted, are worth 0.30 ms a second a page (see the decision's words). A tenth of what that is in the 4 s
+        // that heat is first taken to stay pays for two moves of 60 us.
+        for (cost, moves) in [(0, true), (56, true), (64, false)] {
+            let (params, mut state) = (Params::for_machine(&machine), State::default());
+            let mut snap = growing(3_000, false);
+            snap.move_cost = Nanos::micros(cost);
+            let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+            assert_eq!(!plan.moves.is_empty(), moves, "{cost} us: {:?}", plan.decisions);
+            if cost == 56 {
+                let pages: u64 = plan.moves.iter().map(|m| u64::from(m.pages)).sum();
+                assert_eq!(plan.decisions[0].cost_ns, pages * 56_000, "{:?}", plan.decisions);
+            }
         }
     }
 

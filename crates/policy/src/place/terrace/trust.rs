@@ -39,7 +39,12 @@ pub struct Trust {
     died: Option<Tick>,
     /// When a prediction last failed.
     failed: Option<Tick>,
+    /// When the program came to be as it is: its memory was filled.
+    since: Option<Tick>,
 }
+
+/// Of what has lasted no end is seen beyond so long.
+const LONGEST: Nanos = Nanos::secs(60);
 
 /// Trust that was lost comes back twofold in so long: a policy that moves nothing learns nothing.
 const RECOVERS: f64 = 1.0;
@@ -48,7 +53,7 @@ const AFTER_A_SHIFT: f64 = 0.5;
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { batches: Vec::new(), share: 1.0, lifetime: None, died: None, failed: None }
+        Self { batches: Vec::new(), share: 1.0, lifetime: None, died: None, failed: None, since: None }
     }
 }
 
@@ -70,6 +75,19 @@ impl Trust {
             batch.next += batch.stride;
         }
         batch.next = batch.next.saturating_sub(u64::from(m.pages));
+    }
+
+    /// How long heat is taken to stay where it is. As long as none was seen to go, it is taken to stay for as long as it has (Lindy's
+    /// law), and for `first` at least: a program that runs for hours is given more than one that has run for a second.
+    #[must_use]
+    pub fn lifetime_at(&mut self, first: Nanos, now: Tick) -> Nanos {
+        let lasted = now.since(*self.since.get_or_insert(now)).min(LONGEST);
+        let known = self.lifetime.unwrap_or(first);
+        if self.died.is_none() {
+            known.max(lasted)
+        } else {
+            known
+        }
     }
 
     /// Share of a predicted gain that is counted on now.
@@ -142,5 +160,20 @@ impl Batch {
             sum += page.map_or(0.0, |p| value_of(p, worth));
         }
         sum / self.samples.len().max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heat_is_taken_to_stay_for_as_long_as_it_has_until_some_went() {
+        let mut trust = Trust::default();
+        let at =
+            |trust: &mut Trust, s: u64| trust.lifetime_at(Nanos::secs(4), Tick(s * 1_000_000_000)).as_secs_f64() as u64;
+        assert_eq!([10, 13, 40, 900].map(|s| at(&mut trust, s)), [4, 4, 30, 60]);
+        (trust.died, trust.lifetime) = (Some(Tick(901_000_000_000)), Some(Nanos::secs(2)));
+        assert_eq!(at(&mut trust, 905), 2);
     }
 }
