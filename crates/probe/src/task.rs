@@ -255,6 +255,12 @@ pub enum Trouble {
         /// Pages in all.
         all: u64,
     },
+    /// No thread that makes the load ran while the latency was measured.
+    #[error("the {threads} threads that make the load had no CPU time while the latency was measured; try with less beside it")]
+    NoLoad {
+        /// Threads that were to make it.
+        threads: u32,
+    },
     /// The kernel refused something.
     #[error(transparent)]
     Sys(#[from] terrace_sys::SysError),

@@ -160,6 +160,7 @@ impl Live<'_> {
             let shares = loaders.into_iter().filter_map(|l| l.join().ok()).collect::<Result<Vec<f64>, _>>();
             Ok::<_, Trouble>((reps.unwrap_or(Ok(Vec::new()))?, shares?.into_iter().fold(1.0, f64::min)))
         })?;
+        let reps = under_some_load(reps, threads)?;
         let busy = |run: &Loaded| run.busy.min(share);
         let latency: Vec<(f64, f64)> = reps.iter().map(|r| (r.ns, busy(r))).collect();
         let rate: Vec<(f64, f64)> = reps.iter().map(|r| (r.rate, busy(r))).collect();
@@ -168,7 +169,18 @@ impl Live<'_> {
     }
 }
 
+/// Those runs that met any load: a thread that makes it may have had no CPU time in one, where the machine is busy.
+fn under_some_load(mut runs: Vec<Loaded>, threads: u32) -> Result<Vec<Loaded>, Trouble> {
+    let made = runs.len();
+    runs.retain(|run| run.rate > 0.0);
+    if runs.is_empty() && made > 0 {
+        return Err(Trouble::NoLoad { threads });
+    }
+    Ok(runs)
+}
+
 /// A run of the chase under load.
+#[derive(Debug, PartialEq)]
 struct Loaded {
     /// Nanoseconds a load.
     ns: f64,
@@ -239,5 +251,19 @@ impl Load {
             offset = (offset + chunk) % length;
         }
         (thread_cpu() - cpu).get() as f64 / now().since(began).get().max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_met_no_load_does_not_count() {
+        let run = |rate| Loaded { ns: 100.0, rate, busy: 1.0 };
+        let some = under_some_load(vec![run(0.0), run(2e9), run(0.0)], 1);
+        assert_eq!(some.ok(), Some(vec![run(2e9)]));
+        assert!(matches!(under_some_load(vec![run(0.0)], 2), Err(Trouble::NoLoad { threads: 2 })));
+        assert!(under_some_load(Vec::new(), 2).is_ok_and(|runs| runs.is_empty()), "interrupted before the first");
     }
 }

@@ -205,8 +205,11 @@ mod tests {
         }
         if cpus > 1 {
             let task = Task::Loaded { initiator, target, kernel: Kernel::Mix2, delay: 64, threads: 1, bytes };
-            let got = live.measure(&task).unwrap();
-            assert!(got.figure.value > 0.5 && got.second.unwrap().value > 1e7, "{got:?}");
+            match live.measure(&task) {
+                Ok(got) => assert!(got.figure.value > 0.5 && got.second.unwrap().value > 1e7, "{got:?}"),
+                Err(Trouble::NoLoad { threads: 1 }) => println!("skipped: the machine is too busy to make a load"),
+                Err(e) => panic!("{e}"),
+            }
         }
         let parts = vec![(node, 3), (node, 1)];
         match live.measure(&Task::Interleave { initiator, parts, threads: 1, bytes }) {
