@@ -4,7 +4,7 @@ use super::HeatMap;
 use crate::heat::estimate::Curve;
 use crate::heat::span::Span;
 use crate::heat::PageLooks;
-use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags, PageStat};
+use terrace_types::{BytesPerSec, Nanos, NodeId, PageFlags, PageStat, Vpn};
 
 /// What is on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -156,17 +156,11 @@ impl HeatMap {
             let mut census = Census::new();
             let look = one.window.as_secs_f64() as f32;
             let time = look * f32::from(one.windows);
-            let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
-            for area in self.areas[first..].iter().take_while(|a| a.pid == one.pid) {
-                let Some(part) = area.range().intersect(one.range()) else { break };
-                let pages = &area.pages[(part.start.0 - area.start.0) as usize..][..part.len() as usize];
-                let hits = &one.hits[(part.start.0 - one.start.0) as usize..][..part.len() as usize];
-                for (page, hits) in pages.iter().zip(hits) {
-                    if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
-                        let rate = page.reads.per_second() + page.writes.per_second();
-                        let step = &mut census.counts[Curve::step(rate * time)];
-                        step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
-                    }
+            for (page, hits) in self.looked_at(one).flat_map(|(pages, hits)| pages.iter().zip(hits)) {
+                if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
+                    let rate = page.reads.per_second() + page.writes.per_second();
+                    let step = &mut census.counts[Curve::step(rate * time)];
+                    step[usize::from(on[usize::from(page.node)])][usize::from(*hits > 0)] += 1;
                 }
             }
             let seen = census.sum_up(&self.curve, SELDOM * f32::from(one.windows));
@@ -178,22 +172,24 @@ impl HeatMap {
         out
     }
 
+    /// The pages that looks are about, area by area, and what was found of them.
+    fn looked_at<'a>(&'a self, one: &'a PageLooks) -> impl Iterator<Item = (&'a [PageStat], &'a [u8])> {
+        let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
+        self.areas[first..].iter().take_while(|a| a.pid == one.pid).map_while(|area| {
+            let part = area.range().intersect(one.range())?;
+            let from = |start: Vpn| (part.start.0 - start.0) as usize;
+            let length = part.len() as usize;
+            Some((&area.pages[from(area.start)..][..length], &one.hits[from(one.start)..][..length]))
+        })
+    }
+
     /// Pages that looks found touched, and of which it is not known where they are: they came since pages were last
     /// located, or no node can be told of them.
     #[must_use]
     pub fn unplaced(&self, looks: &[PageLooks]) -> u64 {
         let touched = |hits: u8| hits > 0 && hits != PageLooks::NOT_LOOKED;
-        let mut unplaced = 0;
-        for one in looks {
-            let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
-            for area in self.areas[first..].iter().take_while(|a| a.pid == one.pid) {
-                let Some(part) = area.range().intersect(one.range()) else { break };
-                let pages = &area.pages[(part.start.0 - area.start.0) as usize..][..part.len() as usize];
-                let hits = &one.hits[(part.start.0 - one.start.0) as usize..][..part.len() as usize];
-                let new = |(page, hits): &(&PageStat, &u8)| touched(**hits) && !page.flags.has(PageFlags::PRESENT);
-                unplaced += pages.iter().zip(hits).filter(new).count() as u64;
-            }
-        }
-        unplaced
+        let new = |(page, hits): &(&PageStat, &u8)| touched(**hits) && !page.flags.has(PageFlags::PRESENT);
+        let parts = looks.iter().flat_map(|one| self.looked_at(one));
+        parts.map(|(pages, hits)| pages.iter().zip(hits).filter(new).count() as u64).sum()
     }
 }
