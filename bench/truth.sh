@@ -19,12 +19,13 @@ out=$target/bench/truth
 mkdir -p "$out"
 # A run that ends early leaves nothing that looks like a result.
 keep() {
-    shift_to=$1
+    result=$1
     shift
-    "$@" >"$shift_to.part" 2>"$shift_to.log" && mv "$shift_to.part" "$shift_to" && return
-    tail -n 3 "$shift_to.log" >&2
+    "$@" >"$result.part" 2>"$result.log" && mv "$result.part" "$result" && return
+    tail -n 3 "$result.log" >&2
     return 1
 }
+# Whether a case's name has one of the parts behind it, or none are asked for.
 wanted() {
     [ $# -gt 1 ] || return 0
     name=$1
@@ -37,7 +38,6 @@ wanted() {
 sed '/^#/d; /^$/d' bench/truth/cases >"$out/cases"
 while read -r name machine workload policies; do
     wanted "$name" "$@" || continue
-    # What the lab leaves free of its fast node is what a workload's sizes follow in both.
     if [ ! -e "$out/$name.lab" ]; then
         say "$name in the lab"
         keep "$out/$name.lab" "$target/release/terrace" lab compare --machine "$machine" --workload "$workload" \
