@@ -382,8 +382,10 @@ impl Engine {
         now: Tick,
     ) -> (Snapshot, Plan) {
         let sees = self.watch.sees();
+        // While writes are about to be told for the first time, who is not written is not known.
+        let too_early = watched.writes_to_come && !self.heat.told_writes();
         let mut snapshot = Snapshot {
-            window: self.heat.evidence(),
+            window: if too_early { Nanos::ZERO } else { self.heat.evidence() },
             page_size: self.machine.page_size,
             tiers,
             by_cell: watched.by_cell.clone(),

@@ -118,6 +118,8 @@ pub struct Observation {
     pub looks: Vec<PageLooks>,
     /// How soon pages were found written.
     pub writes: Vec<PageWrites>,
+    /// How soon pages are written is being looked at, and will be told after a later window.
+    pub writes_to_come: bool,
     /// Who accessed, where known.
     pub by_cell: Vec<CellCount>,
     /// CPU time spent for this window, kernel threads we started included.

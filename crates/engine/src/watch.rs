@@ -10,6 +10,7 @@ pub(crate) struct Watched {
     pub seen: Vec<Sighting>,
     pub looks: Vec<PageLooks>,
     pub writes: Vec<PageWrites>,
+    pub writes_to_come: bool,
     pub by_cell: Vec<CellCount>,
     pub cpu: Nanos,
     pub memory: Bytes,
@@ -80,6 +81,7 @@ impl Watch {
             all.seen.append(&mut seen.sightings);
             all.looks.append(&mut seen.looks);
             all.writes.append(&mut seen.writes);
+            all.writes_to_come |= seen.writes_to_come;
             all.by_cell.extend(seen.by_cell);
             all.cpu += seen.cpu;
             all.memory += seen.memory;

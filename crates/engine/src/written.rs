@@ -5,14 +5,18 @@
 //! after it began and at its end: the bits only accumulate, further looks cost no faults, and when a page was first found
 //! dirty tells rates up to some hundred writes a second apart, where one look at 50 ms tells twenty at most. A target that
 //! writes many pages spends the first milliseconds in faults, not in writing; the time that its faults took by
-//! [`FAULT`] is left out of what the looks count as watched.
+//! [`FAULT`] is left out of what the looks count as watched, and a window that went in faults is left open
+//! ([`Window::ripe`]): pages not come to by then would seem unwritten. What a page is told by when it was found, the others of its window
+//! decide with it ([`terrace_policy::heat::waits`]).
 
 use std::convert::Infallible;
-use terrace_policy::heat::PageWrites;
+use terrace_policy::heat::{waits, PageWrites};
 use terrace_types::{Nanos, Pid, VpnRange};
 
 /// Shortest window: below it the target mostly takes faults (26-29 ms with 16 k hot pages, measured in the lab).
 pub const SHORTEST: Nanos = Nanos::millis(25);
+/// Longest: by then it is looked into, whatever the target did.
+pub const LONGEST: Nanos = Nanos::millis(150);
 /// What one write fault costs the target: 1-3 us measured; the cautious end.
 pub const FAULT: Nanos = Nanos::micros(2);
 /// Looks into a window soon after it began.
@@ -98,6 +102,18 @@ impl Window {
         self.looks.last().map_or(0, |l| l.pages)
     }
 
+    /// Whether the window may be ended: it is over [`SHORTEST`], and since the look before the last the target spent less time in
+    /// faults than out of them, so that most pages that it goes on to write are dirty by now; or it is over [`LONGEST`].
+    #[must_use]
+    pub fn ripe(&self, threads: u64) -> bool {
+        let Some(last) = self.looks.last().filter(|l| l.at >= SHORTEST) else {
+            return false;
+        };
+        let before = self.looks.iter().rev().nth(1).copied().unwrap_or(Look { at: Nanos::ZERO, pages: 0 });
+        let faults = (last.pages - before.pages) * FAULT.0 / threads.max(1);
+        last.at >= LONGEST || 2 * faults <= last.at.saturating_sub(before.at).0
+    }
+
     /// For how long each look had watched, the target's faults left out: `threads` of it can run.
     fn watched_for(&self, threads: u64) -> Vec<Nanos> {
         let (mut total, mut last, mut dirty) = (Nanos::ZERO, Nanos::ZERO, 0);
@@ -113,22 +129,19 @@ impl Window {
             .collect()
     }
 
-    /// What the looks say of the pages of process `pid`, in units of the time to the first: a page first found dirty by
-    /// look `j` was written once in the time to the middle between that look and the one before it. `threads` of
-    /// the process can run.
+    /// What the looks say of the pages of process `pid`; `threads` of it can run.
     pub fn over(self, pid: Pid, threads: u64, into: &mut Vec<PageWrites>) {
         let times = self.watched_for(threads);
-        let (Some(unit), Some(all)) = (times.first().copied(), times.last().copied()) else {
+        let Some(window) = times.first().copied() else {
             return;
         };
-        let units = |time: u64| (time / unit.0).clamp(1, u64::from(u16::MAX)) as u16;
-        let middle = |n: usize| (times[n - 1].0 + times[n].0 + unit.0) / 2;
-        let never = (0, units(all.0 + unit.0 / 2));
-        let told: Vec<(u16, u16)> = std::iter::once(never)
-            .chain((0..times.len()).map(|n| if n == 0 { (1, 1) } else { (1, units(middle(n))) }))
-            .collect();
-        for (range, first) in self.ranges.into_iter().zip(self.first) {
-            into.push(PageWrites { pid, start: range.start, window: unit, told: told.clone(), found: first });
+        let before = std::iter::once(0).chain(self.looks.iter().map(|l| l.pages));
+        let first: Vec<(Nanos, u64)> =
+            times.into_iter().zip(self.looks.iter().zip(before)).map(|(t, (l, n))| (t, l.pages - n)).collect();
+        let all: u64 = self.ranges.iter().map(|r| r.len()).sum();
+        let told = waits::told(&first, all.saturating_sub(self.pages()));
+        for (range, found) in self.ranges.into_iter().zip(self.first) {
+            into.push(PageWrites { pid, start: range.start, window, told: told.clone(), found });
         }
     }
 }
@@ -156,9 +169,12 @@ mod tests {
             [(2, &[range(10, 11)]), (6, &[range(8, 12)]), (50, &[range(10, 12), range(13, 14)])];
         let mut all = Vec::new();
         window(range(10, 16), &looks).over(Pid(1), 1, &mut all);
-        let told: Vec<_> = all[0].sightings().map(|s| (s.range.start.0, s.range.len(), s.hits, s.windows)).collect();
-        assert_eq!(told, [(10, 1, 1, 1), (11, 1, 1, 2), (12, 1, 0, 25), (13, 1, 1, 14), (14, 2, 0, 25)]);
-        assert!(all[0].sightings().all(|s| s.writes_only && s.every_page && s.window < Nanos::millis(2)));
+        let runs: Vec<_> = all[0].runs().collect();
+        let pages: Vec<_> = runs.iter().map(|(r, t)| (r.start.0, r.len(), t.dirty)).collect();
+        assert_eq!(pages, [(10, 1, true), (11, 1, true), (12, 1, false), (13, 1, true), (14, 2, false)]);
+        let rate = |at: usize| runs[at].1.per_second;
+        assert!(rate(0) > rate(1) && rate(1) > rate(3) && rate(3) > rate(2) && rate(2) == rate(4), "{runs:?}");
+        assert!(all[0].window < Nanos::millis(2));
     }
 
     #[test]
@@ -173,6 +189,28 @@ mod tests {
         assert_eq!(after(&[(2, 500)], 2), [Nanos::micros(1500)]);
         // However many there were, an eighth of the time is left; later stretches have their own.
         assert_eq!(after(&[(2, 5000), (6, 5000)], 1), [Nanos::micros(250), Nanos::micros(4250)]);
+    }
+
+    #[test]
+    fn a_window_that_went_in_faults_is_left_open() {
+        let all = range(0, 50_000);
+        // 2 us a fault: 10,000 pages are 20 ms of it on one thread.
+        let after = |pages: [u64; 4], threads: u64, last: u64| {
+            let runs = pages.map(|n| [range(0, n)]);
+            let looks: Vec<(u64, &[VpnRange])> =
+                [2, 6, 30, last].iter().zip(&runs).map(|(ms, r)| (*ms, &r[..])).collect();
+            (window(all, &looks[..3]).ripe(threads), window(all, &looks).ripe(threads))
+        };
+        assert_eq!(
+            after([800, 2_400, 12_000, 13_000], 1, 60),
+            (false, true),
+            "19 of 24 ms went in faults, then 2 of 30"
+        );
+        assert_eq!(after([800, 2_400, 7_000, 7_000], 1, 60), (true, true));
+        assert_eq!(after([800, 2_400, 12_000, 24_000], 2, 50), (true, false), "two threads take faults side by side");
+        assert_eq!(after([800, 2_400, 12_000, 50_000], 1, 150), (false, true), "no longer than that");
+        let early: [(u64, &[VpnRange]); 2] = [(2, &[]), (6, &[])];
+        assert!(!window(all, &early).ripe(1) && !window(all, &[]).ripe(1), "nothing written, but too short");
     }
 
     #[test]

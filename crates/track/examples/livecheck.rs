@@ -290,14 +290,20 @@ fn watch(
         let seen = trackers.finish(now())?;
         memory = memory.max(seen.memory);
         let mine = VpnRange::new(Vpn(base), Vpn(base + all as u64));
-        for s in seen.sightings.iter().copied().chain(seen.writes.iter().flat_map(PageWrites::sightings)) {
-            let Some(part) = s.range.intersect(mine) else {
+        let counted =
+            seen.sightings.iter().map(|s| (s.range, f64::from(s.hits), f64::from(s.windows) * s.window.as_secs_f64()));
+        let told = seen.writes.iter().flat_map(PageWrites::runs).map(|(range, told)| {
+            let over = told.over.as_secs_f64();
+            (range, f64::from(told.per_second) * over, over)
+        });
+        for (range, events, time) in counted.chain(told) {
+            let Some(part) = range.intersect(mine) else {
                 continue;
             };
             for page in part.start.0..part.end.0 {
                 let w = &mut weight[(page - base) as usize];
-                w.0 += f64::from(s.hits);
-                w.1 += f64::from(s.windows) * s.window.as_secs_f64();
+                w.0 += events;
+                w.1 += time;
             }
         }
         for looks in &seen.looks {

@@ -226,6 +226,7 @@ impl Tracker for LiveTrackers {
                         all.sightings.append(&mut seen.sightings);
                         all.looks.append(&mut seen.looks);
                         all.writes.append(&mut seen.writes);
+                        all.writes_to_come |= seen.writes_to_come;
                         all.by_cell.append(&mut seen.by_cell);
                         all.cpu += seen.cpu;
                         all.memory += seen.memory;

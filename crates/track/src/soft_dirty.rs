@@ -158,11 +158,18 @@ impl Tracker for SoftDirty {
     fn finish(&mut self, _now: Tick) -> Result<Observation, TrackError> {
         let mut seen = Observation::default();
         let Some(open) = self.open.take_if(|o| now().since(o.since) >= SHORTEST) else {
+            seen.writes_to_come = self.open.is_some();
             return Ok(seen);
         };
         let work = self.meter.start();
         let mut open = open;
         self.look_into(&mut open)?;
+        if !open.watched.iter().all(|(pid, window)| window.ripe(self.running(*pid))) {
+            open.cpu += work.used(Nanos::ZERO);
+            self.open = Some(open);
+            seen.writes_to_come = true;
+            return Ok(seen);
+        }
         let written_pages: u64 = open.watched.values().map(Window::pages).sum();
         for (pid, window) in open.watched {
             window.over(pid, self.running(pid), &mut seen.writes);
@@ -204,10 +211,10 @@ mod tests {
         }
         terrace_sys::sleep(SHORTEST);
         let seen = tracker.finish(now()).unwrap();
-        let all: Vec<_> = seen.writes.iter().flat_map(PageWrites::sightings).collect();
-        let hit: u64 = all.iter().filter(|s| s.hits > 0).map(|s| s.range.len()).sum();
+        let all: Vec<_> = seen.writes.iter().flat_map(PageWrites::runs).collect();
+        let hit: u64 = all.iter().filter(|(_, told)| told.dirty).map(|(range, _)| range.len()).sum();
         assert!((3..10).contains(&hit), "{hit}");
-        assert_eq!(all.iter().map(|s| s.range.len()).sum::<u64>(), 60);
+        assert_eq!(all.iter().map(|(range, _)| range.len()).sum::<u64>(), 60);
     }
 
     #[test]

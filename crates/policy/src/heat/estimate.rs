@@ -107,6 +107,15 @@ impl Looks {
         Some(Self { hits, looks, window: window_s, weight, direct })
     }
 
+    /// Looks that come to this rate, found out otherwise, with so many seconds behind it.
+    #[must_use]
+    pub fn estimated(per_second: f32, behind_s: f32, window_s: f32) -> Option<Self> {
+        let sound = per_second >= 0.0 && per_second.is_finite() && behind_s > 0.0 && window_s > 0.0;
+        let looks = behind_s / window_s;
+        let hits = looks * -(-per_second * window_s).exp_m1();
+        (sound && looks.is_finite()).then_some(Self { hits, looks, window: window_s, weight: 1.0, direct: per_second })
+    }
+
     /// Time looked at in all, seconds of evidence.
     #[must_use]
     pub fn time(&self) -> f32 {
@@ -213,6 +222,19 @@ mod tests {
         assert!(rate < 300.0, "{rate}");
         let (rate, _) = silent.join(&curve, rate, 0.15);
         assert!(rate < 60.0, "{rate}");
+    }
+
+    #[test]
+    fn a_rate_found_out_otherwise_is_taken_as_it_is() {
+        let curve = Curve::default();
+        for (rate, behind) in [(1_150.0, 0.03), (3.0, 0.1), (4_000.0, 0.000_3), (0.0, 0.05)] {
+            let looks = Looks::estimated(rate, behind, 0.000_3).unwrap();
+            let (got, time) = looks.join(&curve, 0.0, 0.0);
+            assert!((got - rate).abs() <= 0.02 * rate && (time / behind - 1.0).abs() < 1e-3, "{rate}: {got}, {time}");
+        }
+        for (rate, behind, window) in [(f32::NAN, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)] {
+            assert_eq!(Looks::estimated(rate, behind, window), None);
+        }
     }
 
     #[test]

@@ -6,9 +6,9 @@ pub use readings::{Foreseen, NodeTally, Touched};
 
 use super::estimate::{Curve, Looks};
 use super::exact::{covers, Exact};
-use super::round::{Behind, Round, FIRST_EXACT};
+use super::round::{Behind, Pages, Round, FIRST_EXACT};
 use super::span::Span;
-use super::{PageLooks, PageWrites, Sighting, Sweeps};
+use super::{PageLooks, PageWrites, Sighting, Sweeps, Told};
 use terrace_types::{Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange};
 
 /// What the map may assume. The defaults need no tuning.
@@ -68,6 +68,7 @@ pub struct HeatMap {
     write_window: f32,
     look_window: f32,
     needs_access: bool,
+    told_writes: bool,
     rounds: u32,
     left_out: u64,
     exact: Exact,
@@ -88,6 +89,7 @@ impl HeatMap {
             write_window: 0.05,
             look_window: 0.005,
             needs_access: false,
+            told_writes: false,
             rounds: 0,
             left_out: 0,
             exact: Exact::default(),
@@ -100,6 +102,12 @@ impl HeatMap {
     /// at, not by its write bits alone.
     pub fn expect_access(&mut self, sees_reads: bool) {
         self.needs_access = sees_reads;
+    }
+
+    /// Whether anything was ever told of writes, be it that there are none.
+    #[must_use]
+    pub fn told_writes(&self) -> bool {
+        self.told_writes
     }
 
     /// Follows the target's mappings (ordered by process, then address, never overlapping). Pages
@@ -200,16 +208,20 @@ impl HeatMap {
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
         }
-        for one in writes.iter().flat_map(PageWrites::sightings) {
-            let pages = self.absorb_one(&one, false);
-            absorbed.pages += pages;
-            absorbed.stray += u64::from(pages == 0);
-        }
         self.sweeps.learn(looks);
         for one in looks {
             let pages = self.absorb_looks(one, &before, now);
             absorbed.pages += pages;
             absorbed.stray += u64::from(pages == 0);
+        }
+        // Last, for looks say how much there is room for.
+        let looked = if writes.is_empty() { Vec::new() } else { self.exact.joined() };
+        for one in writes {
+            for (range, told) in one.runs() {
+                let pages = self.absorb_writes(one, range, told, covers(&looked, one.pid, range));
+                absorbed.pages += pages;
+                absorbed.stray += u64::from(pages == 0);
+            }
         }
         let exact = std::mem::take(&mut self.exact);
         for one in seen.iter().filter(sampled) {
@@ -264,6 +276,7 @@ impl HeatMap {
             return 0;
         };
         if seen.writes_only {
+            self.told_writes = true;
             self.write_window = window;
         } else {
             self.look_window = window;
@@ -271,12 +284,24 @@ impl HeatMap {
         let known = if exact { self.params.known_looks } else { self.params.known_samples };
         let prior = if first_exact { FIRST_EXACT } else { 1.0 };
         self.each_part(seen.pid, seen.range, weight * window * known, prior, seen.writes_only, |round, part, at| {
-            let (pages, behind) = part;
+            let dirty = exact && looks.hits > 0.0;
             match (seen.writes_only, exact) {
-                (true, _) => round.writes(&looks, pages, behind, at, exact),
-                (false, true) => round.accesses(&looks, pages, behind, at),
-                (false, false) => round.sampled(&looks, pages, behind, at),
+                (true, _) => round.writes(&looks, part, at, dirty, false),
+                (false, true) => round.accesses(&looks, part.0, part.1, at),
+                (false, false) => round.sampled(&looks, part.0, part.1, at),
             }
+        })
+    }
+
+    fn absorb_writes(&mut self, of: &PageWrites, range: VpnRange, told: Told, looked: bool) -> u64 {
+        let window = of.window.as_secs_f64() as f32;
+        let Some(looks) = Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window) else {
+            return 0;
+        };
+        (self.told_writes, self.write_window) = (true, window);
+        let enough = window * self.params.known_looks;
+        self.each_part(of.pid, range, enough, 1.0, true, |round, pages, at| {
+            round.writes(&looks, pages, at, told.dirty, looked);
         })
     }
 
@@ -320,7 +345,7 @@ impl HeatMap {
         enough: f32,
         prior: f32,
         writes_only: bool,
-        mut apply: impl FnMut(&Round<'_>, (&mut [PageStat], &mut [Behind]), Vpn),
+        mut apply: impl FnMut(&Round<'_>, Pages<'_>, Vpn),
     ) -> u64 {
         let round = Round {
             curve: &self.curve,

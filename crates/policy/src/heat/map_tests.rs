@@ -180,27 +180,75 @@ fn looks_beyond_what_is_mapped_are_stray() {
 }
 
 #[test]
-fn writes_by_page_say_what_sightings_say() {
+fn writes_by_page_are_taken_as_they_are_told() {
+    let told = |per_second, dirty| Told { per_second, over: Nanos::millis(30), dirty };
     let writes = |start: u64, found: &[u8]| PageWrites {
         pid: Pid(1),
         start: Vpn(start),
         window: Nanos::millis(2),
-        told: vec![(0, 25), (1, 1), (1, 14)],
+        told: vec![told(4.0, false), told(800.0, true), told(20.0, true)],
         found: found.to_vec(),
     };
-    let (mut one, mut other) = (map(&[(Pid(1), range(0, 100))]), map(&[(Pid(1), range(0, 100))]));
-    let told = writes(20, &[0, 0, 1, 2, 2, 9, 1]);
-    let singly: Vec<Sighting> = told.sightings().collect();
-    let ranges: Vec<_> = singly.iter().map(|s| (s.range.start.0, s.range.len(), s.hits, s.windows)).collect();
-    assert_eq!(ranges, [(20, 2, 0, 25), (22, 1, 1, 1), (23, 2, 1, 14), (26, 1, 1, 1)], "what 9 means is not told");
-    for step in 0..3 {
-        one.absorb(&singly, &[], &[], Tick(step * 1_000_000));
-        other.absorb(&[], &[], std::slice::from_ref(&told), Tick(step * 1_000_000));
+    let mut map = map(&[(Pid(1), range(0, 100))]);
+    assert!(!map.told_writes());
+    let one = writes(20, &[0, 0, 1, 2, 2, 9, 1]);
+    let runs: Vec<_> = one.runs().map(|(r, t)| (r.start.0, r.len(), t.per_second as u64)).collect();
+    assert_eq!(runs, [(20, 2, 4), (22, 1, 800), (23, 2, 20), (26, 1, 800)], "what 9 means is not told");
+    let absorbed = map.absorb(&[], &[], std::slice::from_ref(&one), Tick(0));
+    assert_eq!((absorbed, map.told_writes()), (Absorbed { pages: 6, stray: 0 }, true));
+    let page = |at: usize| map.areas()[0].pages[at];
+    for (at, rate, dirty) in [(20, 4.0, false), (22, 800.0, true), (24, 20.0, true), (25, 0.0, false)] {
+        let got = page(at).writes.per_second();
+        assert!((got - rate).abs() <= 0.1 * rate.max(10.0), "{at}: {got}");
+        assert_eq!(page(at).flags.has(PageFlags::DIRTY), dirty, "{at}");
     }
-    assert_eq!(one.areas()[0].pages, other.areas()[0].pages);
-    assert!(one.areas()[0].pages[22].writes > one.areas()[0].pages[20].writes);
-    assert!(one.watches(Pid(1), Vpn(99)) && !one.watches(Pid(1), Vpn(100)) && !one.watches(Pid(2), Vpn(5)));
+    assert!(map.watches(Pid(1), Vpn(99)) && !map.watches(Pid(1), Vpn(100)) && !map.watches(Pid(2), Vpn(5)));
     // Pages that are not mapped, and those that no address space has.
-    assert_eq!(other.absorb(&[], &[], &[writes(99, &[1, 1])], Tick(9_000_000)), Absorbed { pages: 1, stray: 0 });
-    assert_eq!(other.absorb(&[], &[], &[writes(u64::MAX - 1, &[1; 4])], Tick(9_000_001)).pages, 0);
+    assert_eq!(map.absorb(&[], &[], &[writes(99, &[1, 1])], Tick(9_000_000)), Absorbed { pages: 1, stray: 0 });
+    assert_eq!(map.absorb(&[], &[], &[writes(u64::MAX - 1, &[1; 4])], Tick(9_000_001)).pages, 0);
+}
+
+/// One window's looks at pages 0 to 10, `hits` of eight looks of 1 ms each.
+fn looks_at_ten(hits: u8) -> PageLooks {
+    PageLooks { pid: Pid(1), start: Vpn(0), windows: 8, window: Nanos::millis(1), hits: vec![hits; 10] }
+}
+
+fn written_at_ten(per_second: f32) -> PageWrites {
+    let told = vec![Told { per_second, over: Nanos::millis(30), dirty: true }];
+    PageWrites { pid: Pid(1), start: Vpn(0), window: Nanos::micros(300), told, found: vec![0; 10] }
+}
+
+#[test]
+fn pages_are_not_written_more_often_than_they_are_touched() {
+    let mut map = map(&[(Pid(1), range(0, 20))]);
+    map.absorb(&[], &[looks_at_ten(4)], &[written_at_ten(6_000.0)], Tick(0));
+    let page = map.areas()[0].pages[3];
+    let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
+    // Half of the looks at 1 ms: 690 a second, and room for three more in the 8 ms.
+    assert!(reads < 1.0 && (500.0..1_150.0).contains(&writes), "{reads} {writes}");
+    // Seldom written and never seen touched: the looks may have missed it.
+    let mut map = self::map(&[(Pid(1), range(0, 20))]);
+    map.absorb(&[], &[looks_at_ten(0)], &[written_at_ten(40.0)], Tick(0));
+    assert!(map.areas()[0].pages[3].writes.per_second() > 30.0);
+    // Pages not looked at one by one have no such bound.
+    let mut map = self::map(&[(Pid(1), range(0, 20))]);
+    map.absorb(&[], &[], &[written_at_ten(6_000.0)], Tick(0));
+    assert!(map.areas()[0].pages[3].writes.per_second() > 5_000.0);
+}
+
+#[test]
+fn a_page_touched_less_is_written_less() {
+    let mut map = map(&[(Pid(1), range(0, 20))]);
+    map.absorb(&[], &[looks_at_ten(5)], &[written_at_ten(400.0)], Tick(0));
+    let of = |map: &HeatMap| {
+        let page = map.areas()[0].pages[3];
+        (page.reads.per_second(), page.writes.per_second())
+    };
+    let (reads, writes) = of(&map);
+    for ms in 1..40 {
+        map.absorb(&[], &[looks_at_ten(0)], &[], Tick(ms * 50_000_000));
+    }
+    let (less_reads, less_writes) = of(&map);
+    assert!(writes > 300.0 && less_writes < 0.1 * writes, "{writes} {less_writes}");
+    assert!(less_reads < 0.1 * reads, "{reads} {less_reads}");
 }

@@ -13,6 +13,7 @@ mod round;
 mod skim;
 mod span;
 mod sweeps;
+pub mod waits;
 
 pub use map::{Absorbed, Foreseen, HeatMap, HeatParams, NodeTally, Touched};
 pub use skim::{Evenness, Skim};
@@ -78,32 +79,41 @@ impl PageLooks {
     }
 }
 
-/// How soon each page of a range was found written, a byte a page.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a window says of pages found alike in it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Told {
+    /// Writes a second.
+    pub per_second: f32,
+    /// Time looked at that stands behind it.
+    pub over: Nanos,
+    /// Whether they were found written at all.
+    pub dirty: bool,
+}
+
+/// How often the pages of a range are written, a byte a page.
+#[derive(Debug, Clone, PartialEq)]
 pub struct PageWrites {
     /// Process.
     pub pid: Pid,
     /// First page.
     pub start: Vpn,
-    /// Length of one window.
+    /// Time to the first look into the window: more than some writes in it are not told apart.
     pub window: Nanos,
-    /// What can be told of a page: (windows in which it was found written, windows looked at).
-    pub told: Vec<(u16, u16)>,
+    /// What can be told of a page.
+    pub told: Vec<Told>,
     /// By page, which of `told`; what is not there was not looked at.
     pub found: Vec<u8>,
 }
 
 impl PageWrites {
-    /// Neighbours that are alike as one sighting, in order.
-    pub fn sightings(&self) -> impl Iterator<Item = Sighting> + '_ {
+    /// Neighbours that are alike, in order.
+    pub fn runs(&self) -> impl Iterator<Item = (VpnRange, Told)> + '_ {
         let mut at = self.start.0;
         self.found.chunk_by(|a, b| a == b).filter_map(move |run| {
             let start = Vpn(at);
             at = at.saturating_add(run.len() as u64);
-            let (hits, windows) = *self.told.get(usize::from(run[0]))?;
-            let range = VpnRange::new(start, Vpn(at));
-            let (pid, window) = (self.pid, self.window);
-            Some(Sighting { pid, range, hits, windows, window, writes_only: true, every_page: true })
+            let told = *self.told.get(usize::from(run[0]))?;
+            Some((VpnRange::new(start, Vpn(at)), told))
         })
     }
 }

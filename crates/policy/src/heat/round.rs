@@ -33,6 +33,12 @@ pub(super) const FIRST_EXACT: f32 = 0.05;
 /// [`Looks::join`] comes to is a division. Most pages are such.
 const LITTLE: f32 = 2.0;
 
+/// So many accesses are seen none of one time in twenty: what looks that saw none leave room for.
+const ROOM: f32 = 3.0;
+
+/// Pages, and the evidence behind each.
+pub(super) type Pages<'a> = (&'a mut [PageStat], &'a mut [Behind]);
+
 /// What looks came to for one page.
 #[derive(Debug, Clone, Copy, Default)]
 struct Joined {
@@ -97,23 +103,23 @@ impl Round<'_> {
         self.know(page, known.time >= self.enough);
     }
 
-    /// What looks make of a page's heat and of the time looked at.
+    /// What looks make of a page's heat and of the time looked at. They tell accesses, and not which of them are writes: that share
+    /// stays as it was.
     fn joined(&self, looks: &Looks, page: &PageStat, behind: Span) -> Joined {
         let mut page = *page;
         let had = behind.seconds() * self.prior;
         let writes = page.writes.per_second();
         let rate = page.reads.per_second() + writes;
-        let time = if looks.hits == 0.0 && rate * looks.time() <= LITTLE {
+        let (new, time) = if looks.hits == 0.0 && rate * looks.time() <= LITTLE {
             let time = had + looks.time();
-            if rate > 0.0 {
-                publish(&mut page, rate * had / time, writes, self.write_window);
-            }
-            time
+            (rate * had / time, time)
         } else {
-            let (rate, time) = looks.join(self.curve, rate, had);
-            publish(&mut page, rate, writes, self.write_window);
-            time
+            looks.join(self.curve, rate, had)
         };
+        if rate > 0.0 || new > 0.0 {
+            let share = if rate > 0.0 { writes / rate } else { 0.0 };
+            publish(&mut page, new, share * new, self.write_window);
+        }
         Joined { reads: page.reads, writes: page.writes, time }
     }
 
@@ -135,12 +141,17 @@ impl Round<'_> {
         }
     }
 
-    pub fn writes(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn, exact: bool) {
-        for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            let (rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
+    /// `looked`: looks at accesses were at each page, so that it is not written more often than they leave room for.
+    pub fn writes(&self, looks: &Looks, pages: Pages<'_>, start: Vpn, dirty: bool, looked: bool) {
+        for (i, (page, b)) in pages.0.iter_mut().zip(pages.1).enumerate() {
+            let (mut rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
             b.write = Span::from_seconds(time, self.dither(start, i));
-            publish(page, page.reads.per_second() + page.writes.per_second(), rate, self.write_window);
-            if exact && looks.hits > 0.0 {
+            let accesses = page.reads.per_second() + page.writes.per_second();
+            if looked && b.access != Span::NONE {
+                rate = rate.min(accesses + ROOM / b.access.seconds());
+            }
+            publish(page, accesses, rate, self.write_window);
+            if dirty {
                 page.flags = page.flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED);
             }
             if !self.needs_access {

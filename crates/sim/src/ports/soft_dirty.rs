@@ -107,10 +107,17 @@ impl Tracker for SoftDirtyScan {
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
         let mut seen = Observation::default();
         let Some(mut open) = self.open.take_if(|o| now.since(o.since) >= SHORTEST) else {
+            seen.writes_to_come = self.open.is_some();
             return Ok(seen);
         };
         let mut world = self.world.borrow_mut();
         open.look(&mut world);
+        if !open.window.ripe(world.running()) {
+            drop(world);
+            self.open = Some(open);
+            seen.writes_to_come = true;
+            return Ok(seen);
+        }
         let written = open.window.pages();
         open.window.over(PID, world.running(), &mut seen.writes);
         world.show(Work::Decide);

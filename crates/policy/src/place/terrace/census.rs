@@ -55,11 +55,21 @@ pub(super) struct Scale {
     /// Whether anything had moved lately then. Moves of a part do not count for the next, lest pages that share a place with them
     /// in the table stay behind.
     damped: bool,
-    /// Expected bucket for each bucket of estimates, on the better side and the worse: as it is, and for
-    /// pages that moved lately. The sides are told apart because where a page is says something of it: it
-    /// was put there for its heat, or was there before.
-    expected: [Vec<u16>; 2],
-    lately: [Vec<u16>; 2],
+    /// Expected bucket for each bucket of estimates, by class of page ([`class`]): as it is, and for pages that moved lately.
+    expected: Vec<Vec<u16>>,
+    lately: Vec<Vec<u16>>,
+}
+
+/// How many kinds of pages are told apart by the share of writes in their accesses.
+const KINDS: usize = 4;
+
+/// Pages alike are drawn together class by class. The sides are told apart because where a page is says something of it: it was put
+/// there for its heat, or was there before. Kinds are told apart because what is a write and what a read is seen in another way than how
+/// often: that a page is written is no chance of how often it was found touched.
+fn class(slow: bool, reads: f32, writes: f32) -> usize {
+    let all = reads + writes;
+    let kind = if all > 0.0 { ((writes / all) * KINDS as f32) as usize } else { 0 };
+    usize::from(slow) * KINDS + kind.min(KINDS - 1)
 }
 
 /// Where a node is, seen from the boundary.
@@ -72,10 +82,11 @@ enum Side {
 
 /// What one pass over all pages shows, before chance is taken out.
 struct Raw {
-    counts: [Vec<u32>; 2],
+    counts: Vec<Vec<u32>>,
     slow_value: f64,
-    values: f64,
-    rates: f64,
+    /// By kind.
+    values: [f64; KINDS],
+    rates: [f64; KINDS],
     known: u64,
 }
 
@@ -96,27 +107,30 @@ impl<'a> Rater<'a> {
             }
         }
         let (read_ns, write_ns) = (worth.read_ns as f32, worth.write_ns as f32);
-        let none = || [Vec::new(), Vec::new()];
         let damped = recent.any(params.damp, now);
-        let scale = Box::new(Scale { read_ns, write_ns, sides, damped, expected: none(), lately: none() });
+        let scale = Box::new(Scale { read_ns, write_ns, sides, damped, expected: Vec::new(), lately: Vec::new() });
         let mut rater = Self { params, recent, scale };
         let raw = rater.look(snap);
         let evidence = snap.window.as_secs_f64();
-        let unit = if raw.rates > 0.0 { raw.values / raw.rates } else { worth.unit() };
+        let (values, rates) = (raw.values.iter().sum::<f64>(), raw.rates.iter().sum::<f64>());
+        let unit = if rates > 0.0 { values / rates } else { worth.unit() };
         let noise = if snap.sees.pages { 1.0 } else { rater.noise(snap, evidence / unit.max(1e-9)) };
         // Chance is shared by all pages that one sample stands for, which makes them look like a group.
         let doubt = if snap.sees.pages { params.doubt } else { SHARED_CHANCE * params.doubt };
         // A page that moved lately must beat the margin once more, in either direction.
         let lately = [params.again, 1.0 / params.again];
-        for (side, again) in lately.into_iter().enumerate() {
-            let seen = raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0);
+        for (class, counts) in raw.counts.iter().enumerate() {
+            let (again, kind) = (lately[class / KINDS], class % KINDS);
+            let unit = if raw.rates[kind] > 0.0 { raw.values[kind] / raw.rates[kind] } else { unit };
+            let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
             let seen = seen.map(|(b, n)| (buckets::middle(b), u64::from(*n)));
             let shrink = Shrink::new(seen, unit, evidence / (noise * noise), doubt);
             let table = |factor: f64| {
                 let expected = |b| buckets::of((shrink.value(buckets::middle(b)) * factor) as f32) as u16;
                 (0..buckets::COUNT).map(expected).collect()
             };
-            (rater.scale.expected[side], rater.scale.lately[side]) = (table(1.0), table(again));
+            rater.scale.expected.push(table(1.0));
+            rater.scale.lately.push(table(again));
         }
         let census = rater.census(snap, &raw);
         (rater, census)
@@ -133,8 +147,8 @@ impl<'a> Rater<'a> {
     }
 
     fn look(&self, snap: &Snapshot) -> Raw {
-        let counts = [vec![0u32; buckets::COUNT], vec![0u32; buckets::COUNT]];
-        let mut raw = Raw { counts, slow_value: 0.0, values: 0.0, rates: 0.0, known: 0 };
+        let counts = vec![vec![0u32; buckets::COUNT]; 2 * KINDS];
+        let mut raw = Raw { counts, slow_value: 0.0, values: [0.0; KINDS], rates: [0.0; KINDS], known: 0 };
         for area in &snap.areas {
             let mut heads = 0;
             for page in &area.pages {
@@ -154,11 +168,12 @@ impl<'a> Rater<'a> {
         let Some(slow) = self.side_of(page) else { return };
         let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
         let value = reads * self.scale.read_ns + writes * self.scale.write_ns;
-        let count = &mut raw.counts[usize::from(slow)][buckets::of(value)];
+        let class = class(slow, reads, writes);
+        let count = &mut raw.counts[class][buckets::of(value)];
         *count = count.saturating_add(pages);
         let value = f64::from(value);
-        raw.values += value;
-        raw.rates += f64::from(reads + writes);
+        raw.values[class % KINDS] += value;
+        raw.rates[class % KINDS] += f64::from(reads + writes);
         raw.slow_value += if slow { value * f64::from(pages) } else { 0.0 };
         raw.known += 1;
     }
@@ -208,6 +223,10 @@ impl<'a> Rater<'a> {
         value(&unit.stat, self.scale.read_ns, self.scale.write_ns)
     }
 
+    fn class(&self, unit: &Unit, slow: bool) -> usize {
+        class(slow, unit.stat.reads.per_second(), unit.stat.writes.per_second())
+    }
+
     fn side(&self, unit: &Unit) -> Option<bool> {
         self.side_of(&unit.stat)
     }
@@ -225,7 +244,7 @@ impl<'a> Rater<'a> {
         let slow = self.side(unit)?;
         let seen = buckets::of(self.value(unit));
         let tables = if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
-        let table = &tables[usize::from(slow)];
+        let table = &tables[self.class(unit, slow)];
         Some(Rated { slow, bucket: usize::from(table[seen]) })
     }
 
@@ -243,9 +262,11 @@ impl<'a> Rater<'a> {
     fn census(&self, snap: &Snapshot, raw: &Raw) -> Census {
         let [fast, slow] = [0, 1].map(|side| {
             let mut out = vec![0u32; buckets::COUNT];
-            for (seen, n) in raw.counts[side].iter().enumerate().filter(|(_, n)| **n > 0) {
-                let count = &mut out[usize::from(self.scale.expected[side][seen])];
-                *count = count.saturating_add(*n);
+            for class in side * KINDS..(side + 1) * KINDS {
+                for (seen, n) in raw.counts[class].iter().enumerate().filter(|(_, n)| **n > 0) {
+                    let count = &mut out[usize::from(self.scale.expected[class][seen])];
+                    *count = count.saturating_add(*n);
+                }
             }
             out
         });
@@ -273,8 +294,8 @@ impl<'a> Rater<'a> {
         };
         let seen = buckets::of(self.value(unit));
         let side = if slow { &mut census.slow } else { &mut census.fast };
-        let [from, to] =
-            [&self.scale.expected, &self.scale.lately].map(|tables| usize::from(tables[usize::from(slow)][seen]));
+        let class = self.class(unit, slow);
+        let [from, to] = [&self.scale.expected, &self.scale.lately].map(|tables| usize::from(tables[class][seen]));
         side[from] = side[from].saturating_sub(unit.pages);
         side[to] = side[to].saturating_add(unit.pages);
     }
