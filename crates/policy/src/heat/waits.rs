@@ -42,8 +42,8 @@ pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<Told> {
         }
         (mean, square) = if all > 0.0 { (mean / all, square / all) } else { (0.0, 0.0) };
         let spread = (square - mean * mean).max(1e-12);
-        // Of a Gamma distribution, the time behind a rate is its mean by its variance.
-        let over = if mean > 0.0 { (mean / spread).clamp(first, last) } else { last };
+        // Of a Gamma distribution, the time behind a rate is its mean by its variance. A page not found was watched for all of it.
+        let over = if class > 0 && mean > 0.0 { (mean / spread).clamp(first, last) } else { last };
         Told { per_second: mean as f32, over: Nanos((over * 1e9) as u64), dirty: class > 0 }
     };
     (0..counts.len()).map(tell).collect()
