@@ -382,8 +382,8 @@ impl Engine {
         now: Tick,
     ) -> (Snapshot, Plan) {
         let sees = self.watch.sees();
-        // While writes are about to be told for the first time, who is not written is not known.
-        let too_early = watched.writes_to_come && !self.heat.told_writes();
+        // While writes are about to be told for the first time, which pages are not written is not known.
+        let too_early = watched.writes_to_come && !self.heat.knows_writes();
         let mut snapshot = Snapshot {
             window: if too_early { Nanos::ZERO } else { self.heat.evidence() },
             page_size: self.machine.page_size,

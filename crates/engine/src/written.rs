@@ -24,12 +24,15 @@ pub const EARLY: [Nanos; 2] = [Nanos::millis(2), Nanos::millis(6)];
 /// A stretch counts for at least this part of its length, however many faults fell into it.
 const LEAST_PART: u64 = 8;
 
+/// In place of a look: the page came after the window began.
+const LEFT_OUT: u8 = u8::MAX;
+
 /// What looks into a window under way found, a byte a page: a list of the runs that are dirty would take
 /// sixteen where writes are scattered, three times over.
 #[derive(Debug)]
 pub struct Window {
     ranges: Vec<VpnRange>,
-    /// By range and page: the first look that found it dirty, counted from one; zero for none so far.
+    /// By range and page: the first look that found it dirty, counted from one; zero for none so far; or [`LEFT_OUT`].
     first: Vec<Vec<u8>>,
     looks: Vec<Look>,
 }
@@ -51,8 +54,28 @@ impl Window {
         Self { ranges, first, looks: Vec::new() }
     }
 
+    /// Leaves out the pages that are not there yet when the window begins: `there` tells the runs of pages of a range that are. What fills a
+    /// page is no sign of how often it is written.
+    ///
+    /// # Errors
+    /// That of `there`.
+    pub fn leave_out_absent<E>(
+        &mut self,
+        mut there: impl FnMut(VpnRange, &mut dyn FnMut(VpnRange)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (range, first) in self.ranges.iter().zip(&mut self.first) {
+            first.fill(LEFT_OUT);
+            there(*range, &mut |run| {
+                if let Some(run) = run.intersect(*range) {
+                    first[(run.start.0 - range.start.0) as usize..(run.end.0 - range.start.0) as usize].fill(0);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
     /// Looks once: `dirty` tells the runs of pages of a range that are dirty by now, `at` says when that was, once
-    /// all ranges were gone through. No more than 255 looks count.
+    /// all ranges were gone through. No more than 254 looks count.
     ///
     /// # Errors
     /// That of `dirty`; the look does not count.
@@ -61,7 +84,7 @@ impl Window {
         mut dirty: impl FnMut(VpnRange, &mut dyn FnMut(VpnRange)) -> Result<(), E>,
         at: impl FnOnce() -> Nanos,
     ) -> Result<(), E> {
-        let Ok(number) = u8::try_from(self.looks.len() + 1) else {
+        let Some(number) = u8::try_from(self.looks.len() + 1).ok().filter(|n| *n < LEFT_OUT) else {
             return Ok(());
         };
         let mut pages = self.pages();
@@ -138,8 +161,8 @@ impl Window {
         let before = std::iter::once(0).chain(self.looks.iter().map(|l| l.pages));
         let first: Vec<(Nanos, u64)> =
             times.into_iter().zip(self.looks.iter().zip(before)).map(|(t, (l, n))| (t, l.pages - n)).collect();
-        let all: u64 = self.ranges.iter().map(|r| r.len()).sum();
-        let told = waits::told(&first, all.saturating_sub(self.pages()));
+        let never = self.first.iter().flatten().filter(|page| **page == 0).count() as u64;
+        let told = waits::told(&first, never);
         for (range, found) in self.ranges.into_iter().zip(self.first) {
             into.push(PageWrites { pid, start: range.start, window, told: told.clone(), found });
         }
@@ -211,6 +234,24 @@ mod tests {
         assert_eq!(after([800, 2_400, 12_000, 50_000], 1, 150), (false, true), "no longer than that");
         let early: [(u64, &[VpnRange]); 2] = [(2, &[]), (6, &[])];
         assert!(!window(all, &early).ripe(1) && !window(all, &[]).ripe(1), "nothing written, but too short");
+    }
+
+    #[test]
+    fn what_fills_a_page_is_no_sign_of_how_often_it_is_written() {
+        let mut window = Window::new(vec![range(10, 16)]);
+        let Ok(()) = window.leave_out_absent::<Infallible>(|_, tell| {
+            tell(range(8, 12));
+            tell(range(14, 15));
+            Ok(())
+        });
+        for ms in [2, 6, 50] {
+            window.surely_look(|_, tell| tell(range(11, 16)), || Nanos::millis(ms));
+        }
+        assert_eq!(window.pages(), 2);
+        let mut all = Vec::new();
+        window.over(Pid(1), 1, &mut all);
+        let pages: Vec<_> = all[0].runs().map(|(r, t)| (r.start.0, r.len(), t.dirty)).collect();
+        assert_eq!(pages, [(10, 1, false), (11, 1, true), (14, 1, true)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::Budget;
 use std::collections::BTreeMap;
 use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
-use terrace_sys::{now, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageMap, Root, SysError};
+use terrace_sys::{now, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry, PageMap, Root, SysError};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
 /// Clears soft-dirty bits (`clear_refs` = 4), lets a window pass, and reads which pages were
@@ -55,20 +55,21 @@ impl SoftDirty {
         for m in mappings.iter().filter(|m| m.kind == MappingKind::Anonymous && m.writable) {
             ranges.entry(m.pid).or_default().push(m.range);
         }
-        let mut refused = None;
-        ranges.retain(|pid, _| {
-            let cleared = ClearRefs::open(&self.root, *pid).and_then(|c| c.clear(Clear::SoftDirty));
-            refused = cleared.as_ref().err().filter(|e| !e.is_gone()).cloned().or(refused.take());
-            cleared.is_ok()
-        });
-        if let (true, Some(error)) = (ranges.is_empty(), refused) {
+        let (mut refused, mut watched) = (None, BTreeMap::new());
+        for (pid, ranges) in ranges {
+            match self.window(pid, ranges) {
+                Ok(window) => drop(watched.insert(pid, window)),
+                Err(e) if e.is_gone() => {}
+                Err(e) => refused = Some(e),
+            }
+        }
+        if let (true, Some(error)) = (watched.is_empty(), refused) {
             return Err(stopped(&error));
         }
-        if ranges.is_empty() {
+        if watched.is_empty() {
             return Ok(());
         }
         let since = now();
-        let watched = ranges.into_iter().map(|(pid, ranges)| (pid, Window::new(ranges))).collect();
         let mut open = Open { since, watched, cpu: Nanos::ZERO };
         let mut slept = Nanos::ZERO;
         for at in EARLY {
@@ -82,6 +83,15 @@ impl SoftDirty {
         Ok(())
     }
 
+    /// Begins a window into one process, over the pages that are there.
+    fn window(&mut self, pid: Pid, ranges: Vec<VpnRange>) -> Result<Window, SysError> {
+        let map = PageMap::open(&self.root, pid)?;
+        let mut window = Window::new(ranges);
+        window.leave_out_absent(|range, tell| self.having(Having::There, &map, range, tell))?;
+        ClearRefs::open(&self.root, pid).and_then(|c| c.clear(Clear::SoftDirty))?;
+        Ok(window)
+    }
+
     /// Looks which pages are dirty by now; processes that are gone are left out.
     fn look_into(&mut self, open: &mut Open) -> Result<(), TrackError> {
         let (mut gone, since) = (Vec::new(), open.since);
@@ -90,7 +100,7 @@ impl SoftDirty {
             // A page's bit was read somewhere on the way: the middle is least wrong.
             let middle = || Nanos((before.since(since).0 + now().since(since).0) / 2);
             let looked = PageMap::open(&self.root, *pid)
-                .and_then(|map| window.look(|range, tell| self.dirty(&map, range, tell), middle));
+                .and_then(|map| window.look(|range, tell| self.having(Having::Dirty, &map, range, tell), middle));
             match looked {
                 Ok(()) => {}
                 Err(e) if e.is_gone() => gone.push(*pid),
@@ -101,10 +111,17 @@ impl SoftDirty {
         Ok(())
     }
 
-    /// Tells the runs of dirty pages of `range`.
-    fn dirty(&mut self, map: &PageMap, range: VpnRange, tell: &mut dyn FnMut(VpnRange)) -> Result<(), SysError> {
+    /// Tells the runs of pages of `range` that are there, or that are dirty.
+    fn having(
+        &mut self,
+        what: Having,
+        map: &PageMap,
+        range: VpnRange,
+        tell: &mut dyn FnMut(VpnRange),
+    ) -> Result<(), SysError> {
         if self.scan_works {
-            match map.scan(range, Category::SOFT_DIRTY, Category::SOFT_DIRTY, |run, _| tell(run)) {
+            let category = what.category();
+            match map.scan(range, category, category, |run, _| tell(run)) {
                 Err(SysError::Absent { .. }) => self.scan_works = false,
                 other => return other.map(|_| ()),
             }
@@ -114,7 +131,7 @@ impl SoftDirty {
         while start < range.end {
             let piece = VpnRange::new(start, Vpn(start.0 + PIECE).min(range.end));
             map.read(piece, &mut entries)?;
-            for (at, _) in entries.iter().enumerate().filter(|(_, e)| e.soft_dirty()) {
+            for (at, _) in entries.iter().enumerate().filter(|(_, e)| what.holds(e)) {
                 let page = start.0 + at as u64;
                 tell(VpnRange::new(Vpn(page), Vpn(page + 1)));
             }
@@ -127,6 +144,29 @@ impl SoftDirty {
     fn running(&self, pid: Pid) -> u64 {
         let threads = task::threads(&self.root, pid).map_or(1, |t| t.len() as u64);
         threads.clamp(1, self.cpus)
+    }
+}
+
+/// What is asked of pages.
+#[derive(Debug, Clone, Copy)]
+enum Having {
+    There,
+    Dirty,
+}
+
+impl Having {
+    const fn category(self) -> Category {
+        match self {
+            Self::There => Category::PRESENT,
+            Self::Dirty => Category::SOFT_DIRTY,
+        }
+    }
+
+    fn holds(self, entry: &PageEntry) -> bool {
+        match self {
+            Self::There => entry.present(),
+            Self::Dirty => entry.soft_dirty(),
+        }
     }
 }
 

@@ -68,7 +68,6 @@ pub struct HeatMap {
     write_window: f32,
     look_window: f32,
     needs_access: bool,
-    told_writes: bool,
     rounds: u32,
     left_out: u64,
     exact: Exact,
@@ -89,7 +88,6 @@ impl HeatMap {
             write_window: 0.05,
             look_window: 0.005,
             needs_access: false,
-            told_writes: false,
             rounds: 0,
             left_out: 0,
             exact: Exact::default(),
@@ -102,12 +100,6 @@ impl HeatMap {
     /// at, not by its write bits alone.
     pub fn expect_access(&mut self, sees_reads: bool) {
         self.needs_access = sees_reads;
-    }
-
-    /// Whether anything was ever told of writes, be it that there are none.
-    #[must_use]
-    pub fn told_writes(&self) -> bool {
-        self.told_writes
     }
 
     /// Follows the target's mappings (ordered by process, then address, never overlapping). Pages
@@ -276,7 +268,6 @@ impl HeatMap {
             return 0;
         };
         if seen.writes_only {
-            self.told_writes = true;
             self.write_window = window;
         } else {
             self.look_window = window;
@@ -298,7 +289,7 @@ impl HeatMap {
         let Some(looks) = Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window) else {
             return 0;
         };
-        (self.told_writes, self.write_window) = (true, window);
+        self.write_window = window;
         let enough = window * self.params.known_looks;
         self.each_part(of.pid, range, enough, 1.0, true, |round, pages, at| {
             round.writes(&looks, pages, at, told.dirty, looked);

@@ -190,12 +190,11 @@ fn writes_by_page_are_taken_as_they_are_told() {
         found: found.to_vec(),
     };
     let mut map = map(&[(Pid(1), range(0, 100))]);
-    assert!(!map.told_writes());
     let one = writes(20, &[0, 0, 1, 2, 2, 9, 1]);
     let runs: Vec<_> = one.runs().map(|(r, t)| (r.start.0, r.len(), t.per_second as u64)).collect();
     assert_eq!(runs, [(20, 2, 4), (22, 1, 800), (23, 2, 20), (26, 1, 800)], "what 9 means is not told");
     let absorbed = map.absorb(&[], &[], std::slice::from_ref(&one), Tick(0));
-    assert_eq!((absorbed, map.told_writes()), (Absorbed { pages: 6, stray: 0 }, true));
+    assert_eq!(absorbed, Absorbed { pages: 6, stray: 0 });
     let page = |at: usize| map.areas()[0].pages[at];
     for (at, rate, dirty) in [(20, 4.0, false), (22, 800.0, true), (24, 20.0, true), (25, 0.0, false)] {
         let got = page(at).writes.per_second();
@@ -251,4 +250,15 @@ fn a_page_touched_less_is_written_less() {
     let (less_reads, less_writes) = of(&map);
     assert!(writes > 300.0 && less_writes < 0.1 * writes, "{writes} {less_writes}");
     assert!(less_reads < 0.1 * reads, "{reads} {less_reads}");
+}
+
+#[test]
+fn writes_are_known_once_they_were_told_of_most_pages() {
+    let mut map = map(&[(Pid(1), range(0, 30))]);
+    map.areas_mut()[0].pages.iter_mut().take(15).for_each(|p| p.flags = PageFlags::PRESENT);
+    assert!(!map.knows_writes());
+    map.absorb(&[], &[], &[PageWrites { found: vec![0; 5], ..written_at_ten(40.0) }], Tick(0));
+    assert!(!map.knows_writes(), "5 of 15");
+    map.absorb(&[], &[], &[written_at_ten(0.0)], Tick(1_000_000));
+    assert!(map.knows_writes(), "10 of 15, never written");
 }

@@ -5,6 +5,7 @@
 use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, WATCHED};
 use crate::world::World;
+use std::convert::Infallible;
 use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_policy::quota::Bucket;
@@ -42,6 +43,16 @@ impl Open {
         // A page's bit was read somewhere on the way: the middle is least wrong.
         let middle = Nanos((before.since(since).0 + world.now().since(since).0) / 2);
         self.window.surely_look(|range, tell| written(world, range, &mut hint, tell), || middle);
+    }
+}
+
+/// Tells the pages of `range` that are there.
+fn there(world: &World, range: VpnRange, hint: &mut usize, tell: &mut dyn FnMut(VpnRange)) {
+    for vpn in range.start.0..range.end.0 {
+        let page = world.memory.index(vpn, hint).map(|index| world.memory.pages[index].frame);
+        if page.is_some_and(|frame| frame != ABSENT) {
+            tell(VpnRange::new(Vpn(vpn), Vpn(vpn + 1)));
+        }
     }
 }
 
@@ -84,7 +95,7 @@ impl Tracker for SoftDirtyScan {
         }
         let ranges: Vec<VpnRange> = mappings.iter().map(|m| m.range).collect();
         let pages = ranges.iter().map(|r| r.len()).sum();
-        let cpu = costs::clearing_soft_dirty(pages);
+        let cpu = costs::scanning(pages) + costs::clearing_soft_dirty(pages);
         world.charge(cpu);
         for index in 0..world.memory.pages.len() {
             if world.memory.pages[index].frame != ABSENT {
@@ -94,7 +105,12 @@ impl Tracker for SoftDirtyScan {
         }
         world.flush_translations();
         world.interrupt(costs::SHOOT_DOWN);
-        let mut open = Open { since: world.now(), pages, window: Window::new(ranges), cpu };
+        let (mut window, mut hint) = (Window::new(ranges), 0);
+        let Ok(()) = window.leave_out_absent::<Infallible>(|range, tell| {
+            there(&world, range, &mut hint, tell);
+            Ok(())
+        });
+        let mut open = Open { since: world.now(), pages, window, cpu };
         for at in EARLY {
             let gone = world.now().since(open.since);
             world.pass(at.saturating_sub(gone));
