@@ -117,7 +117,8 @@ impl HeatMap {
         Nanos((n / sum * uneven * 1e9) as u64)
     }
 
-    /// Whether it was told of most pages present how often they are written, be it never; by a sample.
+    /// Whether it was told of nearly all pages present how often they are written, be it never; by a sample. A window begun while memory is
+    /// filled says nothing of what came later.
     #[must_use]
     pub fn knows_writes(&self) -> bool {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
@@ -125,7 +126,7 @@ impl HeatMap {
         let present = pages.step_by((total / 1024).max(1)).filter(|(p, _)| p.flags.has(PageFlags::PRESENT));
         let (all, told) =
             present.fold((0, 0), |(all, told), (_, b)| (all + 1, told + u32::from(b.write != Span::NONE)));
-        2 * told > all
+        8 * told > 7 * all
     }
 
     /// Present pages and their heat by node (index: the low 8 bits of the node's number), in one
