@@ -16,7 +16,7 @@ const AN_OCTAVE: f64 = 3.0;
 const HIGHEST: f64 = 2.0;
 /// The lowest but none, in the time of the whole window.
 const LOWEST: f64 = 1.0 / 64.0;
-/// Steps of expectation and maximisation. What a page is told changes by a few per cent after the first hundred.
+/// Steps of expectation and maximisation.
 const STEPS: usize = 300;
 
 /// What is told of pages not found written in a window, then of those first found so by its first look, its second, and so on. `looks` gives
