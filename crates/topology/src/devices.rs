@@ -2,11 +2,14 @@
 
 use crate::error::TopologyError;
 use crate::tree::View;
-use terrace_machine::{CxlDevice, DaxDevice, Kind, Node};
-use terrace_types::{Bytes, NodeId};
+use terrace_machine::{CxlDevice, DaxDevice, Figure, Kind, Link, Node};
+use terrace_types::{Bytes, BytesPerSec, NodeId};
 
 pub(crate) const DAX: &str = "sys/bus/dax/devices";
 pub(crate) const CXL: &str = "sys/bus/cxl/devices";
+
+/// What Optane reads and writes at a time; no other such memory was ever sold.
+const OPTANE_BLOCK: Bytes = Bytes(256);
 
 /// DAX devices (`drivers/dax/bus.c`: `target_node`, `size`; the driver `kmem` makes a device ordinary memory).
 pub(crate) fn dax(view: &View<'_>) -> Result<Vec<DaxDevice>, TopologyError> {
@@ -67,10 +70,30 @@ pub(crate) fn name_kinds(nodes: &mut [Node], devices: &[DaxDevice]) {
             if node.cpus.is_empty() {
                 node.kind = kind;
                 if kind == Kind::Pmem {
-                    // Optane, the only such memory: blocks of 256 bytes.
-                    node.block = Bytes(256);
+                    node.block = OPTANE_BLOCK;
                 }
             }
+        }
+    }
+}
+
+/// Blocks of what is Optane by its figures: a node without CPUs and of no known kind that firmware says to be written at half
+/// of the speed it is read at, or less. So it is where a hypervisor hands on the memory and its HMAT, but not the NVDIMM
+/// (ADR 0186; figures of Optane: `machine/presets/lab-dcpmm.toml`).
+pub(crate) fn guess_blocks(nodes: &mut [Node], links: &[Link], notes: &mut Vec<String>) {
+    let best = |node: NodeId, figure: fn(&Link) -> Option<Figure<BytesPerSec>>| {
+        let links = links.iter().filter(|l| l.target == node);
+        links.filter_map(figure).map(|f| f.value.get()).max()
+    };
+    for node in nodes.iter_mut().filter(|n| n.kind == Kind::Unknown && n.cpus.is_empty()) {
+        let (read, write) = (best(node.id, |l| l.read_bandwidth), best(node.id, |l| l.write_bandwidth));
+        if read.zip(write).is_some_and(|(read, write)| write <= read / 2) {
+            node.block = OPTANE_BLOCK;
+            notes.push(format!(
+                "Node {} is written at half its read bandwidth or less, as Optane is: blocks of {} bytes are assumed.",
+                node.id.0,
+                OPTANE_BLOCK.get()
+            ));
         }
     }
 }
@@ -89,4 +112,37 @@ pub(crate) fn cxl(view: &View<'_>) -> Result<Vec<CxlDevice>, TopologyError> {
         devices.push(CxlDevice { ram: size("ram")?, pmem: size("pmem")?, name });
     }
     Ok(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_machine::preset;
+
+    /// The block of node 1 of a machine whose firmware tells these bandwidths, and the notes made.
+    fn guessed(read: u64, write: u64, change: fn(&mut Node)) -> (u64, usize) {
+        let mut machine = preset("lab-cxl").unwrap();
+        machine.nodes[1].kind = Kind::Unknown;
+        change(&mut machine.nodes[1]);
+        let figure = |value| Some(Figure { value: BytesPerSec(value), ..machine.links[1].read_bandwidth.unwrap() });
+        let (read, write) = (figure(read), figure(write));
+        (machine.links[1].read_bandwidth, machine.links[1].write_bandwidth) = (read, write);
+        let mut notes = Vec::new();
+        guess_blocks(&mut machine.nodes, &machine.links, &mut notes);
+        assert_eq!(machine.nodes[0].block, Bytes(64), "the node with CPUs");
+        (machine.nodes[1].block.get(), notes.len())
+    }
+
+    #[test]
+    fn memory_written_at_half_its_read_bandwidth_is_taken_for_optane() {
+        assert_eq!(guessed(13_000, 4_600, |_| ()), (256, 1));
+        assert_eq!(guessed(10_000, 5_000, |_| ()), (256, 1));
+        assert_eq!(guessed(10_000, 5_001, |_| ()), (64, 0));
+    }
+
+    #[test]
+    fn what_the_kernel_names_or_has_cpus_is_not_guessed_at() {
+        assert_eq!(guessed(13_000, 4_600, |n| n.kind = Kind::Cxl), (64, 0));
+        assert_eq!(guessed(13_000, 4_600, |n| n.cpus = vec![terrace_types::CpuId(7)]), (64, 0));
+    }
 }

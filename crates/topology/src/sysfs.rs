@@ -29,6 +29,7 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
     let mut nodes = nodes(&view, &mut notes)?;
     devices::name_kinds(&mut nodes, &dax);
     let links = links(&view, &mut nodes, &mut notes)?;
+    devices::guess_blocks(&mut nodes, &links, &mut notes);
     let cpus: Vec<CpuId> = nodes.iter().flat_map(|n| n.cpus.clone()).collect();
     let unused = dax.iter().filter(|d| d.system_ram == Some(false));
     notes.extend(unused.map(|d| format!("{d} is not in use as memory, and in no tier.")));

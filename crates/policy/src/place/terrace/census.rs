@@ -55,7 +55,8 @@ pub(super) struct Scale {
     /// Whether anything had moved lately then. Moves of a part do not count for the next, lest pages that share a place with them
     /// in the table stay behind.
     damped: bool,
-    /// Expected bucket for each bucket of estimates, by class of page ([`class`]): as it is, and for pages that moved lately.
+    /// Expected bucket for each bucket of estimates, by class of page ([`class`]): as it is, and for pages that moved lately. Of
+    /// a class that the census found no page of: empty.
     expected: Vec<Vec<u16>>,
     lately: Vec<Vec<u16>>,
 }
@@ -120,6 +121,11 @@ impl<'a> Rater<'a> {
         // A page that moved lately must beat the margin once more, in either direction.
         let lately = [params.again, 1.0 / params.again];
         for (class, counts) in raw.counts.iter().enumerate() {
+            if counts.iter().all(|n| *n == 0) {
+                rater.scale.expected.push(Vec::new());
+                rater.scale.lately.push(Vec::new());
+                continue;
+            }
             let (again, kind) = (lately[class / KINDS], class % KINDS);
             let unit = if raw.rates[kind] > 0.0 { raw.values[kind] / raw.rates[kind] } else { unit };
             let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
@@ -244,8 +250,9 @@ impl<'a> Rater<'a> {
         let slow = self.side(unit)?;
         let seen = buckets::of(self.value(unit));
         let tables = if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
-        let table = &tables[self.class(unit, slow)];
-        Some(Rated { slow, bucket: usize::from(table[seen]) })
+        // One of a class that had none has come to it by a move since: its estimate is taken as it is.
+        let bucket = tables[self.class(unit, slow)].get(seen).map_or(seen, |expected| usize::from(*expected));
+        Some(Rated { slow, bucket })
     }
 
     fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
