@@ -119,7 +119,8 @@ fn run(text: &str, name: &str) -> String {
     for row in settings.iter().filter(|r| r[0].starts_with("param ")) {
         placement.set(&row[0]["param ".len()..], row[1]).unwrap();
     }
-    let snapshot = snapshot(text, setting("bits"), setting("looked at ms"));
+    let mut snapshot = snapshot(text, setting("bits"), setting("looked at ms"));
+    snapshot.sees.pages = setting("looks") == Some("page by page");
     let steps = setting("steps").map_or(1, number);
     let mut out = String::new();
     for step in 0..steps {

@@ -28,6 +28,8 @@
 //!   is still passed on to trackers that can restart (soft-dirty).
 //! * `estimated-writes`: the slow tier's write throughput is page heat times 64 bytes.
 //! * `no-throughput`: nothing tells it; it is taken as below the threshold.
+//! * `wait-writes`: while the first window over writes is under way nothing is decided: the slow tier's writes would be
+//!   taken for none.
 
 mod params;
 mod select;
@@ -39,7 +41,7 @@ use crate::place::runs::{free_pages, interleave, page_size, Runs};
 use select::{demote, promote};
 use serde::{Deserialize, Serialize};
 use terrace_types::{
-    BitSource, BytesPerSec, Decision, NodeId, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, Vpn,
+    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, Vpn,
 };
 
 /// What control asks selection for (the paper's table II).
@@ -119,6 +121,14 @@ impl View {
 
 /// Decides for every socket.
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed) -> Plan {
+    // Bits that the hardware keeps, and counters, tell from the first moment on.
+    let untold =
+        snap.sees.pages && snap.sees.writes && snap.sees.bits != BitSource::Exact && snap.window == Nanos::ZERO;
+    if untold && snap.tiers.iter().all(|t| t.throughput_source != ThroughputSource::Hardware) {
+        let mut plan = hold("writes are not told of yet [wait-writes]".to_owned());
+        plan.requests.push(Request::Wait(p.delay));
+        return plan;
+    }
     let views = views(p, snap);
     s.instances.resize_with(views.len(), Instance::default);
     let mut plan = Plan { exchange: true, ..Plan::default() };
