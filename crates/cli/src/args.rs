@@ -118,9 +118,12 @@ pub struct ProbeArgs {
     #[arg(long, conflicts_with = "quick")]
     pub brief: bool,
     /// Measure the disk that this folder lies on, and not memory.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["brief", "output", "report"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["brief", "report"])]
     pub disk: Option<PathBuf>,
-    /// Machine file to write.
+    /// With --disk and --output: the far store's name in the machine file.
+    #[arg(long, value_name = "NAME", default_value = "file", requires = "disk")]
+    pub store: String,
+    /// Machine file to write; with --disk: one that is there, which the disk is added to as a far store.
     #[arg(short, long)]
     pub output: Option<PathBuf>,
     /// HTML file to write, with plots.

@@ -21,7 +21,7 @@ pub fn probe(args: &ProbeArgs) -> Ending {
         (false, false) => Depth::Full,
     };
     if let Some(folder) = &args.disk {
-        return disk(folder, depth, args.json);
+        return disk(folder, depth, args);
     }
     // Found out now, not after a minute.
     for path in [&args.output, &args.report].into_iter().flatten() {
@@ -63,21 +63,42 @@ pub fn probe(args: &ProbeArgs) -> Ending {
 }
 
 /// `terrace probe --disk`.
-fn disk(folder: &Path, depth: Depth, json: bool) -> Ending {
+fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
+    // What stands in the way of writing is found out now, not after ten seconds.
+    let file = match &args.output {
+        Some(path) => {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).map_err(|e| {
+                Failure::failed(format!(
+                    "cannot read {name}: {e}; terrace probe -o {name} makes the machine file first"
+                ))
+            })?;
+            measure::check_machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
+            std::fs::OpenOptions::new().append(true).open(path).map_err(|e| cannot_write(path, &e))?;
+            Some((path, name, text))
+        }
+        None => None,
+    };
     let interrupt = Interrupt::catch();
     let probed = {
         let progress = Progress::new(Work::Told);
         let mut told = |p: &measure::Progress| progress.left(&format!("{} of {}, {}", p.done + 1, p.all, p.what), None);
         measure::probe_disk(folder, depth, interrupt.flag(), &mut told).map_err(Failure::failed)?
     };
-    if json {
+    if args.json {
         print_json(&probed.json())?;
     } else {
         print(&probed.text())?;
     }
     if let Some(why) = &probed.disk.partial {
-        say(&format!("probe: {why}; what is printed is partial"));
+        let unchanged = if file.is_some() { ", the machine file is as it was" } else { "" };
+        say(&format!("probe: {why}; what is printed is partial{unchanged}"));
         return Ok(INTERRUPTED);
+    }
+    if let Some((path, name, text)) = file {
+        let text = probed.machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
+        std::fs::write(path, text).map_err(|e| cannot_write(path, &e))?;
+        say(&format!("probe: far store {} is in {name}; terrace sim --policy far:{} uses it", args.store, args.store));
     }
     Ok(0)
 }

@@ -75,6 +75,16 @@ pub enum MachineError {
         /// The other key.
         other: String,
     },
+    /// A far store is there in a form that cannot be replaced.
+    #[error(
+        "machine file {file}: far store `{store}` cannot be put in; remove the one that is there, or give another file"
+    )]
+    InTheWay {
+        /// The file.
+        file: String,
+        /// The store.
+        store: String,
+    },
     /// The text is larger than any honest description.
     #[error("{what} {file}: {bytes} bytes, at most {limit} are read; is it the right file?")]
     TooLarge {

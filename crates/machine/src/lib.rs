@@ -18,7 +18,7 @@ mod validate;
 
 pub use error::{MachineError, Place, Problem, XmlProblem};
 pub use explain::{explain, explain_with, Finding, Severity, Topic};
-pub use file::{LinkSpread, Spreads, MAX_FILE};
+pub use file::{with_store, LinkSpread, Spreads, MAX_FILE};
 pub use hwloc::{from_hwloc_xml, MAX_XML};
 pub use lists::{parse_list, parse_mask, ListError};
 pub use model::{CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb};

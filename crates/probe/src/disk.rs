@@ -11,8 +11,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use terrace_machine::{Evidence, FarStore};
 use terrace_sys::{now, wait_readable, Buffer, Piece, Ring, Slot, StoreFile, SysError, Transfer};
-use terrace_types::{Bytes, Nanos, Seed, Tick};
+use terrace_types::{Bytes, BytesPerSec, Nanos, Seed, Tick};
 
 /// Which way data goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -70,6 +71,38 @@ pub struct Disk {
     pub records: Vec<DiskRecord>,
     /// Why it ended early.
     pub partial: Option<String>,
+}
+
+impl Disk {
+    /// The disk as a far store of this name. What a request keeps it busy beside its bytes is from random reads of 4 KiB, 32 at a time; latencies
+    /// are what one alone takes beyond that. A fault's cost and a page's are no disk's: they are as usual. `None` where one of the
+    /// six figures was not measured.
+    #[must_use]
+    pub fn store(&self, name: &str) -> Option<FarStore> {
+        use {Order::Random, Order::Sequential, Way::Read, Way::Write};
+        let find = |way, order, kib, depth| self.records.iter().find(|r| r.task == task(way, order, kib, depth));
+        let bandwidth = |way| find(way, Sequential, 1024, 8).map(|r| r.bandwidth.value).filter(|b| *b >= 1.0);
+        let (read, write) = (bandwidth(Read)?, bandwidth(Write)?);
+        let page = 4096.0;
+        let busy = find(Read, Random, 4, 32).map(|r| page / r.bandwidth.value * 1e9)?;
+        let operation = (busy - page / read * 1e9).max(0.0);
+        let beyond = |way, bandwidth: f64| {
+            let alone = find(way, Random, 4, 1)?.latency.value;
+            Some(Nanos((alone - operation - page / bandwidth * 1e9).max(0.0) as u64))
+        };
+        let [usual, _] = FarStore::usual();
+        Some(FarStore {
+            name: name.to_owned(),
+            read_latency: beyond(Read, read)?,
+            write_latency: beyond(Write, write)?,
+            operation: Nanos(operation as u64),
+            read_bandwidth: BytesPerSec(read as u64),
+            write_bandwidth: BytesPerSec(write as u64),
+            on_cpu: false,
+            evidence: Evidence::Measured,
+            ..usual
+        })
+    }
 }
 
 /// How long and how often.
@@ -313,6 +346,42 @@ mod tests {
         }
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "the file has no name");
         std::fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_store_has_the_figures_of_the_disk() {
+        let figure = |value| Measured { value, spread: 0.0, runs: 3, disturbed: 0, noisy: false };
+        let record = |way, order, kib, depth, bandwidth, latency| DiskRecord {
+            task: task(way, order, kib, depth),
+            bandwidth: figure(bandwidth),
+            latency: figure(latency),
+        };
+        let mut records = vec![
+            record(Way::Write, Order::Sequential, 1024, 8, 1.024e9, 8e6),
+            record(Way::Read, Order::Sequential, 1024, 8, 2.048e9, 4e6),
+            record(Way::Read, Order::Random, 4, 1, 40e6, 100e3),
+            record(Way::Read, Order::Random, 4, 32, 409.6e6, 300e3),
+            record(Way::Write, Order::Random, 4, 1, 200e6, 20e3),
+        ];
+        let disk = |records: &[DiskRecord]| Disk {
+            file: Bytes::mib(8),
+            direct: true,
+            records: records.to_vec(),
+            partial: None,
+        };
+        let store = disk(&records).store("nvme").unwrap();
+        // 100,000 reads a second: 10 us each, of which 2 are the bytes'; a write's bytes take 4.
+        assert_eq!(
+            (store.operation, store.read_latency, store.write_latency),
+            (Nanos(8_000), Nanos(90_000), Nanos(8_000))
+        );
+        assert_eq!(
+            (store.read_bandwidth, store.write_bandwidth),
+            (BytesPerSec(2_048_000_000), BytesPerSec(1_024_000_000))
+        );
+        assert_eq!((store.name.as_str(), store.evidence, store.on_cpu), ("nvme", Evidence::Measured, false));
+        records.pop();
+        assert_eq!(disk(&records).store("nvme"), None, "writes one at a time are missing");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{json, Map, Value};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use terrace_machine::{rank, render_text, By, Machine, RankError, TiersReport};
+use terrace_machine::{rank, render_text, with_store, By, FarStore, Machine, MachineError, RankError, TiersReport};
 use terrace_probe::disk::{measure_disk, Disk, DiskRecord, DiskTask, Order, Way};
 use terrace_probe::figures::{figures, Figures};
 use terrace_probe::{plan, run, situation, Instrument, Live, Measurements, PageKind, Situation, Task};
@@ -29,6 +29,12 @@ pub enum ProbeError {
     /// The measured machine cannot be ranked.
     #[error(transparent)]
     Rank(#[from] RankError),
+    /// The machine file that the disk is for cannot be used.
+    #[error(transparent)]
+    File(#[from] MachineError),
+    /// Some of what a machine file has of a disk was not measured.
+    #[error("{0}; the machine file is as it was; try again")]
+    Partial(String),
 }
 
 /// A measured machine.
@@ -51,6 +57,16 @@ pub fn probe(depth: Depth, stop: &AtomicBool, told: &mut dyn FnMut(&Progress)) -
     let situation = situation(machine, &Root::live());
     let mut live = Live::new(&situation, depth, stop);
     probe_with(&situation, depth, &mut live, told)
+}
+
+/// Whether a disk of this name can be put into the machine file `text`, found out before it is measured.
+///
+/// # Errors
+/// [`ProbeError::File`].
+pub fn check_machine_file(text: &str, name: &str, store: &str) -> Result<(), ProbeError> {
+    let [usual, _] = FarStore::usual();
+    with_store(text, name, &FarStore { name: store.to_owned(), ..usual })?;
+    Ok(())
 }
 
 /// Measures the disk that `folder` lies on; `told` hears of each measurement as it begins.
@@ -97,6 +113,17 @@ impl ProbedDisk {
             notes.push("The file system has no O_DIRECT: data went through the page cache, and figures are memory's as much as the disk's.".to_owned());
         }
         notes
+    }
+
+    /// The machine file `text` with this disk in it as the far store `store`, instead of one that is there by that name. `name` is the
+    /// file's, for messages.
+    ///
+    /// # Errors
+    /// [`ProbeError::File`], [`ProbeError::Partial`].
+    pub fn machine_file(&self, text: &str, name: &str, store: &str) -> Result<String, ProbeError> {
+        let why = || self.disk.partial.clone().unwrap_or_else(|| "not all of the disk was measured".to_owned());
+        let store = self.disk.store(store).ok_or_else(|| ProbeError::Partial(why()))?;
+        Ok(with_store(text, name, &store)?)
     }
 
     /// As JSON.

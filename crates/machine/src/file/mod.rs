@@ -2,8 +2,10 @@
 
 mod read;
 mod section;
+mod store;
 mod write;
 
+pub use store::with_store;
 pub use write::{LinkSpread, Spreads};
 
 /// Largest machine file that is read, in bytes: 254 nodes with all links fit ten times over.

@@ -72,7 +72,7 @@ impl Machine {
     }
 }
 
-fn far(out: &mut String, store: &FarStore) {
+pub(super) fn far(out: &mut String, store: &FarStore) {
     out.push_str("\n[[far]]\n");
     line(out, "name", quote(&store.name));
     span(out, "fault", store.fault);
