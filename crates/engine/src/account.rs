@@ -28,6 +28,11 @@ impl Account {
         s.lost_records = s.lost_records.saturating_add(lost);
     }
 
+    /// Books CPU time between windows.
+    pub fn between(&mut self, deciding: Nanos) {
+        self.summary.deciding_cpu_ns = self.summary.deciding_cpu_ns.saturating_add(deciding.get());
+    }
+
     /// Books the fast tier's share of accesses over `span`, and the memory managed.
     pub fn share(&mut self, share: Option<f64>, span: Nanos, managed: Bytes) {
         if let Some(share) = share {

@@ -299,6 +299,33 @@ fn what_is_filled_late_is_found_by_its_touches() {
     assert!(share > 0.85, "{share}");
 }
 
+/// A program that fills memory begins something new: that is seen by what is free, between glances too.
+#[test]
+fn what_is_filled_late_is_looked_at_at_once() {
+    const LATE: usize = 2_400;
+    let first = COLD + HOT - LATE;
+    let waits = (0..8).map(|at| {
+        let begins = Tick(6 * SECONDS).after(Nanos::millis(70 * at));
+        let access = move |i: usize, now: Tick| match (i >= first, now < begins) {
+            (true, true) => read(0.0),
+            (true, false) => read(4_000.0),
+            _ => read(80.0),
+        };
+        let w = world(COLD + HOT, Box::new(access), 5);
+        w.borrow_mut().untouched = Some((first, begins));
+        let (mut engine, _) = engine(&w, "terrace", pages(&w));
+        while w.borrow().now() < begins || w.borrow().fast_share_now() < 0.8 {
+            show(&engine.run_step());
+            assert!(w.borrow().now() < begins.after(Nanos::secs(4)), "not found in 4 s");
+        }
+        let wait = w.borrow().now().since(begins);
+        wait
+    });
+    let waits: Vec<Nanos> = waits.collect();
+    let longest = *waits.iter().max().unwrap();
+    assert!(longest <= Nanos::millis(400), "{waits:?}");
+}
+
 /// Touched pages that no node can be told of (the zero page, a device's) are not looked for again and again.
 #[test]
 fn what_cannot_be_located_is_not_looked_for_at_every_look() {

@@ -8,6 +8,8 @@ use terrace_types::{Nanos, NodeId, Tick, TierState};
 
 /// Between two looks at free memory while the target fills its own.
 const SETTLING: Nanos = Nanos::millis(10);
+/// Between two looks at free memory while glances do.
+const FILLING: Nanos = Nanos::millis(25);
 /// It stands still when less than this part of a tier came or went in that time.
 const STANDS_STILL: u64 = 512;
 /// Others may come and go all the time: it is looked after so long in any case.
@@ -114,12 +116,37 @@ impl Engine {
         self.watch.begin(mappings, &ask, &mut report.notes);
         let lead = self.watch.lead();
         if !(self.next.at_once && lead > Nanos::ZERO) {
-            self.clock.wait(ask.window.saturating_sub(lead));
+            let wait = ask.window.saturating_sub(lead);
+            if ask.glance && self.quota.left_seconds() > 0.0 {
+                self.wait_for_filling(wait);
+            } else {
+                self.clock.wait(wait);
+            }
         }
         let mut watched = self.watch.finish(self.clock.now(), &mut report.notes);
         watched.thrifty = ask.relaxed;
         report.window = self.clock.now().since(begun);
         watched
+    }
+
+    /// Lets `wait` pass, or less where free memory shrinks meanwhile: a program that fills memory begins something new, and where
+    /// its pages are must be asked again.
+    fn wait_for_filling(&mut self, wait: Nanos) {
+        let until = self.clock.now().after(wait);
+        let mut filling = false;
+        let mut cpu = Nanos::ZERO;
+        while !filling && self.clock.now() < until {
+            let left = until.since(self.clock.now());
+            self.clock.wait(left.min(FILLING));
+            if left > FILLING {
+                let before = (self.own_cpu)();
+                filling = self.target.tiers().is_ok_and(|tiers| self.shrank(&tiers));
+                cpu += (self.own_cpu)().saturating_sub(before);
+            }
+        }
+        self.must_locate |= filling;
+        self.account.between(cpu);
+        self.quota.spend(cpu, self.clock.now());
     }
 
     /// Lets a short time pass, and looks only at whether free memory stands still.

@@ -55,6 +55,12 @@ impl TrackingQuota {
         *known = if *known == 0.0 { cost } else { 0.7 * *known + 0.3 * cost };
     }
 
+    /// Books what something else cost, which says nothing of what windows or glances will.
+    pub fn spend(&mut self, cpu: Nanos, now: Tick) {
+        self.bucket.advance(now);
+        self.bucket.spend(cpu.as_secs_f64());
+    }
+
     /// Books what a glance cost.
     pub fn book_glance(&mut self, cpu: Nanos, now: Tick) {
         self.bucket.advance(now);
