@@ -73,6 +73,12 @@ fn class(slow: bool, reads: f32, writes: f32) -> usize {
     usize::from(slow) * KINDS + kind.min(KINDS - 1)
 }
 
+/// The expected bucket. The estimate of a page of a class of which none was counted is taken as it is: it came to that class by a
+/// move since, or it is a huge page's tail, which is counted with its head.
+fn expected(table: &[u16], seen: usize) -> usize {
+    table.get(seen).map_or(seen, |bucket| usize::from(*bucket))
+}
+
 /// Where a node is, seen from the boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
@@ -250,9 +256,7 @@ impl<'a> Rater<'a> {
         let slow = self.side(unit)?;
         let seen = buckets::of(self.value(unit));
         let tables = if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
-        // One of a class that had none has come to it by a move since: its estimate is taken as it is.
-        let bucket = tables[self.class(unit, slow)].get(seen).map_or(seen, |expected| usize::from(*expected));
-        Some(Rated { slow, bucket })
+        Some(Rated { slow, bucket: expected(&tables[self.class(unit, slow)], seen) })
     }
 
     fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
@@ -302,7 +306,7 @@ impl<'a> Rater<'a> {
         let seen = buckets::of(self.value(unit));
         let side = if slow { &mut census.slow } else { &mut census.fast };
         let class = self.class(unit, slow);
-        let [from, to] = [&self.scale.expected, &self.scale.lately].map(|tables| usize::from(tables[class][seen]));
+        let [from, to] = [&self.scale.expected, &self.scale.lately].map(|tables| expected(&tables[class], seen));
         side[from] = side[from].saturating_sub(unit.pages);
         side[to] = side[to].saturating_add(unit.pages);
     }
