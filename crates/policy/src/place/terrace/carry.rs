@@ -158,7 +158,8 @@ impl Walk {
                 let size = u64::from(unit.pages);
                 let after = unit.index + unit.pages as usize;
                 let chosen = part.rater.rate(area, &unit).filter(|rated| self.chooses(*rated, size));
-                let chosen = chosen.filter(|_| !part.moved.has(self.at.0, unit.index));
+                // A large page that lies across two blocks is met twice, as its tail alone and whole.
+                let chosen = chosen.filter(|_| !(unit.index..after).any(|page| part.moved.has(self.at.0, page)));
                 let Some((rated, to)) = chosen.zip(to.of(unit.stat.node())) else {
                     self.at.1 = after;
                     continue;
