@@ -136,8 +136,14 @@ impl Engine {
         let mut filling = false;
         let mut cpu = Nanos::ZERO;
         while !filling && self.clock.now() < until {
-            let left = until.since(self.clock.now());
-            self.clock.wait(left.min(FILLING));
+            let begun = self.clock.now();
+            let left = until.since(begun);
+            let part = left.min(FILLING);
+            self.clock.wait(part);
+            // The wait ends early with the target: there is nothing left to wait for.
+            if self.clock.now().since(begun) < Nanos(part.get() / 2) {
+                break;
+            }
             if left > FILLING {
                 let before = (self.own_cpu)();
                 filling = self.target.tiers().is_ok_and(|tiers| self.shrank(&tiers));
