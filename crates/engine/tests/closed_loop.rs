@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::journal::{self, Summary};
-use terrace_engine::{Config, Engine, Parts, Stop, Tracker};
+use terrace_engine::{Clock, Config, Engine, Parts, Stop, Tracker};
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_testkit::{
@@ -324,6 +324,50 @@ fn what_is_filled_late_is_looked_at_at_once() {
     let waits: Vec<Nanos> = waits.collect();
     let longest = *waits.iter().max().unwrap();
     assert!(longest <= Nanos::millis(400), "{waits:?}");
+}
+
+/// The live clock: once the target has ended, waits return at once.
+struct Ending {
+    world: Shared,
+    end: Tick,
+    after: Rc<RefCell<u64>>,
+}
+
+impl Clock for Ending {
+    fn now(&self) -> Tick {
+        self.world.borrow().now()
+    }
+
+    fn wait(&mut self, span: Nanos) {
+        let left = self.end.since(self.now());
+        *self.after.borrow_mut() += u64::from(left == Nanos::ZERO);
+        WorldClock(self.world.clone()).wait(span.min(left.max(Nanos::micros(1))));
+    }
+}
+
+#[test]
+fn nothing_is_waited_for_once_the_target_has_ended() {
+    for at in 0..8 {
+        let end = Tick(6 * SECONDS).after(Nanos::millis(70 * at));
+        let w = world(COLD + HOT, Box::new(|_, _| read(200.0)), 5);
+        w.borrow_mut().end_at(end);
+        let after = Rc::new(RefCell::new(0));
+        let clock = Ending { world: w.clone(), end, after: after.clone() };
+        let machine = world_machine(&w);
+        let parts = Parts {
+            clock: Box::new(clock),
+            trackers: pages(&w),
+            target: Box::new(WorldTarget::new(w.clone())),
+            mover: Box::new(WorldMover(w.clone())),
+            journal: None,
+            placement: Placement::named("terrace", &machine).unwrap(),
+            machine,
+            own_cpu: Box::new(|| Nanos::ZERO),
+        };
+        let (_, stop) = Engine::new(parts, Config::default()).run(|_| false);
+        assert_eq!(stop, Some(Stop::TargetEnded));
+        assert!(*after.borrow() <= 2, "waited {} times after the end", after.borrow());
+    }
 }
 
 /// Touched pages that no node can be told of (the zero page, a device's) are not looked for again and again.
