@@ -27,18 +27,20 @@ struct Book {
 }
 
 impl Book {
-    /// Books what was used on `cpu` since it was last asked. Where to go on, if elsewhere; `cpus` is not empty.
-    fn turn(&mut self, cpu: CpuId, total: Nanos, cpus: impl FnOnce() -> Vec<CpuId>) -> Option<CpuId> {
+    /// Books what was used on `cpu` since it was last asked. Where to go on, if elsewhere. `busy`: the CPUs that the thread may run
+    /// on, if all of them have work of others to do. What is used beside an idle one is taken from nobody and not booked.
+    fn turn(&mut self, cpu: CpuId, total: Nanos, busy: impl FnOnce() -> Option<Vec<CpuId>>) -> Option<CpuId> {
         let since = total.saturating_sub(self.booked);
         if since < UNEVEN {
             return None;
         }
         self.booked = total;
+        let cpus = busy()?;
         let here = self.used.entry(cpu).or_default();
         *here += since;
         let here = *here;
         let used = |cpu: &CpuId| self.used.get(cpu).copied().unwrap_or_default();
-        let least = cpus().into_iter().min_by_key(used)?;
+        let least = cpus.into_iter().min_by_key(used)?;
         (here >= used(&least) + UNEVEN).then_some(least)
     }
 }
@@ -70,9 +72,9 @@ pub fn take_turn() {
         let mut allowed = Vec::new();
         let next = book.turn(cpu, thread_cpu(), || {
             allowed = own_cpus().unwrap_or_default();
-            allowed.clone()
+            all_busy(allowed.len()).then(|| allowed.clone())
         });
-        if let Some(next) = next.filter(|_| all_busy(allowed.len())) {
+        if let Some(next) = next {
             go(next, &allowed);
         }
     });
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn cpus_are_used_alike() {
         let mut book = Book::default();
-        let cpus = || vec![CpuId(0), CpuId(3), CpuId(7)];
+        let cpus = || Some(vec![CpuId(0), CpuId(3), CpuId(7)]);
         let (mut cpu, mut total) = (CpuId(3), Nanos::ZERO);
         for burst in 0..300u64 {
             total += Nanos::micros(200 + burst * 37 % 900);
@@ -147,12 +149,25 @@ mod tests {
         let asked = std::cell::Cell::new(false);
         let cpus = || {
             asked.set(true);
-            vec![CpuId(0), CpuId(1)]
+            Some(vec![CpuId(0), CpuId(1)])
         };
         assert_eq!(book.turn(CpuId(0), Nanos::micros(900), cpus), None);
         assert!(!asked.get(), "not even asked which there are");
-        assert_eq!(book.turn(CpuId(0), Nanos::micros(1_900), || vec![CpuId(0), CpuId(1)]), Some(CpuId(1)));
-        assert_eq!(book.turn(CpuId(1), Nanos::micros(2_900), || vec![CpuId(0), CpuId(1)]), None, "0.9 ms apart");
+        assert_eq!(book.turn(CpuId(0), Nanos::micros(1_900), || Some(vec![CpuId(0), CpuId(1)])), Some(CpuId(1)));
+        assert_eq!(book.turn(CpuId(1), Nanos::micros(2_900), || Some(vec![CpuId(0), CpuId(1)])), None, "0.9 ms apart");
+    }
+
+    #[test]
+    fn what_is_used_beside_an_idle_cpu_is_taken_from_nobody() {
+        let mut book = Book::default();
+        assert_eq!(book.turn(CpuId(0), Nanos::millis(50), || None), None);
+        let busy = || Some(vec![CpuId(0), CpuId(1)]);
+        let (mut cpu, mut total) = (CpuId(0), Nanos::millis(50));
+        for _ in 0..20 {
+            total += Nanos::millis(1);
+            cpu = book.turn(cpu, total, busy).unwrap_or(cpu);
+        }
+        assert_eq!(book.used.values().copied().collect::<Vec<_>>(), [Nanos::millis(10), Nanos::millis(10)]);
     }
 
     #[test]
@@ -170,11 +185,22 @@ mod tests {
             go(before[0], &before[..1]);
             assert_eq!(own_cpus().unwrap(), before[..1], "a thread bound to one stays so");
             go(before[0], &before);
+            // Others that want every CPU.
+            let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let others: Vec<_> = (0..online())
+                .map(|_| {
+                    let over = std::sync::Arc::clone(&over);
+                    std::thread::spawn(move || while !over.load(std::sync::atomic::Ordering::Relaxed) {})
+                })
+                .collect();
+            std::thread::sleep(std::time::Duration::from_millis(5));
             let turns = InTurn::among_cpus();
             let start = thread_cpu();
             while thread_cpu().saturating_sub(start) < Nanos::millis(10) {
                 take_turn();
             }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            others.into_iter().for_each(|other| other.join().unwrap());
             let booked = BOOK.with_borrow(|book| book.as_ref().map(|b| b.used.values().map(|n| n.get()).sum::<u64>()));
             assert!(booked > Some(5_000_000), "{booked:?} ns");
             assert_eq!(own_cpus().unwrap(), before);
