@@ -10,6 +10,7 @@ mod digest;
 mod engine;
 mod glance;
 pub mod journal;
+pub mod large;
 mod ports;
 mod watch;
 pub mod written;

@@ -7,6 +7,7 @@ mod allowance;
 mod btf;
 mod caps;
 mod capture;
+mod cold;
 mod damon;
 mod error;
 mod farmem;
@@ -42,6 +43,7 @@ pub use addresses::{bind_range, discard_range, map_zeroed, open_range, prefer_hu
 pub use allowance::{pin, pin_process, Allowance};
 pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
+pub use cold::ColdRefs;
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
 pub use farmem::{Extracted, FarArea, Ground, Slot};

@@ -245,7 +245,14 @@ impl Tracker for PageTracker {
                 let rate = (world.spec.access)((vpn - START.0) as usize, begun).rate();
                 hits.push(world.rng.successes(n, 1.0 - (-rate * self.look.as_secs_f64()).exp()) as u8);
             }
-            seen.looks.push(PageLooks { pid: PID, start: range.start, windows: n as u8, window: self.look, hits });
+            seen.looks.push(PageLooks {
+                pid: PID,
+                start: range.start,
+                windows: n as u8,
+                window: self.look,
+                each: 1,
+                hits,
+            });
         }
         if self.adapts {
             let hits: u64 = seen.looks.iter().flat_map(|l| &l.hits).map(|h| u64::from(*h)).sum();

@@ -12,6 +12,7 @@
 mod budget;
 mod clock;
 mod damon;
+mod large;
 mod live;
 mod page_table;
 mod runs;

@@ -1,10 +1,12 @@
 //! Accesses page by page, from the accessed bits of the target's own page tables.
 
+use crate::large::{LargePages, PAGES};
 use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
+use terrace_engine::large::{leave_out, LargeAim};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, take_turn, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
-use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, VpnRange};
+use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
@@ -18,6 +20,10 @@ pub struct PageTable {
     tables: PageTables,
     meter: CpuMeter,
     aim: Aim,
+    /// None where huge pages cannot be looked at by themselves.
+    large: Option<LargeAim>,
+    /// Huge pages that had their turn.
+    turn: usize,
     ask: Ask,
     watched: BTreeMap<Pid, Watch>,
     /// Accessed bits were cleared at `begin` for one look over the whole window.
@@ -35,11 +41,14 @@ struct Watch {
     waited: Nanos,
     /// By range, by page. Handed on with each report, so that a page costs one byte at a time.
     tallies: Vec<Vec<Tally>>,
+    /// Whole huge pages, in order.
+    large: Vec<(Vpn, Tally)>,
 }
 
 impl Watch {
     fn begin(&mut self) {
         self.waited = Nanos::ZERO;
+        self.large.clear();
         self.tallies = self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
     }
 }
@@ -63,6 +72,8 @@ impl PageTable {
             meter: CpuMeter::new(),
             root,
             aim: Aim::default(),
+            large: Some(LargeAim::default()),
+            turn: 0,
             ask,
             watched: BTreeMap::new(),
             whole: false,
@@ -138,7 +149,7 @@ impl PageTable {
             self.tables.verify(pid, &pagemap, *largest)?;
         }
         self.unknown += ranges.iter().map(|r| r.len()).sum::<u64>() - known;
-        Ok(Watch { ranges, clear, cleared: now(), waited: Nanos::ZERO, tallies: Vec::new() })
+        Ok(Watch { ranges, clear, cleared: now(), waited: Nanos::ZERO, tallies: Vec::new(), large: Vec::new() })
     }
 
     /// Bits go one after the other while the kernel walks, so a window begins midway.
@@ -155,11 +166,15 @@ impl PageTable {
     fn read_all(&mut self) -> (u64, u64) {
         let (mut present, mut accessed) = (0, 0);
         let tables = &self.tables;
+        let apart = !self.whole && self.large.is_some_and(|large| large.on());
         for (pid, watch) in &mut self.watched {
             let before = now();
+            let large = &mut watch.large;
+            let first = large.is_empty();
+            let mut next = 0;
             for (range, tallies) in watch.ranges.iter().zip(&mut watch.tallies) {
-                tables.walk(*pid, *range, |first, words, huge| {
-                    let at = (first.0 - range.start.0) as usize;
+                tables.walk(*pid, *range, |first_page, words, huge| {
+                    let at = (first_page.0 - range.start.0) as usize;
                     let mut note = |tally: &mut Tally, entry: TableEntry| {
                         if entry.present() {
                             tally.add(entry.accessed());
@@ -169,6 +184,19 @@ impl PageTable {
                     };
                     if let Some(span) = huge {
                         let entry = TableEntry(words[0]);
+                        if span == PAGES {
+                            if first {
+                                large.push((first_page, Tally::default()));
+                            }
+                            // One that came or went midway has not as many looks as there were.
+                            next += large[next..].iter().take_while(|l| l.0 < first_page).count();
+                            if let Some((_, tally)) = large.get_mut(next).filter(|l| l.0 == first_page) {
+                                tally.add(entry.accessed());
+                            }
+                            if apart {
+                                return;
+                            }
+                        }
                         for tally in &mut tallies[at..at + span as usize] {
                             note(tally, entry);
                         }
@@ -199,6 +227,9 @@ impl PageTable {
             found.accessed += accessed;
         }
         found.tally(group.looks, self.watched.values().flat_map(|w| &w.tallies).flatten());
+        if let Some(large) = self.large.as_mut().filter(|_| !group.sharp) {
+            large.consider(group, self.watched.values().flat_map(|w| &w.large).map(|l| l.1));
+        }
         self.report(group.looks, seen);
         found
     }
@@ -212,6 +243,41 @@ impl PageTable {
             looks += group.looks;
         }
         self.aim.took(now().since(start).saturating_sub(slept), looks);
+        if self.large.is_some_and(|large| large.on()) {
+            slept += self.look_at_large(seen);
+        }
+        slept
+    }
+
+    /// Looks at huge pages by themselves; what ordinary looks told of them is left out. How long it slept.
+    fn look_at_large(&mut self, seen: &mut Observation) -> Nanos {
+        let looks = LargeAim::looks(&self.ask);
+        let (mut looked_at, mut slept) = (0, Nanos::ZERO);
+        for (pid, watch) in &self.watched {
+            let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
+            let Some(large) = self.large.as_mut() else { return slept };
+            let told = LargePages::of(*pid, &heads, self.turn).and_then(|mut pages| {
+                looked_at += pages.len();
+                for number in 0..looks {
+                    large.learn(pages.look(&self.tables, large.length(), number)?);
+                }
+                slept += pages.slept();
+                Ok(pages.report(looks))
+            });
+            match told {
+                Ok(told) => {
+                    let own: Vec<(Vpn, u64)> = heads.iter().map(|h| (*h, PAGES)).collect();
+                    let ordinary = seen.looks.iter_mut().filter(|one| one.pid == *pid);
+                    ordinary.for_each(|one| leave_out(std::slice::from_mut(one), &own));
+                    seen.memory += Bytes(told.iter().map(|one| one.hits.len() as u64).sum());
+                    seen.looks.extend(told);
+                }
+                // Not permitted, or none such in this kernel: as before there was this.
+                Err(e) if !e.is_gone() => self.large = None,
+                Err(_) => {}
+            }
+        }
+        self.turn = self.turn.wrapping_add(looked_at);
         slept
     }
 
@@ -221,7 +287,7 @@ impl PageTable {
             for (range, tallies) in watch.ranges.iter().zip(watch.tallies.drain(..)) {
                 let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
                 seen.memory += Bytes(hits.len() as u64);
-                seen.looks.push(PageLooks { pid: *pid, start: range.start, windows: looks, window, hits });
+                seen.looks.push(PageLooks { pid: *pid, start: range.start, windows: looks, window, each: 1, hits });
             }
         }
     }

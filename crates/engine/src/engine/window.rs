@@ -10,6 +10,8 @@ use terrace_types::{Nanos, NodeId, Tick, TierState};
 const SETTLING: Nanos = Nanos::millis(10);
 /// Between two looks at free memory while glances do.
 const FILLING: Nanos = Nanos::millis(25);
+/// Glances are not made rarer than this where pages were moved, as far as their share of a core allows.
+const RAREST: Nanos = Nanos::millis(250);
 /// It stands still when less than this part of a tier came or went in that time.
 const STANDS_STILL: u64 = 512;
 /// Others may come and go all the time: it is looked after so long in any case.
@@ -37,8 +39,8 @@ impl Engine {
         let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
         // The longer a policy is content to wait, the longer a shift may go unnoticed; the longer still where
         // nothing was ever worth moving.
-        let part = if self.account.moved() { 8 } else { 4 };
-        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / part));
+        let (part, rarest) = if self.account.moved() { (8, RAREST) } else { (4, Nanos(RAREST.get() * 2)) };
+        let every = self.quota.glance_every().max(Nanos(self.next.window.get() / part).min(rarest));
         self.glances.next(self.clock.now(), whole, every)
     }
 

@@ -201,6 +201,9 @@ impl HeatMap {
             absorbed.stray += u64::from(pages == 0);
         }
         self.sweeps.learn(looks);
+        if let Some(most) = looks.iter().filter(|one| one.windows > 0).max_by_key(|one| one.hits.len()) {
+            self.look_window = most.seconds();
+        }
         for one in looks {
             let pages = self.absorb_looks(one, &before, now);
             absorbed.pages += pages;
@@ -297,13 +300,12 @@ impl HeatMap {
     }
 
     fn absorb_looks(&mut self, seen: &PageLooks, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
-        let window = seen.window.as_secs_f64() as f32;
+        let window = seen.seconds();
         let by_hits = |hits: u8| Looks::new(u16::from(hits), u16::from(seen.windows), window, 1.0);
         let table: Vec<Looks> = (0..=seen.windows).filter_map(by_hits).collect();
         if table.is_empty() {
             return 0;
         }
-        self.look_window = window;
         let enough = window * self.params.known_looks;
         // Parts seen by samples only so far start over; the rest goes on.
         let mut parts = Vec::new();

@@ -158,8 +158,14 @@ fn looks_by_page_say_what_single_sightings_say() {
             .filter(|i| *i != 7)
             .map(|i| seen(50 + i, 51 + i, u16::from(hits[i as usize]), false, true))
             .collect();
-        let looks =
-            PageLooks { pid: Pid(1), start: Vpn(50), windows: 20, window: Nanos::millis(5), hits: hits.clone() };
+        let looks = PageLooks {
+            pid: Pid(1),
+            start: Vpn(50),
+            windows: 20,
+            window: Nanos::millis(5),
+            each: 1,
+            hits: hits.clone(),
+        };
         one.absorb(&singly, &[], &[], tick);
         other.absorb(&[], &[looks], &[], tick);
     }
@@ -171,8 +177,14 @@ fn looks_by_page_say_what_single_sightings_say() {
 #[test]
 fn looks_beyond_what_is_mapped_are_stray() {
     let mut map = map(&[(Pid(1), range(100, 110))]);
-    let looks =
-        |start| PageLooks { pid: Pid(1), start: Vpn(start), windows: 8, window: Nanos::millis(1), hits: vec![8; 20] };
+    let looks = |start| PageLooks {
+        pid: Pid(1),
+        start: Vpn(start),
+        windows: 8,
+        window: Nanos::millis(1),
+        each: 1,
+        hits: vec![8; 20],
+    };
     assert_eq!(map.absorb(&[], &[looks(95), looks(105), looks(200)], &[], Tick(0)), Absorbed { pages: 15, stray: 1 });
     assert_eq!(map.absorb(&[], &[looks(u64::MAX - 3)], &[], Tick(1)), Absorbed { pages: 0, stray: 1 });
     let nonsense = PageLooks { windows: 0, ..looks(100) };
@@ -209,7 +221,7 @@ fn writes_by_page_are_taken_as_they_are_told() {
 
 /// One window's looks at pages 0 to 10, `hits` of eight looks of 1 ms each.
 fn looks_at_ten(hits: u8) -> PageLooks {
-    PageLooks { pid: Pid(1), start: Vpn(0), windows: 8, window: Nanos::millis(1), hits: vec![hits; 10] }
+    PageLooks { pid: Pid(1), start: Vpn(0), windows: 8, window: Nanos::millis(1), each: 1, hits: vec![hits; 10] }
 }
 
 fn written_at_ten(per_second: f32) -> PageWrites {
@@ -261,4 +273,29 @@ fn writes_are_known_once_they_were_told_of_nearly_all_pages() {
     assert!(!map.knows_writes(), "5 of 10");
     map.absorb(&[], &[], &[written_at_ten(0.0)], Tick(1_000_000));
     assert!(map.knows_writes(), "10 of 10, never written");
+}
+
+#[test]
+fn pages_that_share_a_bit_share_its_accesses() {
+    let mut map = map(&[(Pid(1), range(0, 1124))]);
+    let looks = |each, start, pages| PageLooks {
+        pid: Pid(1),
+        start: Vpn(start),
+        windows: 12,
+        window: Nanos::micros(20),
+        each,
+        hits: vec![6; pages],
+    };
+    let huge = looks(512, 0, 1024);
+    map.absorb(&[], &[huge.clone(), looks(1, 1024, 100)], &[], Tick(0));
+    let (of_huge, alone) = (at(&map, 700).reads.per_second(), at(&map, 1100).reads.per_second());
+    // Half of looks of 20 us find one of its accesses: some 35,000 a second.
+    assert!((25_000.0..50_000.0).contains(&alone), "{alone}");
+    assert!((0.9..1.1).contains(&(of_huge * 512.0 / alone)), "{of_huge} {alone}");
+    // They are found by one event, not by 512.
+    let glance = PageLooks { windows: 1, hits: vec![1; 1024], ..huge };
+    map.areas_mut()[0].pages.iter_mut().for_each(|p| p.flags = p.flags.with(PageFlags::PRESENT));
+    let foreseen = map.foreseen(&[glance], &[]);
+    assert_eq!(foreseen.all.found, 2.0);
+    assert!((0.8..1.2).contains(&foreseen.all.expected), "{foreseen:?}");
 }

@@ -63,6 +63,10 @@ pub struct PageLooks {
     pub windows: u8,
     /// Length of one window.
     pub window: Nanos,
+    /// Pages, neighbours in a row, that share one accessed bit and are touched at random: 512 of a huge page on x86-64. One where each
+    /// has its own, or where it is not known to be so. What the bit tells is that any of them was accessed, so that each of
+    /// them is as hot as if it alone had been looked at for so many times as long.
+    pub each: u16,
     /// By page, windows in which it was found accessed; [`PageLooks::NOT_LOOKED`] where it was not
     /// looked at in all of them.
     pub hits: Vec<u8>,
@@ -76,6 +80,11 @@ impl PageLooks {
     #[must_use]
     pub fn range(&self) -> VpnRange {
         VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.hits.len() as u64)))
+    }
+
+    /// Seconds of one window, as it counts for a page.
+    fn seconds(&self) -> f32 {
+        self.window.as_secs_f64() as f32 * f32::from(self.each.max(1))
     }
 }
 

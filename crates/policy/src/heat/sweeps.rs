@@ -30,7 +30,12 @@ impl Sweeps {
     pub fn learn(&mut self, looks: &[PageLooks]) {
         let (mut differ, mut chance) = (0.0, 0.0);
         for group in looks.iter().filter(|g| g.windows > 1) {
-            let (d, c) = pairs(&group.hits, group.windows);
+            let (d, c) = if group.each > 1 {
+                let bits: Vec<u8> = group.hits.iter().step_by(usize::from(group.each)).copied().collect();
+                pairs(&bits, group.windows)
+            } else {
+                pairs(&group.hits, group.windows)
+            };
             (differ, chance) = (differ + d, chance + c);
         }
         if chance > 0.0 {
@@ -84,7 +89,7 @@ mod tests {
     fn burst(windows: u8, touched: impl FnMut(usize, u8) -> bool) -> PageLooks {
         let mut touched = touched;
         let hits = (0..PAGES).map(|page| (0..windows).filter(|w| touched(page, *w)).count() as u8).collect();
-        PageLooks { pid: Pid(1), start: Vpn(0), windows, window: Nanos::millis(2), hits }
+        PageLooks { pid: Pid(1), start: Vpn(0), windows, window: Nanos::millis(2), each: 1, hits }
     }
 
     fn share(looks: PageLooks) -> f32 {
@@ -118,6 +123,14 @@ mod tests {
         let together = share(burst(8, |page, _| chance.of(if page < 1000 { 0.8 } else { 0.05 })));
         let scattered = share(burst(8, |page, _| chance.of(if page % 8 == 3 { 0.8 } else { 0.05 })));
         assert!(together < 0.1 && scattered < 0.1, "{together} {scattered}");
+    }
+
+    #[test]
+    fn pages_that_share_a_bit_are_no_sweep() {
+        let mut chance = Chance(Seed(5));
+        let alone = burst(8, |_, _| chance.of(0.4));
+        let hits: Vec<u8> = alone.hits.iter().flat_map(|h| [*h; 512]).collect();
+        assert!(share(PageLooks { each: 512, hits, ..alone }) < 0.1);
     }
 
     #[test]

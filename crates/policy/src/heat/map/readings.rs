@@ -166,7 +166,7 @@ impl HeatMap {
         let mut out = Foreseen::default();
         for one in looks {
             let mut census = Census::new();
-            let look = one.window.as_secs_f64() as f32;
+            let look = one.seconds();
             let time = look * f32::from(one.windows);
             for (page, hits) in self.looked_at(one).flat_map(|(pages, hits)| pages.iter().zip(hits)) {
                 if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
@@ -176,9 +176,11 @@ impl HeatMap {
                 }
             }
             let seen = census.sum_up(&self.curve, SELDOM * f32::from(one.windows));
+            // Pages that share a bit were found by one event.
+            let events = 1.0 / f64::from(one.each.max(1));
             for (sum, one) in [(&mut out.all, seen.all), (&mut out.new, seen.new)] {
-                sum.found += one.found;
-                sum.expected += one.expected;
+                sum.found += one.found * events;
+                sum.expected += one.expected * events;
             }
         }
         out

@@ -16,7 +16,7 @@ pub struct Params {
     pub write_blind: bool,
     /// `window_ms`: a window while heat has not settled (100 ms).
     pub window: Nanos,
-    /// `longest_window_ms`: a window when it has (2,000 ms).
+    /// `longest_window_ms`: a window when it has (8,000 ms).
     pub longest_window: Nanos,
     /// `least_evidence_ms`: nothing is moved on less time looked at (8 ms); chance
     /// is reckoned with apart, by `doubt`.
@@ -50,7 +50,7 @@ impl Params {
             machine: machine.clone(),
             write_blind: false,
             window: Nanos::millis(100),
-            longest_window: Nanos::secs(2),
+            longest_window: Nanos::secs(8),
             least_evidence: Nanos::millis(8),
             doubt: 1.5,
             margin: 1.15,
