@@ -51,7 +51,15 @@ impl Tracker for Looks {
             let hot = page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0;
             hits.push(((self.seed >> 40) % if hot { 9 } else { 3 }) as u8);
         }
-        let looks = PageLooks { pid: Pid(1), start: Vpn(0), windows: 8, window: Nanos::micros(1_100), each: 1, hits };
+        let looks = PageLooks {
+            pid: Pid(1),
+            start: Vpn(0),
+            windows: 8,
+            window: Nanos::micros(1_100),
+            each: 1,
+            at_random: false,
+            hits,
+        };
         Ok(Observation { looks: vec![looks], ..Observation::default() })
     }
     fn request(&mut self, _: &Request) -> Result<(), TrackError> {

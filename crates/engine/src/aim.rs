@@ -17,10 +17,29 @@ use terrace_types::Nanos;
 const LOOKS: (u8, u8) = (8, 3);
 /// Fewest while heat has not settled.
 const FEWEST: u8 = 4;
-/// Shortest and first look of a burst, and the shortest sharp one.
-const SHORTEST: Nanos = Nanos::micros(400);
+/// The first look of a burst at base pages.
 const FIRST: Nanos = Nanos::millis(2);
-const SHARPEST: Nanos = Nanos::micros(50);
+
+/// How long looks may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lengths {
+    first: Nanos,
+    shortest: Nanos,
+    longest: Nanos,
+    /// The shortest sharp look.
+    sharpest: Nanos,
+}
+
+/// Of base pages: clearing and reading the bits of tens of thousands takes a millisecond.
+const BASE: Lengths =
+    Lengths { first: FIRST, shortest: Nanos::micros(400), longest: Nanos(u64::MAX), sharpest: Nanos::micros(50) };
+/// Of huge pages by themselves, some dozens: [`crate::large`].
+const HUGE: Lengths = Lengths {
+    first: Nanos::micros(50),
+    shortest: Nanos::micros(10),
+    longest: Nanos::millis(1),
+    sharpest: Nanos::micros(3),
+};
 /// Share of pages seen in a look, in thousandths, between which its length is left alone.
 const AIM: (u64, u64) = (80, 600);
 /// Share of pages found accessed in every look, in thousandths, from which some looks are made sharp.
@@ -108,6 +127,7 @@ impl Found {
 /// Lengths of looks, learned from what they found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aim {
+    lengths: Lengths,
     length: Nanos,
     sharp: Option<Nanos>,
     /// Share of pages found accessed in every look lately, in thousandths.
@@ -118,11 +138,21 @@ pub struct Aim {
 
 impl Default for Aim {
     fn default() -> Self {
-        Self { length: FIRST, sharp: None, saturated: 0, overhead: Nanos::ZERO }
+        Self::within(BASE)
     }
 }
 
 impl Aim {
+    const fn within(lengths: Lengths) -> Self {
+        Self { lengths, length: lengths.first, sharp: None, saturated: 0, overhead: Nanos::ZERO }
+    }
+
+    /// For looks at huge pages by themselves.
+    #[must_use]
+    pub const fn at_huge_pages() -> Self {
+        Self::within(HUGE)
+    }
+
     /// Length of an ordinary look now.
     #[must_use]
     pub const fn length(&self) -> Nanos {
@@ -136,7 +166,7 @@ impl Aim {
             return self.length;
         }
         let share = Nanos(ask.window.get() * 3 / 4 / u64::from(FEWEST));
-        self.length.min(share.saturating_sub(self.overhead).max(SHORTEST))
+        self.length.min(share.saturating_sub(self.overhead).max(self.lengths.shortest))
     }
 
     /// The looks to make at the end of the window, in three quarters of it; none: one look over the whole window,
@@ -187,13 +217,14 @@ impl Aim {
             self.sharp = match self.sharp {
                 _ if self.saturated < SATURATED => None,
                 Some(length) => Some(length.min(Nanos(self.length.get() / 2))),
-                None => Some(Nanos(self.length.get() / 8).max(SHARPEST)),
+                None => Some(Nanos(self.length.get() / 8).max(self.lengths.sharpest)),
             };
         }
         if share > AIM.1 {
-            self.length = Nanos(group.length.min(self.length).get() / 2).max(SHORTEST);
+            self.length = Nanos(group.length.min(self.length).get() / 2).max(self.lengths.shortest);
         } else if share < AIM.0 {
-            self.length = Nanos(self.length.get() * 2).min(ask.window.max(SHORTEST));
+            self.length =
+                Nanos(self.length.get() * 2).min(ask.window.max(self.lengths.shortest)).min(self.lengths.longest);
         } else {
             self.length = self.length.min(group.length);
         }
@@ -202,7 +233,7 @@ impl Aim {
     fn aim_sharply(&mut self, length: Nanos, share: u64) {
         let of_saturated = share * 1000 / self.saturated.max(1);
         self.sharp = Some(match of_saturated {
-            more if more > SHARP_AIM.1 => Nanos(length.get() / 4).max(SHARPEST),
+            more if more > SHARP_AIM.1 => Nanos(length.get() / 4).max(self.lengths.sharpest),
             less if less < SHARP_AIM.0 => Nanos(length.get() * 2),
             _ => length,
         });
@@ -253,6 +284,19 @@ mod tests {
         let several = aim.groups(&full);
         assert!(several[0].looks >= 4 && several[0].length < Nanos::millis(19), "while heat has not settled, several");
         assert_eq!(aim.groups(&ask(Nanos::millis(100), true, true)).len(), 1, "a glance is one look all the same");
+    }
+
+    #[test]
+    fn looks_at_huge_pages_are_short_and_stay_so() {
+        let (mut aim, full) = (Aim::at_huge_pages(), ask(Nanos::millis(100), false, false));
+        let group = |aim: &Aim| aim.groups(&full)[0];
+        assert_eq!(group(&aim), Group { length: HUGE.first, looks: 8, sharp: false });
+        (0..9).for_each(|_| aim.learn(group(&aim), found(900, 0), &full));
+        assert_eq!(aim.length(), HUGE.shortest);
+        (0..19).for_each(|_| aim.learn(group(&aim), found(10, 0), &full));
+        assert_eq!(aim.length(), HUGE.longest);
+        aim.learn(group(&aim), found(100, 40), &full);
+        assert_eq!(group(&aim), Group { length: Nanos::micros(125), looks: 4, sharp: true });
     }
 
     #[test]

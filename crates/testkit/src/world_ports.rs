@@ -251,6 +251,7 @@ impl Tracker for PageTracker {
                 windows: n as u8,
                 window: self.look,
                 each: 1,
+                at_random: false,
                 hits,
             });
         }

@@ -1,6 +1,6 @@
 //! Short looks at the huge pages of one process: how long, and when, is [`terrace_engine::large`].
 
-use terrace_engine::aim::{Found, Tally};
+use terrace_engine::aim::{Found, Group, Tally};
 use terrace_engine::PageLooks;
 use terrace_sys::{now, sleep, take_turn, ColdRefs, PageTables, SysError};
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
@@ -61,17 +61,29 @@ impl LargePages {
         self.slept
     }
 
-    /// One look at each. Which are first in a batch, and so are looked at longest, changes from look to look.
-    pub fn look(&mut self, tables: &PageTables, length: Nanos, number: u8) -> Result<Found, SysError> {
+    /// A group of looks at each, reported.
+    pub fn group(&mut self, tables: &PageTables, group: Group, told: &mut Vec<PageLooks>) -> Result<Found, SysError> {
         let mut found = Found::default();
+        self.tallies = vec![Tally::default(); self.heads.len()];
+        (self.waited, self.batches) = (Nanos::ZERO, 0);
+        for number in 0..group.looks {
+            self.look(tables, group.length, number, &mut found)?;
+        }
+        found.tally(group.looks, self.tallies.iter());
+        self.report(group.looks, told);
+        Ok(found)
+    }
+
+    /// Which are first in a batch, and so are looked at longest, changes from look to look.
+    fn look(&mut self, tables: &PageTables, length: Nanos, number: u8, found: &mut Found) -> Result<(), SysError> {
         let mut order: Vec<usize> = (0..self.heads.len()).collect();
         order.rotate_left(usize::from(number) % self.heads.len().max(1));
         let together = usize::try_from(length.get() / CLEARING.get()).unwrap_or(BATCH).max(BATCH);
         for batch in order.chunks(together) {
             take_turn();
-            self.batch(tables, length, batch, &mut found)?;
+            self.batch(tables, length, batch, found)?;
         }
-        Ok(found)
+        Ok(())
     }
 
     fn batch(
@@ -120,24 +132,24 @@ impl LargePages {
         Ok(())
     }
 
-    /// What so many looks found, neighbours together, and the memory it takes.
-    pub fn report(self, looks: u8) -> Vec<PageLooks> {
+    /// What so many looks found, neighbours together.
+    fn report(&self, looks: u8, told: &mut Vec<PageLooks>) {
         let window = Nanos((self.waited.get() / self.batches.max(1)).max(1));
-        let mut out: Vec<PageLooks> = Vec::new();
+        let from = told.len();
         for (head, tally) in self.heads.iter().zip(&self.tallies) {
             let hits = [tally.reported(looks); PAGES as usize];
-            match out.last_mut().filter(|one| one.range().end == *head) {
+            match told[from..].last_mut().filter(|one| one.range().end == *head) {
                 Some(one) => one.hits.extend_from_slice(&hits),
-                None => out.push(PageLooks {
+                None => told.push(PageLooks {
                     pid: self.pid,
                     start: *head,
                     windows: looks,
                     window,
                     each: PAGES as u16,
+                    at_random: true,
                     hits: hits.to_vec(),
                 }),
             }
         }
-        out
     }
 }

@@ -164,6 +164,7 @@ fn looks_by_page_say_what_single_sightings_say() {
             windows: 20,
             window: Nanos::millis(5),
             each: 1,
+            at_random: false,
             hits: hits.clone(),
         };
         one.absorb(&singly, &[], &[], tick);
@@ -183,6 +184,7 @@ fn looks_beyond_what_is_mapped_are_stray() {
         windows: 8,
         window: Nanos::millis(1),
         each: 1,
+        at_random: false,
         hits: vec![8; 20],
     };
     assert_eq!(map.absorb(&[], &[looks(95), looks(105), looks(200)], &[], Tick(0)), Absorbed { pages: 15, stray: 1 });
@@ -221,7 +223,15 @@ fn writes_by_page_are_taken_as_they_are_told() {
 
 /// One window's looks at pages 0 to 10, `hits` of eight looks of 1 ms each.
 fn looks_at_ten(hits: u8) -> PageLooks {
-    PageLooks { pid: Pid(1), start: Vpn(0), windows: 8, window: Nanos::millis(1), each: 1, hits: vec![hits; 10] }
+    PageLooks {
+        pid: Pid(1),
+        start: Vpn(0),
+        windows: 8,
+        window: Nanos::millis(1),
+        each: 1,
+        at_random: false,
+        hits: vec![hits; 10],
+    }
 }
 
 fn written_at_ten(per_second: f32) -> PageWrites {
@@ -284,6 +294,7 @@ fn pages_that_share_a_bit_share_its_accesses() {
         windows: 12,
         window: Nanos::micros(20),
         each,
+        at_random: each > 1,
         hits: vec![6; pages],
     };
     let huge = looks(512, 0, 1024);

@@ -63,10 +63,11 @@ pub struct PageLooks {
     pub windows: u8,
     /// Length of one window.
     pub window: Nanos,
-    /// Pages, neighbours in a row, that share one accessed bit and are touched at random: 512 of a huge page on x86-64. One where each
-    /// has its own, or where it is not known to be so. What the bit tells is that any of them was accessed, so that each of
-    /// them is as hot as if it alone had been looked at for so many times as long.
+    /// Pages, neighbours in a row, that share one accessed bit: 512 of a huge page on x86-64, else one.
     pub each: u16,
+    /// Whether a touch of pages that share a bit is taken for one of any of them (else for one of each, in turn), so that each is as hot
+    /// as if it alone had been looked at for `each` times as long.
+    pub at_random: bool,
     /// By page, windows in which it was found accessed; [`PageLooks::NOT_LOOKED`] where it was not
     /// looked at in all of them.
     pub hits: Vec<u8>,
@@ -84,7 +85,8 @@ impl PageLooks {
 
     /// Seconds of one window, as it counts for a page.
     fn seconds(&self) -> f32 {
-        self.window.as_secs_f64() as f32 * f32::from(self.each.max(1))
+        let times = if self.at_random { self.each.max(1) } else { 1 };
+        self.window.as_secs_f64() as f32 * f32::from(times)
     }
 }
 

@@ -89,7 +89,7 @@ mod tests {
     fn burst(windows: u8, touched: impl FnMut(usize, u8) -> bool) -> PageLooks {
         let mut touched = touched;
         let hits = (0..PAGES).map(|page| (0..windows).filter(|w| touched(page, *w)).count() as u8).collect();
-        PageLooks { pid: Pid(1), start: Vpn(0), windows, window: Nanos::millis(2), each: 1, hits }
+        PageLooks { pid: Pid(1), start: Vpn(0), windows, window: Nanos::millis(2), each: 1, at_random: false, hits }
     }
 
     fn share(looks: PageLooks) -> f32 {

@@ -129,7 +129,15 @@ impl PageTableScan {
         for (range, tallies) in self.ranges.iter().zip(self.tallies.drain(..)) {
             let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
             seen.memory += Bytes(hits.len() as u64);
-            seen.looks.push(PageLooks { pid: PID, start: range.start, windows: looks, window, each: 1, hits });
+            seen.looks.push(PageLooks {
+                pid: PID,
+                start: range.start,
+                windows: looks,
+                window,
+                each: 1,
+                at_random: false,
+                hits,
+            });
         }
     }
 }
