@@ -35,8 +35,8 @@ const BASE: Lengths =
     Lengths { first: FIRST, shortest: Nanos::micros(400), longest: Nanos(u64::MAX), sharpest: Nanos::micros(50) };
 /// Of huge pages by themselves, some dozens: [`crate::large`].
 const HUGE: Lengths = Lengths {
-    first: Nanos::micros(50),
-    shortest: Nanos::micros(10),
+    first: Nanos::micros(20),
+    shortest: Nanos::micros(5),
     longest: Nanos::millis(1),
     sharpest: Nanos::micros(3),
 };

@@ -1,7 +1,7 @@
 //! Short looks at the huge pages of one process: how long, and when, is [`terrace_engine::large`].
 
-use terrace_engine::aim::{Found, Group, Tally};
-use terrace_engine::PageLooks;
+use terrace_engine::aim::{Aim, Found, Group, Tally};
+use terrace_engine::{Ask, PageLooks};
 use terrace_sys::{now, sleep, take_turn, ColdRefs, PageTables, SysError};
 use terrace_types::{Nanos, Pid, Vpn, VpnRange};
 
@@ -14,6 +14,8 @@ pub(crate) const PAGES: u64 = 512;
 /// look, at so much each (an interrupt to the CPUs of the program among it), and no fewer than so many.
 const CLEARING: Nanos = Nanos::micros(3);
 const BATCH: usize = 4;
+/// Looks by which the length of others is found, at most.
+const AIMED: u8 = 8;
 /// Looks from this long on are slept through.
 const SLEPT: Nanos = Nanos::micros(100);
 /// Huge pages looked at in one burst; others have their turn in the next.
@@ -59,6 +61,21 @@ impl LargePages {
     /// How much of the looks was slept through.
     pub fn slept(&self) -> Nanos {
         self.slept
+    }
+
+    /// Finds the length of a look by single ones that are not reported: had all of a group found everything touched, they would tell
+    /// that all are alike.
+    pub fn aim(&mut self, tables: &PageTables, aim: &mut Aim, ask: &Ask) -> Result<(), SysError> {
+        for number in 0..AIMED {
+            let one = Group { length: aim.length(), looks: 1, sharp: false };
+            let mut found = Found::default();
+            self.look(tables, one.length, number, &mut found)?;
+            aim.learn(one, found, ask);
+            if aim.length() == one.length {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A group of looks at each, reported.

@@ -253,16 +253,13 @@ impl PageTable {
     fn look_at_large(&mut self, seen: &mut Observation) -> Nanos {
         let Some(mut large) = self.large else { return Nanos::ZERO };
         let (start, mut slept, mut looks) = (now(), Nanos::ZERO, 0);
-        let groups = large.aim.groups(&self.ask);
-        if groups.is_empty() {
-            return slept;
-        }
         let mut looked_at = 0;
         for (pid, watch) in self.watched.iter().filter(|(_, watch)| !watch.large.is_empty()) {
             let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
             let told = LargePages::of(*pid, &heads, self.turn).and_then(|mut pages| {
                 let mut told = Vec::new();
-                for group in &groups {
+                pages.aim(&self.tables, &mut large.aim, &self.ask)?;
+                for group in &large.aim.groups(&self.ask) {
                     let found = pages.group(&self.tables, *group, &mut told)?;
                     large.aim.learn(*group, found, &self.ask);
                     looks += group.looks;
@@ -272,6 +269,7 @@ impl PageTable {
                 Ok(told)
             });
             match told {
+                Ok(told) if told.is_empty() => {}
                 Ok(told) => {
                     seen.looks.retain(|one| one.pid != *pid || one.each == 1);
                     seen.memory += Bytes(told.iter().map(|one| one.hits.len() as u64).sum());

@@ -32,7 +32,9 @@ impl Sweeps {
         for group in looks.iter().filter(|g| g.windows > 1) {
             let (d, c) = if group.each > 1 {
                 let bits: Vec<u8> = group.hits.iter().step_by(usize::from(group.each)).copied().collect();
-                pairs(&bits, group.windows)
+                let (d, c) = pairs(&bits, group.windows);
+                // A pair of bits stands for as many pairs of pages.
+                (d * f32::from(group.each), c * f32::from(group.each))
             } else {
                 pairs(&group.hits, group.windows)
             };
