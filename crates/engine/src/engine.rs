@@ -393,6 +393,7 @@ impl Engine {
             shifted: std::mem::take(&mut self.shifted),
             filling,
             swept: self.heat.swept(),
+            at_least: self.heat.at_least(),
             move_cost: self.account.move_cost(self.machine.page_size),
             ..Snapshot::default()
         };

@@ -8,10 +8,14 @@
 //! What a touch means for the base pages differs. A program that goes through its memory in order touches all of them with each touch of
 //! the huge page; ordinary looks find such huge pages touched now and then, and are taken so. Only where they find (nearly)
 //! every one touched always are accesses taken to be at random, a 512th of them for each base page
-//! ([`PageLooks::at_random`](terrace_policy::heat::PageLooks::at_random)).
+//! ([`PageLooks::at_random`]).
 
 use crate::aim::{Aim, Group, Tally};
-use terrace_types::Nanos;
+use terrace_policy::heat::PageLooks;
+use terrace_types::{Nanos, Pid, Vpn};
+
+/// Base pages of a huge page that has an accessed bit (x86-64).
+pub const PAGES: u64 = 512;
 
 /// Ordinary looks longer than this find everything touched in any case.
 const LONGEST_TELLING: Nanos = Nanos::millis(2);
@@ -56,9 +60,120 @@ impl LargeAim {
     }
 }
 
+/// Clearing one takes so long: 0.5 to 1.3 us measured, an interrupt to the program's CPUs among it.
+const CLEARING: Nanos = Nanos::micros(1);
+/// Single looks by which the length of others is found, at most: had all of a group found everything touched, they would tell that
+/// all are alike.
+pub const AIMED: u8 = 8;
+
+/// How many are cleared together, and then read: each waits for the others, so that it is no more than are cleared in the third part of a
+/// look.
+#[must_use]
+pub fn at_once(length: Nanos) -> usize {
+    usize::try_from(length.get() / CLEARING.get() / 3).unwrap_or(1).max(1)
+}
+
+/// The order in which so many huge pages are looked at: which are first among those cleared together, and so are looked at longest,
+/// changes from look to look.
+#[must_use]
+pub fn order(pages: usize, look: u8) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..pages).collect();
+    order.rotate_left(usize::from(look) % pages.max(1));
+    order
+}
+
+/// What looks at huge pages by themselves found, neighbours together; `heads` are their first pages, in order.
+#[must_use]
+pub fn together(pid: Pid, heads: &[Vpn], tallies: &[Tally], looks: u8, window: Nanos) -> Vec<PageLooks> {
+    let mut out: Vec<PageLooks> = Vec::new();
+    for (head, tally) in heads.iter().zip(tallies) {
+        let hits = [tally.reported(looks); PAGES as usize];
+        match out.last_mut().filter(|one| one.range().end == *head) {
+            Some(one) => one.hits.extend_from_slice(&hits),
+            None => out.push(PageLooks {
+                pid,
+                start: *head,
+                windows: looks,
+                window,
+                each: PAGES as u16,
+                at_random: true,
+                hits: hits.to_vec(),
+            }),
+        }
+    }
+    out
+}
+
+/// Ordinary looks, those at base pages and those at huge pages apart; `heads` are the first pages of these, in order.
+#[must_use]
+pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
+    let range = all.range();
+    let heads = &heads[heads.partition_point(|h| *h < range.start)..];
+    let within = heads.partition_point(|h| *h < range.end);
+    if within == 0 {
+        return vec![all];
+    }
+    let (mut out, mut at) = (Vec::new(), range.start);
+    for run in heads[..within].chunk_by(|a, b| a.0 + PAGES == b.0) {
+        let (start, end) = (run[0], Vpn((run[run.len() - 1].0 + PAGES).min(range.end.0)));
+        for (from, to, each) in [(at, start, 1), (start, end, PAGES as u16)] {
+            if from < to {
+                let part = (from.0 - range.start.0) as usize..(to.0 - range.start.0) as usize;
+                out.push(PageLooks { start: from, each, hits: all.hits[part].to_vec(), ..all });
+            }
+        }
+        at = end;
+    }
+    if at < range.end {
+        let from = (at.0 - range.start.0) as usize;
+        out.push(PageLooks { start: at, hits: all.hits[from..].to_vec(), ..all });
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn looks(start: u64, each: u16, hits: std::ops::Range<u64>) -> PageLooks {
+        PageLooks {
+            pid: Pid(1),
+            start: Vpn(start),
+            windows: 8,
+            window: Nanos::millis(1),
+            each,
+            at_random: false,
+            hits: hits.map(|i| (i / 300) as u8).collect(),
+        }
+    }
+
+    #[test]
+    fn ordinary_looks_at_huge_pages_are_told_apart() {
+        let heads = [512, 1024, 2048, 9216].map(Vpn);
+        let parts = by_bit(looks(500, 1, 0..2100), &heads);
+        let expected = [
+            (500, 1, 0..12),
+            (512, 512, 12..1036),
+            (1536, 1, 1036..1548),
+            (2048, 512, 1548..2060),
+            (2560, 1, 2060..2100),
+        ];
+        assert_eq!(parts, expected.map(|(start, each, hits)| looks(start, each, hits)));
+        assert_eq!(by_bit(looks(100, 1, 0..300), &heads), [looks(100, 1, 0..300)]);
+        assert_eq!(by_bit(looks(1024, 1, 0..512), &heads), [looks(1024, 512, 0..512)]);
+    }
+
+    #[test]
+    fn neighbours_are_told_together_and_one_that_went_is_not_looked_at() {
+        let (mut seen, mut gone) = (Tally::default(), Tally::default());
+        (0..4).for_each(|look| seen.add(look < 3));
+        gone.add(true);
+        let told = together(Pid(1), &[0, 512, 2048].map(Vpn), &[seen, gone, seen], 4, Nanos::micros(9));
+        let of = |one: &PageLooks| (one.start.0, one.hits.len(), one.hits[0], one.hits[one.hits.len() - 1]);
+        assert_eq!(told.iter().map(of).collect::<Vec<_>>(), [(0, 1024, 3, PageLooks::NOT_LOOKED), (2048, 512, 3, 3)]);
+        assert_eq!(order(5, 7), [2, 3, 4, 0, 1]);
+        assert!(order(0, 3).is_empty());
+    }
 
     fn tallies(touched: usize, always: usize) -> Vec<Tally> {
         let tally = |hits: u8| {

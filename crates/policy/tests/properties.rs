@@ -65,6 +65,7 @@ prop_compose! {
             shifted: exact,
             filling: exact,
             swept: (window_ms % 5) as f32 / 4.0,
+            at_least: exact && window_ms % 3 == 1,
             move_cost: Nanos(window_ms % 7 * 1000),
             sees: Sees {
                 reads: true,

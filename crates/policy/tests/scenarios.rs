@@ -186,6 +186,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         shifted: false,
         filling: false,
         swept: 0.0,
+        at_least: false,
         move_cost: Nanos::ZERO,
     }
 }

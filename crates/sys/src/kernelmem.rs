@@ -94,6 +94,15 @@ impl KernelMemory {
         matches!(self.kcore.read_at(bytes, s.offset + (physical - s.physical)), Ok(4096))
     }
 
+    /// Reads one of the 512 words of a frame; none when that is not ordinary memory.
+    pub fn read_word(&self, pfn: u64, index: u64) -> Option<u64> {
+        let physical = (pfn << 12) + index % 512 * 8;
+        let s = self.segments.iter().find(|s| physical >= s.physical && physical - s.physical + 8 <= s.bytes)?;
+        let mut word = [0; 8];
+        let got = self.kcore.read_at(&mut word, s.offset + (physical - s.physical)).ok()?;
+        (got == 8).then(|| u64::from_ne_bytes(word))
+    }
+
     /// Reads kernel memory by its address in the kernel's map of all memory; false when that is not
     /// ordinary memory.
     pub fn read_virtual(&self, at: u64, bytes: &mut [u8]) -> bool {

@@ -402,15 +402,9 @@ impl PageTables {
 
     /// The entries that map these huge pages, told by their first pages; `None` where there is none such.
     pub fn huge_entries(&self, pid: Pid, heads: &[Vpn]) -> Vec<Option<TableEntry>> {
-        let mut upper = [0_u64; ENTRIES as usize];
-        let mut loaded = None;
         let read = |head: &Vpn| {
             let table = *self.slots.get(&(pid, head.0 / SLOT))?;
-            if loaded != Some(table) {
-                loaded = self.memory.read_frame(table, &mut upper).then_some(table);
-            }
-            loaded?;
-            let entry = TableEntry(upper[(head.0 / ENTRIES % ENTRIES) as usize]);
+            let entry = TableEntry(self.memory.read_word(table, head.0 / ENTRIES % ENTRIES)?);
             (entry.present() && entry.huge()).then_some(entry)
         };
         heads.iter().map(read).collect()

@@ -1,9 +1,9 @@
 //! Accesses page by page, from the accessed bits of the target's own page tables.
 
-use crate::large::{LargePages, PAGES};
+use crate::large::LargePages;
 use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
-use terrace_engine::large::LargeAim;
+use terrace_engine::large::{by_bit, LargeAim, PAGES};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{now, sleep, take_turn, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
@@ -244,15 +244,15 @@ impl PageTable {
         }
         self.aim.took(now().since(start).saturating_sub(slept), looks);
         if self.large.is_some_and(|large| large.on()) {
-            slept += self.look_at_large(seen);
+            self.look_at_large(seen);
         }
         slept
     }
 
-    /// Looks at huge pages by themselves; what ordinary looks told of them is left out. How long it slept.
-    fn look_at_large(&mut self, seen: &mut Observation) -> Nanos {
-        let Some(mut large) = self.large else { return Nanos::ZERO };
-        let (start, mut slept, mut looks) = (now(), Nanos::ZERO, 0);
+    /// Looks at huge pages by themselves; what ordinary looks told of them is left out.
+    fn look_at_large(&mut self, seen: &mut Observation) {
+        let Some(mut large) = self.large else { return };
+        let (start, mut looks, mut lengths) = (now(), 0, Nanos::ZERO);
         let mut looked_at = 0;
         for (pid, watch) in self.watched.iter().filter(|(_, watch)| !watch.large.is_empty()) {
             let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
@@ -263,9 +263,9 @@ impl PageTable {
                     let found = pages.group(&self.tables, *group, &mut told)?;
                     large.aim.learn(*group, found, &self.ask);
                     looks += group.looks;
+                    lengths += Nanos(group.length.get() * u64::from(group.looks));
                 }
                 looked_at += pages.len();
-                slept += pages.slept();
                 Ok(told)
             });
             match told {
@@ -279,14 +279,13 @@ impl PageTable {
                 // Not permitted, or none such in this kernel: as before there was this.
                 Err(_) => {
                     self.large = None;
-                    return slept;
+                    return;
                 }
             }
         }
-        large.aim.took(now().since(start).saturating_sub(slept), looks);
+        large.aim.took(now().since(start).saturating_sub(lengths), looks);
         self.large = Some(large);
         self.turn = self.turn.wrapping_add(looked_at);
-        slept
     }
 
     fn report(&mut self, looks: u8, seen: &mut Observation) {
@@ -304,36 +303,11 @@ impl PageTable {
                     at_random: false,
                     hits,
                 };
-                seen.looks.extend(by_bit(all, &watch.large));
+                let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
+                seen.looks.extend(by_bit(all, &heads));
             }
         }
     }
-}
-
-/// Looks at base pages and looks at huge pages apart; `large` in order.
-fn by_bit(all: PageLooks, large: &[(Vpn, Tally)]) -> Vec<PageLooks> {
-    let range = all.range();
-    let large = &large[large.partition_point(|l| l.0 < range.start)..];
-    let within = large.partition_point(|l| l.0 < range.end);
-    if within == 0 {
-        return vec![all];
-    }
-    let (mut out, mut at) = (Vec::new(), range.start);
-    for run in large[..within].chunk_by(|a, b| a.0 .0 + PAGES == b.0 .0) {
-        let (start, end) = (run[0].0, Vpn((run[run.len() - 1].0 .0 + PAGES).min(range.end.0)));
-        for (from, to, each) in [(at, start, 1), (start, end, PAGES as u16)] {
-            if from < to {
-                let part = (from.0 - range.start.0) as usize..(to.0 - range.start.0) as usize;
-                out.push(PageLooks { start: from, each, hits: all.hits[part].to_vec(), ..all });
-            }
-        }
-        at = end;
-    }
-    if at < range.end {
-        let from = (at.0 - range.start.0) as usize;
-        out.push(PageLooks { start: at, hits: all.hits[from..].to_vec(), ..all });
-    }
-    out
 }
 
 fn midway(from: Tick, to: Tick) -> Tick {
@@ -423,32 +397,6 @@ impl Tracker for PageTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn looks_at_huge_pages_are_told_apart() {
-        let looks = |start: u64, each, hits: std::ops::Range<u64>| PageLooks {
-            pid: Pid(1),
-            start: Vpn(start),
-            windows: 8,
-            window: Nanos::millis(1),
-            each,
-            at_random: false,
-            hits: hits.map(|i| (i / 300) as u8).collect(),
-        };
-        let large: Vec<(Vpn, Tally)> = [512, 1024, 2048, 9216].map(|head| (Vpn(head), Tally::default())).to_vec();
-        let all = looks(500, 1, 0..2100);
-        let parts = by_bit(all.clone(), &large);
-        let expected = [
-            (500, 1, 0..12),
-            (512, 512, 12..1036),
-            (1536, 1, 1036..1548),
-            (2048, 512, 1548..2060),
-            (2560, 1, 2060..2100),
-        ];
-        assert_eq!(parts, expected.map(|(start, each, hits)| looks(start, each, hits)));
-        assert_eq!(by_bit(looks(100, 1, 0..300), &large), [looks(100, 1, 0..300)]);
-        assert_eq!(by_bit(looks(1024, 1, 0..512), &large), [looks(1024, 512, 0..512)]);
-    }
 
     #[test]
     fn own_accesses_are_seen_or_it_says_why() {

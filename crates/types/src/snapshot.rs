@@ -201,6 +201,10 @@ pub struct Snapshot {
     /// for one. None while it cannot be told.
     #[serde(default)]
     pub swept: f32,
+    /// Whether most of what is known of heat is a lower bound: pages share an accessed bit (a huge page's 512 do), which is found set
+    /// however short the look.
+    #[serde(default)]
+    pub at_least: bool,
     /// What moving a base page has taken so far, its part of each call included; zero while too few were moved to tell.
     #[serde(default)]
     pub move_cost: Nanos,

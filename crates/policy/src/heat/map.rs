@@ -67,6 +67,7 @@ pub struct HeatMap {
     fade_left: f32,
     write_window: f32,
     look_window: f32,
+    at_least: bool,
     needs_access: bool,
     rounds: u32,
     left_out: u64,
@@ -87,6 +88,7 @@ impl HeatMap {
             fade_left: 0.0,
             write_window: 0.05,
             look_window: 0.005,
+            at_least: false,
             needs_access: false,
             rounds: 0,
             left_out: 0,
@@ -203,6 +205,9 @@ impl HeatMap {
         self.sweeps.learn(looks);
         if let Some(most) = looks.iter().filter(|one| one.windows > 0).max_by_key(|one| one.hits.len()) {
             self.look_window = most.seconds();
+            let pages =
+                |shared: bool| looks.iter().filter(|one| one.at_random == shared).map(PageLooks::told).sum::<usize>();
+            self.at_least = pages(true) > pages(false);
         }
         for one in looks {
             let pages = self.absorb_looks(one, &before, now);
@@ -427,6 +432,12 @@ impl HeatMap {
     #[must_use]
     pub fn swept(&self) -> f32 {
         self.sweeps.share()
+    }
+
+    /// Whether most of what the last looks told is a lower bound: see [`terrace_types::Snapshot::at_least`].
+    #[must_use]
+    pub fn at_least(&self) -> bool {
+        self.at_least
     }
 
     /// Memory the map holds.

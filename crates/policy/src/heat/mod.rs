@@ -83,6 +83,11 @@ impl PageLooks {
         VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.hits.len() as u64)))
     }
 
+    /// Pages that were looked at in all windows.
+    fn told(&self) -> usize {
+        self.hits.iter().filter(|h| **h != Self::NOT_LOOKED).count()
+    }
+
     /// Seconds of one window, as it counts for a page.
     fn seconds(&self) -> f32 {
         let times = if self.at_random { self.each.max(1) } else { 1 };

@@ -6,17 +6,21 @@ use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
+use terrace_engine::large::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
 use terrace_engine::{Ask, Mapping, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
-use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, VpnRange};
+use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
 
 /// The tracker.
 #[derive(Debug)]
 pub struct PageTableScan {
     world: Shared,
     aim: Aim,
+    large: LargeAim,
     ask: Option<Ask>,
     ranges: Vec<VpnRange>,
     tallies: Vec<Vec<Tally>>,
+    /// First pages of whole huge pages, in order.
+    heads: Vec<Vpn>,
     /// The page tables are known.
     found: bool,
     whole: bool,
@@ -32,9 +36,11 @@ impl PageTableScan {
         Self {
             world,
             aim: Aim::default(),
+            large: LargeAim::default(),
             ask: None,
             ranges: Vec::new(),
             tallies: Vec::new(),
+            heads: Vec::new(),
             found: false,
             whole: false,
             cleared: Tick::ZERO,
@@ -115,6 +121,11 @@ impl PageTableScan {
             found.accessed += accessed;
         }
         found.tally(group.looks, self.tallies.iter().flatten());
+        self.heads = heads(world, &self.ranges);
+        if !group.sharp {
+            let entries: Vec<Tally> = self.heads.iter().filter_map(|head| self.tally_of(*head)).collect();
+            self.large.consider(group, entries.into_iter());
+        }
         self.report(group.looks, seen);
         found
     }
@@ -129,17 +140,103 @@ impl PageTableScan {
         for (range, tallies) in self.ranges.iter().zip(self.tallies.drain(..)) {
             let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
             seen.memory += Bytes(hits.len() as u64);
-            seen.looks.push(PageLooks {
-                pid: PID,
-                start: range.start,
-                windows: looks,
-                window,
-                each: 1,
-                at_random: false,
-                hits,
-            });
+            let all =
+                PageLooks { pid: PID, start: range.start, windows: looks, window, each: 1, at_random: false, hits };
+            seen.looks.extend(by_bit(all, &self.heads));
         }
     }
+
+    fn tally_of(&self, page: Vpn) -> Option<Tally> {
+        let at = self.ranges.partition_point(|r| r.end <= page);
+        let first = self.ranges.get(at).filter(|r| r.start <= page)?.start;
+        self.tallies.get(at)?.get((page.0 - first.0) as usize).copied()
+    }
+
+    /// Looks at huge pages by themselves, as the live tracker does; what ordinary looks told of them is left out.
+    fn look_at_large(&mut self, world: &mut World, ask: &Ask, seen: &mut Observation) {
+        for number in 0..AIMED {
+            let one = Group { length: self.large.aim.length(), looks: 1, sharp: false };
+            let (mut found, mut tallies) = (Found::default(), vec![Tally::default(); self.heads.len()]);
+            self.large_look(world, one.length, number, &mut tallies, &mut found);
+            self.large.aim.learn(one, found, ask);
+            if self.large.aim.length() == one.length {
+                break;
+            }
+        }
+        let groups = self.large.aim.groups(ask);
+        if !groups.is_empty() {
+            seen.looks.retain(|one| one.each == 1);
+        }
+        let (start, mut looks, mut lengths) = (world.now(), 0, Nanos::ZERO);
+        for group in groups {
+            let (mut found, mut tallies) = (Found::default(), vec![Tally::default(); self.heads.len()]);
+            let mut waited = Nanos::ZERO;
+            for number in 0..group.looks {
+                waited += self.large_look(world, group.length, number, &mut tallies, &mut found);
+            }
+            found.tally(group.looks, tallies.iter());
+            let window = Nanos((waited.get() / u64::from(group.looks)).max(1));
+            let told = together(PID, &self.heads, &tallies, group.looks, window);
+            seen.memory += Bytes(told.iter().map(|one| one.hits.len() as u64).sum());
+            seen.looks.extend(told);
+            self.large.aim.learn(group, found, ask);
+            looks += group.looks;
+            lengths += Nanos(group.length.get() * u64::from(group.looks));
+        }
+        self.large.aim.took(world.now().since(start).saturating_sub(lengths), looks);
+    }
+
+    /// One look at each huge page; how long each was looked at, in the mean.
+    fn large_look(
+        &mut self,
+        world: &mut World,
+        length: Nanos,
+        number: u8,
+        tallies: &mut [Tally],
+        found: &mut Found,
+    ) -> Nanos {
+        let (mut waited, mut batches) = (Nanos::ZERO, 0);
+        for batch in order(self.heads.len(), number).chunks(at_once(length)) {
+            let before = world.now();
+            for i in batch {
+                let vpn = self.heads[*i].0;
+                if let Some(index) = world.memory.index(vpn, &mut 0) {
+                    let head = world.memory.head(index);
+                    world.memory.pages[head].bits &= !ACCESSED;
+                    world.shoot_down(vpn);
+                }
+            }
+            self.charge(world, Nanos(costs::COOLING.get() * batch.len() as u64));
+            world.interrupt(costs::SHOOT_DOWN);
+            let cleared = (before.0 + world.now().0) / 2;
+            self.charge(world, length);
+            for i in batch {
+                let Some(index) = world.memory.index(self.heads[*i].0, &mut 0) else { continue };
+                if world.memory.pages[index].frame != ABSENT {
+                    let hit = world.memory.pages[world.memory.head(index)].bits & ACCESSED != 0;
+                    tallies[*i].add(hit);
+                    found.present += 1;
+                    found.accessed += u64::from(hit);
+                }
+            }
+            waited += Nanos(world.now().0.saturating_sub(cleared));
+            self.charge(world, costs::READING_A_TABLE);
+            batches += 1;
+        }
+        Nanos(waited.get() / batches.max(1))
+    }
+}
+
+/// First pages of whole huge pages.
+fn heads(world: &World, ranges: &[VpnRange]) -> Vec<Vpn> {
+    let mut hint = 0;
+    let first = |r: &VpnRange| r.start.0.next_multiple_of(PAGES);
+    let all = ranges.iter().flat_map(|r| (first(r)..r.end.0.saturating_sub(PAGES - 1)).step_by(PAGES as usize));
+    let huge = |vpn: &u64| {
+        let index = world.memory.index(*vpn, &mut hint);
+        index.is_some_and(|i| world.memory.pages[i].frame != ABSENT && world.memory.span(i) > 1)
+    };
+    all.filter(huge).map(Vpn).collect()
 }
 
 impl Tracker for PageTableScan {
@@ -188,6 +285,9 @@ impl Tracker for PageTableScan {
                 looks += group.looks;
             }
             self.aim.took(world.now().since(start).saturating_sub(slept), looks);
+            if self.large.on() && !self.heads.is_empty() {
+                self.look_at_large(&mut world, &ask, &mut seen);
+            }
         }
         world.show(if ask.glance { Work::Foresee } else { Work::Decide });
         seen.cpu = std::mem::take(&mut self.cpu);

@@ -358,6 +358,8 @@ pub(super) struct Terms {
     pub most: u64,
     /// Every page was looked at by itself: what regions tell is alike for all pages of one, and chance does not pick among them.
     pub by_page: bool,
+    /// Part of [`Params::repay`](super::Params) that is asked for.
+    pub repaid: f64,
 }
 
 impl Census {
@@ -373,8 +375,7 @@ impl Census {
     pub fn cut(&self, rater: &Rater<'_>, terms: &Terms) -> Cut {
         let mut cut = Cut::default();
         let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
-        // The heat of a region is a mean of hot and cold: it shows too little to gain.
-        let repay = rater.params.repay * if terms.by_page { 1.0 } else { 0.5 };
+        let repay = rater.params.repay * terms.repaid;
         let page = terms.page_cost;
         let mut room = terms.room;
         while let Some(hot) = up.peek() {

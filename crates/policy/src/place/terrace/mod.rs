@@ -54,6 +54,10 @@ const LEAST_SAMPLES: f64 = 1024.0;
 /// What the worse side may cost without being worth a closer look, nanoseconds a second: looks cost as much.
 const LITTLE_NS_PER_S: f64 = 1e7;
 
+/// Part of what moves must repay that is asked for where heat is a lower bound: the hot pages of `skew` in huge pages looked an eighth as
+/// hot as they were.
+const AT_LEAST: f64 = 0.2;
+
 /// Steps without a move after which heat counts as settled. Each costs a look at every page while the
 /// program runs: on `skew,accesses=64M` in the lab eight instead of three took 1.808 s, not 1.752 s, and
 /// moved no more.
@@ -324,6 +328,12 @@ fn boundary(
         page_cost: p.page_cost_ns(snap.move_cost),
         most: snap.page_count(),
         by_page: snap.sees.pages,
+        // The heat of a region is a mean of hot and cold: it shows too little to gain. A lower bound shows less.
+        repaid: match (snap.at_least, snap.sees.pages) {
+            (true, _) => AT_LEAST,
+            (false, true) => 1.0,
+            (false, false) => 0.5,
+        },
     };
     let cut = census.cut(&rater, &terms);
     let share = if snap.sees.pages { LEAST_SHARE.0 } else { LEAST_SHARE.1 };
