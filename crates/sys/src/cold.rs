@@ -27,12 +27,13 @@ impl ColdRefs {
         Ok(Self { handle: open_pidfd(pid)?, page_size: crate::page_size().get() })
     }
 
-    /// Clears those of at most [`Self::AT_ONCE`] ranges of whole huge pages, in order.
+    /// Clears those of at most [`Self::AT_ONCE`] ranges of whole huge pages, in order. False if not all were: a part is not mapped any
+    /// more, or locked.
     ///
     /// # Errors
     /// [`SysError::NotPermitted`] without `CAP_SYS_NICE` or for another user's; [`SysError::Absent`] before Linux 5.10;
-    /// a part that is not mapped any more.
-    pub fn clear(&self, ranges: &[VpnRange]) -> Result<(), SysError> {
+    /// [`SysError::Gone`] once it has ended.
+    pub fn clear(&self, ranges: &[VpnRange]) -> Result<bool, SysError> {
         let part = |r: &VpnRange| libc::iovec {
             iov_base: (r.start.0 * self.page_size) as *mut libc::c_void,
             iov_len: (r.len() * self.page_size) as usize,
@@ -52,9 +53,11 @@ impl ColdRefs {
         };
         if done < 0 {
             let target = format!("process {}", self.handle.pid());
-            return Err(SysError::last("process_madvise", target, "needs CAP_SYS_NICE and Linux 5.10 or later"));
+            let why = SysError::last("process_madvise", target, "needs CAP_SYS_NICE and Linux 5.10 or later");
+            return if matches!(why, SysError::Failed { .. }) { Ok(false) } else { Err(why) };
         }
-        Ok(())
+        let wanted: usize = parts.iter().map(|p| p.iov_len).sum();
+        Ok(usize::try_from(done).is_ok_and(|done| done == wanted))
     }
 }
 
@@ -71,10 +74,13 @@ mod tests {
         let range = VpnRange::new(Vpn(first), Vpn(first + (2 << 20) / page));
         let cold = ColdRefs::open(Pid(std::process::id() as i32)).unwrap();
         match cold.clear(&[range]) {
-            Ok(()) => assert!(memory.iter().all(|b| *b == 7)),
+            Ok(whole) => {
+                assert!(whole && memory.iter().all(|b| *b == 7));
+                let none = VpnRange::new(Vpn(1), Vpn(2));
+                assert!(!cold.clear(&[range, none]).unwrap(), "nothing is mapped there");
+                assert!(!cold.clear(&[none]).unwrap());
+            }
             Err(e) => println!("skipped: {e}"),
         }
-        let none = VpnRange::new(Vpn(1), Vpn(2));
-        assert!(cold.clear(&[none]).is_err(), "nothing is mapped there");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct LargePages {
 }
 
 impl LargePages {
-    /// Those of `heads` whose turn it is after `turn` others: at most a thousand.
+    /// Those of `heads` whose turn it is after `turn` others: at most 512.
     pub fn of(pid: Pid, heads: &[Vpn], turn: usize) -> Result<Self, SysError> {
         let from = if heads.len() > MOST { turn % heads.len() } else { 0 };
         let mut heads: Vec<Vpn> = heads.iter().cycle().skip(from).take(heads.len().min(MOST)).copied().collect();
@@ -89,8 +89,13 @@ impl LargePages {
         let ranges: Vec<VpnRange> = heads.iter().map(|h| VpnRange::new(*h, Vpn(h.0 + PAGES))).collect();
         for attempt in 0..=AGAIN {
             let before = now();
+            let mut whole = true;
             for part in ranges.chunks(AT_ONCE) {
-                self.cold.clear(part)?;
+                whole &= self.cold.clear(part)?;
+            }
+            if !whole {
+                // Not looked at: what was not cleared would seem hot.
+                return Ok(());
             }
             let after = now();
             let cleared = Nanos((before.0 + after.0) / 2);

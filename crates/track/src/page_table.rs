@@ -11,6 +11,9 @@ use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnR
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
 
+/// Bursts in a row without a huge page that could be looked at by itself, after which none is tried any more.
+const UNLOOKED: u32 = 3;
+
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
 /// ([`PageTables`]): the only source on a stock kernel that sees reads page by page.
 /// How long it looks: [`terrace_engine::aim`].
@@ -24,6 +27,8 @@ pub struct PageTable {
     large: Option<LargeAim>,
     /// Huge pages that had their turn.
     turn: usize,
+    /// Bursts in a row in which no huge page could be looked at.
+    unlooked: u32,
     ask: Ask,
     watched: BTreeMap<Pid, Watch>,
     /// Accessed bits were cleared at `begin` for one look over the whole window.
@@ -74,6 +79,7 @@ impl PageTable {
             aim: Aim::default(),
             large: Some(LargeAim::default()),
             turn: 0,
+            unlooked: 0,
             ask,
             watched: BTreeMap::new(),
             whole: false,
@@ -270,7 +276,16 @@ impl PageTable {
             });
             match told {
                 Ok(told) if told.is_empty() => {}
+                // They went, or the kernel never clears them.
+                Ok(told) if told.iter().flat_map(|one| &one.hits).all(|h| *h == PageLooks::NOT_LOOKED) => {
+                    self.unlooked += 1;
+                    if self.unlooked >= UNLOOKED {
+                        self.large = None;
+                        return;
+                    }
+                }
                 Ok(told) => {
+                    self.unlooked = 0;
                     seen.looks.retain(|one| one.pid != *pid || one.each == 1);
                     seen.memory += Bytes(told.iter().map(|one| one.hits.len() as u64).sum());
                     seen.looks.extend(told);
