@@ -23,24 +23,29 @@ const LEAST: f32 = 64.0;
 pub struct Sweeps {
     differ: f32,
     chance: f32,
+    /// What chance alone would give, by the bits looked at.
+    told: f32,
 }
 
 impl Sweeps {
-    /// Learns from one burst.
+    /// Learns from one burst. What pages say that share a bit is said of as many pages; where they were touched at random, it
+    /// is that they are no sweep.
     pub fn learn(&mut self, looks: &[PageLooks]) {
-        let (mut differ, mut chance) = (0.0, 0.0);
+        let (mut differ, mut chance, mut told) = (0.0, 0.0, 0.0);
         for group in looks.iter().filter(|g| g.windows > 1) {
-            let (d, c) = if group.each > 1 {
-                let bits: Vec<u8> = group.hits.iter().step_by(usize::from(group.each)).copied().collect();
-                let (d, c) = pairs(&bits, group.windows);
-                // A pair of bits stands for as many pairs of pages.
-                (d * f32::from(group.each), c * f32::from(group.each))
+            let each = group.each.max(1);
+            let (d, c) = if each > 1 {
+                let bits: Vec<u8> = group.hits.iter().step_by(usize::from(each)).copied().collect();
+                pairs(&bits, group.windows)
             } else {
                 pairs(&group.hits, group.windows)
             };
-            (differ, chance) = (differ + d, chance + c);
+            told += c;
+            differ += f32::from(each) * if group.at_random { c } else { d };
+            chance += f32::from(each) * c;
         }
         if chance > 0.0 {
+            self.told = KEPT * self.told + told;
             (self.differ, self.chance) = (KEPT * self.differ + differ, KEPT * self.chance + chance);
         }
     }
@@ -48,7 +53,7 @@ impl Sweeps {
     /// Part of the touches, from 0 to 1, that belong to sweeps. None while little is known.
     #[must_use]
     pub fn share(&self) -> f32 {
-        if self.chance < LEAST {
+        if self.told < LEAST {
             return 0.0;
         }
         (1.0 - self.differ / self.chance).clamp(0.0, 1.0)
@@ -129,10 +134,17 @@ mod tests {
 
     #[test]
     fn pages_that_share_a_bit_are_no_sweep() {
+        let huge = |looks: PageLooks, at_random| {
+            let hits = looks.hits.iter().flat_map(|h| [*h; 512]).collect();
+            PageLooks { each: 512, at_random, hits, ..looks }
+        };
         let mut chance = Chance(Seed(5));
-        let alone = burst(8, |_, _| chance.of(0.4));
-        let hits: Vec<u8> = alone.hits.iter().flat_map(|h| [*h; 512]).collect();
-        assert!(share(PageLooks { each: 512, hits, ..alone }) < 0.1);
+        assert!(share(huge(burst(8, |_, _| chance.of(0.4)), false)) < 0.1);
+        assert!(share(huge(sweep(700), false)) > 0.95, "but those that one goes through are");
+        assert_eq!(share(huge(sweep(700), true)), 0.0);
+        // A few bits tell nothing, however many pages share them.
+        let few = PageLooks { hits: vec![3; 12], ..burst(8, |_, _| false) };
+        assert_eq!(share(huge(few, false)), 0.0);
     }
 
     #[test]
