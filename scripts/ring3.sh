@@ -71,11 +71,16 @@ check outputs-agree outputs_agree
 check compare-gain "$terrace" lab compare --machine lab-cxl --jobs 2 --json \
     --policy first-touch,terrace --workload skew,accesses=48M
 gains() {
-    set -- $(sed -n 's/^ *"seconds": \([0-9.]*\),*$/\1/p' "$out/compare-gain.out")
+    set -- $(sed -n 's/^ *"seconds": \([0-9.]*\),*$/\1/p' "$out/$1.out")
     awk -v base="$1" -v ours="$2" 'BEGIN { exit !(ours < 0.8 * base) }' ||
         { echo "terrace took $2 s, first touch $1 s" >&2; return 1; }
 }
-check terrace-gains-on-skew gains
+check terrace-gains-on-skew gains compare-gain
+
+# The same in huge pages, which all have their accessed bit set after any ordinary look.
+check compare-huge "$terrace" lab compare --machine lab-cxl --jobs 2 --json \
+    --policy first-touch,terrace --workload skew,accesses=24M,pages=thp
+check terrace-gains-in-huge-pages gains compare-huge
 
 # Classes, reservations and commits where the fast node is another than the CPUs'.
 cargo build --quiet --release -p terrace-alloc --example residency || { echo "FAILED alloc-build: cargo build"; exit 1; }
