@@ -37,7 +37,7 @@ const BASE: Lengths =
 const HUGE: Lengths = Lengths {
     first: Nanos::micros(20),
     shortest: Nanos::micros(5),
-    longest: Nanos::micros(40), // what is touched less than once in eight of them is cold: 4 times a second a base page
+    longest: Nanos::micros(40), // what is touched less than once in eight of them is cold: 6 times a second a base page
     sharpest: Nanos::micros(3),
 };
 /// Share of pages seen in a look, in thousandths, between which its length is left alone.

@@ -207,7 +207,7 @@ impl HeatMap {
             self.look_window = most.seconds();
             let pages =
                 |shared: bool| looks.iter().filter(|one| one.at_random == shared).map(PageLooks::told).sum::<usize>();
-            self.at_least = pages(true) > pages(false);
+            self.at_least = looks.iter().any(|one| one.at_random) && pages(true) > pages(false);
         }
         for one in looks {
             let pages = self.absorb_looks(one, &before, now);
