@@ -42,6 +42,13 @@ fn terrace_finds_the_hot_set_and_gains_and_does_so_again() {
 }
 
 #[test]
+fn a_hot_set_in_huge_pages_is_found_where_ordinary_looks_find_all_touched() {
+    let skew = "skew,accesses=12M,hot_size=50%,pages=thp";
+    let (first, managed) = (run(skew, "first-touch"), run(skew, "terrace"));
+    assert!(managed.seconds < 0.85 * first.seconds, "{} of {}", managed.seconds, first.seconds);
+}
+
+#[test]
 fn equal_seeds_give_equal_runs_on_any_number_of_threads() {
     let plan = Plan::new(&machine(), "graph-bfs,accesses=200k,size=6MiB").unwrap();
     let policies = ["terrace", "first-touch", "terrace", "hyplacer"];

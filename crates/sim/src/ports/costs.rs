@@ -19,10 +19,11 @@ pub const fn reading(pages: u64) -> Nanos {
     per_page(pages, 6_000)
 }
 
-/// Taking the translation of one huge page away (`MADV_COLD`), one a call: 1.2 us on an AMD EPYC virtual machine as in the lab, 0.5 to 1.1 by eight.
+/// Taking the translation of one huge page away (`MADV_COLD`), one a call: 1.2 us on an AMD EPYC virtual machine as in the
+/// lab, 0.5 to 1.1 by eight.
 pub const COOLING: Nanos = Nanos(1_200);
 
-/// Reading one table of 512 entries back: [`reading`] of so many pages.
+/// Reading the entries of huge pages back, at most: [`reading`] of a table of 512. Live, a word is read for each.
 pub const READING_A_TABLE: Nanos = Nanos(3_000);
 
 /// Finding a process's page tables for the first time, by the kernel's own pointers (ADR 0044).

@@ -1,6 +1,7 @@
 //! Accesses page by page from accessed bits, as the live tracker of page tables sees them (`crates/track`, ADR 0040):
 //! bursts of short looks whose length follows the share of pages found accessed, or one look over the engine's window.
-//! Blind to accesses through translations that were there before the look, since clearing the bits drops none.
+//! Blind to accesses through translations that were there before the look, since clearing the bits drops none; not so where huge
+//! pages are looked at by themselves (ADR 0188).
 
 use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, ACCESSED};

@@ -26,8 +26,8 @@ pub struct Params {
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
     /// `repay`: pages are moved where what that is expected to save, for as long as heat is taken to stay, is so many times what the
-    /// moves cost (10; half of it where regions are sampled, a fifth where heat is a lower bound): how long heat stays is a guess, and an exchange is followed by looks
-    /// that cost as much again (docs/adr/0184-moves-cost-what-they-did.md).
+    /// moves cost (10; half of it where regions are sampled, a fifth where heat is a lower bound): how long
+    /// heat stays is a guess, and an exchange is followed by looks that cost as much again (docs/adr/0184-moves-cost-what-they-did.md).
     pub repay: f64,
     /// `again`: factor by which a page that moved lately must beat the margin once more (1.5).
     pub again: f64,
