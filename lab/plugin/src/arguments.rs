@@ -5,7 +5,7 @@ use terrace_machine::Machine;
 use terrace_model::{Options, Params};
 
 const KNOWN: &str =
-    "machine, stats, profile, profile_window_ms, profile_all, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only";
+    "machine, stats, profile, profile_window_ms, profile_all, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only, instruction_ns";
 
 /// Parsed arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Arguments {
     memory_mode: bool,
     /// Only instructions take time.
     pub count_only: bool,
+    /// Time of an instruction in place of the machine file's.
+    instruction_ns: Option<u64>,
 }
 
 impl Arguments {
@@ -45,6 +47,7 @@ impl Arguments {
             all_fast: false,
             memory_mode: false,
             count_only: false,
+            instruction_ns: None,
         };
         for text in texts {
             let (key, value) = text.split_once('=').ok_or_else(|| format!("argument `{text}` is not key=value"))?;
@@ -66,6 +69,7 @@ impl Arguments {
                 "all_fast" => out.all_fast = switch()?,
                 "memory_mode" => out.memory_mode = switch()?,
                 "count_only" => out.count_only = switch()?,
+                "instruction_ns" => out.instruction_ns = Some(number()?),
                 _ => return Err(format!("unknown argument `{key}`; known: {KNOWN}")),
             }
         }
@@ -75,6 +79,9 @@ impl Arguments {
         if !(1..=1000).contains(&out.quantum_us) {
             return Err(format!("quantum_us={}; 1 to 1000 work", out.quantum_us));
         }
+        if let Some(ns) = out.instruction_ns.filter(|ns| !(1..=1000).contains(ns)) {
+            return Err(format!("instruction_ns={ns}; 1 to 1000 work"));
+        }
         Ok(out)
     }
 
@@ -82,7 +89,10 @@ impl Arguments {
     pub fn with_machine(self) -> Result<(Machine, Self), String> {
         let name = self.machine.display().to_string();
         let text = std::fs::read_to_string(&self.machine).map_err(|e| format!("machine file {name}: {e}"))?;
-        let machine = Machine::from_toml(&text, &name).map_err(|e| e.to_string().replace('\n', " "))?;
+        let mut machine = Machine::from_toml(&text, &name).map_err(|e| e.to_string().replace('\n', " "))?;
+        if let Some(ns) = self.instruction_ns {
+            machine.core.ns_per_instruction = f64::from(u32::try_from(ns).unwrap_or(u32::MAX));
+        }
         Ok((machine, self))
     }
 
@@ -115,5 +125,21 @@ mod tests {
         assert!(refused(&[]).contains("machine=FILE"));
         assert!(refused(&["machine=/no/such"]).contains("/no/such"));
         assert!(refused(&["machine=/no/such", "quantum_us=0"]).contains("quantum_us"));
+        assert!(refused(&["machine=/no/such", "instruction_ns=0"]).contains("instruction_ns"));
+        assert!(refused(&["machine=/no/such", "instruction_ns=1001"]).contains("instruction_ns"));
+    }
+
+    #[test]
+    fn an_instruction_takes_what_the_file_says_or_the_argument() {
+        let file = std::env::temp_dir().join(format!("terrace-arguments-{}.toml", std::process::id()));
+        std::fs::write(&file, terrace_machine::preset_text("lab-cxl").unwrap()).unwrap();
+        let machine = format!("machine={}", file.display());
+        let takes = |more: &[&str]| {
+            let texts: Vec<String> = [machine.as_str()].iter().chain(more).map(|t| (*t).to_string()).collect();
+            Arguments::parse(&texts).and_then(Arguments::with_machine).unwrap().0.core.ns_per_instruction
+        };
+        assert_eq!(takes(&[]), 0.25);
+        assert_eq!(takes(&["instruction_ns=4"]), 4.0);
+        std::fs::remove_file(file).unwrap();
     }
 }
