@@ -18,6 +18,9 @@ pub const BANDWIDTH_PERCENT: f64 = 10.0;
 const CHASE_MIB: u64 = 24;
 const CHASE_STEPS: u32 = 200_000;
 const SWEEP_MIB: u64 = 24;
+/// Each CPU sweeps memory of its own, twice the last cache of the lab's machines at least: the last to finish would
+/// otherwise find all that is left in it.
+const SWEEP_MIB_A_CPU: u64 = 8;
 const SWEEP_ROUNDS: u32 = 3;
 const FILE: &str = "calibration.json";
 
@@ -156,7 +159,8 @@ fn plan(shape: &Shape) -> Vec<(String, Reading)> {
     for node in &shape.nodes {
         let Some(link) = shape.link_to(node.id) else { continue };
         let cpus: Vec<String> = cpus_of(node.initiator).iter().map(u32::to_string).collect();
-        let tail = format!("{}:{SWEEP_MIB}:{SWEEP_ROUNDS}:{}", node.id, cpus.join(","));
+        let mib = SWEEP_MIB.max(SWEEP_MIB_A_CPU * cpus.len() as u64);
+        let tail = format!("{}:{mib}:{SWEEP_ROUNDS}:{}", node.id, cpus.join(","));
         let read = link.read_bandwidth as f64;
         // A triad brings three lines in for one that it writes back.
         let triad = 4.0 / (3.0 / read + 1.0 / link.write_bandwidth as f64);

@@ -158,7 +158,7 @@ impl Engine {
             unit.core.time = unit.core.time.max(start);
         }
         for channel in &mut self.uncore.channels {
-            channel.end_quantum(length);
+            channel.end_quantum(start, length);
         }
     }
 
