@@ -87,6 +87,9 @@ cargo build --quiet --release -p terrace-alloc --example residency || { echo "FA
 check alloc-boots "$terrace" lab setup --machine lab-hbm &&
     strip -o "$out/residency" "${CARGO_TARGET_DIR:-target}/release/examples/residency" &&
     check alloc-two-nodes "$terrace" lab run --machine lab-hbm -- "$out/residency"
+# Four clusters with two nodes each, four CPUs.
+check alloc-boots-eight-nodes "$terrace" lab setup --machine lab-snc4 &&
+    check alloc-eight-nodes "$terrace" lab run --machine lab-snc4 -- "$out/residency"
 
 # Two cases at a time.
 "$lab/bin/terrace-cases" list | xargs -P 2 -n 1 scripts/ring3.sh case

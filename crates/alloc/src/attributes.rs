@@ -71,7 +71,7 @@ pub enum Mismatch {
 /// Size of the pages behind the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum PageSize {
-    /// Huge pages for 2 MiB and more.
+    /// Huge pages for 2 MiB and more; for 8 MiB a node and more where several nodes serve a class.
     #[default]
     Auto,
     /// Base pages.

@@ -73,6 +73,11 @@ impl FakeKernel {
         self.state().mappings.len()
     }
 
+    /// Whether huge pages are welcome at this address.
+    pub fn welcomes_huge(&self, at: usize) -> bool {
+        self.state().mappings.range(..=at).next_back().is_some_and(|(_, m)| m.2)
+    }
+
     /// What a program's touch of all of `part` does.
     pub fn touch(&self, part: Range<usize>) {
         self.state().fault(&part, &MemPolicy::Default);

@@ -22,6 +22,8 @@ use terrace_sys::{MemPolicy, SysError};
 use terrace_types::{Bytes, NodeId};
 
 const HUGE: usize = 2 << 20;
+/// Huge pages a node from which on an object's huge pages are spread evenly enough over nodes that serve it together.
+const HUGE_A_NODE: usize = 4;
 /// Half of what 64-bit Linux lets a process address.
 const MOST: u64 = 1 << 46;
 
@@ -115,7 +117,8 @@ impl Memory {
         self.kernel.page_size().get() as usize
     }
 
-    /// `size` bytes (one page at least), zeroed, at a page's address, at a huge page's for 2 MiB and more.
+    /// `size` bytes (one page at least), zeroed, at a page's address; at a huge page's for 2 MiB and more, and where a class of several
+    /// nodes may have them for 8 MiB a node and more ([`PageSize::Huge`] asks for them below that).
     ///
     /// # Errors
     /// A wish that means nothing, address space that is used up; with [`Mismatch::Error`] whatever cannot be as asked.
@@ -128,7 +131,7 @@ impl Memory {
         }
         let len = (size.get().max(1) as usize).next_multiple_of(page);
         let huge = match wish.page_size {
-            PageSize::Auto => len >= HUGE,
+            PageSize::Auto => len >= huge_from(&wish.split, &meaning.places),
             PageSize::Base => false,
             PageSize::Huge => true,
         };
@@ -438,6 +441,20 @@ fn is_forbidden(error: &SysError) -> bool {
 fn has_no_such_node(error: &SysError) -> bool {
     const EINVAL: i32 = 22;
     matches!(error, SysError::Failed { call: "mbind", errno: EINVAL, .. })
+}
+
+/// Bytes from which on an object is in huge pages unasked. Where several nodes serve a class each huge page is on one of them, with
+/// whoever touched it first: four vectors of 2.2 MB that four clusters share lay on two nodes then, and a CG solve waited
+/// for these (docs/adr/0192).
+fn huge_from(split: &Split, places: &[Vec<NodeId>]) -> usize {
+    let nodes = places.iter().map(Vec::len).max().unwrap_or(0);
+    // The others say of each byte on which node it lies.
+    let first_touch = matches!(split, Split::Os | Split::SpillOver);
+    if first_touch && nodes > 1 {
+        nodes * HUGE_A_NODE * HUGE
+    } else {
+        HUGE
+    }
 }
 
 fn check(wish: &Attributes) -> Result<(), AllocError> {

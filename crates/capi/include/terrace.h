@@ -121,7 +121,7 @@
 #define TERRACE_MISMATCH_FALLBACK 1
 
 /*
- Huge pages for 2 MiB and more.
+ Huge pages for 2 MiB and more; for 8 MiB a node and more where several nodes serve a class.
  */
 #define TERRACE_PAGES_AUTO 0
 

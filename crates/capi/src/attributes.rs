@@ -26,7 +26,7 @@ pub const TERRACE_BIND_ON_COMMIT: c_int = 1;
 pub const TERRACE_MISMATCH_ERROR: c_int = 0;
 /// Other memory will do.
 pub const TERRACE_MISMATCH_FALLBACK: c_int = 1;
-/// Huge pages for 2 MiB and more.
+/// Huge pages for 2 MiB and more; for 8 MiB a node and more where several nodes serve a class.
 pub const TERRACE_PAGES_AUTO: c_int = 0;
 /// Base pages.
 pub const TERRACE_PAGES_BASE: c_int = 1;

@@ -60,7 +60,8 @@ pub struct Uncore {
     params: Params,
     llc: Cache,
     channels: Vec<Channel>,
-    memory_mode: Option<MemoryMode>,
+    /// The tags of each node that caches others; empty but in memory mode.
+    memory_mode: Vec<Option<MemoryMode>>,
 }
 
 /// The whole machine.
@@ -92,6 +93,9 @@ impl Engine {
             index,
             routes: links.iter().enumerate().map(route).collect(),
         };
+        let caches = |node| params.cached_by.iter().any(|(fast, _)| *fast == node);
+        let tags = |node: usize| caches(node).then(|| MemoryMode::new(params.sizes[node]));
+        let memory_mode = if params.memory_mode { (0..params.sizes.len()).map(tags).collect() } else { Vec::new() };
         let channels: Result<Vec<_>, _> = params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
         Ok(Self {
             units: params.links.iter().enumerate().map(unit).collect(),
@@ -99,7 +103,7 @@ impl Engine {
             uncore: Uncore {
                 llc: build(params.llc)?,
                 channels: channels.map_err(|e| ModelError::Unusable(e.to_string()))?,
-                memory_mode: params.memory_mode.then(|| MemoryMode::new(params.sizes[params.fast])),
+                memory_mode,
                 params,
             },
         })
@@ -272,15 +276,15 @@ impl Uncore {
         stream: bool,
         value: Option<u64>,
     ) -> Option<usize> {
-        let node = match self.memory_mode.as_mut().map(|m| m.access(line, false)) {
+        let node = match self.found(node, line, false) {
             None => node,
-            Some(Found::Hit) => self.params.fast,
-            Some(Found::Miss { dirty }) => {
-                self.bus_write(unit, self.params.fast, line);
+            Some((fast, _, Found::Hit)) => fast,
+            Some((fast, slow, Found::Miss { dirty })) => {
+                self.bus_write(unit, fast, line);
                 if let Some(dirty) = dirty {
-                    self.bus_write(unit, self.params.slow, dirty);
+                    self.write_home(unit, dirty);
                 }
-                self.params.slow
+                slow
             }
         };
         let (core, index) = (&mut unit.core, unit.index);
@@ -305,15 +309,32 @@ impl Uncore {
     /// A dirty line leaves the last level.
     fn write_back(&mut self, unit: &mut Unit, line: u64) {
         let Some(mut node) = self.params.layout.node_of(line * LINE) else { return };
-        if let Some(mode) = self.memory_mode.as_mut() {
-            let found = mode.access(line, true);
-            node = self.params.fast;
+        if let Some((fast, _, found)) = self.found(node, line, true) {
+            node = fast;
             if let Found::Miss { dirty: Some(dirty) } = found {
-                self.bus_write(unit, self.params.slow, dirty);
+                self.write_home(unit, dirty);
             }
         }
         unit.routes[node].counts.writebacks += 1;
         self.bus_write(unit, node, line);
+    }
+
+    /// In memory mode: the node that caches this one, the one its lines come from, and whether the line was there.
+    #[inline]
+    fn found(&mut self, node: usize, line: u64, write: bool) -> Option<(usize, usize, Found)> {
+        if self.memory_mode.is_empty() {
+            return None;
+        }
+        let (fast, slow) = *self.params.cached_by.get(node)?;
+        let found = self.memory_mode.get_mut(fast)?.as_mut()?.access(line, write);
+        Some((fast, slow, found))
+    }
+
+    /// A dirty line leaves the fast node that cached it.
+    fn write_home(&mut self, unit: &mut Unit, line: u64) {
+        let Some(node) = self.params.layout.node_of(line * LINE) else { return };
+        let slow = self.params.cached_by[node].1;
+        self.bus_write(unit, slow, line);
     }
 
     fn bus_write(&mut self, unit: &mut Unit, node: usize, line: u64) {
@@ -455,6 +476,25 @@ mod tests {
             for i in 0..lines {
                 let node = touch(&mut e, 0, SLOW + i * LINE, false);
                 assert_eq!(node, Some(if round == 0 { 1 } else { 0 }));
+            }
+        }
+    }
+
+    #[test]
+    fn in_memory_mode_each_cluster_has_its_own_cache() {
+        let mut e = engine("lab-snc4", 4, true);
+        assert_eq!(e.params().cached_by, [(4, 0), (5, 1), (6, 2), (7, 3), (4, 0), (5, 1), (6, 2), (7, 3)]);
+        let range = |e: &Engine, node: usize| {
+            let layout = &e.params().layout;
+            (0u64..4096).map(|m| m << 20).find(|a| layout.node_of(*a) == Some(node)).unwrap() + (32 << 20)
+        };
+        for node in [0, 2] {
+            let start = range(&e, node);
+            for round in 0..2 {
+                for i in 0..(16 << 20) / LINE {
+                    let found = touch(&mut e, 0, start + i * LINE, false);
+                    assert_eq!(found, Some(if round == 0 { node } else { node + 4 }), "node {node}, round {round}");
+                }
             }
         }
     }

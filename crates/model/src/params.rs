@@ -38,7 +38,7 @@ pub struct Options {
     pub vcpus: u32,
     /// Time every node as the fastest.
     pub all_fast: bool,
-    /// The fastest node is a direct-mapped cache in front of the slowest.
+    /// Each node of the best tier is a direct-mapped cache in front of the nodes nearest to it.
     pub memory_mode: bool,
     /// In place of the machine file's `outstanding_misses`.
     pub outstanding: Option<u32>,
@@ -99,8 +99,11 @@ pub struct Params {
     pub fast: usize,
     /// Of the worst.
     pub slow: usize,
-    /// The fast node caches the slow one.
+    /// The fast nodes cache the others.
     pub memory_mode: bool,
+    /// Of each node, in memory mode: the fast node that caches it, and the node that its lines come from (itself, but for a fast
+    /// node, which the kernel does not see then and which stands for a slow one here).
+    pub cached_by: Vec<(usize, usize)>,
     /// Every node is timed as the fastest, and they share its bus.
     pub all_fast: bool,
 }
@@ -129,6 +132,7 @@ impl Params {
             links.push(row?);
         }
         let (fast, slow) = ends(machine, machine.nodes[homes[0]].id)?;
+        let cached_by = cached_by(&links, fast, slow);
         if options.all_fast {
             for row in &mut links {
                 let best = row[fast];
@@ -162,6 +166,7 @@ impl Params {
             fast,
             slow,
             memory_mode: options.memory_mode,
+            cached_by,
             all_fast: options.all_fast,
         })
     }
@@ -176,6 +181,20 @@ fn ends(machine: &Machine, initiator: NodeId) -> Result<(usize, usize), ModelErr
         machine.nodes.iter().position(|n| n.id == *id)
     };
     Ok((index(ranking.tiers.first()).unwrap_or(0), index(ranking.tiers.last()).unwrap_or(0)))
+}
+
+/// [`Params::cached_by`]. Nodes are as fast as `fast`, or as slow as `slow`, that are so for their nearest vCPU; the two that
+/// are nearest to each other by way of some vCPU belong together, as a cluster's two memories do on Knights Landing (SNC-4
+/// in cache mode).
+fn cached_by(links: &[Vec<LinkParams>], fast: usize, slow: usize) -> Vec<(usize, usize)> {
+    let nodes = 0..links.first().map_or(0, Vec::len);
+    let at_best = |n: usize| links.iter().map(|row| (row[n].read_latency, row[n].read_block, row[n].block)).min();
+    let like = |one: usize| nodes.clone().filter(|n| at_best(*n) == at_best(one)).collect::<Vec<_>>();
+    let (best, worst) = (like(fast), like(slow));
+    let apart = |a: usize, b: usize| links.iter().map(|row| row[a].read_latency + row[b].read_latency).min();
+    let nearest = |to: usize, among: &[usize]| among.iter().copied().min_by_key(|n| apart(to, *n)).unwrap_or(to);
+    let pair = |n: usize| if best.contains(&n) { (n, nearest(n, &worst)) } else { (nearest(n, &best), n) };
+    nodes.clone().map(pair).collect()
 }
 
 fn picos(ns: f64) -> Result<u64, ModelError> {

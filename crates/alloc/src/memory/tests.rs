@@ -132,6 +132,25 @@ fn a_commit_refuses_the_least_worthy_and_takes_it_up_again() {
 }
 
 #[test]
+fn a_huge_page_is_asked_for_where_it_is_not_the_share_of_several_nodes() {
+    let (memory, kernel) = on("knl-snc4");
+    let huge = |size, split, index, page_size| {
+        let places = vec![Place { class: ClassId(0), index }];
+        let at = memory.allocate(size, Attributes { places, split, page_size, ..Attributes::default() }).unwrap();
+        let welcome = kernel.welcomes_huge(at);
+        memory.free(at).unwrap();
+        welcome
+    };
+    let few = Bytes::mib(3);
+    assert!(!huge(few, Split::Os, Index::All, PageSize::Auto), "one of four nodes would have most of it");
+    assert!(huge(Bytes::mib(32), Split::Os, Index::All, PageSize::Auto));
+    assert!(huge(few, Split::Os, Index::All, PageSize::Huge));
+    assert!(huge(few, Split::Os, Index::These(vec![1]), PageSize::Auto));
+    assert!(huge(few, Split::Equal, Index::All, PageSize::Auto), "it is said where each part lies");
+    assert!(!huge(Bytes::mib(1), Split::Os, Index::These(vec![1]), PageSize::Auto));
+}
+
+#[test]
 fn splits_lie_as_they_say() {
     let (memory, kernel) = on("knl-snc4");
     let places = vec![Place { class: ClassId(0), index: Index::These(vec![0, 1]) }, Place::default()];

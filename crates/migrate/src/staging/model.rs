@@ -181,6 +181,9 @@ pub enum Decision {
 /// A gain below this share is not worth the buffers.
 const WORTH: f64 = 0.97;
 
+/// Splits whose expected times differ by less are taken to be alike.
+const ALIKE: f64 = 1.02;
+
 /// Decides. `None` where the figures are not known.
 #[must_use]
 pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
@@ -207,10 +210,15 @@ pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
     }
     let in_place = in_place(costs, work);
     let splits = (1..work.threads).map(|workers| (workers, work.threads - workers));
-    // With equal times the split with more workers: kernels that compute more than told gain by it.
-    let best = splits
-        .map(|(workers, migrators)| (staged(costs, work, workers, migrators), workers, migrators))
-        .min_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    let timed: Vec<_> = splits.map(|(w, m)| (staged(costs, work, w, m), w, m)).collect();
+    let least = timed.iter().map(|t| t.0).fold(f64::INFINITY, f64::min);
+    // Where a node's bus decides, many splits are as good but for its ends: the one whose threads have most to spare then, for
+    // kernels that compute more than told and copies that are slower.
+    let alike = timed.into_iter().filter(|t| t.0 <= least * ALIKE);
+    let best = alike.min_by(|a, b| {
+        let busy = |t: &(f64, u32, u32)| busiest(costs, work, t.1, t.2);
+        busy(a).total_cmp(&busy(b)).then(b.1.cmp(&a.1))
+    });
     let Some((seconds, workers, migrators)) = best else { return Decision::InPlace(Why::OneThread) };
     let (expected, without) = (nanos(seconds), nanos(in_place));
     if seconds >= in_place * WORTH {
@@ -244,8 +252,10 @@ struct Passes {
     cached: f64,
 }
 
-fn passes(costs: &Costs, work: &Work, workers: u32) -> Passes {
-    if work.largest.get().saturating_mul(u64::from(workers)) > costs.cache.get() {
+fn passes(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> Passes {
+    // Copies go through the cache as well: a block that is read and one that is written by each of those who copy.
+    let blocks = u64::from(workers) + 2 * u64::from(migrators);
+    if work.largest.get().saturating_mul(blocks) > costs.cache.get() {
         return Passes { memory: work.passes, cached: 0.0 };
     }
     let memory = work.passes.min(1.0);
@@ -273,7 +283,7 @@ pub fn expected(costs: &Costs, work: &Work, threads: Threads) -> Nanos {
 /// Seconds in place, all threads working.
 fn in_place(costs: &Costs, work: &Work) -> f64 {
     let workers = work.threads.min(work.blocks as u32).max(1);
-    let passes = passes(costs, work, workers);
+    let passes = passes(costs, work, workers, 0);
     let memory = passes.memory * written(work) * work.total.get() as f64 / rate(costs.slow_thread, workers, costs.slow);
     (memory + passes.cached).max(compute(work, workers))
 }
@@ -291,13 +301,22 @@ fn compute(work: &Work, workers: u32) -> f64 {
     work.total.get() as f64 * work.passes * work.compute_ns_per_byte / 1e9 / f64::from(workers)
 }
 
+/// Seconds that the busier kind of thread takes were no bus shared.
+fn busiest(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
+    let total = work.total.get() as f64;
+    let alone = |rate: BytesPerSec| total / rate.get().max(1) as f64;
+    let copies = if work.back { 2.0 } else { 1.0 };
+    let each_byte = compute(work, 1).max(work.passes * alone(costs.fast_thread));
+    (each_byte / f64::from(workers)).max(copies * alone(costs.copy_thread) / f64::from(migrators))
+}
+
 /// Seconds staged: the slowest of working, copying and the fast node's bus, and what cannot overlap at both ends.
 fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let total = work.total.get() as f64;
     let each = total / work.blocks as f64;
     let copies = if work.back { 2.0 } else { 1.0 };
     let busy = workers.min(work.blocks as u32).max(1);
-    let passes = passes(costs, work, busy);
+    let passes = passes(costs, work, busy, migrators);
     let memory = passes.memory * written(work) * total / rate(costs.fast_thread, busy, costs.fast);
     let working = (memory + passes.cached).max(compute(work, busy));
     let first = if work.read_first { 1.0 } else { 0.0 };
@@ -306,7 +325,9 @@ fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let copying = (1.0 + back) * total / rate(costs.copy_thread, migrators, costs.slow);
     let bus = (passes.memory * written(work) + copies + first) * total / costs.fast.get().max(1) as f64;
     let fill = each * copies / rate(costs.copy_thread, 1, costs.slow);
-    let drain = working * f64::from(busy) / work.blocks as f64;
+    // One worker alone, which has the bus to itself.
+    let pass = (1.0 / rate(costs.fast_thread, 1, costs.fast)).max(work.compute_ns_per_byte / 1e9);
+    let drain = (each * work.passes * pass).min(working * f64::from(busy) / work.blocks as f64);
     // Where copying takes longest, the last block's work remains at the end; else the first block's copy at the start.
     working.max(copying).max(bus) + if copying >= working { drain } else { fill }
 }
@@ -396,6 +417,18 @@ mod tests {
         assert!(why(c, heavy).contains("expected staged"), "computing bounds it");
         let cached = Work { largest: Bytes::mib(1), ..work(1.5) };
         assert!(why(c, cached).contains("in place"), "later passes come from the cache");
+    }
+
+    #[test]
+    fn what_is_copied_takes_the_cache_too() {
+        // Four workers with 1 MiB each fill 4 MiB; with copies beside them nothing stays there from pass to pass.
+        let costs = Costs { cache: Bytes::mib(4), ..degraded() };
+        let small = Work { largest: Bytes::mib(1), total: Bytes::mib(128), blocks: 128, ..work(5.0) };
+        let alone = passes(&costs, &small, 4, 0);
+        let beside = passes(&costs, &small, 4, 8);
+        assert_eq!((alone.memory, beside.memory), (1.0, 5.0));
+        let tiny = Work { largest: Bytes(200 << 10), ..small };
+        assert_eq!(passes(&costs, &tiny, 4, 8).memory, 1.0);
     }
 
     #[test]
