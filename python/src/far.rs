@@ -26,9 +26,8 @@ impl Size {
     fn bytes(self) -> PyResult<Bytes> {
         match self {
             Self::Number(bytes) => Ok(Bytes(bytes)),
-            Self::Text(text) => {
-                size(&text).ok_or_else(|| failed("understand", "dram", &format!("{text:?}; give bytes, or as in \"2G\"")))
-            }
+            Self::Text(text) => size(&text)
+                .ok_or_else(|| failed("understand", "dram", &format!("{text:?}; give bytes, or as in \"2G\""))),
         }
     }
 }

@@ -7,6 +7,7 @@ mod arena;
 mod columns;
 mod far;
 mod memory;
+mod stage;
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -130,5 +131,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::Memory>()?;
     module.add_class::<arena::Arena>()?;
     module.add_class::<far::Far>()?;
+    module.add_class::<stage::StageBlock>()?;
+    module.add_function(wrap_pyfunction!(stage::stage, module)?)?;
     Ok(())
 }

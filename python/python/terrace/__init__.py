@@ -3,7 +3,8 @@
 - :func:`recording` opens a recording's accesses as a NumPy structured array or as columns.
 - :func:`simulate` predicts what machines and policies would give; :func:`sweep` does so over their product.
 - :func:`journal` reads what a managed run did.
-- :mod:`terrace.alloc` places NumPy arrays; :mod:`terrace.far` makes them larger than their memory.
+- :mod:`terrace.alloc` places NumPy arrays; :mod:`terrace.far` makes them larger than their memory; :mod:`terrace.stage` has them worked on
+  block by block by way of fast memory.
 
 Results become pandas DataFrames with their ``frame`` methods, if pandas is installed. Units are in the names, as in
 Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says what, why and what to try.
@@ -11,7 +12,7 @@ Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says w
 
 from __future__ import annotations
 
-from . import alloc, far
+from . import alloc, far, stage
 from ._native import TerraceError, policies, presets
 from .journals import Journal, journal
 from .predictions import Case, Prediction, cases, predict, simulate, sweep
@@ -33,5 +34,6 @@ __all__ = [
     "presets",
     "recording",
     "simulate",
+    "stage",
     "sweep",
 ]

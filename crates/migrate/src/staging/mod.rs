@@ -21,4 +21,4 @@ mod schedule;
 
 pub use copy::{copy, past_caches};
 pub use model::{copies_at_once, decide, expected, Costs, Decision, Figures, Split, Why, Work};
-pub use pipeline::{stage_read, stage_update, Mode, Options, Report, StageError, Threads};
+pub use pipeline::{stage_held, stage_read, stage_update, Buffers, Mode, Options, Report, StageError, Threads};

@@ -7,7 +7,7 @@ use super::schedule::{choose, Choice, Counts, Role};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use terrace_sys::{now, pin, Mapping, Pages, SysError};
 use terrace_types::{Bytes, CpuId, NodeId, Tick};
 
@@ -161,7 +161,7 @@ pub fn stage_update<T: Copy + Send + Sync>(
 ) -> Result<Report, StageError> {
     let base = data.as_mut_ptr();
     let blocks = checked::<T>(data.len(), blocks)?;
-    let run = |block: usize, at: *mut u8, bytes: usize| {
+    let run = |block: usize, at: *mut u8, bytes: usize, _: Buffers<'_>| {
         // SAFETY: `at` is the block's own elements in `data`, borrowed for writing as long as this function runs and in no
         // other block, or a buffer that holds a copy of them and is aligned to a page; `bytes` is their size.
         kernel(block, unsafe { std::slice::from_raw_parts_mut(at.cast::<T>(), elements::<T>(bytes)) });
@@ -181,12 +181,36 @@ pub fn stage_read<T: Copy + Send + Sync>(
 ) -> Result<Report, StageError> {
     let base = data.as_ptr().cast_mut();
     let blocks = checked::<T>(data.len(), blocks)?;
-    let run = |block: usize, at: *mut u8, bytes: usize| {
+    let run = |block: usize, at: *mut u8, bytes: usize, _: Buffers<'_>| {
         // SAFETY: as in `stage_update`, but that `data` is borrowed for reading and nothing writes to it: results do not go
         // back.
         kernel(block, unsafe { std::slice::from_raw_parts(at.cast_const().cast::<T>(), elements::<T>(bytes)) });
     };
     Pipeline { base: Address(base.cast()), blocks, back: false, options, run: &run }.go()
+}
+
+/// The buffers that a block lies in; none where it lies in the data itself.
+pub type Buffers<'a> = Option<&'a Arc<Mapping>>;
+
+/// [`stage_update`] of bytes (`back`) or [`stage_read`], for languages whose kernels may keep what they were given: a kernel gets the
+/// address of its block as well, and the buffers it lies in, which are given back with the last [`Arc`] of them.
+///
+/// # Errors
+/// [`StageError`].
+pub fn stage_held(
+    data: &mut [u8],
+    back: bool,
+    blocks: impl IntoIterator<Item = Range<usize>>,
+    options: &Options,
+    kernel: impl Fn(usize, &mut [u8], Buffers<'_>) + Sync,
+) -> Result<Report, StageError> {
+    let base = data.as_mut_ptr();
+    let blocks = checked::<u8>(data.len(), blocks)?;
+    let run = |block: usize, at: *mut u8, bytes: usize, buffers: Buffers<'_>| {
+        // SAFETY: as in `stage_update`.
+        kernel(block, unsafe { std::slice::from_raw_parts_mut(at, bytes) }, buffers);
+    };
+    Pipeline { base: Address(base), blocks, back, options, run: &run }.go()
 }
 
 fn elements<T>(bytes: usize) -> usize {
@@ -232,7 +256,7 @@ struct Pipeline<'a> {
     blocks: Vec<(usize, usize)>,
     back: bool,
     options: &'a Options,
-    run: &'a (dyn Fn(usize, *mut u8, usize) + Sync),
+    run: &'a (dyn Fn(usize, *mut u8, usize, Buffers<'_>) + Sync),
 }
 
 /// What threads share, under a lock.
@@ -353,7 +377,7 @@ impl Pipeline<'_> {
                     while let Some(block) = take() {
                         let (offset, bytes) = self.blocks[block];
                         let at = self.base.0.wrapping_add(offset);
-                        if let Err(message) = self.kernel(block, at, bytes) {
+                        if let Err(message) = self.kernel(block, at, bytes, None) {
                             let failed = StageError::Panicked { block, message, intact: !self.back };
                             lock(next).1.get_or_insert(failed);
                         }
@@ -368,9 +392,9 @@ impl Pipeline<'_> {
     }
 
     /// The kernel; a panic of it is its message.
-    fn kernel(&self, block: usize, at: *mut u8, bytes: usize) -> Result<(), String> {
+    fn kernel(&self, block: usize, at: *mut u8, bytes: usize, buffers: Buffers<'_>) -> Result<(), String> {
         // Nothing of ours is left half done by a panic: the kernel sees the block's elements and nothing else of ours.
-        catch_unwind(AssertUnwindSafe(|| (self.run)(block, at, bytes))).map_err(|panic| {
+        catch_unwind(AssertUnwindSafe(|| (self.run)(block, at, bytes, buffers))).map_err(|panic| {
             let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
             text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
         })
@@ -389,7 +413,7 @@ impl Pipeline<'_> {
         let stride = largest.next_multiple_of(4096);
         let slots = report.slots as usize;
         let pages = if stride * slots >= 4 << 20 { Pages::Huge } else { Pages::Base };
-        let buffers = Mapping::new(Bytes((stride * slots) as u64), pages)?;
+        let buffers = Arc::new(Mapping::new(Bytes((stride * slots) as u64), pages)?);
         buffers.bind(self.options.fast)?;
         buffers.prefault(0..buffers.len())?;
         report.prepared = now().since(began);
@@ -432,7 +456,7 @@ impl Pipeline<'_> {
     }
 
     /// One thread from begin to end.
-    fn thread(&self, role: Role, shared: &Mutex<State>, changed: &Condvar, buffers: &Mapping, stride: usize) {
+    fn thread(&self, role: Role, shared: &Mutex<State>, changed: &Condvar, buffers: &Arc<Mapping>, stride: usize) {
         let slot_at = |slot: usize| buffers.as_ptr().wrapping_add(slot * stride);
         let mut state = lock(shared);
         loop {
@@ -478,7 +502,7 @@ impl Pipeline<'_> {
                     let Some((block, slot)) = state.ready.pop_front() else { continue };
                     drop(state);
                     let bytes = self.blocks[block].1;
-                    let ran = self.kernel(block, slot_at(slot), bytes);
+                    let ran = self.kernel(block, slot_at(slot), bytes, Some(buffers));
                     state = lock(shared);
                     if let Err(message) = ran {
                         state.failed.get_or_insert(StageError::Panicked { block, message, intact: true });

@@ -188,3 +188,29 @@ fn no_room_and_a_node_that_is_not_there() {
     assert!(matches!(stage_update(&mut data, blocks, &nowhere, |_, part| part.fill(4)), Err(StageError::Sys(_))));
     assert!(data.iter().all(|x| *x == 3), "nothing was begun");
 }
+
+#[test]
+fn buffers_that_somebody_keeps_outlive_the_run() {
+    let mut data = vec![7_u8; 40_000];
+    let kept = Mutex::new(Vec::new());
+    let blocks = (0..4).map(|b| b * 10_000..(b + 1) * 10_000);
+    stage_held(&mut data, true, blocks, &fixed(1, 1), |block, part, buffers| {
+        part.fill(block as u8);
+        let at = part.as_ptr() as usize;
+        lock(&kept).push((at, buffers.cloned().expect("staged blocks lie in buffers")));
+    })
+    .unwrap();
+    assert!(data.chunks(10_000).enumerate().all(|(b, part)| part.iter().all(|x| *x == b as u8)));
+    let kept = kept.into_inner().unwrap();
+    assert_eq!(kept.len(), 4);
+    for (at, buffers) in &kept {
+        let inside = at - buffers.as_ptr() as usize;
+        assert!(inside + 10_000 <= buffers.len());
+        // SAFETY: within the mapping, which the Arc keeps; the run is over, so nobody writes to it.
+        let part = unsafe { std::slice::from_raw_parts(*at as *const u8, 10_000) };
+        assert!(part.iter().all(|x| *x == part[0] && *x < 4));
+    }
+    let options = Options::new(node(), Threads::InPlace(1));
+    stage_held(&mut data, false, std::iter::once(0..100), &options, |_, _, buffers| assert!(buffers.is_none()))
+        .unwrap();
+}
