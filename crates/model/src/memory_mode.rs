@@ -1,4 +1,4 @@
-//! Memory mode: the fast node as a direct-mapped cache of lines in front of the slow one.
+//! Memory mode: a fast node as a direct-mapped cache of lines in front of slower ones.
 
 /// The cache's tags. A tag is `(line + 1) << 1 | dirty`; zero is empty.
 #[derive(Debug, Clone)]

@@ -181,8 +181,8 @@ impl Plan {
             ),
         };
         let frames = |node: usize| match mode {
-            // The fast node is no memory of its own then.
-            Mode::MemoryMode if node == params.fast => 0,
+            // What caches others is no memory of its own then.
+            Mode::MemoryMode if params.cached_by.iter().any(|(cache, _)| *cache == node) => 0,
             Mode::Paged if !self.best().contains(&node) => 0,
             _ => self.usable(node) / PAGE,
         };
