@@ -10,8 +10,8 @@ use terrace_terrace::lab::{self, calibrate, Bench, CompareSpec, Input, JobSpec, 
 use terrace_terrace::report;
 use terrace_terrace::topology::{load_machine, Source};
 
-/// Booting and calibrating a machine: 30 to 90 s, once.
-const SETUP: Work = Work::Usually(Duration::from_secs(75));
+/// Booting and calibrating a machine: 20 to 70 s, once.
+const SETUP: Work = Work::Usually(Duration::from_secs(25));
 
 impl lab::Progress for Progress {
     fn step(&self, what: &str) {

@@ -102,6 +102,8 @@ fn setup(bench: &Bench) -> Result<i32, Failure> {
 }
 
 fn run_job(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
+    // What benches report comes from here too (bench/hexe.sh, docs/results/staging.md).
+    calibrate::ensure(bench, &Stderr)?;
     let path = std::env::var("PATH").ok();
     let mut spec = JobSpec::of_host_command(&args.command, path.as_deref())?;
     if let Some(policy) = args.one("--policy") {

@@ -259,7 +259,8 @@ mod tests {
                         break;
                     }
                 }
-                let quanta = (time.iter().min().unwrap() - start.min(*time.iter().min().unwrap())) / QUANTUM;
+                let slowest = time.iter().min().copied().unwrap_or(0);
+                let quanta = slowest.saturating_sub(start) / QUANTUM;
                 start += quanta * QUANTUM;
                 if quanta > 0 {
                     bus.end_quantum(start, quanta * QUANTUM);

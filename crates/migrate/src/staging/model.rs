@@ -419,6 +419,44 @@ mod tests {
         assert!(why(c, cached).contains("in place"), "later passes come from the cache");
     }
 
+    /// `bench/machines/stage-degraded.toml`, as `stage_bench` sees it: two workers fill the fast node, one copy the slow one.
+    fn wide() -> (Costs, Work) {
+        let (slow, fast) = (BytesPerSec(7_143_000_000), gb(40));
+        let costs = Costs {
+            slow,
+            slow_thread: slow,
+            fast,
+            fast_thread: fast,
+            copy_thread: slow,
+            cache: Bytes::mib(4),
+            cache_thread: fast,
+        };
+        let (largest, total) = (Bytes::mib(2), Bytes::mib(128));
+        (costs, Work { blocks: 64, largest, total, compute_ns_per_byte: 0.045, read_first: true, ..work(2.0) })
+    }
+
+    #[test]
+    fn of_splits_that_a_bus_makes_alike_the_one_with_most_to_spare() {
+        let (costs, work) = wide();
+        let s = split(decide(Some(&costs), &work));
+        // One worker would do by the bandwidths, and be late at the first delay.
+        assert!((4..=7).contains(&s.workers), "{s:?}");
+        let all = (1..12).map(|w| expected(&costs, &work, Threads::Fixed { workers: w, migrators: 12 - w }));
+        let least = all.min().unwrap();
+        assert!(s.expected.get() as f64 <= least.get() as f64 * ALIKE, "{s:?}, {least}");
+    }
+
+    #[test]
+    fn the_last_block_is_worked_on_by_one_thread_at_its_own_pace() {
+        let (costs, work) = wide();
+        let of = |workers, migrators| expected(&costs, &work, Threads::Fixed { workers, migrators });
+        // Copies decide; 2 MiB twice by one thread, at 22 GB/s, come after them.
+        let copies = work.total.get() as f64 / 7.143;
+        let last = of(8, 4).get() as f64 - copies;
+        let alone = work.largest.get() as f64 * 2.0 * 0.045;
+        assert!((last / alone - 1.0).abs() < 0.01, "{last} ns, {alone} ns");
+    }
+
     #[test]
     fn what_is_copied_takes_the_cache_too() {
         // Four workers with 1 MiB each fill 4 MiB; with copies beside them nothing stays there from pass to pass.
