@@ -198,6 +198,7 @@ fn told(report: &Report) -> String {
         "stalls": report.stalls,
         "stalled_ns": report.stalled.get(),
         "prepared_ns": report.prepared.get(),
+        "released_ns": report.released.get(),
         "took_ns": report.took.get(),
     })
     .to_string()

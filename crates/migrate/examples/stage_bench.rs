@@ -9,7 +9,7 @@
 //! instructions; how fast these are, for the stencil and for copies, is measured before any run, in the caches.
 //!
 //! Prints a table: what was expected of each run before it, what it took (buffers made and touched before the clock, as in the
-//! paper), and a sum that is the same for all rows of an I.
+//! paper, and given back after it), and a sum that is the same for all rows of an I.
 
 use std::hint::black_box;
 use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
@@ -192,7 +192,7 @@ fn all(arguments: &[String]) -> Result<(), String> {
 }
 
 fn print(passes: u32, row: &str, (before, report, sum): &(f64, Report, u64)) {
-    let took = report.took.get().saturating_sub(report.prepared.get()) as f64 / 1e6;
+    let took = report.took.get().saturating_sub(report.prepared.get() + report.released.get()) as f64 / 1e6;
     let mode = if report.mode == Mode::Staged { "staged" } else { "in place" };
     println!(
         "| {passes} | {row} | {mode} | {}:{} | {} | {before:.3} | {took:.3} | {} | {:.3} | {sum:x} |",

@@ -40,6 +40,7 @@ class Staged:
     stalls: int
     stalled_ns: int
     prepared_ns: int
+    released_ns: int
     took_ns: int
 
 

@@ -14,11 +14,15 @@
 //! Where staging cannot pay, the kernel runs in place and [`Report::mode`] says why.
 
 pub mod adapt;
+mod api;
+mod copies;
 mod copy;
 pub mod model;
 mod pipeline;
+mod places;
 mod schedule;
 
+pub use api::{Mode, Options, Report, StageError, Threads};
 pub use copy::{copy, past_caches};
 pub use model::{copies_at_once, decide, expected, Costs, Decision, Figures, Split, Why, Work};
-pub use pipeline::{stage_held, stage_read, stage_update, Buffers, Mode, Options, Report, StageError, Threads};
+pub use pipeline::{stage_held, stage_read, stage_update, Buffers};

@@ -1,6 +1,6 @@
 //! Whether to stage, and with how many threads of each kind: a model of bandwidths alone. Pure.
 
-use super::pipeline::Threads;
+use super::api::Threads;
 use std::fmt;
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 

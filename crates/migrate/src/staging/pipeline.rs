@@ -1,152 +1,18 @@
 //! The pipeline itself: threads, buffers and what becomes of each block.
 
 use super::adapt::{Adapt, Window};
+use super::api::{Mode, Options, Report, StageError, Threads};
+use super::copies::{Copies, Part};
 use super::copy::{copy, past_caches};
-use super::model::{copies_at_once, decide, wanted_slots, Costs, Decision, Why, Work};
+use super::model::{copies_at_once, decide, wanted_slots, Decision, Why, Work};
+use super::places::Places;
 use super::schedule::{choose, Choice, Counts, Role};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use terrace_sys::{now, pin, Mapping, Pages, SysError};
-use terrace_types::{Bytes, CpuId, NodeId, Tick};
-
-/// How threads are divided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Threads {
-    /// By the model, adapted while running; the number of all of them.
-    Auto(u32),
-    /// As said, stage it pays or not.
-    Fixed {
-        /// Threads that run the kernel.
-        workers: u32,
-        /// Threads that copy.
-        migrators: u32,
-    },
-    /// All of them run the kernel in place.
-    InPlace(u32),
-}
-
-/// How to stage.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// The node of the buffers.
-    pub fast: NodeId,
-    /// The node the data lies on, where known.
-    pub slow: Option<NodeId>,
-    /// Threads.
-    pub threads: Threads,
-    /// CPUs that threads are kept on, in turn; empty: anywhere.
-    pub cpus: Vec<CpuId>,
-    /// Buffers; `None`: as many as keep all threads busy.
-    pub slots: Option<u32>,
-    /// Fast memory that buffers may take.
-    pub room: Bytes,
-    /// How often the kernel goes over a block.
-    pub passes: f64,
-    /// Nanoseconds a thread computes on a byte in one pass, were memory infinitely fast; 0 where not known.
-    pub compute_ns_per_byte: f64,
-    /// What the machine can do, where known.
-    pub costs: Option<Costs>,
-}
-
-impl Options {
-    /// On buffers of node `fast`, with so many threads and a kernel of one pass.
-    #[must_use]
-    pub fn new(fast: NodeId, threads: Threads) -> Self {
-        Self {
-            fast,
-            slow: None,
-            threads,
-            cpus: Vec::new(),
-            slots: None,
-            room: Bytes::gib(1),
-            passes: 1.0,
-            compute_ns_per_byte: 0.0,
-            costs: None,
-        }
-    }
-}
-
-/// What was done.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Mode {
-    /// Blocks went through fast memory.
-    Staged,
-    /// The kernel ran where the data lies.
-    InPlace(Why),
-}
-
-/// How it went.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    /// Staged or not.
-    pub mode: Mode,
-    /// Threads in all.
-    pub threads: u32,
-    /// Threads that copied, at the end.
-    pub migrators: u32,
-    /// Buffers.
-    pub slots: u32,
-    /// Blocks.
-    pub blocks: usize,
-    /// Bytes copied to fast memory.
-    pub brought: Bytes,
-    /// Bytes copied back.
-    pub returned: Bytes,
-    /// Times that a thread waited because no block was ready.
-    pub stalls: u64,
-    /// How long, all threads together, the wait for the first blocks included.
-    pub stalled: terrace_types::Nanos,
-    /// Changes of the number of copying threads.
-    pub changes: u32,
-    /// Until threads began: buffers were made and touched. Part of `took`.
-    pub prepared: terrace_types::Nanos,
-    /// From begin to end.
-    pub took: terrace_types::Nanos,
-}
-
-/// Why the data was not worked through.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StageError {
-    /// Two blocks share elements.
-    #[error("blocks {first} and {second} overlap; give ranges that share no element")]
-    Overlap {
-        /// Number of a block.
-        first: usize,
-        /// Number of another.
-        second: usize,
-    },
-    /// A block reaches beyond the data, or ends before it begins.
-    #[error("block {block} is {start}..{end} of {length} elements; give ranges within the data")]
-    OutOfBounds {
-        /// Its number.
-        block: usize,
-        /// Where it begins.
-        start: usize,
-        /// Where it ends.
-        end: usize,
-        /// Elements there are.
-        length: usize,
-    },
-    /// No thread to work.
-    #[error("no threads were given; give one at least, and two to stage")]
-    NoThreads,
-    /// The kernel panicked. Blocks that were through before are whole, all others as they were, but for this one where
-    /// `intact` is false.
-    #[error("the kernel panicked at block {block}: {message}{}", if *.intact { "" } else { " (the block may be half done: it was worked on in place)" })]
-    Panicked {
-        /// The block's number.
-        block: usize,
-        /// What it said.
-        message: String,
-        /// Whether the block's source is as it was.
-        intact: bool,
-    },
-    /// Buffers or threads could not be had.
-    #[error(transparent)]
-    Sys(#[from] SysError),
-}
+use terrace_sys::{now, Mapping, Pages};
+use terrace_types::{Bytes, Tick};
 
 /// Runs `kernel` on every block (its number, and its elements) and keeps what it makes of them. Blocks are ranges of `data`;
 /// kernels of different blocks run at the same time and in no certain order. What lies in no block is not touched.
@@ -266,6 +132,7 @@ struct State {
     ready: VecDeque<(usize, usize)>,
     done: VecDeque<(usize, usize)>,
     left: usize,
+    copies: Copies,
     copying: u32,
     failed: Option<StageError>,
     adapt: Option<Adapt>,
@@ -273,6 +140,28 @@ struct State {
     window: Window,
     window_began: Tick,
     report: Report,
+}
+
+impl State {
+    /// A part was copied. Whether its block is there now.
+    fn copied(&mut self, part: &Part) -> bool {
+        let bytes = Bytes(part.range.len() as u64);
+        let whole = self.copies.there(part);
+        if part.back {
+            self.report.returned += bytes;
+        } else {
+            self.report.brought += bytes;
+        }
+        match (whole, part.back) {
+            (true, true) => {
+                self.free.push(part.slot);
+                self.left -= 1;
+            }
+            (true, false) => self.ready.push_back((part.block, part.slot)),
+            (false, _) => {}
+        }
+        whole
+    }
 }
 
 /// The number of copying threads is looked at after so many blocks a thread.
@@ -299,6 +188,7 @@ impl Pipeline<'_> {
             stalled: terrace_types::Nanos::ZERO,
             changes: 0,
             prepared: terrace_types::Nanos::ZERO,
+            released: terrace_types::Nanos::ZERO,
             took: terrace_types::Nanos::ZERO,
         };
         let mut report = match decision {
@@ -370,10 +260,11 @@ impl Pipeline<'_> {
             (block < self.blocks.len() && next.1.is_none()).then_some(block)
         };
         std::thread::scope(|scope| {
+            let mut held = lock(&next);
+            let places = Places::new(&self.options.cpus);
             for index in 0..threads.min(self.blocks.len().max(1) as u32) {
                 let (take, next) = (&take, &next);
-                scope.spawn(move || {
-                    self.pinned(index);
+                let begun = places.begin(scope, index, move || {
                     while let Some(block) = take() {
                         let (offset, bytes) = self.blocks[block];
                         let at = self.base.0.wrapping_add(offset);
@@ -383,6 +274,10 @@ impl Pipeline<'_> {
                         }
                     }
                 });
+                if let Err(e) = begun {
+                    held.1 = Some(e.into());
+                    break;
+                }
             }
         });
         match next.into_inner().unwrap_or_else(PoisonError::into_inner).1 {
@@ -398,13 +293,6 @@ impl Pipeline<'_> {
             let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
             text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
         })
-    }
-
-    fn pinned(&self, index: u32) {
-        if let Some(cpu) = self.options.cpus.get(index as usize % self.options.cpus.len().max(1)) {
-            // A CPU that may not be used: the thread runs elsewhere, slower at worst.
-            let _elsewhere = pin(&[*cpu]);
-        }
     }
 
     fn staged(&self, mut report: Report, largest: usize) -> Result<Report, StageError> {
@@ -425,6 +313,7 @@ impl Pipeline<'_> {
             ready: VecDeque::new(),
             done: VecDeque::new(),
             left: self.blocks.len(),
+            copies: Copies::default(),
             copying: 0,
             failed: None,
             migrators,
@@ -435,6 +324,8 @@ impl Pipeline<'_> {
         });
         let changed = Condvar::new();
         std::thread::scope(|scope| {
+            let mut held = lock(&state);
+            let places = Places::new(&self.options.cpus);
             for index in 0..threads {
                 let (state, changed, buffers) = (&state, &changed, &buffers);
                 let role = match self.options.threads {
@@ -442,16 +333,21 @@ impl Pipeline<'_> {
                     Threads::Fixed { workers, .. } if index < workers => Role::Worker,
                     Threads::Fixed { .. } => Role::Migrator,
                 };
-                scope.spawn(move || {
-                    self.pinned(index);
-                    self.thread(role, state, changed, buffers, stride);
-                });
+                let begun = places.begin(scope, index, move || self.thread(role, state, changed, buffers, stride));
+                if let Err(e) = begun {
+                    held.failed = Some(e.into());
+                    break;
+                }
             }
         });
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failed {
             Some(failed) => Err(failed),
-            None => Ok(Report { migrators: state.migrators, ..state.report }),
+            None => {
+                let ended = now();
+                drop(buffers);
+                Ok(Report { migrators: state.migrators, released: now().since(ended), ..state.report })
+            }
         }
     }
 
@@ -483,20 +379,25 @@ impl Pipeline<'_> {
                     }
                     continue;
                 }
-                Choice::Bring => {
-                    let (Some(slot), block) = (state.free.pop(), state.next) else { continue };
-                    state.next += 1;
+                Choice::Help | Choice::Bring | Choice::Return => {
+                    let Some(part) = self.part(&mut state, choice) else { continue };
                     state.copying += 1;
                     drop(state);
-                    let (offset, bytes) = self.blocks[block];
-                    // SAFETY: the block lies in the data, which is borrowed while this runs; nobody writes it meanwhile: no
-                    // other block has its elements, and it is returned only after it was worked on. The slot was free, so that
-                    // this thread alone has it, and is as long as the largest block.
-                    unsafe { copy(self.base.0.wrapping_add(offset), slot_at(slot), bytes) };
+                    let data = self.base.0.wrapping_add(self.blocks[part.block].0 + part.range.start);
+                    let buffer = slot_at(part.slot).wrapping_add(part.range.start);
+                    let (from, to) = if part.back { (buffer, data) } else { (data, buffer) };
+                    // SAFETY: the part lies in its block, which lies in the data, borrowed while this runs; no other block has its
+                    // elements. To the buffer: nobody writes the data meanwhile, since a block is returned only after it was
+                    // worked on. Back: `back` is set by `stage_update` alone, for which the data is borrowed for writing. The
+                    // buffer is as long as the largest block and was free, or its block worked on, when this copy was begun; it
+                    // is given to others once all parts are there. Each part is one thread's.
+                    unsafe { copy(from.cast_const(), to, part.range.len()) };
                     state = lock(shared);
                     state.copying -= 1;
-                    state.report.brought += Bytes(bytes as u64);
-                    state.ready.push_back((block, slot));
+                    if !state.copied(&part) {
+                        // Nobody waits for a part of a block.
+                        continue;
+                    }
                 }
                 Choice::Work => {
                     let Some((block, slot)) = state.ready.pop_front() else { continue };
@@ -516,23 +417,25 @@ impl Pipeline<'_> {
                         state.left -= 1;
                     }
                 }
-                Choice::Return => {
-                    let Some((block, slot)) = state.done.pop_front() else { continue };
-                    state.copying += 1;
-                    drop(state);
-                    let (offset, bytes) = self.blocks[block];
-                    // SAFETY: the data is borrowed for writing (`back` is set by `stage_update` alone) and no other block has
-                    // these elements; this block was brought, worked on, and is returned by this thread alone.
-                    unsafe { copy(slot_at(slot).cast_const(), self.base.0.wrapping_add(offset), bytes) };
-                    state = lock(shared);
-                    state.copying -= 1;
-                    state.report.returned += Bytes(bytes as u64);
-                    state.free.push(slot);
-                    state.left -= 1;
-                }
             }
             self.look(&mut state);
             changed.notify_all();
+        }
+    }
+
+    /// What a thread that copies takes.
+    fn part(&self, state: &mut State, choice: Choice) -> Option<Part> {
+        match choice {
+            Choice::Bring => {
+                let (slot, block) = (state.free.pop()?, state.next);
+                state.next += 1;
+                Some(state.copies.begin(block, slot, false, self.blocks[block].1))
+            }
+            Choice::Return => {
+                let (block, slot) = state.done.pop_front()?;
+                Some(state.copies.begin(block, slot, true, self.blocks[block].1))
+            }
+            _ => state.copies.take(),
         }
     }
 
@@ -543,6 +446,7 @@ impl Pipeline<'_> {
             ready: state.ready.len(),
             done: state.done.len(),
             left: state.left,
+            parts: state.copies.has_parts(),
             copying: state.copying,
             migrators: state.migrators,
             most: self.options.costs.as_ref().map_or(u32::MAX, copies_at_once),

@@ -1,8 +1,9 @@
 //! Staging on one node: the same results as in place, whatever the threads, buffers and blocks.
 
 use super::*;
+use crate::staging::{Costs, Why};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_types::{BytesPerSec, Seed};
+use terrace_types::{BytesPerSec, NodeId, Seed};
 
 fn node() -> NodeId {
     terrace_sys::zones::nodes_with_memory(&terrace_sys::Root::live()).first().copied().unwrap_or_default()
@@ -50,6 +51,25 @@ fn staged_results_are_those_of_plain_code() {
         let bytes: usize = blocks.iter().map(|r| r.len() * 8).sum();
         assert_eq!((report.mode, report.blocks), (Mode::Staged, blocks.len()));
         assert_eq!((report.brought, report.returned), (Bytes(bytes as u64), Bytes(bytes as u64)));
+    }
+}
+
+#[test]
+fn blocks_in_parts_are_whole_when_they_are_worked_on_and_when_they_are_back() {
+    // Up to twelve parts a block, several threads copying each; odd ends.
+    let ends = [0, 400_000, 400_001, 733_333, 733_333, 1_000_003, 1_150_000];
+    let blocks: Vec<Range<usize>> = ends.windows(2).map(|w| w[0]..w[1]).collect();
+    for (workers, migrators, slots) in [(1, 3, 2), (2, 4, 6), (3, 1, 4)] {
+        let mut data: Vec<u64> = (0..1_200_000).collect();
+        let mut plain = data.clone();
+        blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
+        let options = Options { slots: Some(slots), ..fixed(workers, migrators) };
+        let report = match stage_update(&mut data, blocks.clone(), &options, kernel) {
+            Err(StageError::Sys(e)) => return println!("skipped: {e}"),
+            other => other.unwrap(),
+        };
+        assert!(data == plain, "{workers}:{migrators}");
+        assert_eq!((report.brought, report.returned), (Bytes(1_150_000 * 8), Bytes(1_150_000 * 8)));
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) struct Counts {
     pub(super) done: usize,
     /// Blocks that are not through yet, wherever they are.
     pub(super) left: usize,
+    /// Whether a copy under way has parts that nobody has taken.
+    pub(super) parts: bool,
     /// Threads that copy now.
     pub(super) copying: u32,
     /// Threads that shall.
@@ -35,9 +37,11 @@ pub(super) enum Role {
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Copies the next block to a free buffer.
+    /// Takes part in a copy that is under way.
+    Help,
+    /// Begins to copy the next block to a free buffer.
     Bring,
-    /// Copies a finished block back.
+    /// Begins to copy a finished block back.
     Return,
     /// Runs the kernel on a ready block.
     Work,
@@ -49,13 +53,18 @@ pub(super) enum Choice {
     End,
 }
 
-/// The choice. Finished blocks leave before new ones come, for they free buffers.
+/// The choice. What is being copied is completed before another copy is begun; finished blocks leave before new ones come, for they
+/// free buffers.
 pub(super) fn choose(role: Role, c: &Counts) -> Choice {
     if c.left == 0 {
         return Choice::End;
     }
     let bring = c.waiting > 0 && c.free > 0;
-    let copy = if c.done > 0 { Some(Choice::Return) } else { bring.then_some(Choice::Bring) };
+    let copy = match (c.parts, c.done > 0) {
+        (true, _) => Some(Choice::Help),
+        (false, true) => Some(Choice::Return),
+        (false, false) => bring.then_some(Choice::Bring),
+    };
     let work = (c.ready > 0).then_some(Choice::Work);
     let starve = || if c.waiting > 0 && c.free == 0 && c.ready > 0 { Choice::Crowd } else { Choice::Starve };
     match role {
@@ -73,7 +82,8 @@ pub(super) fn choose(role: Role, c: &Counts) -> Choice {
 mod tests {
     use super::*;
 
-    const C: Counts = Counts { waiting: 5, free: 1, ready: 1, done: 0, left: 8, copying: 0, migrators: 1, most: 4 };
+    const C: Counts =
+        Counts { waiting: 5, free: 1, ready: 1, done: 0, left: 8, parts: false, copying: 0, migrators: 1, most: 4 };
 
     #[test]
     fn copies_come_first_up_to_their_number_and_then_work() {
@@ -93,6 +103,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_being_copied_is_completed_first() {
+        let c = Counts { parts: true, done: 1, ..C };
+        assert_eq!(choose(Role::Either, &c), Choice::Help);
+        assert_eq!(choose(Role::Migrator, &c), Choice::Help);
+        assert_eq!(choose(Role::Either, &Counts { copying: 1, ..c }), Choice::Work);
+        assert_eq!(choose(Role::Either, &Counts { copying: 1, ready: 0, ..c }), Choice::Help, "rather than wait");
+        assert_eq!(choose(Role::Worker, &Counts { ready: 0, ..c }), Choice::Starve);
+        assert_eq!(choose(Role::Migrator, &Counts { waiting: 0, free: 0, done: 0, ..c }), Choice::Help);
+    }
+
+    /// Time until the first block is there, and blocks that are there at half the time of all, with four threads that copy and
+    /// parts that take a tick each.
+    #[test]
+    fn blocks_come_one_after_the_other() {
+        let (bytes, migrators) = (2 << 20, 4);
+        let mut copies = super::super::copies::Copies::default();
+        let mut c = Counts { waiting: 8, free: 8, ready: 0, left: 8, migrators, ..C };
+        let (mut there, mut next) = (Vec::new(), 0);
+        for tick in 1..=100 {
+            let mut taken = Vec::new();
+            for _ in 0..migrators {
+                c.parts = copies.has_parts();
+                match choose(Role::Migrator, &c) {
+                    Choice::Help => taken.extend(copies.take()),
+                    Choice::Bring => {
+                        taken.push(copies.begin(next, next, false, bytes));
+                        (next, c.waiting, c.free) = (next + 1, c.waiting - 1, c.free - 1);
+                    }
+                    _ => {}
+                }
+            }
+            there.extend(taken.iter().filter(|part| copies.there(part)).map(|part| (part.block, tick)));
+        }
+        // Eight parts a block by four threads.
+        let expected: Vec<(usize, i32)> = (0..8).map(|block| (block, 2 * (block as i32 + 1))).collect();
+        assert_eq!(there, expected);
+    }
+
+    #[test]
     fn fixed_roles_are_kept() {
         assert_eq!(choose(Role::Worker, &Counts { ready: 0, ..C }), Choice::Starve);
         assert_eq!(choose(Role::Worker, &C), Choice::Work);
@@ -108,29 +157,52 @@ mod tests {
         for seed in 0..200_u64 {
             let mut seed = terrace_types::Seed(seed);
             let most = (seed.0 % 3) as u32;
-            let mut c = Counts { waiting: 9, free: 2, ready: 0, done: 0, left: 9, copying: 0, migrators: 1, most };
+            let mut c = Counts { waiting: 9, free: 2, ready: 0, left: 9, most, ..C };
+            // Copies of three parts each: parts that nobody has, parts under way, of each; and whether it goes back.
+            let mut open: Vec<(u32, u32, bool)> = Vec::new();
             let roles = if seed.0 % 2 == 0 { [Role::Either; 3] } else { [Role::Worker, Role::Migrator, Role::Worker] };
-            let mut busy: [Option<Choice>; 3] = [None; 3];
+            let mut busy: [Option<(Choice, bool)>; 3] = [None; 3];
             for _ in 0..10_000 {
                 let (random, next) = seed.next();
                 seed = next;
                 let thread = (random % 3) as usize;
+                c.parts = open.iter().any(|copy| copy.0 > 0);
                 match busy[thread].take() {
                     None => {
                         let choice = choose(roles[thread], &c);
                         match choice {
-                            Choice::Bring => {
-                                (c.waiting, c.free, c.copying) = (c.waiting - 1, c.free - 1, c.copying + 1)
-                            }
-                            Choice::Return => (c.done, c.copying) = (c.done - 1, c.copying + 1),
+                            Choice::Bring => (c.waiting, c.free) = (c.waiting - 1, c.free - 1),
+                            Choice::Return => c.done -= 1,
                             Choice::Work => c.ready -= 1,
+                            Choice::Help => {}
                             _ => continue,
                         }
-                        busy[thread] = Some(choice);
+                        let mut back = false;
+                        if choice != Choice::Work {
+                            c.copying += 1;
+                            if choice != Choice::Help {
+                                open.push((3, 0, choice == Choice::Return));
+                            }
+                            let copy = open.iter_mut().find(|copy| copy.0 > 0).unwrap();
+                            (copy.0, copy.1, back) = (copy.0 - 1, copy.1 + 1, copy.2);
+                        }
+                        busy[thread] = Some((choice, back));
                     }
-                    Some(Choice::Bring) => (c.ready, c.copying) = (c.ready + 1, c.copying - 1),
-                    Some(Choice::Return) => (c.free, c.copying, c.left) = (c.free + 1, c.copying - 1, c.left - 1),
-                    Some(_) => c.done += 1,
+                    Some((Choice::Work, _)) => c.done += 1,
+                    Some((_, back)) => {
+                        c.copying -= 1;
+                        // Parts of one direction are alike: any copy that has one under way.
+                        let at = open.iter().position(|copy| copy.1 > 0 && copy.2 == back).unwrap();
+                        open[at].1 -= 1;
+                        if (open[at].0, open[at].1) == (0, 0) {
+                            open.remove(at);
+                            if back {
+                                (c.free, c.left) = (c.free + 1, c.left - 1);
+                            } else {
+                                c.ready += 1;
+                            }
+                        }
+                    }
                 }
             }
             assert_eq!((c.left, c.free), (0, 2), "{c:?}");

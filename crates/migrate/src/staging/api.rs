@@ -1,0 +1,144 @@
+//! What one asks a pipeline for, and what one gets.
+
+use super::model::{Costs, Why};
+use terrace_sys::SysError;
+use terrace_types::{Bytes, CpuId, NodeId};
+
+/// How threads are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// By the model, adapted while running; the number of all of them.
+    Auto(u32),
+    /// As said, stage it pays or not.
+    Fixed {
+        /// Threads that run the kernel.
+        workers: u32,
+        /// Threads that copy.
+        migrators: u32,
+    },
+    /// All of them run the kernel in place.
+    InPlace(u32),
+}
+
+/// How to stage.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// The node of the buffers.
+    pub fast: NodeId,
+    /// The node the data lies on, where known.
+    pub slow: Option<NodeId>,
+    /// Threads.
+    pub threads: Threads,
+    /// CPUs that threads are kept on, in turn; empty: anywhere.
+    pub cpus: Vec<CpuId>,
+    /// Buffers; `None`: as many as keep all threads busy.
+    pub slots: Option<u32>,
+    /// Fast memory that buffers may take.
+    pub room: Bytes,
+    /// How often the kernel goes over a block.
+    pub passes: f64,
+    /// Nanoseconds a thread computes on a byte in one pass, were memory infinitely fast; 0 where not known.
+    pub compute_ns_per_byte: f64,
+    /// What the machine can do, where known.
+    pub costs: Option<Costs>,
+}
+
+impl Options {
+    /// On buffers of node `fast`, with so many threads and a kernel of one pass.
+    #[must_use]
+    pub fn new(fast: NodeId, threads: Threads) -> Self {
+        Self {
+            fast,
+            slow: None,
+            threads,
+            cpus: Vec::new(),
+            slots: None,
+            room: Bytes::gib(1),
+            passes: 1.0,
+            compute_ns_per_byte: 0.0,
+            costs: None,
+        }
+    }
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// Blocks went through fast memory.
+    Staged,
+    /// The kernel ran where the data lies.
+    InPlace(Why),
+}
+
+/// How it went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Staged or not.
+    pub mode: Mode,
+    /// Threads in all.
+    pub threads: u32,
+    /// Threads that copied, at the end.
+    pub migrators: u32,
+    /// Buffers.
+    pub slots: u32,
+    /// Blocks.
+    pub blocks: usize,
+    /// Bytes copied to fast memory.
+    pub brought: Bytes,
+    /// Bytes copied back.
+    pub returned: Bytes,
+    /// Times that a thread waited because no block was ready.
+    pub stalls: u64,
+    /// How long, all threads together, the wait for the first blocks included.
+    pub stalled: terrace_types::Nanos,
+    /// Changes of the number of copying threads.
+    pub changes: u32,
+    /// Until threads began: buffers were made and touched. Part of `took`.
+    pub prepared: terrace_types::Nanos,
+    /// After threads ended: buffers were given back. Part of `took`; zero where a kernel keeps them ([`super::stage_held`]).
+    pub released: terrace_types::Nanos,
+    /// From begin to end.
+    pub took: terrace_types::Nanos,
+}
+
+/// Why the data was not worked through.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StageError {
+    /// Two blocks share elements.
+    #[error("blocks {first} and {second} overlap; give ranges that share no element")]
+    Overlap {
+        /// Number of a block.
+        first: usize,
+        /// Number of another.
+        second: usize,
+    },
+    /// A block reaches beyond the data, or ends before it begins.
+    #[error("block {block} is {start}..{end} of {length} elements; give ranges within the data")]
+    OutOfBounds {
+        /// Its number.
+        block: usize,
+        /// Where it begins.
+        start: usize,
+        /// Where it ends.
+        end: usize,
+        /// Elements there are.
+        length: usize,
+    },
+    /// No thread to work.
+    #[error("no threads were given; give one at least, and two to stage")]
+    NoThreads,
+    /// The kernel panicked. Blocks that were through before are whole, all others as they were, but for this one where
+    /// `intact` is false.
+    #[error("the kernel panicked at block {block}: {message}{}", if *.intact { "" } else { " (the block may be half done: it was worked on in place)" })]
+    Panicked {
+        /// The block's number.
+        block: usize,
+        /// What it said.
+        message: String,
+        /// Whether the block's source is as it was.
+        intact: bool,
+    },
+    /// Buffers or threads could not be had.
+    #[error(transparent)]
+    Sys(#[from] SysError),
+}
