@@ -91,6 +91,7 @@ bool lab_count_only(const struct lab *);
 unsigned lab_block(struct lab *, unsigned vcpu, uint64_t instructions);
 void lab_load(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
 void lab_store(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
+void lab_store_past(struct lab *, unsigned vcpu, uint64_t address, uint32_t info);
 void lab_forget_translations(struct lab *, unsigned vcpu);
 bool lab_advance(struct lab *, uint64_t idle_vcpus);
 void lab_restart(struct lab *);
@@ -99,10 +100,11 @@ uint64_t lab_start_ns(const struct lab *);
 uint64_t lab_furthest_ns(const struct lab *);
 void lab_mark(struct lab *, uint32_t mark, int64_t now_ns);
 void lab_finish(struct lab *, int64_t now_ns);
+unsigned lab_kind(const uint8_t *bytes, size_t length); /* KIND_*, and with KIND_MARK the mark in the lowest byte */
+enum { KIND_MARK = 1 << 8, KIND_CHANGES_TRANSLATIONS = 1 << 9, KIND_STORES_PAST = 1 << 10 };
 enum { BLOCK_QUANTUM_DONE = 1, BLOCK_FLUSH_DUE = 2 }; /* what lab_block answers */
 
 #define MAX_VCPUS 64
-#define MARK_BASE 0x7e44a000u
 #define PROBE_BYTES 65536
 
 static struct lab *lab;
@@ -277,6 +279,13 @@ static void on_store(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_
     lab_store(lab, who(), address, info);
 }
 
+static void on_store_past(unsigned translated_by, qemu_plugin_meminfo_t info, uint64_t address, void *unused)
+{
+    (void)translated_by;
+    (void)unused;
+    lab_store_past(lab, who(), address, info);
+}
+
 static void on_mark(unsigned translated_by, void *mark)
 {
     (void)translated_by;
@@ -312,28 +321,6 @@ bool lab_host_value(uint32_t info, uint64_t *value)
     return v.type == 2 || v.type == 3;
 }
 
-/* nopl disp32(%rax) with our displacement: does nothing anywhere but here. */
-static uint32_t mark_of(const uint8_t *bytes, size_t n)
-{
-    uint32_t displacement;
-    if (n != 7 || bytes[0] != 0x0f || bytes[1] != 0x1f || bytes[2] != 0x80)
-        return 0;
-    memcpy(&displacement, bytes + 3, sizeof displacement);
-    return (displacement & ~0xffu) == MARK_BASE ? displacement & 0xffu : 0;
-}
-
-/* mov to a control register, or invlpg: what may change a translation that the processor has cached. */
-static bool changes_translations(const uint8_t *bytes, size_t n)
-{
-    size_t i = 0;
-    while (i < n && ((bytes[i] & 0xf0) == 0x40 || bytes[i] == 0x66 || bytes[i] == 0xf2 || bytes[i] == 0xf3))
-        i++;
-    if (i + 2 >= n || bytes[i] != 0x0f)
-        return false;
-    uint8_t modrm = bytes[i + 2];
-    return bytes[i + 1] == 0x22 || (bytes[i + 1] == 0x01 && (modrm >> 3 & 7) == 7 && modrm >> 6 != 3);
-}
-
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
 {
     (void)id;
@@ -344,15 +331,15 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block)
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(block, i);
         uint8_t bytes[16];
         size_t length = qemu_plugin_insn_data(insn, bytes, sizeof bytes);
-        uint32_t mark = mark_of(bytes, length);
-        if (mark)
-            qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, NO_REGS, (void *)(uintptr_t)mark);
+        unsigned kind = lab_kind(bytes, length);
+        if (kind & KIND_MARK)
+            qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, NO_REGS, (void *)(uintptr_t)(kind & 0xff));
         if (!timed)
             continue;
-        if (changes_translations(bytes, length))
+        if (kind & KIND_CHANGES_TRANSLATIONS)
             qemu_plugin_register_vcpu_insn_exec_cb(insn, on_translation_change, NO_REGS, NULL);
         qemu_plugin_register_vcpu_mem_cb(insn, on_load, NO_REGS, MEM_R, NULL);
-        qemu_plugin_register_vcpu_mem_cb(insn, on_store, NO_REGS, MEM_W, NULL);
+        qemu_plugin_register_vcpu_mem_cb(insn, kind & KIND_STORES_PAST ? on_store_past : on_store, NO_REGS, MEM_W, NULL);
     }
 }
 

@@ -116,6 +116,13 @@ impl Cache {
         Victim { line, dirty }
     }
 
+    /// `line` leaves, if it is here; what it holds is dropped.
+    #[inline]
+    pub fn forget(&mut self, line: u64) {
+        let (set, tag) = self.place(line);
+        self.ways.forget(set, tag);
+    }
+
     /// Mark `line` as written without using it; `false` if it is not here.
     #[inline]
     pub fn mark_dirty(&mut self, line: u64) -> bool {

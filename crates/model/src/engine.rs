@@ -1,6 +1,7 @@
 //! Caches, cores and buses together: one call an access.
 
 use crate::channel::Channel;
+use crate::combine::Combining;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::lockstep::Lockstep;
@@ -31,6 +32,8 @@ pub struct Unit {
     pub l2: Option<Cache>,
     /// What it did, but for `instructions`, which the core keeps, and for what is counted by node.
     pub counters: Counters,
+    /// Lines that stores past the caches gather in.
+    combining: Combining,
     index: usize,
     routes: Vec<Route>,
 }
@@ -90,6 +93,7 @@ impl Engine {
             l1: l1.clone(),
             l2: l2.clone(),
             counters: Counters::new(params.sizes.len()),
+            combining: Combining::new(),
             index,
             routes: links.iter().enumerate().map(route).collect(),
         };
@@ -179,6 +183,23 @@ impl Engine {
         let (unit, uncore) = self.parts(vcpu);
         let left = unit.l1.fill(a.physical / LINE, a.write);
         uncore.missed(unit, a, left, value)
+    }
+
+    /// A store of `vcpu` past the caches: a line is written over the bus once, unread, when it is begun. What caches hold of it is
+    /// dropped; the core goes on, up to what the bus takes. Whether memory was written.
+    pub fn store_past(&mut self, vcpu: usize, physical: u64) -> bool {
+        let line = physical / LINE;
+        let (unit, uncore) = self.parts(vcpu);
+        if uncore.params.layout.node_of(physical).is_none() || !unit.combining.begins(line) {
+            return false;
+        }
+        unit.l1.forget(line);
+        if let Some(l2) = &mut unit.l2 {
+            l2.forget(line);
+        }
+        uncore.llc.forget(line);
+        uncore.write_back(unit, line);
+        true
     }
 
     /// A kernel thread of `vcpu` copies `bytes` from one node to another past the caches: the time, picoseconds, at
@@ -306,7 +327,7 @@ impl Uncore {
         Some(node)
     }
 
-    /// A dirty line leaves the last level.
+    /// A dirty line leaves the last level, or one is written past it.
     fn write_back(&mut self, unit: &mut Unit, line: u64) {
         let Some(mut node) = self.params.layout.node_of(line * LINE) else { return };
         if let Some((fast, _, found)) = self.found(node, line, true) {
@@ -361,141 +382,5 @@ impl Unit {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::params::Options;
-
-    fn engine(preset: &str, vcpus: u32, memory_mode: bool) -> Engine {
-        let options = Options { vcpus, all_fast: false, memory_mode, outstanding: None };
-        let params = Params::of(&terrace_machine::preset(preset).unwrap(), options).unwrap();
-        Engine::new(params, 10_000_000).unwrap()
-    }
-
-    fn touch(e: &mut Engine, vcpu: usize, physical: u64, write: bool) -> Option<usize> {
-        e.units[vcpu].core.execute(2);
-        if e.units[vcpu].l1.hit(physical / LINE, write) {
-            return None;
-        }
-        e.miss(vcpu, Access { physical, virtual_: physical, write }, || Some(0))
-    }
-
-    const SLOW: u64 = 256 << 20;
-
-    /// Bytes on the bus a second of a sequential sweep over 64 MiB by every vCPU, each over its own part.
-    fn sweep(e: &mut Engine, base: u64, write: bool) -> f64 {
-        let lines = (64 << 20) / LINE;
-        let cores = e.units.len() as u64;
-        let mut next = vec![0u64; cores as usize];
-        while next.iter().any(|n| *n < lines) {
-            for v in 0..cores {
-                while e.units[v as usize].core.time < e.lockstep().end() && next[v as usize] < lines {
-                    let at = base + (v * lines + next[v as usize]) * LINE;
-                    touch(e, v as usize, at, write);
-                    next[v as usize] += 1;
-                }
-            }
-            let done: Vec<bool> = next.iter().map(|n| *n >= lines).collect();
-            e.advance(|v| done[v]);
-        }
-        let time = e.units.iter().map(|u| u.core.time).max().unwrap();
-        let bytes: u64 = (0..e.units.len())
-            .map(|v| e.counters(v))
-            .map(|c| c.read_bytes.iter().sum::<u64>() + c.write_bytes.iter().sum::<u64>())
-            .sum();
-        bytes as f64 * 1e12 / time as f64
-    }
-
-    fn within(value: f64, expected: f64, share: f64) {
-        assert!((value / expected - 1.0).abs() < share, "{value:e}, expected {expected:e}");
-    }
-
-    #[test]
-    fn sweeps_read_the_bandwidth() {
-        for vcpus in [1, 2] {
-            within(sweep(&mut engine("lab-cxl", vcpus, false), 0, false), 100e9, 0.05);
-            within(sweep(&mut engine("lab-cxl", vcpus, false), SLOW, false), 20e9, 0.05);
-            within(sweep(&mut engine("lab-dcpmm", vcpus, false), SLOW, false), 13e9, 0.05);
-        }
-    }
-
-    #[test]
-    fn written_lines_go_at_both_rates() {
-        // Each line is read (13 GB/s) and, except for the last cacheful, written back (4.6 GB/s).
-        let rate = sweep(&mut engine("lab-dcpmm", 2, false), SLOW, true);
-        within(rate, 2.0 / (1.0 / 13e9 + 1.0 / 4.6e9), 0.10);
-    }
-
-    #[test]
-    fn caches_serve_what_they_hold() {
-        let mut e = engine("lab-cxl", 2, false);
-        assert_eq!(touch(&mut e, 0, SLOW, false), Some(1));
-        assert_eq!(touch(&mut e, 0, SLOW + 8, false), None);
-        assert_eq!(touch(&mut e, 1, SLOW, false), None);
-        assert_eq!(e.counters(1).llc_hits, 1);
-        assert_eq!(e.counters(0).llc_misses(), [0, 1]);
-    }
-
-    #[test]
-    fn a_middle_level_serves_what_left_the_first() {
-        let mut e = engine("dram-dcpmm", 1, false);
-        let lines = (256 << 10) / LINE;
-        for write in [true, false] {
-            (0..lines).for_each(|i| {
-                touch(&mut e, 0, i * LINE, write);
-            });
-        }
-        let c = e.counters(0);
-        assert_eq!((c.l1_misses, c.l2_hits, c.llc_hits), (2 * lines, lines, 0));
-        // What was written lies dirty in the second level, and nowhere else needed telling.
-        assert_eq!((c.l1_writebacks, c.l2_writebacks, c.writebacks.iter().sum()), (lines, 0, 0));
-    }
-
-    #[test]
-    fn copies_take_the_slower_bus() {
-        let mut e = engine("lab-cxl", 2, false);
-        // 4096 bytes at 20 GB/s, and at 100 GB/s within the lab's fast node.
-        assert_eq!(e.copy(0, 1, 0, 4096), 204_800);
-        assert_eq!((e.counters(0).read_bytes[1], e.counters(0).write_bytes[0]), (4096, 4096));
-        assert_eq!(e.copy(1, 0, 0, 4096), 81_920);
-    }
-
-    #[test]
-    fn devices_cost_nothing() {
-        let mut e = engine("lab-cxl", 1, false);
-        let before = e.units[0].core.time;
-        assert_eq!(e.miss(0, Access { physical: 0xfee0_0000, virtual_: 0, write: true }, || None), None);
-        assert_eq!(e.units[0].core.time, before);
-        assert_eq!(e.counters(0), Counters { instructions: 0, ..Counters::new(2) });
-    }
-
-    #[test]
-    fn memory_mode_serves_reuse_from_the_fast_node() {
-        let mut e = engine("lab-cxl", 1, true);
-        let lines = (32 << 20) / LINE;
-        for round in 0..2 {
-            for i in 0..lines {
-                let node = touch(&mut e, 0, SLOW + i * LINE, false);
-                assert_eq!(node, Some(if round == 0 { 1 } else { 0 }));
-            }
-        }
-    }
-
-    #[test]
-    fn in_memory_mode_each_cluster_has_its_own_cache() {
-        let mut e = engine("lab-snc4", 4, true);
-        assert_eq!(e.params().cached_by, [(4, 0), (5, 1), (6, 2), (7, 3), (4, 0), (5, 1), (6, 2), (7, 3)]);
-        let range = |e: &Engine, node: usize| {
-            let layout = &e.params().layout;
-            (0u64..4096).map(|m| m << 20).find(|a| layout.node_of(*a) == Some(node)).unwrap() + (32 << 20)
-        };
-        for node in [0, 2] {
-            let start = range(&e, node);
-            for round in 0..2 {
-                for i in 0..(16 << 20) / LINE {
-                    let found = touch(&mut e, 0, start + i * LINE, false);
-                    assert_eq!(found, Some(if round == 0 { node } else { node + 4 }), "node {node}, round {round}");
-                }
-            }
-        }
-    }
-}
+#[path = "engine_tests.rs"]
+mod tests;

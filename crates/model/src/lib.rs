@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod channel;
+mod combine;
 pub mod core;
 pub mod counters;
 pub mod engine;

@@ -6,11 +6,13 @@
 //! all others.
 
 mod arguments;
+mod decode;
 mod profile;
 mod record;
 mod translations;
 
 use arguments::Arguments;
+use decode::{kind, Kind};
 use profile::Profile;
 use record::Recorder;
 use std::ffi::{c_char, CStr};
@@ -116,6 +118,26 @@ impl Lab {
         }
     }
 
+    /// A store past the caches.
+    #[inline(never)]
+    fn past(&mut self, vcpu: usize, address: u64, info: u32) {
+        if self.profile.every() {
+            self.note::<true>(vcpu, address);
+        }
+        self.engine.units[vcpu].counters.stores += 1;
+        let physical = self.translations[vcpu].get(address).unwrap_or_else(|| {
+            // SAFETY: called within the callback that QEMU handed `info` to, as QEMU asks.
+            let physical = unsafe { lab_host_translate(info, address) };
+            if physical != u64::MAX {
+                self.translations[vcpu].put(address, physical);
+            }
+            physical
+        });
+        if physical != u64::MAX && self.engine.store_past(vcpu, physical) && !self.profile.every() {
+            self.note::<true>(vcpu, address);
+        }
+    }
+
     #[inline(never)]
     fn note<const WRITE: bool>(&mut self, vcpu: usize, address: u64) {
         let engine = &self.engine;
@@ -190,6 +212,22 @@ pub unsafe extern "C" fn lab_count_only(lab: *const Lab) -> bool {
     unsafe { (*lab).arguments.count_only }
 }
 
+/// What the instruction of these bytes is: bit 8 for a mark, which is in the lowest byte then, 9 for what may change
+/// translations, 10 for a store past the caches; zero for all others.
+///
+/// # Safety
+/// `bytes` points to `length` of them.
+#[no_mangle]
+pub unsafe extern "C" fn lab_kind(bytes: *const u8, length: usize) -> u32 {
+    // SAFETY: as the caller promises.
+    match kind(unsafe { std::slice::from_raw_parts(bytes, length) }) {
+        Kind::Plain => 0,
+        Kind::Mark(mark) => 1 << 8 | u32::from(mark),
+        Kind::ChangesTranslations => 1 << 9,
+        Kind::StoresPast => 1 << 10,
+    }
+}
+
 /// A block of `instructions` begins: [`QUANTUM_DONE`] and [`FLUSH_DUE`], or zero.
 ///
 /// # Safety
@@ -231,6 +269,16 @@ pub unsafe extern "C" fn lab_load(lab: *mut Lab, vcpu: u32, address: u64, info: 
 pub unsafe extern "C" fn lab_store(lab: *mut Lab, vcpu: u32, address: u64, info: u32) {
     // SAFETY: as the caller promises.
     unsafe { &mut *lab }.access::<true>(vcpu as usize, address, info);
+}
+
+/// A store past the caches (`movnt*`) is reported.
+///
+/// # Safety
+/// As [`lab_load`].
+#[no_mangle]
+pub unsafe extern "C" fn lab_store_past(lab: *mut Lab, vcpu: u32, address: u64, info: u32) {
+    // SAFETY: as the caller promises.
+    unsafe { &mut *lab }.past(vcpu as usize, address, info);
 }
 
 /// Translations of a vCPU may have changed.
@@ -366,6 +414,9 @@ mod tests {
             assert_eq!(lab_clock0_ns(lab), 7);
             assert!(!lab_count_only(lab));
             lab_mark(lab, 1, 0);
+            assert_eq!(lab_kind([0x66, 0x0f, 0xe7, 0x07].as_ptr(), 4), 1 << 10);
+            assert_eq!(lab_kind([0x0f, 0x1f, 0x80, 0x02, 0xa0, 0x44, 0x7e].as_ptr(), 7), 1 << 8 | 2);
+            assert_eq!(lab_kind([0x90].as_ptr(), 1), 0);
             assert_eq!(lab_block(lab, 0, 4), 0);
             assert_eq!(lab_time_ns(lab, 0), 1);
             lab_load(lab, 0, 256 << 20, 0);
@@ -381,6 +432,10 @@ mod tests {
             assert_eq!(lab_furthest_ns(lab), lab_start_ns(lab));
             let counters = (*lab).engine.counters(0);
             assert_eq!((counters.loads, counters.stores, counters.llc_misses()), (1, 1, vec![0, 1]));
+            lab_store_past(lab, 0, 300 << 20, 0);
+            lab_store_past(lab, 0, (300 << 20) + 8, 0);
+            let counters = (*lab).engine.counters(0);
+            assert_eq!((counters.stores, counters.llc_misses(), counters.writebacks), (3, vec![0, 1], vec![0, 1]));
             drop(Box::from_raw(lab));
         }
         let _ = std::fs::remove_file(path);

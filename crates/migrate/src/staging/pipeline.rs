@@ -198,7 +198,7 @@ impl Pipeline<'_> {
             }
             Err(why) => {
                 report.mode = Mode::InPlace(why);
-                self.in_place(threads)?;
+                report.threads = self.in_place(threads)?;
                 report
             }
         };
@@ -250,8 +250,8 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Each thread takes the next block until none is left.
-    fn in_place(&self, threads: u32) -> Result<(), StageError> {
+    /// Each thread takes the next block until none is left. Threads that there were.
+    fn in_place(&self, mut threads: u32) -> Result<u32, StageError> {
         let next = Mutex::new((0_usize, None::<StageError>));
         let take = || {
             let mut next = lock(&next);
@@ -260,8 +260,7 @@ impl Pipeline<'_> {
             (block < self.blocks.len() && next.1.is_none()).then_some(block)
         };
         std::thread::scope(|scope| {
-            let mut held = lock(&next);
-            let places = Places::new(&self.options.cpus);
+            let mut places = Places::new(&self.options.cpus);
             for index in 0..threads.min(self.blocks.len().max(1) as u32) {
                 let (take, next) = (&take, &next);
                 let begun = places.begin(scope, index, move || {
@@ -274,15 +273,20 @@ impl Pipeline<'_> {
                         }
                     }
                 });
-                if let Err(e) = begun {
-                    held.1 = Some(e.into());
-                    break;
+                match begun {
+                    Ok(()) => threads = index + 1,
+                    // Fewer do it too.
+                    Err(_) if index > 0 => break,
+                    Err(e) => {
+                        lock(next).1 = Some(e.into());
+                        break;
+                    }
                 }
             }
         });
         match next.into_inner().unwrap_or_else(PoisonError::into_inner).1 {
             Some(failed) => Err(failed),
-            None => Ok(()),
+            None => Ok(threads),
         }
     }
 
@@ -324,8 +328,7 @@ impl Pipeline<'_> {
         });
         let changed = Condvar::new();
         std::thread::scope(|scope| {
-            let mut held = lock(&state);
-            let places = Places::new(&self.options.cpus);
+            let mut places = Places::new(&self.options.cpus);
             for index in 0..threads {
                 let (state, changed, buffers) = (&state, &changed, &buffers);
                 let role = match self.options.threads {
@@ -335,7 +338,8 @@ impl Pipeline<'_> {
                 };
                 let begun = places.begin(scope, index, move || self.thread(role, state, changed, buffers, stride));
                 if let Err(e) = begun {
-                    held.failed = Some(e.into());
+                    lock(state).failed = Some(e.into());
+                    changed.notify_all();
                     break;
                 }
             }

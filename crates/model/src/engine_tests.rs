@@ -1,0 +1,176 @@
+//! The engine with the lab's machines.
+
+use super::*;
+use crate::params::Options;
+
+fn engine(preset: &str, vcpus: u32, memory_mode: bool) -> Engine {
+    let options = Options { vcpus, all_fast: false, memory_mode, outstanding: None };
+    let params = Params::of(&terrace_machine::preset(preset).unwrap(), options).unwrap();
+    Engine::new(params, 10_000_000).unwrap()
+}
+
+fn touch(e: &mut Engine, vcpu: usize, physical: u64, write: bool) -> Option<usize> {
+    e.units[vcpu].core.execute(2);
+    if e.units[vcpu].l1.hit(physical / LINE, write) {
+        return None;
+    }
+    e.miss(vcpu, Access { physical, virtual_: physical, write }, || Some(0))
+}
+
+const SLOW: u64 = 256 << 20;
+
+/// Bytes on the bus a second of a sequential sweep over 64 MiB by every vCPU, each over its own part.
+fn sweep(e: &mut Engine, base: u64, write: bool) -> f64 {
+    let lines = (64 << 20) / LINE;
+    let cores = e.units.len() as u64;
+    let mut next = vec![0u64; cores as usize];
+    while next.iter().any(|n| *n < lines) {
+        for v in 0..cores {
+            while e.units[v as usize].core.time < e.lockstep().end() && next[v as usize] < lines {
+                let at = base + (v * lines + next[v as usize]) * LINE;
+                touch(e, v as usize, at, write);
+                next[v as usize] += 1;
+            }
+        }
+        let done: Vec<bool> = next.iter().map(|n| *n >= lines).collect();
+        e.advance(|v| done[v]);
+    }
+    let time = e.units.iter().map(|u| u.core.time).max().unwrap();
+    let bytes: u64 = (0..e.units.len())
+        .map(|v| e.counters(v))
+        .map(|c| c.read_bytes.iter().sum::<u64>() + c.write_bytes.iter().sum::<u64>())
+        .sum();
+    bytes as f64 * 1e12 / time as f64
+}
+
+fn within(value: f64, expected: f64, share: f64) {
+    assert!((value / expected - 1.0).abs() < share, "{value:e}, expected {expected:e}");
+}
+
+#[test]
+fn sweeps_read_the_bandwidth() {
+    for vcpus in [1, 2] {
+        within(sweep(&mut engine("lab-cxl", vcpus, false), 0, false), 100e9, 0.05);
+        within(sweep(&mut engine("lab-cxl", vcpus, false), SLOW, false), 20e9, 0.05);
+        within(sweep(&mut engine("lab-dcpmm", vcpus, false), SLOW, false), 13e9, 0.05);
+    }
+}
+
+#[test]
+fn written_lines_go_at_both_rates() {
+    // Each line is read (13 GB/s) and, except for the last cacheful, written back (4.6 GB/s).
+    let rate = sweep(&mut engine("lab-dcpmm", 2, false), SLOW, true);
+    within(rate, 2.0 / (1.0 / 13e9 + 1.0 / 4.6e9), 0.10);
+}
+
+#[test]
+fn caches_serve_what_they_hold() {
+    let mut e = engine("lab-cxl", 2, false);
+    assert_eq!(touch(&mut e, 0, SLOW, false), Some(1));
+    assert_eq!(touch(&mut e, 0, SLOW + 8, false), None);
+    assert_eq!(touch(&mut e, 1, SLOW, false), None);
+    assert_eq!(e.counters(1).llc_hits, 1);
+    assert_eq!(e.counters(0).llc_misses(), [0, 1]);
+}
+
+#[test]
+fn a_middle_level_serves_what_left_the_first() {
+    let mut e = engine("dram-dcpmm", 1, false);
+    let lines = (256 << 10) / LINE;
+    for write in [true, false] {
+        (0..lines).for_each(|i| {
+            touch(&mut e, 0, i * LINE, write);
+        });
+    }
+    let c = e.counters(0);
+    assert_eq!((c.l1_misses, c.l2_hits, c.llc_hits), (2 * lines, lines, 0));
+    // What was written lies dirty in the second level, and nowhere else needed telling.
+    assert_eq!((c.l1_writebacks, c.l2_writebacks, c.writebacks.iter().sum()), (lines, 0, 0));
+}
+
+#[test]
+fn copies_take_the_slower_bus() {
+    let mut e = engine("lab-cxl", 2, false);
+    // 4096 bytes at 20 GB/s, and at 100 GB/s within the lab's fast node.
+    assert_eq!(e.copy(0, 1, 0, 4096), 204_800);
+    assert_eq!((e.counters(0).read_bytes[1], e.counters(0).write_bytes[0]), (4096, 4096));
+    assert_eq!(e.copy(1, 0, 0, 4096), 81_920);
+}
+
+#[test]
+fn devices_cost_nothing() {
+    let mut e = engine("lab-cxl", 1, false);
+    let before = e.units[0].core.time;
+    assert_eq!(e.miss(0, Access { physical: 0xfee0_0000, virtual_: 0, write: true }, || None), None);
+    assert_eq!(e.units[0].core.time, before);
+    assert_eq!(e.counters(0), Counters { instructions: 0, ..Counters::new(2) });
+}
+
+#[test]
+fn memory_mode_serves_reuse_from_the_fast_node() {
+    let mut e = engine("lab-cxl", 1, true);
+    let lines = (32 << 20) / LINE;
+    for round in 0..2 {
+        for i in 0..lines {
+            let node = touch(&mut e, 0, SLOW + i * LINE, false);
+            assert_eq!(node, Some(if round == 0 { 1 } else { 0 }));
+        }
+    }
+}
+
+#[test]
+fn in_memory_mode_each_cluster_has_its_own_cache() {
+    let mut e = engine("lab-snc4", 4, true);
+    assert_eq!(e.params().cached_by, [(4, 0), (5, 1), (6, 2), (7, 3), (4, 0), (5, 1), (6, 2), (7, 3)]);
+    let range = |e: &Engine, node: usize| {
+        let layout = &e.params().layout;
+        (0u64..4096).map(|m| m << 20).find(|a| layout.node_of(*a) == Some(node)).unwrap() + (32 << 20)
+    };
+    for node in [0, 2] {
+        let start = range(&e, node);
+        for round in 0..2 {
+            for i in 0..(16 << 20) / LINE {
+                let found = touch(&mut e, 0, start + i * LINE, false);
+                assert_eq!(found, Some(if round == 0 { node } else { node + 4 }), "node {node}, round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_past_the_caches_read_nothing_of_their_target() {
+    for (past, expected) in [(true, [1, 1]), (false, [2, 1])] {
+        let mut e = engine("lab-cxl", 1, false);
+        let lines = (64 << 20) / LINE;
+        for i in 0..lines {
+            touch(&mut e, 0, SLOW + i * LINE, false);
+            for part in 0..4 {
+                let at = i * LINE + part * 16;
+                match past {
+                    true => assert_eq!(e.store_past(0, at), part == 0),
+                    false => drop(touch(&mut e, 0, at, true)),
+                }
+            }
+        }
+        let c = e.counters(0);
+        let bytes = [c.read_bytes[0] + c.write_bytes[0], c.read_bytes[1]].map(|b| b as f64 / (64 << 20) as f64);
+        (0..2).for_each(|node| within(bytes[node], f64::from(expected[node]), 0.07));
+        // The slow node's 20 GB/s bound both: each line is read there once.
+        within((64 << 20) as f64 * 1e12 / e.units[0].core.time as f64, 20e9, 0.03);
+    }
+}
+
+#[test]
+fn stores_past_the_caches_take_the_bus_and_drop_what_caches_hold() {
+    let mut e = engine("lab-dcpmm", 1, false);
+    let lines = (64 << 20) / LINE;
+    (0..lines).for_each(|i| assert!(e.store_past(0, SLOW + i * LINE)));
+    within((64 << 20) as f64 * 1e12 / e.units[0].core.time as f64, 4.6e9, 0.05);
+    // Written in the cache, then past it: not written a second time, and read anew from memory.
+    let mut e = engine("lab-cxl", 1, false);
+    touch(&mut e, 0, SLOW, true);
+    assert!(e.store_past(0, SLOW + 16) && !e.store_past(0, SLOW + 32));
+    assert_eq!(touch(&mut e, 0, SLOW, false), Some(1));
+    assert_eq!(e.counters(0).writebacks, [0, 1]);
+    assert!(!e.store_past(0, 0xfee0_0000), "a device");
+}
