@@ -59,7 +59,7 @@ unsafe fn streaming(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), len - at) };
 }
 
-/// The same with what every such processor has, in few instructions: in the lab each takes its time (ADR 0164).
+/// The same with what every such processor has, in few instructions: in the lab each takes its time (ADR 0193).
 ///
 /// # Safety
 /// As [`copy`].

@@ -39,11 +39,16 @@ pub struct Figures {
 /// Bytes of a line that a miss brings.
 const LINE: f64 = 64.0;
 
+/// Lines that a core has in flight of what it goes over in order, as copies and most passes do: prefetchers run so far ahead (20 lines
+/// on Intel's cores since Sandy Bridge, optimisation manual, "Data Prefetching"; 16 in the timing model, `terrace_model::core`).
+const STREAM: u32 = 16;
+
 impl From<&Figures> for Costs {
-    /// A machine file has what all CPUs do together. One thread does what its misses in flight allow at the node's latency,
-    /// and never more than all together.
+    /// A machine file has what all CPUs do together. One thread does what its lines in flight allow at the node's latency,
+    /// and never more than all together. It is taken to go over blocks in order: a kernel that does not is told by
+    /// [`Work::compute_ns_per_byte`].
     fn from(figures: &Figures) -> Self {
-        let flight = f64::from(figures.misses) * LINE;
+        let flight = f64::from(figures.misses.max(STREAM)) * LINE;
         let one = |(all, latency): (BytesPerSec, Nanos)| {
             BytesPerSec((flight / latency.get().max(1) as f64 * 1e9) as u64).min(all)
         };
