@@ -7,6 +7,7 @@ mod manage;
 mod output;
 mod probe;
 mod record;
+mod replace;
 mod see;
 mod sim;
 mod trace;

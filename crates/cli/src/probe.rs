@@ -97,7 +97,7 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     }
     if let Some((path, name, text)) = file {
         let text = probed.machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
-        std::fs::write(path, text).map_err(|e| cannot_write(path, &e))?;
+        crate::replace::replace(path, &text).map_err(|e| cannot_write(path, &e))?;
         say(&format!("probe: far store {} is in {name}; terrace sim --policy far:{} uses it", args.store, args.store));
     }
     Ok(0)
