@@ -30,6 +30,10 @@ tables=$out/$(basename "$list" .toml)$quick.md
     --jobs "${TERRACE_BENCH_JOBS:-1}" --revision "$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
     ${TERRACE_BENCH_ARGS:-} >"$tables" || status=$?
 cat "$tables"
+say "staging in the lab"
+bench/staging.sh ${quick:+"$quick"} || status=$?
+say "the probe in the lab"
+bench/readback.sh ${quick:+lab-cxl} || status=$?
 say "simulator's speed"
 cargo run --quiet --release -p terrace-sim --example speed -- --short || status=$?
 say "the probe's loops beside plain C"

@@ -91,5 +91,34 @@ check alloc-boots "$terrace" lab setup --machine lab-hbm &&
 check alloc-boots-eight-nodes "$terrace" lab setup --machine lab-snc4 &&
     check alloc-eight-nodes "$terrace" lab run --machine lab-snc4 -- "$out/residency"
 
+# Staging on that machine with two CPUs, whose fast node is five times as fast: as predicted before the run, by the model's choice and
+# by a fixed split, and the same sums as in place.
+cargo build --quiet --release -p terrace-migrate --example stage_bench || { echo "FAILED stage-build: cargo build"; exit 1; }
+check stage-in-the-lab "$terrace" lab run --machine lab-hbm -- "${CARGO_TARGET_DIR:-target}/release/examples/stage_bench" \
+    slow=0,10 fast=1,50 cache=4096 mib=48 block=6144 passes=3,8 rows=place:2,auto:2,1:1
+stages() {
+    awk -F'|' '
+        $2 + 0 > 0 {
+            rows++
+            if ($3 !~ /place/ && ($4 !~ /staged/ || $7 < 0.95 * $8)) bad = bad $0
+            if ($2 in sum && sum[$2] != $11) bad = bad "sums differ: " $0
+            sum[$2] = $11
+        }
+        END {
+            if (rows != 6) { print rows " rows, not 6"; exit 1 }
+            if (bad != "") { print bad; exit 1 }
+        }' "$out/stage-in-the-lab.out" >&2
+}
+check stages-as-predicted stages
+
+# What the probe measures in a machine is what the machine was made from.
+if command -v python3 >/dev/null 2>&1; then
+    check probe-in-the-lab "$terrace" lab run --machine lab-cxl --carry "$lab/bin/terrace" --carry cat -- \
+        sh -c "$lab/bin/terrace probe --brief -o m.toml >&2; cat m.toml" &&
+        check probe-reads-it-back python3 bench/probe/readback.py crates/machine/presets/lab-cxl.toml "$out/probe-in-the-lab.out"
+else
+    echo "skipped probe-in-the-lab: python3 is not installed"
+fi
+
 # Two cases at a time.
 "$lab/bin/terrace-cases" list | xargs -P 2 -n 1 scripts/ring3.sh case

@@ -2,6 +2,7 @@
 
 use crate::args::{DegradeArgs, ProbeArgs};
 use crate::output::{print, print_json, say, Ending, Failure, Progress, Work};
+use crate::replace::{begin, replace};
 use std::path::Path;
 use std::time::Duration;
 use terrace_terrace::degrade::{self as slower, DegradeError, NotRun};
@@ -13,6 +14,10 @@ use terrace_terrace::{report, Interrupt};
 /// Interrupted, as a shell has it.
 const INTERRUPTED: u8 = 130;
 
+/// What files hold until they are written, should it never come to that.
+const MACHINE_BEGUN: &str = "# PARTIAL: terrace probe has not ended; what it measures is written here when it does.\n";
+const REPORT_BEGUN: &str = "<!doctype html><title>PARTIAL</title><p>PARTIAL: terrace probe has not ended.\n";
+
 /// `terrace probe`: what was measured is written even when it is interrupted, and says so.
 pub fn probe(args: &ProbeArgs) -> Ending {
     let depth = match (args.brief, args.quick) {
@@ -23,10 +28,13 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     if let Some(folder) = &args.disk {
         return disk(folder, depth, args);
     }
+    if args.output.is_some() && args.output == args.report {
+        return Err(Failure::usage("-o and --report name the same file; give two"));
+    }
     // Found out now, not after a minute.
-    for path in [&args.output, &args.report].into_iter().flatten() {
-        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        opened.map_err(|e| cannot_write(path, &e))?;
+    let files = [(&args.output, MACHINE_BEGUN), (&args.report, REPORT_BEGUN)];
+    for (path, text) in files.into_iter().filter_map(|(path, text)| Some((path.as_ref()?, text))) {
+        begin(path, text).map_err(|e| cannot_write(path, &e))?;
     }
     let interrupt = Interrupt::catch();
     let probed = {
@@ -43,12 +51,12 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     })?;
     drop(interrupt);
     if let Some(path) = &args.output {
-        std::fs::write(path, probed.machine_file()).map_err(|e| cannot_write(path, &e))?;
+        replace(path, &probed.machine_file()).map_err(|e| cannot_write(path, &e))?;
     }
     let json = probed.json().map_err(Failure::failed)?;
     if let Some(path) = &args.report {
         let document = report::read(json.to_string().as_bytes()).map_err(Failure::failed)?;
-        std::fs::write(path, document.to_html()).map_err(|e| cannot_write(path, &e))?;
+        replace(path, &document.to_html()).map_err(|e| cannot_write(path, &e))?;
     }
     if args.json {
         print_json(&json)?;
@@ -97,7 +105,7 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     }
     if let Some((path, name, text)) = file {
         let text = probed.machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
-        crate::replace::replace(path, &text).map_err(|e| cannot_write(path, &e))?;
+        replace(path, &text).map_err(|e| cannot_write(path, &e))?;
         say(&format!("probe: far store {} is in {name}; terrace sim --policy far:{} uses it", args.store, args.store));
     }
     Ok(0)

@@ -6,8 +6,11 @@ use std::path::Path;
 
 /// Replaces what the file at `path` holds, which is there. The new contents are written beside it and take its place when they
 /// are complete, so that a disk that fills leaves the old ones. Permissions stay, and a link stays a link. Where nothing can be made
-/// beside it the file is written in place.
+/// beside it, and where it is no ordinary file (a pipe), it is written in place.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if !fs::metadata(path)?.is_file() {
+        return fs::write(path, text);
+    }
     let path = fs::canonicalize(path)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".new-{}", std::process::id()));
@@ -30,10 +33,34 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
+/// Finds out now whether `path` can be written, not when there is something to write: it is there afterwards. A new or empty file
+/// holds `until`, which says that it is not finished, until it is replaced: however that ends.
+pub(crate) fn begin(path: &Path, until: &str) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+    let known = file.metadata()?;
+    if known.is_file() && known.len() == 0 {
+        file.write_all(until.as_bytes())?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::{symlink, PermissionsExt};
+
+    #[test]
+    fn what_is_begun_says_that_it_is_not_finished_and_old_contents_stay() {
+        let file = std::env::temp_dir().join(format!("terrace-begin-{}", std::process::id()));
+        begin(&file, "# PARTIAL\n").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "# PARTIAL\n");
+        fs::write(&file, "old").unwrap();
+        begin(&file, "# PARTIAL\n").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        fs::remove_file(&file).unwrap();
+        assert!(begin(Path::new("/no/such/folder/file"), "").is_err());
+        begin(Path::new("/dev/null"), "x").unwrap();
+    }
 
     #[test]
     fn contents_change_and_nothing_else_does() {
@@ -48,6 +75,7 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert!(replace(&folder.join("none"), "x").is_err());
+        replace(Path::new("/dev/null"), "x").unwrap();
         // What cannot be made beside it is not half written: somebody else's file is there.
         let taken = folder.join(format!("m.toml.new-{}", std::process::id()));
         fs::write(&taken, "theirs").unwrap();

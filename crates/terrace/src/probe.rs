@@ -5,7 +5,9 @@ use serde_json::{json, Map, Value};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use terrace_machine::{rank, render_text, with_store, By, FarStore, Machine, MachineError, RankError, TiersReport};
+use terrace_machine::{
+    rank, render_text, with_store, By, Evidence, FarStore, Link, Machine, MachineError, RankError, TiersReport,
+};
 use terrace_probe::disk::{measure_disk, Disk, DiskRecord, DiskTask, Order, Way};
 use terrace_probe::figures::{figures, Figures};
 use terrace_probe::{plan, run, situation, Instrument, Live, Measurements, PageKind, Situation, Task};
@@ -181,7 +183,7 @@ impl ProbedDisk {
 /// As [`probe`], with any instrument.
 ///
 /// # Errors
-/// [`ProbeError::Nothing`] where the plan is empty.
+/// [`ProbeError::Nothing`] where the plan is empty, and where neither a latency nor a bandwidth came out of it.
 pub fn probe_with(
     situation: &Situation,
     depth: Depth,
@@ -196,6 +198,12 @@ pub fn probe_with(
     }
     let measured = run(&plan, depth, instrument, told);
     let figures = figures(&situation.machine, &measured);
+    let came_out = |l: &Link| {
+        [l.read_latency.map(|f| f.evidence), l.read_bandwidth.map(|f| f.evidence)].contains(&Some(Evidence::Measured))
+    };
+    if measured.partial.is_none() && !figures.machine.links.iter().any(came_out) {
+        return Err(ProbeError::Nothing(measured.notes.join(" ")));
+    }
     Ok(Probed { measured, figures, depth })
 }
 
