@@ -65,8 +65,12 @@ impl Account {
             Bytes(self.region_bytes)
         )];
         lines.extend(self.others.iter().map(|o| {
+            let less = 1.0 - o.loaded_bytes_per_s as f64 / o.free_bytes_per_s.max(1) as f64;
+            // The promise that is made of the node itself.
+            let verdict =
+                if less > 0.1 { format!(": {:.0}% less, NOT unaffected", less * 100.0) } else { String::new() };
             format!(
-                "node {} gives {} with the load, {} without",
+                "node {} gives {} with the load, {} without{verdict}",
                 o.node,
                 rate(o.loaded_bytes_per_s),
                 rate(o.free_bytes_per_s)
@@ -187,4 +191,32 @@ fn available(live: &mut Live<'_>, command: &Situation, node: NodeId) -> Result<B
     let threads = command.cpus_of(most).len() as u32;
     let task = Task::Stream { initiator: most, target: node, kernel: Kernel::Read, threads, bytes };
     Ok(BytesPerSec(live.measure(&task)?.figure.value as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_the_load_slows_too_is_told() {
+        let other = |node, loaded| Other { node, free_bytes_per_s: 100_000_000_000, loaded_bytes_per_s: loaded };
+        let account = Account {
+            node: 1,
+            wanted_bytes_per_s: 12_000_000_000,
+            free_bytes_per_s: 20_000_000_000,
+            before_bytes_per_s: 12_100_000_000,
+            after_bytes_per_s: Some(13_500_000_000),
+            others: vec![other(0, 95_000_000_000), other(2, 81_000_000_000)],
+            loader_cpus: vec![1],
+            command_cpus: vec![0],
+            threads: 1,
+            adds: 5,
+            region_bytes: 64 << 20,
+        };
+        let lines = account.lines();
+        assert!(lines[1].ends_with("without"), "{lines:?}");
+        assert!(lines[2].ends_with(": 19% less, NOT unaffected"), "{lines:?}");
+        assert!(account.last_line().contains("NOT held"), "{}", account.last_line());
+        assert!(Account { after_bytes_per_s: Some(12_900_000_000), ..account }.last_line().ends_with("held"));
+    }
 }
