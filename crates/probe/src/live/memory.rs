@@ -3,6 +3,7 @@
 use super::Live;
 use crate::task::{PageKind, Trouble};
 use crate::team;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_sys::{Mapping, Pages, Root, SysError};
 use terrace_types::{Bytes, CpuId, NodeId};
 
@@ -25,12 +26,31 @@ pub(super) fn pages_of(kind: PageKind) -> Pages {
     }
 }
 
+/// Memory that is touched between two looks at whether to stop: the first touch of memory that a host must find too takes seconds
+/// a GiB.
+const PIECE: usize = 16 << 20;
+
 /// Memory of `node`, touched by a thread on `cpu`. Asked for huge pages, it has them or none of it is given.
-pub(super) fn fresh(cpu: CpuId, node: NodeId, pages: PageKind, bytes: Bytes) -> Result<Mapping, Trouble> {
+pub(super) fn fresh(
+    cpu: CpuId,
+    node: NodeId,
+    pages: PageKind,
+    bytes: Bytes,
+    stop: &AtomicBool,
+) -> Result<Mapping, Trouble> {
     let mapping = Mapping::new(bytes, pages_of(pages))?;
     mapping.bind(node)?;
-    touch(cpu, &mapping)?;
-    team::on(cpu, || mapping.fill())?;
+    let pieces = || {
+        for start in (0..mapping.len()).step_by(PIECE) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Trouble::Interrupted);
+            }
+            mapping.prefault(start..(start + PIECE).min(mapping.len()))?;
+        }
+        mapping.fill();
+        Ok(())
+    };
+    team::on(cpu, pieces)?.unwrap_or(Ok(()))?;
     if pages == PageKind::Huge && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9 {
         return Err(Trouble::NoHugePages);
     }
@@ -59,7 +79,7 @@ impl Live<'_> {
             let room = self.situation.room(node);
             let wanted = bytes.max(Bytes::mib(16));
             let wanted = if wanted <= room { wanted } else { bytes };
-            let mapping = fresh(cpu, node, pages, wanted)?;
+            let mapping = fresh(cpu, node, pages, wanted, self.stop)?;
             self.held = Some(Held { mapping, node, pages, chained: 0, was_chained: false });
         }
         self.held.as_mut().ok_or(Trouble::Interrupted)

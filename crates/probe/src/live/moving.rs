@@ -43,7 +43,7 @@ impl Live<'_> {
         let mut reps: Vec<Rep> = Vec::new();
         while rule.again(&reps, now().since(began)) {
             self.stopped()?;
-            reps.push(one(order, &cpus)?);
+            reps.push(one(order, &cpus, self.stop)?);
         }
         let whole = order.bytes.get() as f64 * if order.method == Method::Exchange { 2.0 } else { 1.0 };
         let figure = judge(&reps, |span| whole / span.get().max(1) as f64 * 1e9);
@@ -111,8 +111,8 @@ impl Live<'_> {
 }
 
 /// One move of all of it, everything set up before and put away after the clock runs.
-fn one(order: &Order, cpus: &[CpuId]) -> Result<Rep, Trouble> {
-    let source = placed(order, cpus[0], order.from)?;
+fn one(order: &Order, cpus: &[CpuId], stop: &AtomicBool) -> Result<Rep, Trouble> {
+    let source = placed(order, cpus[0], order.from, stop)?;
     let bytes = (order.bytes.get() as usize).min(source.len());
     let part = |thread: usize| share(bytes, order.unit(), cpus.len(), thread);
     match order.method {
@@ -134,7 +134,7 @@ fn one(order: &Order, cpus: &[CpuId]) -> Result<Rep, Trouble> {
             Ok(rep)
         }
         Method::Exchange => {
-            let other = placed(order, cpus[0], order.to)?;
+            let other = placed(order, cpus[0], order.to, stop)?;
             let step = batch_bytes(order);
             let rep = team::once(cpus, |thread| {
                 let range = part(thread);
@@ -171,9 +171,9 @@ fn one(order: &Order, cpus: &[CpuId]) -> Result<Rep, Trouble> {
 }
 
 /// Memory on `node`, without a policy of its own that would fight the move.
-fn placed(order: &Order, cpu: CpuId, node: NodeId) -> Result<Mapping, Trouble> {
+fn placed(order: &Order, cpu: CpuId, node: NodeId, stop: &AtomicBool) -> Result<Mapping, Trouble> {
     if !order.method.moves_pages() {
-        return fresh(cpu, node, order.pages, order.bytes);
+        return fresh(cpu, node, order.pages, order.bytes, stop);
     }
     let mapping = Mapping::new(order.bytes, pages_of(order.pages))?;
     let touched = team::on(cpu, || {
