@@ -15,8 +15,9 @@ use terrace_terrace::{report, Interrupt};
 const INTERRUPTED: u8 = 130;
 
 /// What files hold until they are written, should it never come to that.
-const MACHINE_BEGUN: &str = "# PARTIAL: terrace probe has not ended; what it measures is written here when it does.\n";
-const REPORT_BEGUN: &str = "<!doctype html><title>PARTIAL</title><p>PARTIAL: terrace probe has not ended.\n";
+const MACHINE_BEGUN: &str =
+    "# PARTIAL: terrace probe has not come to its end; what it measures is written here when it does.\n";
+const REPORT_BEGUN: &str = "<!doctype html><title>PARTIAL</title><p>PARTIAL: terrace probe has not come to its end.\n";
 
 /// `terrace probe`: what was measured is written even when it is interrupted, and says so.
 pub fn probe(args: &ProbeArgs) -> Ending {

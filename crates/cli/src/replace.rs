@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{fchown, MetadataExt};
 use std::path::Path;
 
 /// Replaces what the file at `path` holds, which is there. The new contents are written beside it and take its place when they
-/// are complete, so that a disk that fills leaves the old ones. Permissions stay, and a link stays a link. Where nothing can be made
-/// beside it, and where it is no ordinary file (a pipe), it is written in place.
+/// are complete, so that a disk that fills leaves the old ones. Permissions and owner stay, and a link stays a link. Where no such file can
+/// be made beside it, and where it is no ordinary file (a pipe), it is written in place.
 pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     if !fs::metadata(path)?.is_file() {
         return fs::write(path, text);
     }
     let path = fs::canonicalize(path)?;
+    let old = fs::metadata(&path)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".new-{}", std::process::id()));
     let beside = path.with_file_name(name);
@@ -21,8 +23,12 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return fs::write(&path, text),
         Err(e) => return Err(e),
     };
-    let written = fs::metadata(&path)
-        .and_then(|old| new.set_permissions(old.permissions()))
+    if fchown(&new, Some(old.uid()), Some(old.gid())).is_err() {
+        fs::remove_file(&beside)?;
+        return fs::write(&path, text);
+    }
+    let written = new
+        .set_permissions(old.permissions())
         .and_then(|()| new.write_all(text.as_bytes()))
         .and_then(|()| new.sync_all())
         .and_then(|()| fs::rename(&beside, &path));
