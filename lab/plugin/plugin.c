@@ -260,14 +260,14 @@ static void __attribute__((noinline)) between_blocks(unsigned vcpu, unsigned wha
 /*
  * A vCPU that has run its quantum, was asked to leave, and is back while another is behind: it leaves again before this block, as if
  * it had not been entered. QEMU gives each vCPU a turn whenever another pauses or halts; were a block run at each turn, vCPUs would
- * run ahead of one that spins. With one or two vCPUs that makes little, and published figures rest on it: there it runs the block.
+ * run ahead of one that spins. A machine of one vCPU never comes here: nobody is behind it.
  *
  * Leaving here is as from a helper that faults at the block's first instruction: nothing of it was done, registers are all in the
  * CPU's state, and `from`, the address in the translation that called us, tells QEMU which instruction it is.
  */
 static inline void stay_behind(unsigned vcpu, uintptr_t from)
 {
-    if (vcpu_count > 2 && __builtin_expect(asked_to_leave[vcpu] == lab_start_ns(lab) + 1, 0) && !advance()) {
+    if (__builtin_expect(asked_to_leave[vcpu] == lab_start_ns(lab) + 1, 0) && !advance()) {
         cpu_exit(current_cpu);
         cpu_loop_exit_restore(current_cpu, from);
     }
