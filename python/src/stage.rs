@@ -33,6 +33,7 @@ pub struct How {
     room: Option<u64>,
     slots: Option<u32>,
     cpus: Vec<u32>,
+    keep_addresses: bool,
 }
 
 impl How {
@@ -54,6 +55,7 @@ impl How {
         (options.passes, options.compute_ns_per_byte) = (self.passes, self.compute_ns_per_byte);
         options.room = self.room.map_or(options.room, Bytes);
         options.slots = self.slots;
+        options.keep_addresses = self.keep_addresses;
         options.cpus = self.cpus.into_iter().map(CpuId).collect();
         Ok(options)
     }
@@ -195,6 +197,7 @@ fn told(report: &Report) -> String {
         "blocks": report.blocks,
         "brought_bytes": report.brought.get(),
         "returned_bytes": report.returned.get(),
+        "stayed_bytes": report.stayed.get(),
         "stalls": report.stalls,
         "stalled_ns": report.stalled.get(),
         "prepared_ns": report.prepared.get(),

@@ -49,6 +49,21 @@ def test_reading_gives_each_block_once_and_lets_nobody_write():
         stage.update(array, kernel, blocks=10, fast=NODE)
 
 
+def test_addresses_stay_where_they_are_asked_to():
+    array = np.arange(1 << 20, dtype="f8")
+    places = {}
+
+    def kernel(number, block):
+        places[number] = block.ctypes.data
+        block += number
+
+    told = stage.update(array, kernel, blocks=1 << 18, fast=NODE, threads=(1, 1), keep_addresses=True)
+    assert places == {number: array.ctypes.data + (number << 21) for number in range(4)}
+    assert (array == np.arange(1 << 20) + np.repeat(np.arange(4), 1 << 18)).all()
+    assert told.staged and told.brought_bytes + told.stayed_bytes == array.nbytes
+    assert told.brought_bytes == told.returned_bytes >= array.nbytes - 8 * 4096
+
+
 def test_what_cannot_pay_runs_in_place_and_says_why():
     array = np.ones(1 << 20)
     addresses = set()

@@ -18,6 +18,7 @@ pub mod kernel;
 mod layout;
 mod live;
 pub mod memory;
+mod mover;
 pub mod shared;
 mod space;
 

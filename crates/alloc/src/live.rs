@@ -1,12 +1,13 @@
 //! The running kernel.
 
 use crate::kernel::{Kernel, Moved, Run};
+use crate::mover::mover;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 use terrace_sys::{
-    allowed_nodes, cgroup_headroom, current_cpu, memory_available, move_pages, now, own_cpus, page_size, query_pages,
-    zones, Category, MemPolicy, PageEntry, PageMap, PageStatus, Region, Root, SysError,
+    allowed_nodes, cgroup_headroom, current_cpu, memory_available, now, own_cpus, page_size, query_pages, zones,
+    Category, MemPolicy, PageEntry, PageMap, PageStatus, Region, Root, SysError,
 };
 use terrace_types::{Bytes, CpuId, NodeId, Pid, Tick, Vpn, VpnRange};
 
@@ -168,8 +169,9 @@ impl Kernel for LiveKernel {
             .iter()
             .flat_map(|p| (p.start / self.page..p.end.div_ceil(self.page)).map(|v| Vpn(v as u64)))
             .collect();
+        let mover = mover();
         for batch in pages.chunks(BATCH) {
-            let call = move_pages(me(), batch, to);
+            let call = mover.move_pages(me(), batch, to);
             let there = call.pages.iter().filter(|s| **s == PageStatus::On(to)).count();
             done.moved += Bytes((there * self.page) as u64);
             done.stayed += Bytes(((batch.len() - there) * self.page) as u64);

@@ -57,6 +57,15 @@ int main(void) {
     CHECK(memcmp(data, plain, sizeof data) == 0);
     printf("%d blocks staged through %u buffers\n", BLOCKS, done.slots);
 
+    /* Where addresses stay kernels get the blocks themselves; of one whole page each, if that. */
+    CHECK(terrace_stage_keep_addresses(stage, 1) == TERRACE_OK);
+    CHECK(terrace_stage_update(stage, data, sizeof data, blocks, BLOCKS, smooth, &passes, &done) == TERRACE_OK);
+    CHECK(done.staged == 1 && done.brought_bytes == done.returned_bytes);
+    CHECK(done.brought_bytes + done.stayed_bytes == sizeof data);
+    for (size_t b = 0; b < BLOCKS; b++) smooth(b, plain + b * EACH, EACH * sizeof *data, &passes);
+    CHECK(memcmp(data, plain, sizeof data) == 0);
+    CHECK(terrace_stage_keep_addresses(stage, 0) == TERRACE_OK);
+
     /* By the model: nothing is known of a second node here, so it runs in place and says so. */
     CHECK(terrace_stage_set_threads(stage, TERRACE_STAGE_AUTO, 2, 0) == TERRACE_OK);
     CHECK(terrace_stage_update(stage, data, sizeof data, blocks, BLOCKS, smooth, &passes, &done) == TERRACE_OK);

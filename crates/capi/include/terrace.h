@@ -483,6 +483,11 @@ typedef struct {
    Why it ran in place; empty where it did not. Cut where it is longer.
    */
   char why[160];
+  /*
+   Bytes that were worked on where they lay though they should have come: with `terrace_stage_keep_addresses`, pages that the
+   kernel did not move and those that a block shares with others.
+   */
+  uint64_t stayed_bytes;
 } terrace_staged;
 
 /*
@@ -1093,6 +1098,16 @@ int terrace_stage_set_cpus(terrace_stage *stage, const uint32_t *cpus, size_t co
 int terrace_stage_set_buffers(terrace_stage *stage,
                               uint64_t room_bytes,
                               uint32_t slots);
+
+/*
+ Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose pages are moved to the fast node and
+ home again (`move_pages`). Dearer than copies; for data that is full of pointers, or that others point to.
+
+ # Safety
+ As for `terrace_stage_set_threads`.
+ */
+int terrace_stage_keep_addresses(terrace_stage *stage,
+                                 int keep);
 
 /*
  What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on a byte in one pass, were

@@ -228,6 +228,8 @@ public:
     stage &in_place(std::uint32_t all) { return set(terrace_stage_set_threads(held_.get(), TERRACE_STAGE_IN_PLACE, all, 0)); }
     stage &cpus(const std::vector<std::uint32_t> &list) { return set(terrace_stage_set_cpus(held_.get(), list.data(), list.size())); }
     stage &buffers(std::uint64_t room_bytes, std::uint32_t slots = 0) { return set(terrace_stage_set_buffers(held_.get(), room_bytes, slots)); }
+    // Kernels get their blocks where they are; pages move, not bytes.
+    stage &keep_addresses(bool keep = true) { return set(terrace_stage_keep_addresses(held_.get(), keep)); }
     stage &work(double passes, double compute_ns_per_byte = 0) { return set(terrace_stage_set_work(held_.get(), passes, compute_ns_per_byte)); }
     // Figures of a machine file or a preset; empty: of this machine.
     stage &machine(const std::string &from, std::uint32_t initiator, std::uint32_t slow) {

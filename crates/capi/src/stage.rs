@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::panic::resume_unwind;
 use terrace_machine::Machine;
 use terrace_migrate::staging::{stage_read, stage_update, Costs, Figures, Mode, Options, Report, StageError, Threads};
+use terrace_migrate::MoveCosts;
 use terrace_topology::{load_machine, Source};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
@@ -67,6 +68,9 @@ pub struct terrace_staged {
     pub intact: c_int,
     /// Why it ran in place; empty where it did not. Cut where it is longer.
     pub why: [c_char; 160],
+    /// Bytes that were worked on where they lay though they should have come: with `terrace_stage_keep_addresses`, pages that the
+    /// kernel did not move and those that a block shares with others.
+    pub stayed_bytes: u64,
 }
 
 /// Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the data itself or in a
@@ -182,6 +186,21 @@ pub unsafe extern "C" fn terrace_stage_set_buffers(stage: *mut terrace_stage, ro
     unsafe { change(stage, set) }
 }
 
+/// Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose pages are moved to the fast node and
+/// home again (`move_pages`). Dearer than copies; for data that is full of pointers, or that others point to.
+///
+/// # Safety
+/// As for `terrace_stage_set_threads`.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_stage_keep_addresses(stage: *mut terrace_stage, keep: c_int) -> c_int {
+    let set = |o: &mut Options| {
+        o.keep_addresses = keep != 0;
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { change(stage, set) }
+}
+
 /// What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on a byte in one pass, were
 /// memory infinitely fast (0: not known).
 ///
@@ -250,7 +269,9 @@ fn figures(machine: &Machine, initiator: NodeId, slow: NodeId, fast: NodeId) -> 
         Some((link.read_bandwidth?.value, link.read_latency?.value))
     };
     let cache = machine.caches.last().map_or((Bytes::ZERO, Nanos::ZERO), |c| (c.size, c.hit));
-    Some(Figures { slow: of(slow)?, fast: of(fast)?, misses: machine.core.outstanding_misses, cache })
+    let cost = machine.migration;
+    let moves = MoveCosts { call: cost.call, page: cost.page, serial_percent: cost.serial_percent };
+    Some(Figures { slow: of(slow)?, fast: of(fast)?, misses: machine.core.outstanding_misses, cache, moves })
 }
 
 /// Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
@@ -424,6 +445,7 @@ const EMPTY: terrace_staged = terrace_staged {
     failed_block: 0,
     intact: 1,
     why: [0; 160],
+    stayed_bytes: 0,
 };
 
 fn staged(report: &Report) -> terrace_staged {
@@ -437,6 +459,7 @@ fn staged(report: &Report) -> terrace_staged {
         stalls: report.stalls,
         stalled_ns: report.stalled.get(),
         took_ns: report.took.get(),
+        stayed_bytes: report.stayed.get(),
         ..EMPTY
     };
     if let Mode::InPlace(why) = report.mode {

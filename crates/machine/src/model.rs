@@ -266,14 +266,25 @@ pub struct CacheLevel {
 pub struct MigrationCost {
     /// Fixed cost of a call.
     pub call: Nanos,
-    /// Cost of a base page, copy included.
+    /// Cost of a base page by one thread, copy included.
     pub page: Nanos,
+    /// Per cent of a page's cost that threads cannot have beside each other (Amdahl's law).
+    #[serde(default = "MigrationCost::usual_serial_percent")]
+    pub serial_percent: u8,
+}
+
+impl MigrationCost {
+    /// As measured in the lab on Linux 6.12 (docs/results/migration.md): twelve threads move 7.8 times what one does.
+    #[must_use]
+    pub const fn usual_serial_percent() -> u8 {
+        5
+    }
 }
 
 impl Default for MigrationCost {
     /// As measured in the lab on Linux 6.12 (docs/results/migration.md): `move_pages` costs about 8 us a call and 2.3 us a page.
     fn default() -> Self {
-        Self { call: Nanos::micros(8), page: Nanos(2_300) }
+        Self { call: Nanos::micros(8), page: Nanos(2_300), serial_percent: Self::usual_serial_percent() }
     }
 }
 

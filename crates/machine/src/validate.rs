@@ -134,6 +134,9 @@ impl Machine {
             let found = self.core.outstanding_misses;
             return Err(absurd("core.outstanding_misses", found, "from 1 to 65536"));
         }
+        if self.migration.serial_percent > 100 {
+            return Err(absurd("migration.serial_percent", self.migration.serial_percent, "at most 100"));
+        }
         let times = [
             ("core.tlb_flush_us", self.core.tlb_flush),
             ("migration.call_us", self.migration.call),

@@ -156,7 +156,7 @@ prop_compose! {
             caches,
             nodes,
             links,
-            migration: MigrationCost { call: Nanos(times[1]), page: Nanos(times[2]) },
+            migration: MigrationCost { call: Nanos(times[1]), page: Nanos(times[2]), serial_percent: (times[1] % 101) as u8 },
             far,
             notes,
         }

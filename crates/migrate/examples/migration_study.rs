@@ -1,17 +1,19 @@
 //! The migration study of section IV of Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems":
 //! how long it takes to have data of one node on another, by moving its pages and by copying it.
 //!
-//! `migration_study from=NODE to=NODE serial=KIB[,KIB...] parallel=MIB threads=N[,N...] repeat=N`
+//! `migration_study from=NODE to=NODE serial=KIB[,KIB...] parallel=MIB threads=N[,N...] repeat=N [pages=base|huge]`
 //!
 //! As fairly as the paper's: the source is touched and bound before the clock; `memcpy` pays for faulting its target in and for
 //! giving the source back. `memcpy (prefaulted)` pays for neither, as buffers that are kept do not. Threads have equal parts and
-//! a CPU each, begin together, and the last to end counts. Every page is looked up and every word compared afterwards.
+//! a CPU each, begin together, and the last to end counts. `terrace` is the mover that all of Terrace shares, which is asked by one thread,
+//! on any CPU, and divides the work itself. Every page is looked up and every word compared afterwards.
 //!
 //! Prints a table: threads, bytes, method, best and median time of the repetitions.
 
 use std::ops::Range;
 use std::sync::Barrier;
 use terrace_migrate::staging::copy;
+use terrace_migrate::{Bulk, MoveCosts};
 use terrace_sys::{move_pages, now, page_size, pin, query_pages, Mapping, PageStatus, Pages};
 use terrace_types::{Bytes, CpuId, NodeId, Pid, Tick, Vpn};
 
@@ -21,18 +23,21 @@ enum Method {
     Mbind,
     Copy,
     CopyPrefaulted,
+    Shared,
 }
 
-const METHODS: [(Method, &str); 4] = [
+const METHODS: [(Method, &str); 5] = [
     (Method::MovePages, "move_pages"),
     (Method::Mbind, "mbind"),
     (Method::Copy, "memcpy"),
     (Method::CopyPrefaulted, "memcpy (prefaulted)"),
+    (Method::Shared, "terrace"),
 ];
 
 struct Study {
     from: NodeId,
     to: NodeId,
+    pages: Pages,
 }
 
 fn me() -> Pid {
@@ -53,8 +58,8 @@ fn mark(at: usize) -> u64 {
     (at as u64 ^ 0x5bd1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn bound(bytes: usize, node: NodeId) -> Result<Mapping, String> {
-    let memory = Mapping::new(Bytes(bytes as u64), Pages::Base).map_err(|e| e.to_string())?;
+fn bound(bytes: usize, node: NodeId, pages: Pages) -> Result<Mapping, String> {
+    let memory = Mapping::new(Bytes(bytes as u64), pages).map_err(|e| e.to_string())?;
     memory.bind(node).map_err(|e| e.to_string())?;
     Ok(memory)
 }
@@ -62,14 +67,14 @@ fn bound(bytes: usize, node: NodeId) -> Result<Mapping, String> {
 impl Study {
     /// Nanoseconds.
     fn once(&self, method: Method, bytes: usize, threads: usize) -> Result<u64, String> {
-        let mut source = bound(bytes, self.from)?;
+        let mut source = bound(bytes, self.from, self.pages)?;
         words(&mut source).iter_mut().enumerate().for_each(|(at, word)| *word = mark(at));
-        let mut target = bound(bytes, self.to)?;
+        let mut target = bound(bytes, self.to, self.pages)?;
         if method == Method::CopyPrefaulted {
             target.prefault(0..bytes).map_err(|e| e.to_string())?;
         }
         // What was just written must not be dirty in the cache when the clock begins.
-        let mut other = bound(16 << 20, self.from)?;
+        let mut other = bound(16 << 20, self.from, Pages::Base)?;
         other.prefault(0..other.len()).map_err(|e| e.to_string())?;
         std::hint::black_box(words(&mut other).iter().fold(0_u64, |a, b| a.wrapping_add(*b)));
         let page = page_size().get() as usize;
@@ -80,7 +85,10 @@ impl Study {
                 let (gate, source, target) = (&gate, &source, &target);
                 let range = (thread * each).min(bytes)..((thread + 1) * each).min(bytes);
                 scope.spawn(move || {
-                    let pinned = pin(&[CpuId(thread as _)]).map_err(|e| e.to_string());
+                    let pinned = match method {
+                        Method::Shared => Ok(()),
+                        _ => pin(&[CpuId(thread as _)]).map_err(|e| e.to_string()),
+                    };
                     let list = pages(source, &range);
                     gate.wait();
                     let began = now();
@@ -94,7 +102,7 @@ impl Study {
                 .map(|t| t.join().map_err(|_| "a thread panicked".to_owned()).and_then(|r| r))
                 .collect::<Result<_, String>>()
         })?;
-        let moved = matches!(method, Method::MovePages | Method::Mbind);
+        let moved = matches!(method, Method::MovePages | Method::Mbind | Method::Shared);
         self.arrived(if moved { &mut source } else { &mut target }, bytes)?;
         let (Some(began), Some(ended)) = (spans.iter().map(|s| s.0).min(), spans.iter().map(|s| s.1).max()) else {
             return Err("no threads".into());
@@ -113,6 +121,7 @@ impl Study {
         match how {
             // What does not move is seen afterwards.
             Method::MovePages => drop(move_pages(me(), list, self.to)),
+            Method::Shared => drop(Bulk::new(MoveCosts::default()).move_pages(me(), list, self.to)),
             Method::Mbind => from.move_by_mbind(range.clone(), self.to).map_err(|e| e.to_string())?,
             Method::Copy | Method::CopyPrefaulted => {
                 let at = |memory: &Mapping| memory.as_ptr().wrapping_add(range.start);
@@ -140,7 +149,7 @@ impl Study {
     }
 
     fn row(&self, threads: usize, bytes: usize, repeat: usize) -> Result<(), String> {
-        for (method, name) in METHODS {
+        for (method, name) in METHODS.into_iter().filter(|m| threads == 1 || m.0 != Method::Shared) {
             let mut spans =
                 (0..repeat.max(1)).map(|_| self.once(method, bytes, threads)).collect::<Result<Vec<_>, _>>()?;
             spans.sort_unstable();
@@ -158,7 +167,8 @@ fn all(arguments: &[String]) -> Result<(), String> {
         text.split(',').map(|n| n.parse().map_err(|_| format!("{n} is no number"))).collect()
     };
     let one = |name: &str| list(name).map(|l| l.first().copied().unwrap_or(0));
-    let study = Study { from: NodeId(one("from")? as u16), to: NodeId(one("to")? as u16) };
+    let pages = if arguments.iter().any(|a| a == "pages=huge") { Pages::Huge } else { Pages::Base };
+    let study = Study { from: NodeId(one("from")? as u16), to: NodeId(one("to")? as u16), pages };
     let (parallel, repeat) = (one("parallel")? << 20, one("repeat")?);
     println!("| threads | KiB | method | best ns | median ns |");
     println!("|---|---|---|---|---|");

@@ -4,7 +4,8 @@
 //!
 //! `stage_bench slow=NODE,GB/S fast=NODE,GB/S cache=KIB mib=N block=KIB passes=I[,I...] rows=ROW[,ROW...] [slots=N]`
 //!
-//! A row is `place:N`, `auto:N` or `WORKERS:MIGRATORS`. Bandwidths and cache are those of the machine file. Cores are taken to
+//! A row is `place:N`, `auto:N` or `WORKERS:MIGRATORS`; with `stay/` before it addresses stay, and pages are moved (`page_us=N`, as in the
+//! machine file, says what a page costs). Bandwidths and cache are those of the machine file. Cores are taken to
 //! fetch streams ahead without limit, as the timing model's do, so that a thread is bound by a node's bandwidth or by its own
 //! instructions; how fast these are, for the stencil and for copies, is measured before any run, in the caches.
 //!
@@ -14,8 +15,9 @@
 use std::hint::black_box;
 use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 use terrace_migrate::staging::{copy, expected, past_caches, stage_read, Costs, Mode, Options, Report, Threads, Work};
+use terrace_migrate::MoveCosts;
 use terrace_sys::{now, Mapping, Pages};
-use terrace_types::{Bytes, BytesPerSec, CpuId, NodeId};
+use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 struct Setup {
     slow: NodeId,
@@ -73,6 +75,7 @@ fn pace(bytes: usize, work: impl Fn()) -> f64 {
 impl Setup {
     /// Expected before the run, and the run itself.
     fn run(&self, data: &[Element], passes: u32, row: &str) -> Result<(f64, Report, u64), String> {
+        let (row, stay) = row.strip_prefix("stay/").map_or((row, false), |row| (row, true));
         let threads = parse_row(row)?;
         let block = match threads {
             Threads::InPlace(n) => data.len().div_ceil(n as usize),
@@ -88,6 +91,7 @@ impl Setup {
             passes: f64::from(passes),
             compute_ns_per_byte: self.compute,
             costs: Some(self.costs),
+            keep_addresses: stay,
             slots: self.slots,
             cpus: (0..cpus).map(|cpu| CpuId(cpu as _)).collect(),
             ..Options::new(self.fast, threads)
@@ -103,6 +107,7 @@ impl Setup {
             room: options.room,
             one_tier: false,
             read_first: !past_caches(),
+            stay,
         };
         let before = expected(&self.costs, &work, threads);
         let sum = AtomicU64::new(0);
@@ -157,6 +162,7 @@ fn all(arguments: &[String]) -> Result<(), String> {
     let (slow, slow_rate) = node("slow")?;
     let (fast, fast_rate) = node("fast")?;
     let (compute, copying) = paces();
+    let page_us = text("page_us").map_or(Ok(2.3), |us| number(&us))?;
     let copies = BytesPerSec((1e9 / copying) as u64);
     let costs = Costs {
         slow: slow_rate,
@@ -166,6 +172,7 @@ fn all(arguments: &[String]) -> Result<(), String> {
         copy_thread: copies.min(slow_rate),
         cache: Bytes((number(&text("cache")?)? as u64) << 10),
         cache_thread: fast_rate,
+        moves: MoveCosts { page: Nanos((page_us * 1e3) as u64), ..MoveCosts::default() },
     };
     println!("a thread's stencil: {:.2} GB/s; its copies: {:.2} GB/s", 1.0 / compute, 1.0 / copying);
     let slots = text("slots").ok().map(|n| number(&n)).transpose()?.map(|n| n as u32);

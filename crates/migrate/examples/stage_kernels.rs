@@ -166,6 +166,7 @@ impl Setup {
             room: Bytes::gib(1),
             one_tier: false,
             read_first: !past_caches(),
+            stay: false,
         };
         let expected = match decide(Some(&self.costs), &work) {
             Decision::Staged(s) => format!("{:.2} times", s.in_place.get() as f64 / s.expected.get() as f64),
@@ -224,6 +225,7 @@ fn all(arguments: &[String]) -> Result<(), String> {
         copy_thread: BytesPerSec((1e9 / copying) as u64).min(slow_rate),
         cache: Bytes((number(&text("cache")?)? as u64) << 10),
         cache_thread: fast_rate,
+        moves: terrace_migrate::MoveCosts::default(),
     };
     let block = (number(&text("block")?)? as usize * 256).next_multiple_of(COLUMNS);
     let setup = Setup { slow, fast, threads: number(&text("threads")?)? as u32, block, costs };

@@ -1,8 +1,8 @@
 //! What the mover needs of the kernel.
 
-use terrace_sys::{
-    move_pages, now, query_pages, sleep, take_turn, Category, MoveCall, PageMap, PageStatus, Root, SysError,
-};
+use crate::bulk::Bulk;
+use crate::way::MoveCosts;
+use terrace_sys::{now, query_pages, sleep, take_turn, Category, MoveCall, PageMap, PageStatus, Root, SysError};
 use terrace_types::{Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
 
 /// The kernel, or a stand-in.
@@ -12,8 +12,8 @@ pub trait MoveCalls {
     /// # Errors
     /// When the process has ended or may not be asked.
     fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>;
-    /// Asks to move each page; everything is a value.
-    fn move_to(&mut self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall;
+    /// Asks to move pages, base or the first of huge ones, `base_pages` together; everything is a value.
+    fn move_to(&mut self, pid: Pid, pages: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall;
     /// Runs of pages of `range` mapped by huge entries, in order; empty when nothing can tell.
     fn huge(&mut self, pid: Pid, range: VpnRange) -> Vec<VpnRange>;
     /// Monotonic time.
@@ -31,15 +31,16 @@ pub trait MoveCalls {
 pub struct KernelCalls {
     root: Root,
     huge_pages: bool,
+    bulk: Bulk,
 }
 
 impl KernelCalls {
-    /// Finds out whether transparent huge pages are in use at all.
+    /// Finds out whether transparent huge pages are in use at all. `costs` say how many threads pay.
     #[must_use]
-    pub fn new(root: Root) -> Self {
+    pub fn new(root: Root, costs: MoveCosts) -> Self {
         let enabled = root.text("/sys/kernel/mm/transparent_hugepage/enabled");
         let huge_pages = enabled.is_ok_and(|t| !t.contains("[never]"));
-        Self { root, huge_pages }
+        Self { root, huge_pages, bulk: Bulk::new(costs) }
     }
 }
 
@@ -48,8 +49,8 @@ impl MoveCalls for KernelCalls {
         query_pages(pid, pages)
     }
 
-    fn move_to(&mut self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall {
-        move_pages(pid, pages, to)
+    fn move_to(&mut self, pid: Pid, pages: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall {
+        self.bulk.move_units(pid, pages, base_pages, to)
     }
 
     fn huge(&mut self, pid: Pid, range: VpnRange) -> Vec<VpnRange> {

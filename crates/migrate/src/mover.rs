@@ -3,6 +3,7 @@
 use crate::account::{Account, Fate};
 use crate::calls::{KernelCalls, MoveCalls};
 use crate::units::{cut, Unit};
+use crate::way::MoveCosts;
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{MoveFailure, MoveLimits, MoveOutcome, Mover};
 use terrace_sys::{PageStatus, Root, SysError};
@@ -15,7 +16,7 @@ const ATTEMPTS: u32 = 3;
 /// First and longest back-off from a full node.
 const BACK_OFF: (Nanos, Nanos) = (Nanos::millis(50), Nanos::secs(2));
 
-/// Moves pages with the `move_pages` call.
+/// Moves pages with the `move_pages` call, by [`crate::Bulk`].
 ///
 /// One call stays under the limit's `longest_call`: the cost of a page is measured and the next
 /// batch sized by it. (The prototype measured 11 us a page in its lab, 36 us with batches of 512
@@ -49,10 +50,10 @@ struct Run<'a> {
 }
 
 impl MovePages<KernelCalls> {
-    /// On the running kernel.
+    /// On the running kernel of a machine on which moving costs so much.
     #[must_use]
-    pub fn live() -> Self {
-        Self::new(KernelCalls::new(Root::live()), terrace_sys::page_size())
+    pub fn live(costs: MoveCosts) -> Self {
+        Self::new(KernelCalls::new(Root::live(), costs), terrace_sys::page_size())
     }
 }
 
@@ -195,11 +196,12 @@ impl<C: MoveCalls> MovePages<C> {
     /// given when it holds for all of them.
     fn one_call(&mut self, run: &mut Run<'_>, left: &mut Vec<usize>, pid: Pid, to: NodeId) -> Option<MoveFailure> {
         let pages: Vec<Vpn> = left.iter().map(|&u| run.account.units[u].start).collect();
+        let base = run.base_pages(left);
         let before = self.calls.now();
-        let call = self.calls.move_to(pid, &pages, to);
+        let call = self.calls.move_to(pid, &pages, base, to);
         let took = self.calls.now().since(before);
         run.account.called(left, took);
-        self.learn(left.iter().map(|&u| u64::from(run.account.units[u].pages)).sum(), took);
+        self.learn(base, took);
         let mut doubtful = Vec::new();
         for (&unit, status) in left.iter().zip(&call.pages) {
             match *status {
@@ -335,7 +337,7 @@ impl<C: MoveCalls> MovePages<C> {
         let m = run.moves[run.account.units[back[0]].of as usize];
         let pages: Vec<Vpn> = back.iter().map(|&u| run.account.units[u].start).collect();
         let before = self.calls.now();
-        let call = self.calls.move_to(m.pid, &pages, m.from);
+        let call = self.calls.move_to(m.pid, &pages, run.base_pages(&back), m.from);
         run.account.called(&back, self.calls.now().since(before));
         for (&unit, status) in back.iter().zip(call.pages) {
             if status == PageStatus::On(m.from) {
@@ -373,6 +375,10 @@ impl Run<'_> {
             count += 1;
         }
         count
+    }
+
+    fn base_pages(&self, units: &[usize]) -> u64 {
+        units.iter().map(|u| u64::from(self.account.units[*u].pages)).sum()
     }
 
     fn moved_pages(&self, units: &[usize]) -> u64 {

@@ -35,7 +35,7 @@ impl MoveCalls for Fake {
         Ok(pages.iter().map(|p| on(p).map_or(PageStatus::Error(2), PageStatus::On)).collect())
     }
 
-    fn move_to(&mut self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall {
+    fn move_to(&mut self, pid: Pid, pages: &[Vpn], _: u64, to: NodeId) -> MoveCall {
         self.sizes.push(pages.len());
         self.clock = self.clock.after(Nanos(self.page_cost * pages.len() as u64));
         let untouched = vec![PageStatus::Untouched; pages.len()];
@@ -286,7 +286,7 @@ fn own_pages_on_this_machine_are_already_there() {
         Err(e) => return println!("skipped: {e}"),
     };
     let whole = Move { pid: me, start: first, pages: 60, from: node, to: node, reason: MoveReason::Hot };
-    let outcome = MovePages::live().apply(&[whole], false, &limits());
+    let outcome = MovePages::live(crate::MoveCosts::default()).apply(&[whole], false, &limits());
     adds_up(&outcome, &[whole]);
     assert_eq!(outcome.failed, [(MoveFailure::AlreadyThere, 60)]);
     drop(memory);
@@ -295,6 +295,6 @@ fn own_pages_on_this_machine_are_already_there() {
 #[test]
 fn nobody_is_gone() {
     let lost = Move { pid: Pid(i32::MAX), ..run(0, 8, SLOW, FAST, MoveReason::Hot) };
-    let outcome = MovePages::live().apply(&[lost], false, &limits());
+    let outcome = MovePages::live(crate::MoveCosts::default()).apply(&[lost], false, &limits());
     assert_eq!(outcome.failed, [(MoveFailure::Gone, 8)]);
 }

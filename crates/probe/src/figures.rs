@@ -249,6 +249,39 @@ fn migration(machine: &mut Machine, records: &[Record]) {
             "The cost of moving pages is a typical value: it was not measured, which takes two nodes.".to_owned(),
         );
     }
+    if let Some(percent) = serial_percent(records) {
+        machine.migration.serial_percent = percent;
+        machine
+            .notes
+            .push(format!("Threads that move pages beside each other share {percent}% of a page's cost, measured."));
+    }
+}
+
+/// What threads that move pages cannot have beside each other, from what the most of them gained over one that moved as much
+/// (Amdahl's law); the median of all pairs of nodes.
+fn serial_percent(records: &[Record]) -> Option<u8> {
+    // (nodes and bytes) -> time by threads.
+    let mut by_case: BTreeMap<(NodeId, NodeId, NodeId, Bytes), BTreeMap<u32, f64>> = BTreeMap::new();
+    for record in records {
+        let Task::Move { method: Method::MovePages, from, to, caller, bytes, batch, pages: PageKind::Base, threads } =
+            record.task
+        else {
+            continue;
+        };
+        if let (true, Some(time)) = (u64::from(batch) * 4096 >= bytes.get(), record.outcome.second) {
+            by_case.entry((from, to, caller, bytes)).or_default().insert(threads, time.value);
+        }
+    }
+    let mut shares: Vec<f64> = by_case
+        .values()
+        .filter_map(|times| {
+            let (one, (most, many)) = (times.get(&1)?, times.last_key_value()?);
+            let threads = f64::from(*most);
+            (*most > 1 && *one > 0.0).then(|| ((threads * many / one - 1.0) / (threads - 1.0)).clamp(0.0, 1.0))
+        })
+        .collect();
+    shares.sort_unstable_by(f64::total_cmp);
+    shares.get(shares.len() / 2).map(|share| (share * 100.0).round() as u8)
 }
 
 #[cfg(test)]
@@ -391,6 +424,40 @@ mod tests {
         assert_eq!((got.migration.call, got.migration.page), (Nanos(60_000), Nanos(1_500)));
         let none = figures(&machine, &measured(Vec::new())).machine;
         assert_eq!(none.migration, machine.migration);
+    }
+
+    #[test]
+    fn what_threads_gain_by_moving_is_in_the_machine_file() {
+        let machine = preset("lab-cxl").unwrap();
+        let of = |method: Method, to: u16, threads: u32, ns: f64| {
+            let task = Task::Move {
+                method,
+                from: NodeId(0),
+                to: NodeId(to),
+                caller: NodeId(0),
+                bytes: Bytes::mib(16),
+                batch: u32::MAX,
+                pages: PageKind::Base,
+                threads,
+            };
+            record(task, 1.0, Some(ns))
+        };
+        // Twelve threads in a fifth of the time of one share (12 / 5 - 1) / 11; what mbind gains is another matter.
+        let all = vec![
+            of(Method::MovePages, 1, 1, 10e6),
+            of(Method::MovePages, 1, 4, 9e6),
+            of(Method::MovePages, 1, 12, 2e6),
+            of(Method::Mbind, 1, 1, 10e6),
+            of(Method::Mbind, 1, 12, 10e6),
+        ];
+        let got = figures(&machine, &measured(all.clone())).machine;
+        assert_eq!(got.migration.serial_percent, 13);
+        let text = got.to_toml();
+        assert_eq!(Machine::from_toml(&text, "back").unwrap().migration, got.migration, "{text}");
+        let alone = figures(&machine, &measured(all[..1].to_vec())).machine;
+        assert_eq!(alone.migration, machine.migration, "one thread tells nothing");
+        let slower = vec![of(Method::MovePages, 1, 1, 1e6), of(Method::MovePages, 1, 4, 9e6)];
+        assert_eq!(figures(&machine, &measured(slower)).machine.migration.serial_percent, 100);
     }
 
     #[test]

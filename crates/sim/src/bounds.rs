@@ -117,7 +117,7 @@ mod tests {
             m.walk(i, i as u64, true, 0, 0);
         }
         // Fast: 0 to 3. Ranked: 6, 0, 5; 1 to 3 were never ranked, two of them leave.
-        let cost = MigrationCost { call: Nanos(100), page: Nanos(1) };
+        let cost = MigrationCost { call: Nanos(100), page: Nanos(1), ..MigrationCost::default() };
         let moved = place(&mut m, &[6, 0, 5, 7], 0, 1, cost);
         assert_eq!(moved, Moved { promoted: 2, demoted: 2, cost: Nanos(204) });
         let fast: Vec<usize> = (0..7).filter(|i| m.pages[*i].node == 0).collect();

@@ -281,7 +281,7 @@ fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     let mut world = plan.world(Mode::Plain, Births::Nearest)?;
     world.stop_at_begin = true;
     world.pass(FOR_EVER);
-    let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO };
+    let free = MigrationCost { call: Nanos::ZERO, page: Nanos::ZERO, ..MigrationCost::default() };
     let mut moved = Moved::default();
     for misses in &windows {
         if world.ended() {

@@ -66,7 +66,7 @@ pub use storefile::{own_descriptors, wait_readable, Bell, SignalsBlocked, StoreF
 pub use tally::{is_running, SharedTable};
 pub use threads::{at_fork, thread_name, Answer, Held, Lock, ThreadEnd};
 pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};
-pub use turns::{take_turn, InTurn};
+pub use turns::{idle_cpus, take_turn, InTurn};
 pub use uffd::{Fault, Uffd, UffdFeatures};
 pub use uring::{Buffer, Piece, Ring, Transfer};
 

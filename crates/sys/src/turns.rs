@@ -121,8 +121,22 @@ fn online() -> usize {
 
 /// Whether more threads want to run than there are CPUs, this one included.
 fn all_busy(cpus: usize) -> bool {
-    let runnable = |text: String| text.split_whitespace().nth(3)?.split('/').next()?.parse::<usize>().ok();
-    std::fs::read_to_string("/proc/loadavg").ok().and_then(runnable).is_some_and(|n| n > cpus)
+    runnable().is_some_and(|n| n > cpus)
+}
+
+/// Threads that run or want to, this one included. In a container those of the whole machine.
+fn runnable() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
+/// CPUs that the calling thread may run on and nobody uses at this moment, the one it is on included: at least 1, and 1 where the
+/// kernel does not tell.
+#[must_use]
+pub fn idle_cpus() -> u32 {
+    let cpus = own_cpus().map_or(1, |all| all.len());
+    let others = runnable().map_or(cpus, |n| n.saturating_sub(1));
+    cpus.saturating_sub(others).max(1) as u32
 }
 
 #[cfg(test)]

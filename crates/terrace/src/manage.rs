@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use terrace_engine::{Config, Engine, Journal, MoveLimits, Parts, Stop};
 use terrace_machine::{rank, By, Machine};
-use terrace_migrate::MovePages;
+use terrace_migrate::{MoveCosts, MovePages};
 use terrace_policy::place::Placement;
 use terrace_sys::{become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, Root, Runner, StartError};
 use terrace_topology::{load_machine, Source};
@@ -238,6 +238,13 @@ pub fn attach(spec: &Spec, pid: Pid, until: impl FnMut() -> bool) -> Result<RunS
     Ok(manage(spec, ready, Tree::new(root, pid), waiter, command, until))
 }
 
+/// What moving pages costs on `machine`.
+#[must_use]
+pub const fn move_costs(machine: &Machine) -> MoveCosts {
+    let cost = machine.migration;
+    MoveCosts { call: cost.call, page: cost.page, serial_percent: cost.serial_percent }
+}
+
 /// The engine from start to end. A failure of ours never reaches the target: it runs on, unmanaged.
 fn manage<W: Waiter + 'static>(
     spec: &Spec,
@@ -257,7 +264,7 @@ fn manage<W: Waiter + 'static>(
         clock: Box::new(LiveClock::new(waiter)),
         trackers: vec![Box::new(ready.trackers)],
         target: Box::new(target),
-        mover: Box::new(MovePages::live()),
+        mover: Box::new(MovePages::live(move_costs(&ready.machine))),
         journal: ready.journal,
         placement: ready.placement,
         machine: ready.machine,

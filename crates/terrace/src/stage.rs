@@ -21,6 +21,7 @@
 //! # }
 //! ```
 
+use crate::manage::move_costs;
 use terrace_machine::Machine;
 pub use terrace_migrate::staging::*;
 use terrace_types::{Bytes, Nanos, NodeId};
@@ -34,7 +35,13 @@ pub fn costs(machine: &Machine, initiator: NodeId, slow: NodeId, fast: NodeId) -
         Some((link.read_bandwidth?.value, link.read_latency?.value))
     };
     let cache = machine.caches.last().map_or((Bytes::ZERO, Nanos::ZERO), |c| (c.size, c.hit));
-    let figures = Figures { slow: of(slow)?, fast: of(fast)?, misses: machine.core.outstanding_misses, cache };
+    let figures = Figures {
+        slow: of(slow)?,
+        fast: of(fast)?,
+        misses: machine.core.outstanding_misses,
+        cache,
+        moves: move_costs(machine),
+    };
     Some(Costs::from(&figures))
 }
 

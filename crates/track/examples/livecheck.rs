@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use terrace_engine::{Ask, MoveLimits, Mover, PageLooks, PageWrites, Target, Tracker};
-use terrace_migrate::MovePages;
+use terrace_migrate::{MoveCosts, MovePages};
 use terrace_sys::{
     now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget, PageMap, PageTables,
     Root, TableEntry,
@@ -360,7 +360,7 @@ fn moving(options: &Options, target: &mut LiveTarget, pid: Pid, base: u64, nodes
     let limits = MoveLimits { longest_call: Nanos::millis(20), rate: None, batch: 512, total: Nanos::secs(20) };
     let mut hot = options.hot();
     hot.sort_unstable();
-    let mut mover = MovePages::live();
+    let mut mover = MovePages::live(MoveCosts::default());
     let last = nodes[nodes.len() - 1];
     for to in [last, nodes[0], last, nodes[0]] {
         let moves: Vec<Move> = hot

@@ -37,6 +37,7 @@ class Staged:
     blocks: int
     brought_bytes: int
     returned_bytes: int
+    stayed_bytes: int
     stalls: int
     stalled_ns: int
     prepared_ns: int
@@ -69,6 +70,7 @@ def update(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, block
             memory infinitely fast.
         room_bytes, slots: fast memory that buffers may take (1 GiB), and their number.
         cpus: CPUs that threads are kept on, in turn.
+        keep_addresses: blocks are worked on in the array itself, whose pages are moved to the fast node and home again.
 
     Raises:
         TerraceError: a kernel that raised (its exception is the cause; every other block is as it was or complete), blocks that
@@ -115,6 +117,7 @@ def _run(
     room_bytes: Optional[int] = None,
     slots: Optional[int] = None,
     cpus: Sequence[int] = (),
+    keep_addresses: bool = False,
 ) -> Staged:
     if not isinstance(array, np.ndarray) or array.ndim == 0:
         raise TypeError("give a numpy.ndarray of one dimension or more")
@@ -146,6 +149,7 @@ def _run(
         room=room_bytes,
         slots=slots,
         cpus=list(cpus),
+        keep_addresses=bool(keep_addresses),
     )
     report = _native.stage(array, array.ctypes.data, array.nbytes, ranges, back, call, how)
     return Staged(**json.loads(report))

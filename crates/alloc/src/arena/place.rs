@@ -1,9 +1,10 @@
 //! Which nodes an arena's pages come from, and what is needed of the machine to make it so.
 
 use super::error::{ArenaError, Nodes};
+use crate::mover::mover;
 use std::fmt;
 use terrace_sys::{
-    bind_range, move_pages, query_pages, zones, Category, MoveCall, NodePolicy, PageMap, PageStatus, Root, SysError,
+    bind_range, query_pages, zones, Category, MoveCall, NodePolicy, PageMap, PageStatus, Root, SysError,
 };
 use terrace_types::{Bytes, NodeId, Pid, Vpn, VpnRange};
 
@@ -190,7 +191,7 @@ impl NodeOps for KernelNodes {
     }
 
     fn move_to(&self, pages: &[Vpn], to: NodeId) -> MoveCall {
-        move_pages(me(), pages, to)
+        mover().move_pages(me(), pages, to)
     }
 }
 

@@ -16,7 +16,7 @@ const TOP: [&str; 11] =
 const CORE: [&str; 4] = ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
 const TLB: [&str; 8] =
     ["entries", "ways", "large_entries", "large_ways", "l2_entries", "l2_ways", "l2_hit_ns", "walk_ns"];
-const MIGRATION: [&str; 4] = ["call_us", "call_ns", "page_us", "page_ns"];
+const MIGRATION: [&str; 5] = ["call_us", "call_ns", "page_us", "page_ns", "serial_percent"];
 const CACHE: [&str; 6] = ["level", "size", "line", "ways", "shared", "hit_ns"];
 const NODE: [&str; 10] = [
     "id",
@@ -162,6 +162,7 @@ fn migration(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<Migra
     Ok(MigrationCost {
         call: section.span("call")?.unwrap_or(default.call),
         page: section.span("page")?.unwrap_or(default.page),
+        serial_percent: section.integer("serial_percent", 0..=100)?.map_or(default.serial_percent, |n| n as u8),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Machine to TOML text. What is written is read back exactly.
 
-use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, Node, Tlb};
+use crate::model::{CacheLevel, Evidence, Figure, Link, Machine, MigrationCost, Node, Tlb};
 use crate::quantity::{format_bytes, format_rate};
 use crate::store::FarStore;
 use std::collections::BTreeMap;
@@ -55,6 +55,9 @@ impl Machine {
         out.push_str("\n[migration]\n");
         span(&mut out, "call", self.migration.call);
         span(&mut out, "page", self.migration.page);
+        if self.migration.serial_percent != MigrationCost::usual_serial_percent() {
+            let _ = writeln!(out, "serial_percent = {}", self.migration.serial_percent);
+        }
         for item in &self.caches {
             cache(&mut out, item);
         }

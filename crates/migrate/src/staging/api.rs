@@ -41,6 +41,9 @@ pub struct Options {
     pub compute_ns_per_byte: f64,
     /// What the machine can do, where known.
     pub costs: Option<Costs>,
+    /// Blocks are worked on at their own addresses: their pages are moved to the fast node and home again (`move_pages`), which costs
+    /// more than copies to buffers. Pages that a block shares with others stay where they are.
+    pub keep_addresses: bool,
 }
 
 impl Options {
@@ -57,6 +60,7 @@ impl Options {
             passes: 1.0,
             compute_ns_per_byte: 0.0,
             costs: None,
+            keep_addresses: false,
         }
     }
 }
@@ -83,10 +87,13 @@ pub struct Report {
     pub slots: u32,
     /// Blocks.
     pub blocks: usize,
-    /// Bytes copied to fast memory.
+    /// Bytes copied, or moved, to fast memory.
     pub brought: Bytes,
-    /// Bytes copied back.
+    /// Bytes copied, or moved, back.
     pub returned: Bytes,
+    /// Bytes that were worked on where they lay though they should have come: pages that the kernel did not move, and those that a
+    /// block shares with others. None where blocks are copied.
+    pub stayed: Bytes,
     /// Times that a thread waited because no block was ready.
     pub stalls: u64,
     /// How long, all threads together, the wait for the first blocks included.
@@ -124,6 +131,9 @@ pub enum StageError {
         /// Elements there are.
         length: usize,
     },
+    /// Addresses shall stay, and no page tells which node it is from.
+    #[error("no block has a whole page with memory, so that it is not known where pages go back to; give `slow`, or touch the data first")]
+    NoHome,
     /// No thread to work.
     #[error("no threads were given; give one at least, and two to stage")]
     NoThreads,

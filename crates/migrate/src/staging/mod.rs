@@ -11,12 +11,15 @@
 //!
 //! [`stage_update`] returns what the kernel made of each block, [`stage_read`] does not. How many threads work and how many
 //! copy is chosen by [`model::decide`] from the machine's figures and adapted while running by [`adapt::Adapt`], both pure.
+//! Where addresses must not change ([`Options::keep_addresses`]) pages are moved instead, by [`crate::Bulk`].
 //! Where staging cannot pay, the kernel runs in place and [`Report::mode`] says why.
 
 pub mod adapt;
 mod api;
+mod blocks;
 mod copies;
 mod copy;
+mod fast;
 pub mod model;
 mod pipeline;
 mod places;

@@ -1,6 +1,7 @@
 //! Whether to stage, and with how many threads of each kind: a model of bandwidths alone. Pure.
 
 use super::api::Threads;
+use crate::way::MoveCosts;
 use std::fmt;
 use terrace_types::{Bytes, BytesPerSec, Nanos};
 
@@ -21,6 +22,8 @@ pub struct Costs {
     pub cache: Bytes,
     /// Bytes a second that one thread reads from it.
     pub cache_thread: BytesPerSec,
+    /// Moving pages, where addresses stay.
+    pub moves: MoveCosts,
 }
 
 /// Figures of a machine file that [`Costs`] follow from.
@@ -34,6 +37,8 @@ pub struct Figures {
     pub misses: u32,
     /// Size of the last cache, and the added time of a hit in it where that is known; zero where there is none.
     pub cache: (Bytes, Nanos),
+    /// Moving pages.
+    pub moves: MoveCosts,
 }
 
 /// Bytes of a line that a miss brings.
@@ -64,6 +69,7 @@ impl From<&Figures> for Costs {
             copy_thread: slow_thread,
             cache: figures.cache.0,
             cache_thread: BytesPerSec(cached as u64).max(fast_thread),
+            moves: figures.moves,
         }
     }
 }
@@ -91,12 +97,14 @@ pub struct Work {
     pub one_tier: bool,
     /// Whether copies store through the caches, which read a line before it is overwritten.
     pub read_first: bool,
+    /// Whether addresses stay, so that pages are moved there and back.
+    pub stay: bool,
 }
 
 /// Copies at once that the slow node can serve without each being slower.
 #[must_use]
-pub fn copies_at_once(costs: &Costs) -> u32 {
-    let most = costs.slow.get() as f64 / costs.copy_thread.get().max(1) as f64;
+pub fn copies_at_once(costs: &Costs, stay: bool) -> u32 {
+    let most = costs.slow.get() as f64 / carried(costs, stay, 1);
     // A little less than one more copy's worth is not worth one more.
     (most + 0.1).clamp(1.0, 1e6) as u32
 }
@@ -229,7 +237,8 @@ pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
     if seconds >= in_place * WORTH {
         return Decision::InPlace(Why::NoGain { staged: expected, in_place: without });
     }
-    let slots = slots.min(u64::from(wanted_slots(workers, migrators, work.back))).min(work.blocks as u64) as u32;
+    let slots =
+        slots.min(u64::from(wanted_slots(workers, migrators, work.back || work.stay))).min(work.blocks as u64) as u32;
     Decision::Staged(Split { workers, migrators, slots: slots.max(2), expected, in_place: without })
 }
 
@@ -247,6 +256,27 @@ fn nanos(seconds: f64) -> Nanos {
 
 fn rate(thread: BytesPerSec, threads: u32, all: BytesPerSec) -> f64 {
     (thread.get() as f64 * f64::from(threads)).min(all.get() as f64).max(1.0)
+}
+
+/// Bytes of a base page, which moves are counted in.
+const PAGE: f64 = 4096.0;
+
+/// Bytes a second that so many threads carry from slow to fast memory or back.
+fn carried(costs: &Costs, stay: bool, threads: u32) -> f64 {
+    if !stay {
+        return rate(costs.copy_thread, threads, costs.slow);
+    }
+    let page = costs.moves.page.get().max(1) as f64 / 1e9 * costs.moves.share(threads);
+    (PAGE / page).min(costs.slow.get() as f64).max(1.0)
+}
+
+/// How often a block is carried: pages go home in any case.
+fn ways(work: &Work) -> f64 {
+    if work.back || work.stay {
+        2.0
+    } else {
+        1.0
+    }
 }
 
 /// How passes are served.
@@ -310,26 +340,31 @@ fn compute(work: &Work, workers: u32) -> f64 {
 fn busiest(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let total = work.total.get() as f64;
     let alone = |rate: BytesPerSec| total / rate.get().max(1) as f64;
-    let copies = if work.back { 2.0 } else { 1.0 };
     let each_byte = compute(work, 1).max(work.passes * alone(costs.fast_thread));
-    (each_byte / f64::from(workers)).max(copies * alone(costs.copy_thread) / f64::from(migrators))
+    (each_byte / f64::from(workers)).max(ways(work) * total / carried(costs, work.stay, 1) / f64::from(migrators))
 }
 
 /// Seconds staged: the slowest of working, copying and the fast node's bus, and what cannot overlap at both ends.
 fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let total = work.total.get() as f64;
     let each = total / work.blocks as f64;
-    let copies = if work.back { 2.0 } else { 1.0 };
+    let copies = ways(work);
     let busy = workers.min(work.blocks as u32).max(1);
     let passes = passes(costs, work, busy, migrators);
     let memory = passes.memory * written(work) * total / rate(costs.fast_thread, busy, costs.fast);
     let working = (memory + passes.cached).max(compute(work, busy));
-    let first = if work.read_first { 1.0 } else { 0.0 };
+    // The kernel's own copies go through the caches.
+    let first = if work.read_first || work.stay { 1.0 } else { 0.0 };
     // What goes back is read first on the slow node, what comes on the fast one.
-    let back = if work.back { 1.0 + first } else { 0.0 };
-    let copying = (1.0 + back) * total / rate(costs.copy_thread, migrators, costs.slow);
+    let back = if copies > 1.0 { 1.0 + first } else { 0.0 };
+    let slow_bus = (1.0 + back) * total / costs.slow.get().max(1) as f64;
+    let copying = if work.stay {
+        slow_bus.max(copies * total / carried(costs, true, migrators))
+    } else {
+        (1.0 + back) * total / carried(costs, false, migrators)
+    };
     let bus = (passes.memory * written(work) + copies + first) * total / costs.fast.get().max(1) as f64;
-    let fill = each * copies / rate(costs.copy_thread, 1, costs.slow);
+    let fill = each * copies / carried(costs, work.stay, 1);
     // One worker alone, which has the bus to itself.
     let pass = (1.0 / rate(costs.fast_thread, 1, costs.fast)).max(work.compute_ns_per_byte / 1e9);
     let drain = (each * work.passes * pass).min(working * f64::from(busy) / work.blocks as f64);
@@ -355,6 +390,7 @@ mod tests {
             copy_thread: gb(4),
             cache: Bytes::mib(30),
             cache_thread: gb(20),
+            moves: MoveCosts::default(),
         }
     }
 
@@ -370,6 +406,7 @@ mod tests {
             room: Bytes::gib(1),
             one_tier: false,
             read_first: false,
+            stay: false,
         }
     }
 
@@ -400,6 +437,26 @@ mod tests {
         assert!(many.workers > few.workers || few.migrators >= 3, "{few:?} {many:?}");
         assert!(many.workers >= 7, "enough to saturate the fast node: {many:?}");
         assert!(many.slots > many.workers && few.slots >= 2);
+    }
+
+    #[test]
+    fn addresses_that_stay_cost_more_and_pay_later() {
+        let costs = degraded();
+        let copied = |passes| split(decide(Some(&costs), &work(passes)));
+        let moved = |passes| decide(Some(&costs), &Work { stay: true, ..work(passes) });
+        assert!(
+            matches!(moved(3.0), Decision::InPlace(Why::NoGain { .. })),
+            "two moves of 2.3 us a page are not paid back"
+        );
+        assert!(copied(3.0).expected < copied(3.0).in_place);
+        let many = split(moved(40.0));
+        assert!(many.expected > copied(40.0).expected, "moves cost more than copies");
+        assert!(many.migrators >= copied(40.0).migrators, "and take more threads");
+        // 3200 MiB there and home: 819,200 pages of 2.3 us each way by these threads.
+        let alone = 2.0 * 819_200.0 * 2.3e-6 * costs.moves.share(many.migrators);
+        assert!(many.expected.as_secs_f64() >= alone, "{many:?}");
+        let dear = Costs { moves: MoveCosts { page: Nanos::millis(1), ..costs.moves }, ..costs };
+        assert!(matches!(decide(Some(&dear), &Work { stay: true, ..work(40.0) }), Decision::InPlace(_)));
     }
 
     #[test]
@@ -435,6 +492,7 @@ mod tests {
             copy_thread: slow,
             cache: Bytes::mib(4),
             cache_thread: fast,
+            moves: MoveCosts::default(),
         };
         let (largest, total) = (Bytes::mib(2), Bytes::mib(128));
         (costs, Work { blocks: 64, largest, total, compute_ns_per_byte: 0.045, read_first: true, ..work(2.0) })
@@ -488,9 +546,9 @@ mod tests {
         assert!(through > past && through < past * 1.2, "{past} {through}");
         let (past, through) = (Work { back: true, ..work(9.0) }, Work { back: true, read_first: true, ..work(9.0) });
         assert!(seconds(through) > seconds(past));
-        assert_eq!(copies_at_once(&degraded()), 2, "10 GB/s by 4 a thread");
-        assert_eq!(copies_at_once(&Costs { copy_thread: gb(10), ..degraded() }), 1);
-        assert_eq!(copies_at_once(&Costs { copy_thread: gb(100), ..degraded() }), 1);
+        assert_eq!(copies_at_once(&degraded(), false), 2, "10 GB/s by 4 a thread");
+        assert_eq!(copies_at_once(&Costs { copy_thread: gb(10), ..degraded() }, false), 1);
+        assert_eq!(copies_at_once(&Costs { copy_thread: gb(100), ..degraded() }, false), 1);
     }
 
     #[test]

@@ -2,16 +2,20 @@
 
 use super::adapt::{Adapt, Window};
 use super::api::{Mode, Options, Report, StageError, Threads};
+use super::blocks::{checked, Block};
 use super::copies::{Copies, Part};
-use super::copy::{copy, past_caches};
+use super::copy::past_caches;
+use super::fast::{Fast, Homes};
 use super::model::{copies_at_once, decide, wanted_slots, Decision, Why, Work};
 use super::places::Places;
 use super::schedule::{choose, Choice, Counts, Role};
+use crate::bulk::Bulk;
+use crate::way::MoveCosts;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use terrace_sys::{now, Mapping, Pages};
+use terrace_sys::{now, Mapping};
 use terrace_types::{Bytes, Tick};
 
 /// Runs `kernel` on every block (its number, and its elements) and keeps what it makes of them. Blocks are ranges of `data`;
@@ -83,31 +87,6 @@ fn elements<T>(bytes: usize) -> usize {
     bytes.checked_div(std::mem::size_of::<T>()).unwrap_or(0)
 }
 
-/// Blocks as (offset, length) in bytes, none beyond the data and no two with an element in common.
-fn checked<T>(
-    length: usize,
-    blocks: impl IntoIterator<Item = Range<usize>>,
-) -> Result<Vec<(usize, usize)>, StageError> {
-    let size = std::mem::size_of::<T>();
-    let mut all = Vec::new();
-    for (block, range) in blocks.into_iter().enumerate() {
-        let Range { start, end } = range;
-        if end > length || start > end {
-            return Err(StageError::OutOfBounds { block, start, end, length });
-        }
-        all.push((start * size, (end - start) * size));
-    }
-    let mut order: Vec<usize> = (0..all.len()).filter(|b| all[*b].1 > 0).collect();
-    order.sort_unstable_by_key(|b| all[*b].0);
-    for pair in order.windows(2) {
-        if all[pair[0]].0 + all[pair[0]].1 > all[pair[1]].0 {
-            let (first, second) = (pair[0].min(pair[1]), pair[0].max(pair[1]));
-            return Err(StageError::Overlap { first, second });
-        }
-    }
-    Ok(all)
-}
-
 /// An address that threads may be given; what they do with it is proved where they do it.
 #[derive(Clone, Copy)]
 struct Address(*mut u8);
@@ -143,14 +122,15 @@ struct State {
 }
 
 impl State {
-    /// A part was copied. Whether its block is there now.
-    fn copied(&mut self, part: &Part) -> bool {
-        let bytes = Bytes(part.range.len() as u64);
+    /// `bytes` of a part were carried. Whether its block is there now.
+    fn carried(&mut self, part: &Part, bytes: usize) -> bool {
         let whole = self.copies.there(part);
+        let stayed = Bytes((part.range.len() - bytes) as u64);
         if part.back {
-            self.report.returned += bytes;
+            self.report.returned += Bytes(bytes as u64);
         } else {
-            self.report.brought += bytes;
+            self.report.brought += Bytes(bytes as u64);
+            self.report.stayed += stayed;
         }
         match (whole, part.back) {
             (true, true) => {
@@ -184,6 +164,7 @@ impl Pipeline<'_> {
             blocks: self.blocks.len(),
             brought: Bytes::ZERO,
             returned: Bytes::ZERO,
+            stayed: Bytes::ZERO,
             stalls: 0,
             stalled: terrace_types::Nanos::ZERO,
             changes: 0,
@@ -224,7 +205,7 @@ impl Pipeline<'_> {
                     let wanted = Bytes(largest as u64 * 2);
                     return (threads, Err(Why::NoRoom { wanted, room: o.room }));
                 }
-                let slots = o.slots.unwrap_or(wanted_slots(workers, migrators, self.back));
+                let slots = o.slots.unwrap_or(wanted_slots(workers, migrators, self.returns()));
                 (threads, Ok((migrators, slots.clamp(2, fits))))
             }
             Threads::Auto(threads) => {
@@ -239,6 +220,7 @@ impl Pipeline<'_> {
                     room: o.room,
                     one_tier: o.slow == Some(o.fast),
                     read_first: !past_caches(),
+                    stay: o.keep_addresses,
                 };
                 match decide(o.costs.as_ref(), &work) {
                     Decision::Staged(split) => {
@@ -301,13 +283,8 @@ impl Pipeline<'_> {
 
     fn staged(&self, mut report: Report, largest: usize) -> Result<Report, StageError> {
         let began = now();
-        // Slots begin at whole pages, so that elements of any alignment can be in them.
-        let stride = largest.next_multiple_of(4096);
         let slots = report.slots as usize;
-        let pages = if stride * slots >= 4 << 20 { Pages::Huge } else { Pages::Base };
-        let buffers = Arc::new(Mapping::new(Bytes((stride * slots) as u64), pages)?);
-        buffers.bind(self.options.fast)?;
-        buffers.prefault(0..buffers.len())?;
+        let fast = self.fast(slots, largest)?;
         report.prepared = now().since(began);
         let (threads, migrators) = (report.threads, report.migrators);
         let adapt = matches!(self.options.threads, Threads::Auto(_)).then(|| Adapt::new(threads, migrators));
@@ -330,13 +307,13 @@ impl Pipeline<'_> {
         std::thread::scope(|scope| {
             let mut places = Places::new(&self.options.cpus);
             for index in 0..threads {
-                let (state, changed, buffers) = (&state, &changed, &buffers);
+                let (state, changed, fast) = (&state, &changed, &fast);
                 let role = match self.options.threads {
                     Threads::Auto(_) | Threads::InPlace(_) => Role::Either,
                     Threads::Fixed { workers, .. } if index < workers => Role::Worker,
                     Threads::Fixed { .. } => Role::Migrator,
                 };
-                let begun = places.begin(scope, index, move || self.thread(role, state, changed, buffers, stride));
+                let begun = places.begin(scope, index, move || self.thread(role, state, changed, fast));
                 if let Err(e) = begun {
                     lock(state).failed = Some(e.into());
                     changed.notify_all();
@@ -346,18 +323,22 @@ impl Pipeline<'_> {
         });
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failed {
-            Some(failed) => Err(failed),
+            Some(failed) => {
+                if let Fast::Pages(homes) = &fast {
+                    (0..state.next).for_each(|block| homes.bring_home(self.block(block)));
+                }
+                Err(failed)
+            }
             None => {
                 let ended = now();
-                drop(buffers);
+                drop(fast);
                 Ok(Report { migrators: state.migrators, released: now().since(ended), ..state.report })
             }
         }
     }
 
     /// One thread from begin to end.
-    fn thread(&self, role: Role, shared: &Mutex<State>, changed: &Condvar, buffers: &Arc<Mapping>, stride: usize) {
-        let slot_at = |slot: usize| buffers.as_ptr().wrapping_add(slot * stride);
+    fn thread(&self, role: Role, shared: &Mutex<State>, changed: &Condvar, fast: &Fast) {
         let mut state = lock(shared);
         loop {
             if state.failed.is_some() {
@@ -387,18 +368,15 @@ impl Pipeline<'_> {
                     let Some(part) = self.part(&mut state, choice) else { continue };
                     state.copying += 1;
                     drop(state);
-                    let data = self.base.0.wrapping_add(self.blocks[part.block].0 + part.range.start);
-                    let buffer = slot_at(part.slot).wrapping_add(part.range.start);
-                    let (from, to) = if part.back { (buffer, data) } else { (data, buffer) };
                     // SAFETY: the part lies in its block, which lies in the data, borrowed while this runs; no other block has its
-                    // elements. To the buffer: nobody writes the data meanwhile, since a block is returned only after it was
-                    // worked on. Back: `back` is set by `stage_update` alone, for which the data is borrowed for writing. The
-                    // buffer is as long as the largest block and was free, or its block worked on, when this copy was begun; it
-                    // is given to others once all parts are there. Each part is one thread's.
-                    unsafe { copy(from.cast_const(), to, part.range.len()) };
+                    // elements. To a buffer: nobody writes the data meanwhile, since a block is returned only after it was
+                    // worked on. Back from a buffer: `back` is set by `stage_update` alone, for which the data is borrowed for
+                    // writing. The buffer was free, or its block worked on, when this copy was begun; it is given to others once
+                    // all parts are there. Each part is one thread's.
+                    let bytes = unsafe { fast.carry(self.block(part.block), &part) };
                     state = lock(shared);
                     state.copying -= 1;
-                    if !state.copied(&part) {
+                    if !state.carried(&part, bytes) {
                         // Nobody waits for a part of a block.
                         continue;
                     }
@@ -407,14 +385,16 @@ impl Pipeline<'_> {
                     let Some((block, slot)) = state.ready.pop_front() else { continue };
                     drop(state);
                     let bytes = self.blocks[block].1;
-                    let ran = self.kernel(block, slot_at(slot), bytes, Some(buffers));
+                    let (at, buffers) = fast.at(slot, self.block(block));
+                    let ran = self.kernel(block, at, bytes, buffers);
                     state = lock(shared);
                     if let Err(message) = ran {
-                        state.failed.get_or_insert(StageError::Panicked { block, message, intact: true });
+                        let intact = buffers.is_some() || !self.back;
+                        state.failed.get_or_insert(StageError::Panicked { block, message, intact });
                         continue;
                     }
                     state.window.done += Bytes(bytes as u64);
-                    if self.back {
+                    if self.returns() {
                         state.done.push_back((block, slot));
                     } else {
                         state.free.push(slot);
@@ -425,6 +405,27 @@ impl Pipeline<'_> {
             self.look(&mut state);
             changed.notify_all();
         }
+    }
+
+    /// Buffers, or the way home of pages.
+    fn fast(&self, slots: usize, largest: usize) -> Result<Fast, StageError> {
+        let o = self.options;
+        if !o.keep_addresses {
+            return Ok(Fast::buffers(o.fast, slots, largest)?);
+        }
+        let home = o.slow.or_else(|| Homes::of((0..self.blocks.len()).map(|block| self.block(block))));
+        let home = home.ok_or(StageError::NoHome)?;
+        Ok(Fast::Pages(Homes::new(Bulk::new(o.costs.map_or_else(MoveCosts::default, |c| c.moves)), home, o.fast)))
+    }
+
+    /// Whether blocks go back once they were worked on: pages do, changed or not.
+    const fn returns(&self) -> bool {
+        self.back || self.options.keep_addresses
+    }
+
+    fn block(&self, block: usize) -> Block {
+        let (offset, bytes) = self.blocks[block];
+        Block { data: self.base.0.wrapping_add(offset), bytes }
     }
 
     /// What a thread that copies takes.
@@ -453,7 +454,7 @@ impl Pipeline<'_> {
             parts: state.copies.has_parts(),
             copying: state.copying,
             migrators: state.migrators,
-            most: self.options.costs.as_ref().map_or(u32::MAX, copies_at_once),
+            most: self.options.costs.as_ref().map_or(u32::MAX, |c| copies_at_once(c, self.options.keep_addresses)),
         }
     }
 

@@ -90,6 +90,63 @@ fn reading_brings_every_block_once_and_returns_nothing() {
     assert_eq!((report.brought, report.returned), (Bytes(400_000), Bytes::ZERO));
 }
 
+#[test]
+fn blocks_whose_addresses_stay_are_worked_on_where_they_are() {
+    // On one node pages are there already; the lab moves them for real (stage-in-the-lab of ring 3).
+    for (seed, split) in [(5, (2, 1)), (6, (1, 2))] {
+        let blocks = uneven(150_000, seed);
+        let mut data: Vec<u64> = (0..150_000).collect();
+        let mut plain = data.clone();
+        blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
+        let (begin, end) = (data.as_ptr() as usize, data.as_ptr() as usize + 150_000 * 8);
+        let options = Options { keep_addresses: true, ..fixed(split.0, split.1) };
+        let firsts: Vec<usize> = blocks.iter().map(|b| begin + b.start * 8).collect();
+        let result = stage_update(&mut data, blocks.clone(), &options, |block, part| {
+            assert!(part.is_empty() || part.as_ptr() as usize == firsts[block], "block {block} is elsewhere");
+            kernel(block, part);
+        });
+        let report = match result {
+            Err(StageError::Sys(e)) => return println!("skipped: {e}"),
+            other => other.unwrap(),
+        };
+        assert_eq!((data == plain, report.mode), (true, Mode::Staged), "seed {seed}");
+        let page = terrace_sys::page_size().get() as usize;
+        let whole = |b: &Range<usize>| {
+            let (start, end) = (begin + b.start * 8, begin + b.end * 8);
+            (end / page).saturating_sub(start.div_ceil(page)) * page
+        };
+        let (bytes, all): (usize, usize) = (blocks.iter().map(whole).sum(), blocks.iter().map(|b| b.len() * 8).sum());
+        assert_eq!(report.brought, Bytes(bytes as u64), "{begin:x}..{end:x}");
+        assert_eq!((report.returned, report.stayed), (report.brought, Bytes((all - bytes) as u64)));
+    }
+}
+
+#[test]
+fn a_kernel_that_panics_where_addresses_stay_may_leave_its_block_half_done() {
+    let mut data = vec![1_u64; 100_000];
+    let blocks: Vec<Range<usize>> = (0..10).map(|k| k * 10_000..(k + 1) * 10_000).collect();
+    let options = Options { keep_addresses: true, ..fixed(1, 1) };
+    let panics = |block: usize, part: &mut [u64]| {
+        part[0] = 2;
+        assert!(block != 3, "the third");
+    };
+    match stage_update(&mut data, blocks.clone(), &options, panics) {
+        Err(StageError::Sys(e)) => return println!("skipped: {e}"),
+        Err(StageError::Panicked { block, message, intact }) => {
+            assert_eq!((block, message.as_str(), intact), (3, "the third", false))
+        }
+        other => panic!("{other:?}"),
+    }
+    let read = stage_read(&data, blocks, &options, |block, _| assert!(block != 3, "the third"));
+    assert!(matches!(read, Err(StageError::Panicked { block: 3, intact: true, .. })), "{read:?}");
+    // Not touched, so that nobody knows where it would go back to.
+    let fresh = Mapping::new(Bytes::mib(1), terrace_sys::Pages::Base).unwrap();
+    // SAFETY: the mapping is this long, zeroed, aligned, and nobody else's while it lives.
+    let fresh = unsafe { std::slice::from_raw_parts(fresh.as_ptr().cast_const(), 1 << 20) };
+    let nowhere = stage_read(fresh, (0..4).map(|k| k << 18..(k + 1) << 18), &options, |_, _| {});
+    assert_eq!(nowhere, Err(StageError::NoHome));
+}
+
 /// Figures by which staging pays.
 fn costs() -> Costs {
     Costs {
@@ -100,6 +157,7 @@ fn costs() -> Costs {
         copy_thread: BytesPerSec::gb(1),
         cache: Bytes(1 << 10),
         cache_thread: BytesPerSec::gb(40),
+        moves: MoveCosts::default(),
     }
 }
 
