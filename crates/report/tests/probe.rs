@@ -57,3 +57,66 @@ fn what_is_damaged_is_an_error_that_says_what_to_give() {
         assert!(error.to_string().contains("terrace probe --json"), "{error}");
     }
 }
+
+/// Of two nodes: by size, pages a call, threads, page size and caller; interleaved; translations dropped.
+fn moving() -> String {
+    let mut all = Vec::new();
+    let mut moved = |caller: u32, size: u64, batch: u64, pages: &str, threads: u32, ns: u64| {
+        all.push(format!(
+            r#"{{"kind": "move", "method": "move_pages", "from": 0, "to": 1, "caller": {caller}, "size_bytes": {size}, "batch": {batch}, "pages": "{pages}", "threads": {threads}, "time_ns": {ns}}}"#
+        ));
+    };
+    let whole = u64::from(u32::MAX);
+    moved(0, 4096, whole, "base", 1, 10_000);
+    moved(0, 16 << 20, whole, "base", 1, 10_000_000);
+    moved(0, 16 << 20, whole, "huge", 1, 2_000_000);
+    moved(0, 16 << 20, whole, "base", 4, 3_000_000);
+    moved(0, 4 << 20, 1, "base", 1, 20_000_000);
+    moved(0, 4 << 20, 512, "base", 1, 4_000_000);
+    moved(1, 16 << 20, whole, "base", 1, 16_000_000);
+    let read = |target: u32, rate: &str| {
+        format!(
+            r#"{{"kind": "stream", "initiator": 0, "target": {target}, "kernel": "read", "threads": 2, "bandwidth_bytes_per_s": {rate}}}"#
+        )
+    };
+    let mixed = |near: u32, rate: &str| {
+        format!(
+            r#"{{"kind": "interleave", "initiator": 0, "parts": [[0, {near}], [1, 1]], "threads": 2, "bandwidth_bytes_per_s": {rate}}}"#
+        )
+    };
+    all.extend([read(0, "2e10"), read(1, "5e9"), mixed(1, "1e10"), mixed(3, "2.2e10"), mixed(0, "{}")]);
+    all.extend([0, 1, 3].map(|n| {
+        format!(r#"{{"kind": "shootdown", "initiator": 0, "others": {n}, "latency_ns": {}}}"#, 2000 + 500 * n)
+    }));
+    let head = &SMALL[..SMALL.find("\"measurements\": [").expect("a list") + 17];
+    format!("{head}{}]}}", all.join(",\n"))
+}
+
+#[test]
+fn moving_is_drawn_by_each_thing_that_changes_it() {
+    let html = terrace_report::read(moving().as_bytes()).expect("it is read").to_html();
+    for title in [
+        "Time by size, one thread",
+        "Bandwidth by pages a call, one thread",
+        "Bandwidth by threads",
+        "Bandwidth by page size, one thread",
+        "Bandwidth by the caller&#39;s node, one thread",
+        "Reading, by the share of pages on the first node",
+        "Time by other threads that run",
+    ] {
+        assert!(html.contains(title), "{title} is missing");
+    }
+    // A point tells what it is: the size, pages a call, threads, share.
+    for point in [
+        "10000.0 ns at 4 KiB",
+        "1.0 GB/s at 512",
+        "5.6 GB/s at 4",
+        "22.0 GB/s at 75%",
+        "5.0 GB/s at 0%",
+        "3500.0 ns at 3",
+    ] {
+        assert!(html.contains(point), "{point} is missing");
+    }
+    assert!(html.contains("<th>move_pages, 0 to 1, huge pages</th>") && html.contains("<td>8.4 GB/s</td>"));
+    assert!(html.contains("<th>move_pages, 0 to 1, by 1</th>") && !html.contains("NaN"));
+}
