@@ -245,9 +245,8 @@ fn migration(machine: &mut Machine, records: &[Record]) {
             machine.migration.call, machine.migration.page
         ));
     } else {
-        machine.notes.push(
-            "The cost of moving pages is a typical value: it was not measured, which takes two nodes.".to_owned(),
-        );
+        let why = if machine.nodes.len() > 1 { "it was not measured" } else { "to measure it takes two nodes" };
+        machine.notes.push(format!("The cost of moving pages is a typical value: {why}."));
     }
     if let Some(percent) = serial_percent(records) {
         machine.migration.serial_percent = percent;

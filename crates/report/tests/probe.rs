@@ -96,6 +96,7 @@ fn moving() -> String {
 fn moving_is_drawn_by_each_thing_that_changes_it() {
     let html = terrace_report::read(moving().as_bytes()).expect("it is read").to_html();
     for title in [
+        "Moving data from node 0 to node 1",
         "Time by size, one thread",
         "Bandwidth by pages a call, one thread",
         "Bandwidth by threads",
@@ -117,6 +118,6 @@ fn moving_is_drawn_by_each_thing_that_changes_it() {
     ] {
         assert!(html.contains(point), "{point} is missing");
     }
-    assert!(html.contains("<th>move_pages, 0 to 1, huge pages</th>") && html.contains("<td>8.4 GB/s</td>"));
-    assert!(html.contains("<th>move_pages, 0 to 1, by 1</th>") && !html.contains("NaN"));
+    assert!(html.contains("<th>move_pages, huge pages</th>") && html.contains("<td>8.4 GB/s</td>"));
+    assert!(html.contains("<th>move_pages, by CPUs of node 1</th>") && !html.contains("NaN"));
 }

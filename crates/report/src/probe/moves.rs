@@ -14,7 +14,8 @@ const MOST_LINES: usize = 8 * MOST_PAIRS;
 
 /// One measurement of moving.
 struct Moved<'a> {
-    name: String,
+    nodes: (String, String),
+    name: &'a str,
     caller: String,
     pages: &'a str,
     threads: u64,
@@ -28,7 +29,8 @@ impl<'a> Moved<'a> {
         let (bytes, ns) = (m["size_bytes"].as_f64()?, m["time_ns"].as_f64()?);
         (bytes > 0.0 && ns > 0.0).then_some(())?;
         Some(Self {
-            name: format!("{}, {} to {}", m["method"].as_str()?, plain(&m["from"]), plain(&m["to"])),
+            nodes: (plain(&m["from"]), plain(&m["to"])),
+            name: m["method"].as_str()?,
             caller: plain(&m["caller"]),
             pages: m["pages"].as_str()?,
             threads: m["threads"].as_u64()?,
@@ -51,61 +53,62 @@ impl<'a> Moved<'a> {
 
 /// All sections.
 pub(super) fn sections(probe: &Probe, body: &mut String) {
-    let all: Vec<Moved<'_>> = probe.of("move").filter_map(Moved::of).collect();
+    let mut pairs: BTreeMap<(String, String), Vec<Moved<'_>>> = BTreeMap::new();
+    for m in probe.of("move").filter_map(Moved::of) {
+        pairs.entry(m.nodes.clone()).or_default().push(m);
+    }
+    for ((from, to), all) in pairs.iter().take(MOST_PAIRS) {
+        let mut section = String::new();
+        pair(&mut section, all);
+        if !section.is_empty() {
+            let (from, to) = (escape(from), escape(to));
+            put!(body, "<section><h2>Moving data from node {from} to node {to}</h2>\n{section}</section>\n");
+        }
+    }
+    interleaved(probe, body);
+    shootdown(probe, body);
+}
+
+/// From one node to another.
+fn pair(body: &mut String, all: &[Moved<'_>]) {
     // The first caller is the one by whom everything was measured.
-    let first = all.first().map(|m| m.caller.clone()).unwrap_or_default();
-    let usual: Vec<&Moved<'_>> = all.iter().filter(|m| m.caller == first).collect();
-    let mut section = String::new();
+    let Some(first) = all.first().map(|m| &m.caller) else { return };
+    let usual: Vec<&Moved<'_>> = all.iter().filter(|m| m.caller == *first).collect();
+    let whole = |m: &Moved<'_>| m.batch >= ONE_CALL;
     by(
-        &mut section,
+        body,
         "Time by size, one thread",
         &usual,
-        |m| m.plain() && m.batch >= ONE_CALL,
+        |m| m.plain() && whole(m),
         |m| (m.bytes, m.ns),
         (Axis::Size, Axis::Nanos),
     );
     // In each of the rest one figure differs: what was moved is of one size.
-    let batched: Vec<&Moved<'_>> = usual.iter().copied().filter(|m| m.plain() && m.batch < ONE_CALL).collect();
+    let rate = |x: f64, m: &Moved<'_>| (x, m.rate());
+    let axes = (Axis::Pages, Axis::Rate);
     by(
-        &mut section,
+        body,
         "Bandwidth by pages a call, one thread",
-        &batched,
-        |_| true,
-        |m| (m.batch as f64, m.rate()),
-        (Axis::Pages, Axis::Rate),
-    );
-    let size = usual.iter().filter(|m| m.threads > 1).map(|m| m.bytes).fold(0.0, f64::max);
-    let alike = |m: &Moved<'_>| m.batch >= ONE_CALL && m.bytes == size;
-    by(
-        &mut section,
-        "Bandwidth by threads",
         &usual,
-        |m| alike(m) && m.pages == "base",
-        |m| (m.threads as f64, m.rate()),
-        (Axis::Threads, Axis::Rate),
+        |m| m.plain() && !whole(m),
+        |m| rate(m.batch as f64, m),
+        axes,
     );
-    let size = all.iter().filter(|m| m.pages == "huge").map(|m| m.bytes).fold(0.0, f64::max);
-    let alike = |m: &&&Moved<'_>| m.batch >= ONE_CALL && m.bytes == size && m.threads == 1;
-    figures(
-        &mut section,
-        "Bandwidth by page size, one thread",
-        usual.iter().filter(alike).map(|m| (format!("{}, {} pages", m.name, m.pages), m.rate())),
-    );
-    let others: Vec<&Moved<'_>> = all.iter().filter(|m| m.caller != first).collect();
-    let beside = |m: &&Moved<'_>| {
-        m.plain() && m.batch >= ONE_CALL && others.iter().any(|o| (&o.name, o.bytes) == (&m.name, m.bytes))
+    let largest = |which: &dyn Fn(&Moved<'_>) -> bool| {
+        all.iter().filter(|m| whole(m) && which(m)).map(|m| m.bytes).fold(0.0, f64::max)
     };
-    let called = all.iter().filter(|m| m.caller != first || beside(m));
-    figures(
-        &mut section,
-        "Bandwidth by the caller's node, one thread",
-        called.filter(|m| m.plain()).map(|m| (format!("{}, by {}", m.name, m.caller), m.rate())),
-    );
-    if !section.is_empty() {
-        put!(body, "<section><h2>Moving data</h2>\n{section}</section>\n");
-    }
-    interleaved(probe, body);
-    shootdown(probe, body);
+    let size = largest(&|m| m.threads > 1);
+    let alike = |m: &Moved<'_>| whole(m) && m.bytes == size && m.pages == "base";
+    let axes = (Axis::Threads, Axis::Rate);
+    by(body, "Bandwidth by threads", &usual, alike, |m| rate(m.threads as f64, m), axes);
+    let size = largest(&|m| m.pages == "huge");
+    let alike = |m: &&&Moved<'_>| whole(m) && m.bytes == size && m.threads == 1;
+    let huge = usual.iter().filter(alike).map(|m| (format!("{}, {} pages", m.name, m.pages), m.rate()));
+    figures(body, "Bandwidth by page size, one thread", huge);
+    let size = largest(&|m| m.caller != *first);
+    let alike = |m: &&Moved<'_>| whole(m) && m.bytes == size && m.plain();
+    let called = all.iter().filter(alike).map(|m| (format!("{}, by CPUs of node {}", m.name, m.caller), m.rate()));
+    figures(body, "Bandwidth by the caller's node, one thread", called);
 }
 
 /// A plot with a line for each method and pair of nodes, where a line has two points.
@@ -119,8 +122,8 @@ fn by(
 ) {
     let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
     for m in all.iter().filter(|m| which(m)) {
-        if lines.len() < MOST_LINES || lines.contains_key(m.name.as_str()) {
-            lines.entry(&m.name).or_default().push(point(m));
+        if lines.len() < MOST_LINES || lines.contains_key(m.name) {
+            lines.entry(m.name).or_default().push(point(m));
         }
     }
     drawn(body, title, lines.into_iter().map(|(name, points)| (name.to_owned(), points)).collect(), across, up);
