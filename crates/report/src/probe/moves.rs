@@ -120,10 +120,14 @@ fn by(
     point: impl Fn(&Moved<'_>) -> (f64, f64),
     (across, up): (Axis, Axis),
 ) {
+    // A method has its colour in every plot, also where it has no line.
     let mut lines: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for m in all.iter().filter(|m| which(m)) {
+    for m in all {
         if lines.len() < MOST_LINES || lines.contains_key(m.name) {
-            lines.entry(m.name).or_default().push(point(m));
+            let line = lines.entry(m.name).or_default();
+            if which(m) {
+                line.push(point(m));
+            }
         }
     }
     drawn(body, title, lines.into_iter().map(|(name, points)| (name.to_owned(), points)).collect(), across, up);
@@ -131,8 +135,8 @@ fn by(
 
 fn drawn(body: &mut String, title: &str, mut lines: Vec<Line>, across: Axis, up: Axis) {
     lines.iter_mut().for_each(|l| l.1.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    lines.retain(|l| l.1.len() > 1);
-    if !lines.is_empty() {
+    lines.iter_mut().filter(|l| l.1.len() < 2).for_each(|l| l.1.clear());
+    if lines.iter().any(|l| !l.1.is_empty()) {
         plot(body, title, &lines, across, up);
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis,
     let marks: Vec<(f64, String)> = marks.into_iter().map(|(at, name)| (at - y0, name)).collect();
     put!(body, "<h3>{}</h3>\n", escape(title));
     let mut chart = Chart::labelled(title, 260.0, y1 - y0, &marks, &labels);
-    for (index, (name, points)) in lines.iter().enumerate() {
+    for (index, (name, points)) in lines.iter().enumerate().filter(|l| !l.1 .1.is_empty()) {
         let times: Vec<f64> = points.iter().map(|p| (across.place(p.0) - x0) / width).collect();
         let values: Vec<f64> = points.iter().map(|p| up.place(p.1) - y0).collect();
         let class = format!("t{}", index % 8);
@@ -98,8 +98,12 @@ pub(super) fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis,
         }
     }
     body.push_str(&chart.finish());
-    let names: Vec<(String, String)> =
-        lines.iter().enumerate().map(|(index, l)| (format!("t{}", index % 8), l.0.clone())).collect();
+    let names: Vec<(String, String)> = lines
+        .iter()
+        .enumerate()
+        .filter(|l| !l.1 .1.is_empty())
+        .map(|(index, l)| (format!("t{}", index % 8), l.0.clone()))
+        .collect();
     body.push_str(&legend(&names));
 }
 
