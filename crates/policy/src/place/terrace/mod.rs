@@ -51,6 +51,10 @@ const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
 /// so many accesses for a second is a few milliseconds of all.
 const LEAST_SAMPLES: f64 = 1024.0;
 
+/// Where every page is looked at: accesses a page that are enough as well, however short the time. A core with ten misses in flight makes
+/// as many in a millisecond as one with two in five, and each look costs it as much.
+const LEAST_A_PAGE: f64 = 4.0;
+
 /// What the worse side may cost without being worth a closer look, nanoseconds a second: looks cost as much.
 const LITTLE_NS_PER_S: f64 = 1e7;
 
@@ -246,8 +250,9 @@ impl Pages {
 
     /// Whether enough was seen to move anything; chance is reckoned with apart.
     fn enough(&self, p: &Params, snap: &Snapshot) -> bool {
-        let samples = self.seen * snap.window.as_secs_f64();
-        snap.window >= p.least_evidence || (snap.sees.sampled && samples >= LEAST_SAMPLES)
+        let seen = self.seen * snap.window.as_secs_f64();
+        let least = if snap.sees.sampled { LEAST_SAMPLES } else { LEAST_A_PAGE * self.present as f64 };
+        snap.window >= p.least_evidence || (snap.sees.sampled || snap.sees.pages) && seen >= least
     }
 
     /// Whether the tiers below the best hold enough to be worth a look: more than the largest cache, where what is
@@ -526,6 +531,22 @@ mod tests {
             snap.sees.sampled = sampled;
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
             assert_eq!(!plan.moves.is_empty(), moves, "{window_us} us, sampled {sampled}: {:?}", plan.decisions);
+        }
+    }
+
+    #[test]
+    fn accesses_are_enough_where_a_machine_makes_many_in_a_short_time() {
+        let machine = terrace_machine::preset("lab-dcpmm").unwrap();
+        // As above by page, but rates thirty-two times as high: 128,320 a millisecond, 32 a page; 16,000 of them are four.
+        for (window_us, fast, moves) in [(130, 32, true), (120, 32, false), (1_000, 1, false), (8_000, 1, true)] {
+            let (params, mut state) = (Params::for_machine(&machine), State::default());
+            let mut snap = growing(4_000, false);
+            snap.window = Nanos::micros(window_us);
+            for page in &mut snap.areas[0].pages {
+                page.reads = Heat::from_rate(page.reads.per_second() as u64 * fast);
+            }
+            let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+            assert_eq!(!plan.moves.is_empty(), moves, "{window_us} us, {fast}: {:?}", plan.decisions);
         }
     }
 
