@@ -51,9 +51,11 @@ const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
 /// so many accesses for a second is a few milliseconds of all.
 const LEAST_SAMPLES: f64 = 1024.0;
 
-/// Where every page is looked at: accesses a page that are enough as well, however short the time. A core with ten misses in flight makes
-/// as many in a millisecond as one with two in five, and each look costs it as much.
-const LEAST_A_PAGE: f64 = 4.0;
+/// Where every page is looked at: accesses a page that are enough as well, however short the time, to move what is worth it by then. A
+/// core with ten misses in flight makes as many in a millisecond as one with two in five, and each look costs it as much.
+const MOVES_A_PAGE: f64 = 2.0;
+/// And to believe that nothing is worth moving: what is hot shows sooner than that nothing is.
+const RESTS_A_PAGE: f64 = 4.0;
 
 /// What the worse side may cost without being worth a closer look, nanoseconds a second: looks cost as much.
 const LITTLE_NS_PER_S: f64 = 1e7;
@@ -165,20 +167,21 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
-    let enough = pages.enough(p, snap);
+    let to_move = pages.enough(p, snap, MOVES_A_PAGE);
     s.trust.review(snap, &worths[0].relative(), p.first_lifetime, now);
     if snap.shifted {
         s.trust.shifted(now);
     }
     let mut slow = SlowSide::default();
     for (rank, worth) in worths.iter().enumerate() {
-        let seen = boundary(p, s, snap, rank, *worth, (now, enough), &mut plan);
+        let seen = boundary(p, s, snap, rank, *worth, (now, to_move), &mut plan);
         slow.add(&seen, rank);
         if !plan.moves.is_empty() {
             break;
         }
     }
     let moved = !plan.moves.is_empty();
+    let enough = moved || pages.enough(p, snap, RESTS_A_PAGE);
     let shifted = s.shifted(slow.value / worths[slow.rank].unit().max(1e-6));
     if moved || shifted || snap.shifted {
         s.settled = 0;
@@ -248,10 +251,10 @@ impl Pages {
         Self { present, below, touches: Touches::new(reads, writes, snap.swept, super::runs::page_size(snap)), seen }
     }
 
-    /// Whether enough was seen to move anything; chance is reckoned with apart.
-    fn enough(&self, p: &Params, snap: &Snapshot) -> bool {
+    /// Whether enough was seen to move anything, or to let it be; chance is reckoned with apart.
+    fn enough(&self, p: &Params, snap: &Snapshot, a_page: f64) -> bool {
         let seen = self.seen * snap.window.as_secs_f64();
-        let least = if snap.sees.sampled { LEAST_SAMPLES } else { LEAST_A_PAGE * self.present as f64 };
+        let least = if snap.sees.sampled { LEAST_SAMPLES } else { a_page * self.present as f64 };
         snap.window >= p.least_evidence || (snap.sees.sampled || snap.sees.pages) && seen >= least
     }
 
@@ -537,8 +540,8 @@ mod tests {
     #[test]
     fn accesses_are_enough_where_a_machine_makes_many_in_a_short_time() {
         let machine = terrace_machine::preset("lab-dcpmm").unwrap();
-        // As above by page, but rates thirty-two times as high: 128,320 a millisecond, 32 a page; 16,000 of them are four.
-        for (window_us, fast, moves) in [(130, 32, true), (120, 32, false), (1_000, 1, false), (8_000, 1, true)] {
+        // As above by page, but rates thirty-two times as high: 128,320 a millisecond, 32 a page; 8,000 of them are two.
+        for (window_us, fast, moves) in [(65, 32, true), (60, 32, false), (1_000, 1, false), (8_000, 1, true)] {
             let (params, mut state) = (Params::for_machine(&machine), State::default());
             let mut snap = growing(4_000, false);
             snap.window = Nanos::micros(window_us);
