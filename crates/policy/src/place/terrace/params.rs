@@ -18,7 +18,7 @@ pub struct Params {
     pub window: Nanos,
     /// `longest_window_ms`: a window when it has (8,000 ms).
     pub longest_window: Nanos,
-    /// `least_evidence_ms`: nothing is moved on less time looked at (8 ms), unless four accesses a page were seen sooner (ADR 0197); chance
+    /// `least_evidence_ms`: nothing is moved on less time looked at (8 ms), unless two accesses a page were seen sooner, and nothing let be unless four were (ADR 0197); chance
     /// is reckoned with apart, by `doubt`.
     pub least_evidence: Nanos,
     /// `doubt`: how much more than Poisson chance is reckoned with (1.5 times).
