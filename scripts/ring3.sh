@@ -67,6 +67,20 @@ outputs_agree() {
 }
 check outputs-agree outputs_agree
 
+# What the guest cannot do is said, with the policy and the reason: a workload that refuses its arguments, and a bound that needs a mark of
+# a program that makes none.
+says() {
+    words=$1
+    shift
+    if "$terrace" lab compare --machine lab-cxl --policy bound:ideal-move "$@" 2>"$out/says.err"; then
+        echo "it should have failed" >&2
+        return 1
+    fi
+    grep -q "$words" "$out/says.err" || { tail -n 1 "$out/says.err" >&2; return 1; }
+}
+check refused-arguments-are-told says "bound:ideal-move: the workload exited with status .*hot_share" --workload skew,hot_share=5
+check missing-marks-are-told says "bound:ideal-move: .*marked phase" -- true
+
 # Longer: our policy must find and move the hot set, and gain by it.
 check compare-gain "$terrace" lab compare --machine lab-cxl --jobs 2 --json \
     --policy first-touch,terrace --workload skew,accesses=48M

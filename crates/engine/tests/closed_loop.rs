@@ -5,14 +5,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::journal::{self, Summary};
-use terrace_engine::{Clock, Config, Engine, Parts, Stop, Tracker};
+use terrace_engine::{Ask, Clock, Config, Engine, Mapping, Observation, Parts, Stop, TrackError, Tracker, TrackerInfo};
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_testkit::{
     cxl, dcpmm, Access, BitTracker, MemoryJournal, PageTracker, RegionTracker, Rng, World, WorldClock, WorldMover,
     WorldSpec, WorldTarget, WriteTracker,
 };
-use terrace_types::{Bytes, Nanos, NodeId, Tick};
+use terrace_types::{Bytes, Nanos, NodeId, Request, Tick};
 
 const FAST: u64 = 4096;
 const COLD: usize = 6144;
@@ -325,6 +325,64 @@ fn what_is_filled_late_is_looked_at_at_once() {
     let waits: Vec<Nanos> = waits.collect();
     let longest = *waits.iter().max().unwrap();
     assert!(longest <= Nanos::millis(400), "{waits:?}");
+}
+
+/// Looks at a window's end, as page tables are read; and how long it was let wait for that.
+struct Late {
+    inner: PageTracker,
+    world: Shared,
+    begun: Tick,
+    asked: Option<(Vec<Mapping>, Ask)>,
+    waits: Rc<RefCell<Vec<Nanos>>>,
+}
+
+impl Tracker for Late {
+    fn info(&self) -> TrackerInfo {
+        self.inner.info()
+    }
+
+    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        self.begun = self.world.borrow().now();
+        self.asked = Some((mappings.to_vec(), ask.clone()));
+        Ok(())
+    }
+
+    fn lead(&self) -> Nanos {
+        Nanos::millis(2)
+    }
+
+    fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
+        self.waits.borrow_mut().push(now.since(self.begun));
+        let (mappings, ask) = self.asked.take().unwrap();
+        self.inner.begin(&mappings, &ask)?;
+        WorldClock(self.world.clone()).wait(self.lead());
+        let now = self.world.borrow().now();
+        self.inner.finish(now)
+    }
+
+    fn request(&mut self, request: &Request) -> Result<(), TrackError> {
+        self.inner.request(request)
+    }
+}
+
+/// What was waited for while memory was filled is not waited for again: the looks after it begin at once.
+#[test]
+fn looks_begin_once_memory_is_filled() {
+    let w = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, skew(4_000.0, 80.0), 5);
+    w.borrow_mut().untouched = Some((3_000, Tick(0).after(Nanos::millis(40))));
+    let waits = Rc::new(RefCell::new(Vec::new()));
+    let inner = PageTracker::new(w.clone());
+    let late = Late { inner, world: w.clone(), begun: Tick(0), asked: None, waits: waits.clone() };
+    let (mut engine, _) = engine(&w, "terrace", vec![Box::new(late)]);
+    let mut waited_for = false;
+    while waits.borrow().is_empty() {
+        let report = engine.run_step();
+        show(&report);
+        waited_for |= report.decisions.iter().any(|d| d.name == "wait");
+        assert!(w.borrow().now() < Tick(SECONDS), "never looked at");
+    }
+    assert!(waited_for, "the target was never seen to fill its memory");
+    assert_eq!(*waits.borrow(), [Nanos::ZERO]);
 }
 
 /// The live clock: once the target has ended, waits return at once.

@@ -26,7 +26,8 @@ const SEED: [u32; 16] = [
     0x923f_82a4,
 ];
 const MS_MOVE: libc::c_ulong = 8192;
-const MPOL_BIND: i32 = 2;
+/// Not `MPOL_BIND`: where a program fills the slow node too, the kernel would end it for the agent's next page.
+const MPOL_PREFERRED: i32 = 1;
 
 /// What the kernel command line told the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub fn boot() -> io::Result<BootArgs> {
     kernel::mount("sysfs", "/sys", "sysfs", 0, "")?;
     kernel::mount("devtmpfs", "/dev", "devtmpfs", 0, "")?;
     let args = BootArgs::parse(&fs::read_to_string("/proc/cmdline")?);
-    kernel::set_mempolicy(MPOL_BIND, &[args.slow_node])?;
+    kernel::set_mempolicy(MPOL_PREFERRED, &[args.slow_node])?;
     new_root(args.slow_node)?;
     optional_mounts();
     kernel::seed_random(&File::open("/dev/urandom")?, SEED)?;
@@ -104,9 +105,9 @@ fn processor_ticks(stat: &str) -> Option<u64> {
     Some(all.saturating_sub(idle))
 }
 
-/// A root file system whose pages are bound to one node, with this program in it.
+/// A root file system whose pages lie on one node while there is room, with this program in it.
 fn new_root(node: u32) -> io::Result<()> {
-    kernel::mount("tmpfs", "/new", "tmpfs", 0, &format!("mode=755,size=90%,mpol=bind:{node}"))?;
+    kernel::mount("tmpfs", "/new", "tmpfs", 0, &format!("mode=755,size=90%,mpol=prefer:{node}"))?;
     for dir in ["proc", "sys", "dev", "tmp", "run/terrace", "etc", "root", "var/tmp", "work"] {
         fs::create_dir_all(Path::new("/new").join(dir))?;
     }

@@ -258,7 +258,7 @@ impl<'a> Comparison<'a> {
     pub(crate) fn run_one(&self, plan: &Plan) -> Result<Ran> {
         let mut job = self.job(plan)?;
         if plan.actor == Actor::Agent {
-            job.ranking = self.profile(&job)?;
+            job.ranking = self.profile(&plan.name, &job)?;
         }
         self.progress.step(&format!("{}: running", plan.name));
         let result = self.checked(&plan.name, &job)?;
@@ -296,7 +296,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Pages by what they would gain in the fast node, from a run in which nothing moves.
-    fn profile(&self, moved: &JobSpec) -> Result<Vec<u64>> {
+    fn profile(&self, policy: &str, moved: &JobSpec) -> Result<Vec<u64>> {
         let mut job = moved.clone();
         // The same marks and environment as in the run that moves, so that addresses are the same.
         job.at_mark = AtMark::Answer;
@@ -309,7 +309,8 @@ impl<'a> Comparison<'a> {
             Some(profile) => profile,
             None => {
                 self.progress.step("profiling first touch, for the bounds");
-                let profile = self.checked("profile", &job)?.profile.unwrap_or_default();
+                let profile =
+                    self.checked(policy, &job)?.profile.ok_or_else(|| LabError::Unmarked { policy: policy.into() })?;
                 if let Some(path) = &kept {
                     fs::write(path, &profile).map_err(io("writing", path))?;
                 }

@@ -87,6 +87,15 @@ pub enum LabError {
         /// End of its standard error.
         stderr: String,
     },
+    /// A policy acts at the workload's mark, and there was none.
+    #[error(
+        "{policy}: acts by a profile of the workload's marked phase, and it ended none; leave this policy out, or mark a \
+         phase (lab/README.md)"
+    )]
+    Unmarked {
+        /// The policy.
+        policy: String,
+    },
     /// A program cannot be carried into the guest.
     #[error("{program}: {why}")]
     Program {

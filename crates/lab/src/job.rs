@@ -149,7 +149,7 @@ pub struct JobResult {
     pub files: BTreeMap<String, Vec<u8>>,
     /// The timing plugin's account, where there is a plugin.
     pub stats: Option<Stats>,
-    /// The timing plugin's profile, where one was asked for.
+    /// The timing plugin's profile, where one was asked for and a marked phase ended.
     pub profile: Option<Vec<u8>>,
     /// Wall-clock seconds from start to answer.
     pub wall_seconds: f64,
@@ -207,7 +207,12 @@ pub fn run(parts: &Parts, shape: &Shape, snapshot: &Snapshot, runs: &Path, spec:
         result.stats = Some(stats::read(&dir.0.join("stats.json"))?);
     }
     if spec.profile {
-        result.profile = Some(fs::read(&profile).map_err(io("reading", &profile))?);
+        result.profile = match fs::read(&profile) {
+            Ok(profile) => Some(profile),
+            // The plugin writes it when a marked phase ends.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => return Err(io("reading", &profile)(e)),
+        };
     }
     result.wall_seconds = started.elapsed().as_secs_f64();
     Ok(result)

@@ -58,7 +58,7 @@ pub use pagemove::{move_pages, query_pages, MoveCall, PageStatus};
 pub use pagetables::{PageTables, TableEntry};
 pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
-pub use region::{allowed_nodes, MemPolicy, Region};
+pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};

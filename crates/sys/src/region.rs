@@ -2,6 +2,7 @@
 //! (kernel: `mm/mempolicy.c`, `mm/madvise.c`).
 
 use crate::SysError;
+use std::marker::PhantomData;
 use std::ops::Range;
 use terrace_types::{Bytes, NodeId};
 
@@ -269,6 +270,40 @@ fn set_thread_policy(policy: &MemPolicy) -> Result<(), SysError> {
     Err(SysError::last("set_mempolicy", "this thread", "see terrace doctor"))
 }
 
+/// While it lives, pages that the calling thread touches first, and that the kernel takes for it (page tables, its own
+/// records), come from where a policy says, except where a mapping has one of its own. Threads and processes that it starts
+/// meanwhile inherit that. Then the thread has its former policy again; the pages stay.
+pub struct ThreadMemory {
+    before: ThreadPolicy,
+    /// The policy is this thread's.
+    thread: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for ThreadMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadMemory").field("mode_before", &self.before.mode).finish()
+    }
+}
+
+impl ThreadMemory {
+    /// Begins for the calling thread.
+    ///
+    /// # Errors
+    /// What the kernel said: no such node, one outside the cpuset, no NUMA.
+    pub fn from(policy: &MemPolicy) -> Result<Self, SysError> {
+        let before = thread_policy()?;
+        set_thread_policy(policy)?;
+        Ok(Self { before, thread: PhantomData })
+    }
+}
+
+impl Drop for ThreadMemory {
+    fn drop(&mut self) {
+        // It was this thread's before, so the kernel takes it again unless the cpuset changed: then its own default is left.
+        let _ = self.before.restore();
+    }
+}
+
 /// The nodes that this thread may take memory from (its cpuset), ascending.
 ///
 /// # Errors
@@ -324,6 +359,28 @@ mod tests {
         let on = query_pages(Pid(std::process::id() as i32), &[vpn(part.start)]).unwrap();
         assert!(!matches!(on[0], PageStatus::On(_)), "{on:?}");
         assert_eq!(thread_policy().unwrap().mode, 0, "the thread's policy was not put back");
+    }
+
+    #[test]
+    fn a_thread_takes_memory_elsewhere_for_a_while() {
+        let nodes = match allowed_nodes() {
+            Ok(nodes) => nodes,
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let elsewhere = MemPolicy::Prefer(vec![*nodes.last().unwrap()]);
+        let mode = || libc::c_long::from(thread_policy().unwrap().mode);
+        {
+            let _outer = ThreadMemory::from(&elsewhere).unwrap();
+            assert_eq!(mode(), MPOL_PREFERRED);
+            {
+                let _inner = ThreadMemory::from(&MemPolicy::Interleave(nodes.clone())).unwrap();
+                assert_eq!(mode(), MPOL_INTERLEAVE);
+            }
+            assert_eq!(mode(), MPOL_PREFERRED, "what was before is put back");
+        }
+        assert_eq!(mode(), MPOL_DEFAULT);
+        assert!(ThreadMemory::from(&MemPolicy::Prefer(vec![NodeId(1023)])).is_err());
+        assert_eq!(mode(), MPOL_DEFAULT, "a refusal changes nothing");
     }
 
     #[test]

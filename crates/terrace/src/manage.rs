@@ -11,10 +11,13 @@ use terrace_engine::{Config, Engine, Journal, MoveLimits, Parts, Stop};
 use terrace_machine::{rank, By, Machine};
 use terrace_migrate::{MoveCosts, MovePages};
 use terrace_policy::place::Placement;
-use terrace_sys::{become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, Root, Runner, StartError};
+use terrace_sys::{
+    become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, MemPolicy, Root, Runner, StartError,
+    ThreadMemory,
+};
 use terrace_topology::{load_machine, Source};
 use terrace_track::{Attached, Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree, Waiter};
-use terrace_types::{BytesPerSec, Nanos, Pid, Seed};
+use terrace_types::{BytesPerSec, Nanos, NodeId, Pid, Seed};
 
 /// How to manage.
 #[derive(Debug, Clone)]
@@ -89,6 +92,8 @@ impl Spec {
             None => None,
         };
         let tiers = tiers(&machine)?;
+        // Until the command is started, whose memory it would be otherwise.
+        let _elsewhere = below_best(&tiers);
         let root = Root::live();
         let able = Capabilities::probe(&root);
         if !able.move_pages.usable {
@@ -128,6 +133,13 @@ impl Spec {
             ..plain
         }
     }
+}
+
+/// What this thread takes of memory while it lives comes from below the best tier (ADR 0198). Where the kernel refuses, from where it
+/// would come anyway.
+fn below_best(tiers: &[Tier]) -> Option<ThreadMemory> {
+    let nodes: Vec<NodeId> = tiers.iter().skip(1).flat_map(|tier| tier.nodes.clone()).collect();
+    ThreadMemory::from(&MemPolicy::Prefer(nodes)).ok()
 }
 
 /// What better tracking would take: each tracker that is not in use because it cannot be, with the
@@ -256,6 +268,8 @@ fn manage<W: Waiter + 'static>(
 ) -> RunSummary {
     let names: Vec<String> = ready.trackers.names().iter().map(|n| (*n).to_owned()).collect();
     let mut notes = ready.notes;
+    // Fast memory is for the command.
+    let _elsewhere = below_best(&ready.tiers);
     let target = match LiveTarget::new(Root::live(), tree, ready.tiers) {
         Ok(target) => target,
         Err(e) => return RunSummary::unmanaged(&spec.policy, e.to_string()),

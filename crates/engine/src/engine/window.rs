@@ -170,7 +170,8 @@ impl Engine {
         self.free_then = tiers.iter().map(|t| t.free).collect();
         if !moving || now.since(since) >= LONGEST_SETTLING {
             self.must_locate = true;
-            self.next = Next { window: self.next.window, ..Next::default() };
+            // Long enough was waited.
+            self.next = Next { window: self.next.window, at_once: true, ..Next::default() };
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
         self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);

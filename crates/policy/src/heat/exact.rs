@@ -71,6 +71,22 @@ pub fn covers(joined: &[(Pid, VpnRange)], pid: Pid, range: VpnRange) -> bool {
     after.checked_sub(1).is_some_and(|i| joined[i].0 == pid && joined[i].1.end >= range.end)
 }
 
+/// The parts of `range`, in order, and whether one of the joined ranges holds each.
+pub fn parts(joined: &[(Pid, VpnRange)], pid: Pid, range: VpnRange) -> Vec<(VpnRange, bool)> {
+    let mut all = Vec::new();
+    let mut at = range.start;
+    let first = joined.partition_point(|(p, r)| (*p, r.end) <= (pid, range.start));
+    for (_, held) in joined[first..].iter().take_while(|(p, r)| *p == pid && r.start < range.end) {
+        if let Some(both) = held.intersect(VpnRange::new(at, range.end)) {
+            all.extend([(VpnRange::new(at, both.start), false), (both, true)]);
+            at = both.end;
+        }
+    }
+    all.push((VpnRange::new(at, range.end), false));
+    all.retain(|(part, _)| !part.is_empty());
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ mod readings;
 pub use readings::{Foreseen, NodeTally, Touched};
 
 use super::estimate::{Curve, Looks};
-use super::exact::{covers, Exact};
+use super::exact::{covers, parts, Exact};
 use super::round::{Behind, Pages, Round, FIRST_EXACT};
 use super::span::Span;
 use super::{PageLooks, PageWrites, Sighting, Sweeps, Told};
@@ -217,11 +217,9 @@ impl HeatMap {
         // Last, for looks say how much there is room for.
         let looked = if writes.is_empty() { Vec::new() } else { self.exact.joined() };
         for one in writes {
-            for (range, told) in one.runs() {
-                let pages = self.absorb_writes(one, range, told, covers(&looked, one.pid, range));
-                absorbed.pages += pages;
-                absorbed.stray += u64::from(pages == 0);
-            }
+            let pages = self.absorb_writes(one, &looked);
+            absorbed.pages += pages;
+            absorbed.stray += u64::from(pages == 0);
         }
         let exact = std::mem::take(&mut self.exact);
         for one in seen.iter().filter(sampled) {
@@ -285,23 +283,31 @@ impl HeatMap {
         self.each_part(seen.pid, seen.range, weight * window * known, prior, seen.writes_only, |round, part, at| {
             let dirty = exact && looks.hits > 0.0;
             match (seen.writes_only, exact) {
-                (true, _) => round.writes(&looks, part, at, dirty, false),
+                (true, _) => round.writes(&looks, part, at, dirty),
                 (false, true) => round.accesses(&looks, part.0, part.1, at),
                 (false, false) => round.sampled(&looks, part.0, part.1, at),
             }
         })
     }
 
-    fn absorb_writes(&mut self, of: &PageWrites, range: VpnRange, told: Told, looked: bool) -> u64 {
+    fn absorb_writes(&mut self, of: &PageWrites, looked: &[(Pid, VpnRange)]) -> u64 {
         let window = of.window.as_secs_f64() as f32;
-        let Some(looks) = Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window) else {
+        let looks = |told: &Told| Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window);
+        let table: Vec<(Option<Looks>, bool)> = of.told.iter().map(|told| (looks(told), told.dirty)).collect();
+        if !table.iter().any(|(looks, _)| looks.is_some()) {
             return 0;
-        };
+        }
         self.write_window = window;
         let enough = window * self.params.known_looks;
-        self.each_part(of.pid, range, enough, 1.0, true, |round, pages, at| {
-            round.writes(&looks, pages, at, told.dirty, looked);
-        })
+        let mut updated = 0;
+        for (range, looked) in parts(looked, of.pid, of.range()) {
+            self.each_part(of.pid, range, enough, 1.0, true, |round, pages, start| {
+                let from = (start.0 - of.start.0) as usize;
+                let found = &of.found[from..from + pages.0.len()];
+                updated += round.page_writes(&table, found, pages, start, looked);
+            });
+        }
+        updated
     }
 
     fn absorb_looks(&mut self, seen: &PageLooks, before: &[(Pid, VpnRange)], now: Tick) -> u64 {
@@ -312,21 +318,11 @@ impl HeatMap {
             return 0;
         }
         let enough = window * self.params.known_looks;
-        // Parts seen by samples only so far start over; the rest goes on.
-        let mut parts = Vec::new();
-        let mut at = seen.start;
-        for (pid, known) in before.iter().filter(|(pid, _)| *pid == seen.pid) {
-            if let Some(both) = known.intersect(VpnRange::new(at, seen.range().end)) {
-                debug_assert_eq!(*pid, seen.pid);
-                parts.push((VpnRange::new(at, both.start), FIRST_EXACT));
-                parts.push((both, 1.0));
-                at = both.end;
-            }
-        }
-        parts.push((VpnRange::new(at, seen.range().end), FIRST_EXACT));
         self.exact.note(seen.pid, seen.range(), now);
         let mut updated = 0;
-        for (range, prior) in parts.into_iter().filter(|(range, _)| !range.is_empty()) {
+        // Parts seen by samples only so far start over; the rest goes on.
+        for (range, known) in parts(before, seen.pid, seen.range()) {
+            let prior = if known { 1.0 } else { FIRST_EXACT };
             updated += self.each_part(seen.pid, range, enough, prior, false, |round, (pages, behind), start| {
                 let from = (start.0 - seen.start.0) as usize;
                 round.looks(&table, &seen.hits[from..from + pages.len()], pages, behind, start);

@@ -122,6 +122,12 @@ pub struct PageWrites {
 }
 
 impl PageWrites {
+    /// The pages.
+    #[must_use]
+    pub fn range(&self) -> VpnRange {
+        VpnRange::new(self.start, Vpn(self.start.0.saturating_add(self.found.len() as u64)))
+    }
+
     /// Neighbours that are alike, in order.
     pub fn runs(&self) -> impl Iterator<Item = (VpnRange, Told)> + '_ {
         let mut at = self.start.0;

@@ -60,11 +60,13 @@ impl Memo {
         Self { slots: vec![(u64::MAX, Joined::default()); 1 << Self::BITS] }
     }
 
-    fn at(&mut self, page: &PageStat, behind: Span, hits: f32, joined: impl FnOnce() -> Joined) -> Joined {
+    /// `code`: which of the looks; `behind`: all evidence that they are joined to.
+    fn at(&mut self, page: &PageStat, behind: [Span; 2], code: u8, joined: impl FnOnce() -> Joined) -> Joined {
         let key = u64::from(page.reads.0)
             | u64::from(page.writes.0) << 16
-            | u64::from(behind.0) << 32
-            | u64::from(hits as u16) << 40;
+            | u64::from(behind[0].0) << 32
+            | u64::from(behind[1].0) << 40
+            | u64::from(code) << 48;
         let at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Self::BITS)) as usize;
         let slot = &mut self.slots[at];
         if slot.0 != key {
@@ -89,7 +91,7 @@ impl Round<'_> {
                 continue;
             }
             let Some(looks) = table.get(usize::from(*hits)) else { continue };
-            let known = memo.at(page, b.access, looks.hits, || self.joined(looks, page, b.access));
+            let known = memo.at(page, [b.access, Span::NONE], *hits, || self.joined(looks, page, b.access));
             self.access(looks, known, page, b, self.dither(start, i));
         }
     }
@@ -141,23 +143,53 @@ impl Round<'_> {
         }
     }
 
-    /// `looked`: looks at accesses were at each page, so that it is not written more often than they leave room for.
-    pub fn writes(&self, looks: &Looks, pages: Pages<'_>, start: Vpn, dirty: bool, looked: bool) {
+    pub fn writes(&self, looks: &Looks, pages: Pages<'_>, start: Vpn, dirty: bool) {
         for (i, (page, b)) in pages.0.iter_mut().zip(pages.1).enumerate() {
-            let (mut rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
-            b.write = Span::from_seconds(time, self.dither(start, i));
-            let accesses = page.reads.per_second() + page.writes.per_second();
-            if looked && b.access != Span::NONE {
-                rate = rate.min(accesses + ROOM / b.access.seconds());
-            }
-            publish(page, accesses, rate, self.write_window);
-            if dirty {
-                page.flags = page.flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED);
-            }
-            if !self.needs_access {
-                self.know(page, time >= self.enough);
-            }
+            self.write(self.written(looks, page, b, false), page, b, dirty, self.dither(start, i));
         }
+    }
+
+    /// The same for pages that differ; `table` has what `found` names, and whether such pages were found dirty. Gives the pages told of.
+    /// `looked`: looks at accesses were at each page, so that it is not written more often than they leave room for.
+    pub fn page_writes(
+        &self,
+        table: &[(Option<Looks>, bool)],
+        found: &[u8],
+        pages: Pages<'_>,
+        start: Vpn,
+        looked: bool,
+    ) -> u64 {
+        let (mut memo, mut updated) = (Memo::new(), 0);
+        for (i, ((page, b), code)) in pages.0.iter_mut().zip(pages.1).zip(found).enumerate() {
+            let Some((Some(looks), dirty)) = table.get(usize::from(*code)) else { continue };
+            let known = memo.at(page, [b.access, b.write], *code, || self.written(looks, page, b, looked));
+            self.write(known, page, b, *dirty, self.dither(start, i));
+            updated += 1;
+        }
+        updated
+    }
+
+    fn write(&self, known: Joined, page: &mut PageStat, b: &mut Behind, dirty: bool, dither: u32) {
+        (page.reads, page.writes) = (known.reads, known.writes);
+        b.write = Span::from_seconds(known.time, dither);
+        if dirty {
+            page.flags = page.flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED);
+        }
+        if !self.needs_access {
+            self.know(page, known.time >= self.enough);
+        }
+    }
+
+    /// What looks at writes make of a page's heat and of the time looked at.
+    fn written(&self, looks: &Looks, page: &PageStat, b: &Behind, looked: bool) -> Joined {
+        let mut page = *page;
+        let (mut rate, time) = looks.join(self.curve, page.writes.per_second(), b.write.seconds());
+        let accesses = page.reads.per_second() + page.writes.per_second();
+        if looked && b.access != Span::NONE {
+            rate = rate.min(accesses + ROOM / b.access.seconds());
+        }
+        publish(&mut page, accesses, rate, self.write_window);
+        Joined { reads: page.reads, writes: page.writes, time }
     }
 
     fn know(&self, page: &mut PageStat, enough: bool) {
