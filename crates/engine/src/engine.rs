@@ -383,7 +383,8 @@ impl Engine {
     ) -> (Snapshot, Plan) {
         let sees = self.watch.sees();
         // While writes are about to be told for the first time, which pages are not written is not known.
-        let too_early = watched.writes_to_come && !self.heat.knows_writes();
+        let knows_writes = self.heat.knows_writes();
+        let too_early = watched.writes_to_come && !knows_writes;
         let mut snapshot = Snapshot {
             window: if too_early { Nanos::ZERO } else { self.heat.evidence() },
             page_size: self.machine.page_size,
@@ -398,7 +399,8 @@ impl Engine {
             ..Snapshot::default()
         };
         for tier in snapshot.tiers.iter_mut().filter(|t| t.write_throughput.is_none()) {
-            if sees.writes {
+            // No writes seen where none were looked for are not none.
+            if sees.writes && knows_writes {
                 let writes = on_nodes(tally, tier).map(|n| n.writes).sum();
                 tier.write_throughput = Some(self.heat.written(writes));
                 tier.throughput_source = ThroughputSource::Estimated;
