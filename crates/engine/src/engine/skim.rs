@@ -7,10 +7,10 @@ use terrace_types::{Bytes, Nanos, Tick};
 
 /// What a skim takes of CPU time for each page: clearing twice, 21 ns each, and reading a few times, 6 ns (measured in the lab).
 const PAGE: Nanos = Nanos(60);
-/// The first is made when it is this part of the time that passed.
-const SHARE: u64 = 10;
-/// Where pages are touched evenly, the next one follows after this many times as long.
-const LONGER: u64 = 4;
+/// The first is made when it is this part of the time that passed: while most of a program's accesses may be slow ones, each millisecond counts.
+const SHARE: u64 = 5;
+/// Where pages are touched evenly, the next one follows after this many times as long: a fortieth of the time.
+const LONGER: u64 = 8;
 /// The window of the full look that follows: eight first looks in three quarters of it (`aim`).
 const FULL: Nanos = Nanos::millis(22);
 /// A full look, some ten times as dear, is made after so long in any case.
