@@ -135,16 +135,17 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         return plan;
     }
     let pages = Pages::of(snap);
+    // Of a machine that stays so for good, of where pages are it does not.
     let nothing = if !tiers_differ(p, snap) {
-        Some("each tier serves some CPU as well as the best does: nothing could be gained")
+        Some(("each tier serves some CPU as well as the best does: nothing could be gained", p.longest_window))
     } else if !pages.matter_below(p, snap) {
-        Some("all pages are on the best tier that they can be on: nothing could be gained")
+        Some(("all pages are on the best tier that they can be on: nothing could be gained", quarter(p.window)))
     } else {
         None
     };
-    if let Some(what) = nothing {
+    if let Some((what, wait)) = nothing {
         plan.decisions.push(plain("doze", what.to_owned()));
-        plan.requests = vec![Request::Doze, Request::Wait(quarter(p.window))];
+        plan.requests = vec![Request::Doze, Request::Wait(wait)];
         (s.settled, s.present) = (0, pages.present);
         return plan;
     }
@@ -582,6 +583,8 @@ mod tests {
             }
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
             assert_eq!(plan.requests.contains(&Request::Doze), dozes, "{}: {:?}", machine.name, plan.decisions);
+            // Where pages are is not asked again and again.
+            assert_eq!(plan.requests.contains(&Request::Wait(params.longest_window)), dozes, "{:?}", plan.requests);
         }
     }
 
