@@ -81,6 +81,15 @@ says() {
 check refused-arguments-are-told says "bound:ideal-move: the workload exited with status .*hot_share" --workload skew,hot_share=5
 check missing-marks-are-told says "bound:ideal-move: .*marked phase" -- true
 
+# What the tool takes of memory lies below the best tier; the command that it starts inherits nothing of that.
+inherits_nothing() {
+    "$terrace" lab run --machine lab-cxl --carry "$lab/bin/terrace" --carry cat -- \
+        "$lab/bin/terrace" run -- cat /proc/self/numa_maps >"$out/numa-maps.out" || return 1
+    grep -q ' default .*stack' "$out/numa-maps.out" && ! grep -q 'prefer' "$out/numa-maps.out" ||
+        { echo "memory policy of the command: $(grep stack "$out/numa-maps.out")" >&2; return 1; }
+}
+check commands-inherit-no-memory-policy inherits_nothing
+
 # Longer: our policy must find and move the hot set, and gain by it.
 check compare-gain "$terrace" lab compare --machine lab-cxl --jobs 2 --json \
     --policy first-touch,terrace --workload skew,accesses=48M
