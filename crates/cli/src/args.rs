@@ -270,7 +270,7 @@ pub struct SimArgs {
 /// `terrace lab`.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Fetch what the lab needs, boot it, take snapshots and calibrate.
+    /// Boot a machine, save it and calibrate it; make demo fetches what the lab consists of.
     #[command(after_help = "Example: terrace lab setup --machine lab-cxl")]
     Setup(LabSetupArgs),
     /// Run a command inside the lab's machine.

@@ -2,11 +2,12 @@
 
 use crate::args::{LabCompareArgs, LabRunArgs, LabSetupArgs};
 use crate::output::{print, print_json, Ending, Failure, Progress, Work};
+use crate::replace::write;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_terrace::lab::wire::Outcome;
-use terrace_terrace::lab::{self, calibrate, Bench, CompareSpec, Input, JobSpec, Lab};
+use terrace_terrace::lab::{self, calibrate, policies, shape::Shape, Bench, CompareSpec, Input, JobSpec, Lab};
 use terrace_terrace::report;
 use terrace_terrace::topology::{load_machine, Source};
 
@@ -48,7 +49,8 @@ pub fn setup(args: &LabSetupArgs) -> Ending {
 
 /// `terrace lab run`.
 pub fn run(args: &LabRunArgs) -> Ending {
-    let bench = bench(&args.machine, &Progress::new(SETUP))?;
+    // What is told in seconds is told by a machine that reads its machine file back.
+    let bench = if args.json { calibrated(&args.machine)?.0 } else { bench(&args.machine, &Progress::new(SETUP))? };
     let path = std::env::var("PATH").ok();
     let mut spec = JobSpec::of_host_command(&args.command, path.as_deref()).map_err(Failure::usage)?;
     for program in &args.carry {
@@ -77,7 +79,13 @@ pub fn run(args: &LabRunArgs) -> Ending {
 
 /// `terrace lab compare`.
 pub fn compare(args: &LabCompareArgs) -> Ending {
-    let (bench, _) = calibrated(&args.machine)?;
+    understood(args)?;
+    let (bench, calibration) = calibrated(&args.machine)?;
+    if !calibration.timed {
+        return Err(Failure::failed(
+            "lab: the timing plugin is switched off (TERRACE_LAB_NO_PLUGIN), so that no figure would mean anything; unset it",
+        ));
+    }
     let program = |name: &str| bench.lab().guest_program(name);
     let input = if args.command.is_empty() {
         let program = program("terrace-workload")
@@ -112,6 +120,16 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
     }
 }
 
+/// Found out before a machine is booted.
+fn understood(args: &LabCompareArgs) -> Result<(), Failure> {
+    let machine = load_machine(&Source::parse_machine(&args.machine)).map_err(Failure::usage)?;
+    let shape = Shape::of(&machine, None).map_err(Failure::usage)?;
+    for policy in &args.policy {
+        policies::plan(policy, &shape).map_err(Failure::usage)?;
+    }
+    Ok(())
+}
+
 /// The bound is profiled first, in a run of its own.
 fn runs(spec: &CompareSpec) -> Work {
     let profiled = spec.policies.iter().filter(|p| p.starts_with("bound:ideal-move")).count() as u64;
@@ -121,5 +139,5 @@ fn runs(spec: &CompareSpec) -> Work {
 
 fn write_report(path: &PathBuf, json: &[u8]) -> Result<(), Failure> {
     let document = report::read(json).map_err(Failure::failed)?;
-    std::fs::write(path, document.to_html()).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
+    write(path, document.to_html()).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
 }

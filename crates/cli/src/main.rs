@@ -18,7 +18,10 @@ use output::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return not_understood(&e),
+    };
     let done = match cli.command {
         Command::Tiers(a) => see::tiers(&a),
         Command::Doctor(a) => see::doctor(&a),
@@ -37,13 +40,17 @@ fn main() -> ExitCode {
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),
         Command::Lab(LabCommand::Compare(a)) => lab::compare(&a),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "terrace", &mut std::io::stdout());
-            Ok(0)
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "terrace", &mut text);
+            output::print(&String::from_utf8_lossy(&text))
         }
-        Command::Man => clap_mangen::Man::new(Cli::command())
-            .render(&mut std::io::stdout())
-            .map(|()| 0)
-            .map_err(|e| Failure::failed(format!("cannot write the manual page: {e}"))),
+        Command::Man => {
+            let mut text = Vec::new();
+            clap_mangen::Man::new(Cli::command())
+                .render(&mut text)
+                .map_err(|e| Failure::failed(format!("cannot make the manual page: {e}")))
+                .and_then(|()| output::print(&String::from_utf8_lossy(&text)))
+        }
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -52,4 +59,20 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Help and version go to standard output. What is wrong is one line; before a command that was to be run, with the status of env(1).
+fn not_understood(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return output::print(&error.render().to_string()).map_or(ExitCode::FAILURE, ExitCode::from);
+    }
+    let text = error.render().to_string();
+    // Usage and hints follow after an empty line.
+    let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error:");
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    let command = Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).find(|name| first == name.as_str());
+    let words: Vec<&str> = what.split_whitespace().collect();
+    let help = command.as_ref().map_or("terrace --help".to_owned(), |name| format!("terrace {name} --help"));
+    output::say(&format!("{}; see {help}", words.join(" ")));
+    ExitCode::from(if command.is_some_and(|name| name == "run") { 125 } else { 2 })
 }

@@ -2,14 +2,16 @@
 
 use crate::args::{AttachArgs, ManageArgs, RunArgs};
 use crate::output::{say, Ending, Failure, Live};
+use crate::replace::write;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 use terrace_terrace::allocate;
 use terrace_terrace::far_run::{self, FarFinished, FarJournal, FarSpec, Moment};
 use terrace_terrace::machine::parse_rate;
 use terrace_terrace::manage::{self, ManageError, RunError, Spec};
-use terrace_terrace::output::RunSummary;
+use terrace_terrace::output::{RunSummary, Stopped};
 use terrace_terrace::types::{Pid, Seed};
+use terrace_terrace::Interrupt;
 
 fn spec(args: &ManageArgs) -> Result<Spec, String> {
     let rate = match &args.rate {
@@ -42,8 +44,8 @@ fn spec(args: &ManageArgs) -> Result<Spec, String> {
 fn tell(args: &ManageArgs, summary: &RunSummary) {
     if let Some(path) = &args.summary {
         let text = serde_json::to_string_pretty(summary).map_err(|e| e.to_string());
-        if let Err(e) = text.and_then(|t| std::fs::write(path, t + "\n").map_err(|e| e.to_string())) {
-            say(&format!("summary {}: {e}", path.display()));
+        if let Err(e) = text.and_then(|t| write(path, t + "\n").map_err(|e| e.to_string())) {
+            say(&format!("summary {}: {e}; what was there stays", path.display()));
         }
     }
     if !args.quiet {
@@ -120,8 +122,8 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
     match ran {
         Ok(finished) => {
             if let Some(path) = &args.manage.summary {
-                let written = std::fs::write(path, far_summary(&finished) + "\n");
-                written.unwrap_or_else(|e| say(&format!("summary {}: {e}", path.display())));
+                let written = write(path, far_summary(&finished) + "\n");
+                written.unwrap_or_else(|e| say(&format!("summary {}: {e}; what was there stays", path.display())));
             }
             note(&finished.end);
             if let Some(error) = unwritten {
@@ -165,15 +167,31 @@ fn far_summary(f: &FarFinished) -> String {
 /// `terrace attach`.
 pub fn attach(args: &AttachArgs) -> Ending {
     let spec = spec(&args.manage).map_err(Failure::usage)?;
-    let until = args.seconds.map(|s| Instant::now() + Duration::from_secs_f64(s.clamp(0.0, 1e9)));
-    let over = move || until.is_some_and(|at| Instant::now() >= at);
+    let until = args.seconds.map(seconds).transpose()?.map(|span| Instant::now() + span);
+    // Asked to stop, it lets go of the process and gives its account, as when the time is over.
+    let interrupt = Interrupt::catch();
+    let over = || interrupt.seen() || until.is_some_and(|at| Instant::now() >= at);
     match manage::attach(&spec, Pid(args.pid), over) {
         Ok(summary) => {
             tell(&args.manage, &summary);
-            Ok(if summary.managed { 0 } else { 1 })
+            Ok(match (summary.managed, summary.stopped) {
+                (true, None) => 0,
+                (true, Some(Stopped::Lacking)) => 3,
+                (true, Some(Stopped::Refused)) | (false, _) => 1,
+            })
         }
         Err(e @ ManageError::Usage(_)) => Err(Failure::usage(e)),
         Err(e @ ManageError::Lacking(_)) => Err(Failure::lacking(e)),
         Err(e) => Err(Failure::failed(e)),
     }
+}
+
+/// Longer than anybody waits, and short enough for any clock.
+const LONGEST_SECONDS: f64 = 1e9;
+
+fn seconds(wanted: f64) -> Result<Duration, Failure> {
+    if !(0.0..=LONGEST_SECONDS).contains(&wanted) {
+        return Err(Failure::usage(format!("--seconds {wanted}: give seconds from 0 to {LONGEST_SECONDS}")));
+    }
+    Ok(Duration::from_secs_f64(wanted))
 }

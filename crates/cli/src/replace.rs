@@ -8,7 +8,7 @@ use std::path::Path;
 /// Replaces what the file at `path` holds, which is there. The new contents are written beside it and take its place when they
 /// are complete, so that a disk that fills leaves the old ones. Permissions and owner stay, and a link stays a link. Where no such file can
 /// be made beside it, and where it is no ordinary file (a pipe), it is written in place.
-pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
     if !fs::metadata(path)?.is_file() {
         return fs::write(path, text);
     }
@@ -29,7 +29,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     }
     let written = new
         .set_permissions(old.permissions())
-        .and_then(|()| new.write_all(text.as_bytes()))
+        .and_then(|()| new.write_all(text.as_ref()))
         .and_then(|()| new.sync_all())
         .and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
@@ -37,6 +37,30 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
         let _left = fs::remove_file(&beside);
     }
     written
+}
+
+/// Writes a file, new or in place of what is there, whole or not at all.
+pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
+    match fs::OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(mut new) => {
+            let written = new.write_all(text.as_ref()).and_then(|()| new.sync_all());
+            if written.is_err() {
+                // As above: the error that is told is why.
+                let _left = fs::remove_file(path);
+            }
+            written
+        }
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => replace(path, text),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether both name the same file that is there.
+pub(crate) fn same(one: &Path, other: &Path) -> bool {
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
 }
 
 /// Finds out now whether `path` can be written, not when there is something to write: it is there afterwards. A new or empty file
@@ -66,6 +90,21 @@ mod tests {
         fs::remove_file(&file).unwrap();
         assert!(begin(Path::new("/no/such/folder/file"), "").is_err());
         begin(Path::new("/dev/null"), "x").unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_written_whole_is_not_there() {
+        // A device that is always full stands in for a disk that is.
+        assert_eq!(write(Path::new("/dev/full"), "x").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let file = std::env::temp_dir().join(format!("terrace-write-{}", std::process::id()));
+        write(&file, "first").unwrap();
+        write(&file, "second").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+        let link = file.with_extension("link");
+        symlink(&file, &link).unwrap();
+        assert!(same(&file, &link) && !same(&file, Path::new("/dev/null")) && !same(&file, Path::new("/no/such")));
+        fs::remove_file(&file).unwrap();
+        fs::remove_file(&link).unwrap();
     }
 
     #[test]

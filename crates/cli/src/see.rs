@@ -2,8 +2,9 @@
 
 use crate::args::{By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
 use crate::output::{print, print_json, say, Ending, Failure};
+use crate::replace::{same, write};
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use terrace_terrace::machine::{self, TiersReport};
 use terrace_terrace::topology::{self, DiskTree, Source};
 use terrace_terrace::types::NodeId;
@@ -12,7 +13,10 @@ use terrace_terrace::{doctor as examination, report as documents};
 /// `terrace tiers`.
 pub fn tiers(args: &TiersArgs) -> Ending {
     let source = Source::parse_machine(&args.from);
-    let found = topology::load_machine(&source).map_err(Failure::failed)?;
+    let found = topology::load_machine(&source).map_err(|e| match source {
+        Source::Live => Failure::failed(e),
+        _ => Failure::usage(e),
+    })?;
     let by = match args.by {
         By::Bandwidth => machine::By::Bandwidth,
         By::Latency => machine::By::Latency,
@@ -39,11 +43,11 @@ pub fn doctor(args: &DoctorArgs) -> Ending {
 
 /// `terrace gather`.
 pub fn gather(args: &GatherArgs) -> Ending {
-    let failed = |e: std::io::Error| Failure::failed(format!("gather {}: {e}", args.output.display()));
-    let mut out = BufWriter::new(File::create(&args.output).map_err(failed)?);
-    let done =
-        topology::gather(&DiskTree::live(), terrace_terrace::machine_page_size(), &mut out).map_err(Failure::failed)?;
-    out.flush().map_err(failed)?;
+    // A tree is some megabytes at most: written once it is whole.
+    let mut tree = Vec::new();
+    let done = topology::gather(&DiskTree::live(), terrace_terrace::machine_page_size(), &mut tree)
+        .map_err(Failure::failed)?;
+    write(&args.output, &tree).map_err(|e| Failure::failed(format!("gather {}: {e}", args.output.display())))?;
     for skipped in &done.skipped {
         say(&format!("left out: {skipped}"));
     }
@@ -54,6 +58,12 @@ pub fn gather(args: &GatherArgs) -> Ending {
 pub fn report(args: &ReportArgs) -> Ending {
     let name = args.file.display();
     let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("report {name}: {e}"));
+    let out = args.output.clone().unwrap_or_else(|| args.file.with_extension("html"));
+    if !args.json && same(&args.file, &out) {
+        return Err(Failure::usage(format!(
+            "report {name}: the report would take its place; name another file with -o FILE"
+        )));
+    }
     let mut file = BufReader::new(File::open(&args.file).map_err(|e| failed(&e))?);
     // A recording may be larger than memory; the others are not.
     let document = if file.fill_buf().map_err(|e| failed(&e))?.starts_with(b"TERRTRC") {
@@ -67,8 +77,10 @@ pub fn report(args: &ReportArgs) -> Ending {
     if args.json {
         return print_json(&document.to_json());
     }
-    let out = args.output.clone().unwrap_or_else(|| args.file.with_extension("html"));
-    std::fs::write(&out, document.to_html()).map_err(|e| Failure::failed(format!("report {}: {e}", out.display())))?;
+    write(&out, document.to_html()).map_err(|e| {
+        let other = if args.output.is_none() { "; name another with -o FILE" } else { "" };
+        Failure::failed(format!("report {}: {e}{other}", out.display()))
+    })?;
     print(&document.to_text())?;
     print(&format!("{}\n", out.display()))
 }

@@ -311,6 +311,7 @@ impl Engine {
                 report.notes.push(format!("process {first}{rest} {what}"));
             }
         }
+        report.notes.extend(change.left_out.iter().map(|(pid, why)| format!("left alone: process {pid}: {why}")));
         self.must_locate |= change.mappings_changed || !change.born.is_empty();
         let shared = self.config.shared;
         let managed = |m: &&Mapping| match m.kind {

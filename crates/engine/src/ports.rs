@@ -48,6 +48,8 @@ pub struct TargetChange {
     pub died: Vec<Pid>,
     /// Mappings differ from last time.
     pub mappings_changed: bool,
+    /// Processes that belong to the target and may not be looked at, and why: newly found ones. The others are managed all the same.
+    pub left_out: Vec<(Pid, String)>,
 }
 
 /// Why the target cannot be looked at.

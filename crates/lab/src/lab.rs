@@ -35,6 +35,9 @@ pub struct Bench {
     snapshot: Snapshot,
 }
 
+/// All parts, fetched and built.
+const PARTS: &str = "run scripts/lab-parts.sh, or make demo, in Terrace's folder";
+
 impl Lab {
     /// Where the lab lives if nobody says: `$TERRACE_LAB_DIR`, else below the user's cache directory.
     #[must_use]
@@ -60,13 +63,13 @@ impl Lab {
             }
         };
         let parts = Parts {
-            qemu: need("qemu-system", "QEMU", "run lab/fetch.sh DIR")?,
-            kernel: need("kernel/vmlinuz", "a kernel", "run lab/fetch.sh DIR")?,
-            guest: need("bin/terrace-guest", "the guest program", "run crates/guest/build.sh DIR/bin")?,
+            qemu: need("qemu-system", "QEMU", PARTS)?,
+            kernel: need("kernel/vmlinuz", "a kernel", PARTS)?,
+            guest: need("bin/terrace-guest", "the guest program", PARTS)?,
             plugin: match std::env::var_os("TERRACE_LAB_NO_PLUGIN") {
                 // For work on the lab itself: time is then the number of instructions and no figure means anything.
                 Some(_) => None,
-                None => Some(need("plugin.so", "the timing plugin", "run lab/plugin/build.sh DIR/plugin.so")?),
+                None => Some(need("plugin.so", "the timing plugin", PARTS)?),
             },
         };
         Ok(Lab { dir, parts })

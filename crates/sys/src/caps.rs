@@ -17,14 +17,23 @@ pub struct Capability {
     pub usable: bool,
     /// Why not; empty when usable.
     pub why_not: String,
-    /// The one command that would help; empty when usable or when nothing helps.
-    pub remedy: String,
+    /// The one command that would help; none when usable or where no command does.
+    pub remedy: Option<String>,
 }
 
 impl Capability {
-    fn of(name: &'static str, purpose: &'static str, tried: Result<(), (String, String)>) -> Self {
+    fn of(name: &'static str, purpose: &'static str, tried: Tried) -> Self {
         let (why_not, remedy) = tried.err().unwrap_or_default();
         Self { name, purpose, usable: why_not.is_empty(), why_not, remedy }
+    }
+
+    /// Why not, and what to try, on one line.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match &self.remedy {
+            Some(command) => format!("{}; try: {command}", self.why_not),
+            None => self.why_not.clone(),
+        }
     }
 }
 
@@ -103,10 +112,30 @@ impl Capabilities {
     }
 }
 
-type Tried = Result<(), (String, String)>;
+/// Worked, or why not and the command that would help.
+type Tried = Result<(), (String, Option<String>)>;
 
-fn said(error: &SysError, remedy: &str) -> (String, String) {
-    (error.to_string(), remedy.to_owned())
+const MOUNT_TRACING: &str = "sudo mount -t tracefs nodev /sys/kernel/tracing";
+
+/// Gives the installed program these capabilities, so that the command it runs need not be root's.
+fn grant(capabilities: &str) -> String {
+    format!("sudo setcap {capabilities}+ep \"$(command -v terrace)\"")
+}
+
+/// Why not, with the capabilities that are missing where the kernel refuses this user, and with what kernel it takes where this one has no
+/// such thing: no command helps then.
+fn said(error: &SysError, capabilities: &str, kernel: &str) -> (String, Option<String>) {
+    match error {
+        SysError::NotPermitted { call, target, errno, .. } => {
+            let names = capabilities.to_uppercase().replace(',', ", ");
+            let why = format!("{call} on {target} is not permitted (errno {errno}); it takes {names}");
+            (why, Some(grant(capabilities)))
+        }
+        SysError::Absent { call, target, errno, .. } => {
+            (format!("{call} on {target}: this kernel offers no such thing (errno {errno}); it takes {kernel}"), None)
+        }
+        _ => (error.to_string(), None),
+    }
 }
 
 fn me() -> Pid {
@@ -122,33 +151,35 @@ fn with_pages<T>(with: impl FnOnce(VpnRange, &mut [u8]) -> T) -> T {
 }
 
 fn tracepoints(root: &Root) -> Tried {
-    let mount = "mount -t tracefs nodev /sys/kernel/tracing";
+    let kernel = "a kernel with tracepoints and a mounted tracefs";
+    let mounted = root.path("/sys/kernel/tracing/events").exists();
     let point = Tracepoint::find(root, "damon", "damon_aggregated")
         .or_else(|_| Tracepoint::find(root, "sched", "sched_switch"))
-        .map_err(|e| said(&e, mount))?;
-    PerfRing::open(&point, Pid(0), 1)
-        .map(|_| ())
-        .map_err(|e| said(&e, "sudo setcap cap_perfmon+ep $(command -v terrace)"))
+        .map_err(|e| {
+            let (why, command) = said(&e, "cap_dac_read_search,cap_perfmon", kernel);
+            let hidden = matches!(e, SysError::Absent { .. }) && !mounted && root.path("/sys/kernel/tracing").exists();
+            (why, if hidden { Some(MOUNT_TRACING.to_owned()) } else { command })
+        })?;
+    PerfRing::open(&point, Pid(0), 1).map(|_| ()).map_err(|e| said(&e, "cap_perfmon", "a kernel with perf events"))
 }
 
 fn damon(root: &Root, tracepoints: &Tried) -> Tried {
-    let none = "boot a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_VADDR";
-    if crate::damon::taken(root).map_err(|e| said(&e, none))? {
-        return Err((
-            "somebody else has a kdamond set up; it is left alone".to_owned(),
-            "cat /sys/kernel/mm/damon/admin/kdamonds/*/state".to_owned(),
-        ));
+    let kernel = "a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_VADDR";
+    let capabilities = "cap_dac_override,cap_dac_read_search,cap_perfmon";
+    if crate::damon::taken(root).map_err(|e| said(&e, capabilities, kernel))? {
+        let whose = "somebody else has a kdamond set up, and it is left alone; free it with the tool that made it";
+        return Err((whose.to_owned(), None));
     }
     let path = root.path("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds");
     std::fs::OpenOptions::new().write(true).open(&path).map_err(|e| {
         let error = SysError::from_io("open", path.to_string_lossy(), &e, "run as root");
-        said(&error, "sudo terrace ...")
+        said(&error, capabilities, kernel)
     })?;
     tracepoints.clone()
 }
 
 fn soft_dirty(root: &Root) -> Tried {
-    let none = "boot a kernel with CONFIG_MEM_SOFT_DIRTY";
+    let kernel = "a kernel with CONFIG_MEM_SOFT_DIRTY";
     let bits = |map: &PageMap, range| -> Result<Vec<bool>, SysError> {
         let mut entries: Vec<PageEntry> = Vec::new();
         map.read(range, &mut entries)?;
@@ -167,8 +198,8 @@ fn soft_dirty(root: &Root) -> Tried {
     });
     match tried {
         Ok(true) => Ok(()),
-        Ok(false) => Err(("this kernel keeps no soft-dirty bits".to_owned(), none.to_owned())),
-        Err(e) => Err(said(&e, none)),
+        Ok(false) => Err((format!("this kernel keeps no soft-dirty bits; it takes {kernel}"), None)),
+        Err(e) => Err(said(&e, "cap_dac_override", kernel)),
     }
 }
 
@@ -179,33 +210,35 @@ fn pagemap_scan(root: &Root) -> Tried {
         Ok(pages)
     })
     .map(|_: u64| ())
-    .map_err(|e: SysError| said(&e, "boot Linux 6.7 or later"))
+    .map_err(|e: SysError| said(&e, "cap_dac_read_search", "Linux 6.7 or later"))
 }
 
 fn frames(root: &Root) -> Tried {
-    let grant = "sudo setcap cap_sys_admin+ep $(command -v terrace)";
+    let told = |e: SysError| said(&e, "cap_sys_admin", "a kernel with CONFIG_PROC_PAGE_MONITOR");
     let shown = with_pages(|range, _| {
         let mut entries = Vec::new();
         PageMap::open(root, me())?.read(range, &mut entries)?;
         Ok(entries.iter().any(|e: &PageEntry| e.pfn() != 0))
     })
-    .map_err(|e: SysError| said(&e, grant))?;
+    .map_err(told)?;
     if !shown {
-        return Err(("frame numbers are hidden from this user".to_owned(), grant.to_owned()));
+        let hidden = "frame numbers are hidden from this user; it takes CAP_SYS_ADMIN";
+        return Err((hidden.to_owned(), Some(grant("cap_sys_admin"))));
     }
-    let zones = zones::zones(root).map_err(|e| said(&e, grant))?;
+    let zones = zones::zones(root).map_err(told)?;
     if zones::FrameMap::new(&zones).usable() {
         Ok(())
     } else {
-        Err(("the nodes' frames interleave".to_owned(), String::new()))
+        Err(("the nodes' frames interleave".to_owned(), None))
     }
 }
 
 /// A page of our own, found by its frame in kernel memory: then tables can be read there too.
 fn page_tables(root: &Root) -> Tried {
-    let grant = "sudo terrace ... (CAP_SYS_RAWIO; not under kernel lockdown)";
-    PageTables::check_processor().map_err(|e| said(&e, ""))?;
-    let memory = KernelMemory::open(root).map_err(|e| said(&e, grant))?;
+    let capabilities = "cap_sys_rawio,cap_dac_read_search,cap_sys_admin";
+    let told = |e: SysError| said(&e, capabilities, "a kernel with CONFIG_PROC_KCORE that is not locked down");
+    PageTables::check_processor().map_err(told)?;
+    let memory = KernelMemory::open(root).map_err(told)?;
     with_pages(|range, pages| {
         let mark = (now().0 | 1).to_ne_bytes();
         let first = (range.start.0 * crate::page_size().get() - pages.as_ptr() as u64) as usize;
@@ -216,10 +249,10 @@ fn page_tables(root: &Root) -> Tried {
         let pfn = entries.first().map_or(0, |e| e.pfn());
         Ok(pfn != 0 && memory.read_frame(pfn, &mut words) && words[0].to_ne_bytes() == mark)
     })
-    .map_err(|e: SysError| said(&e, grant))
+    .map_err(told)
     .and_then(|found| {
-        let why = "kernel memory does not show the frames that pagemap tells";
-        found.then_some(()).ok_or((why.to_owned(), grant.to_owned()))
+        let why = "kernel memory does not show the frames that pagemap tells; it takes CAP_SYS_ADMIN and CAP_SYS_RAWIO";
+        found.then_some(()).ok_or((why.to_owned(), Some(grant(capabilities))))
     })
 }
 
@@ -228,21 +261,21 @@ fn page_tables(root: &Root) -> Tried {
 /// to move pages that others share, which is never asked for. So trying it on ourselves tells.
 fn move_pages() -> Tried {
     with_pages(|range, _| query_pages(me(), &[range.start]).map(|_| ()))
-        .map_err(|e| said(&e, "boot a kernel with CONFIG_MIGRATION and CONFIG_NUMA"))
+        .map_err(|e| said(&e, "cap_sys_nice", "a kernel with CONFIG_MIGRATION and CONFIG_NUMA"))
 }
 
 fn tiers(nodes: &[NodeId]) -> Tried {
     if nodes.len() > 1 {
         return Ok(());
     }
-    Err(("only one memory node".to_owned(), "terrace lab run".to_owned()))
+    Err(("only one memory node; the lab has machines with several".to_owned(), Some("make demo".to_owned())))
 }
 
 fn balancing(value: Option<u64>) -> Tried {
     match value {
         Some(v) if v != 0 => Err((
             format!("kernel.numa_balancing is {v}: the kernel moves pages too"),
-            "sysctl -w kernel.numa_balancing=0".to_owned(),
+            Some("sudo sysctl -w kernel.numa_balancing=0".to_owned()),
         )),
         _ => Ok(()),
     }
@@ -257,9 +290,29 @@ mod tests {
         let found = Capabilities::probe(&Root::live());
         for capability in found.all() {
             assert_eq!(capability.usable, capability.why_not.is_empty());
+            assert!(!capability.usable || capability.remedy.is_none());
+            is_a_command(capability);
             println!("{}: {} {}", capability.name, capability.usable, capability.why_not);
         }
         assert!(!found.nodes.is_empty());
+    }
+
+    /// Somebody may paste it into a shell.
+    fn is_a_command(of: &Capability) {
+        let Some(command) = &of.remedy else { return };
+        let word = command.split(' ').next().unwrap_or_default();
+        assert!(["sudo", "make"].contains(&word) && !command.contains("..."), "{}: {command}", of.name);
+    }
+
+    #[test]
+    fn who_is_refused_is_told_the_capability_and_who_lacks_the_kernel_gets_no_command() {
+        let error = |errno| SysError::from_errno("open", "nr_kdamonds", errno, "run as root");
+        let (why, command) = said(&error(libc::EACCES), "cap_perfmon,cap_sys_admin", "CONFIG_DAMON");
+        assert!(why.contains("CAP_PERFMON, CAP_SYS_ADMIN") && !why.contains("CONFIG"), "{why}");
+        assert_eq!(command.unwrap(), "sudo setcap cap_perfmon,cap_sys_admin+ep \"$(command -v terrace)\"");
+        let (why, command) = said(&error(libc::ENOENT), "cap_perfmon", "CONFIG_DAMON");
+        assert!(why.contains("CONFIG_DAMON") && !why.contains("CAP_"), "{why}");
+        assert_eq!(command, None);
     }
 
     #[test]

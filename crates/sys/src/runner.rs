@@ -7,6 +7,7 @@ use crate::SysError;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_types::{Nanos, Pid};
 
 /// Signals passed on to the command.
@@ -22,6 +23,27 @@ const FORWARDED: [i32; 10] = [
     libc::SIGCONT,
     libc::SIGWINCH,
 ];
+
+/// Between two questions whether the command has ended, where nothing tells.
+const ASKED_EVERY: Nanos = Nanos::millis(50);
+
+/// Whether whoever started us ignores SIGPIPE: the runtime of the language ignores it from then on in any case.
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Called by the C library before the runtime of the language starts.
+#[used]
+#[link_section = ".init_array"]
+static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
+
+extern "C" fn note_sigpipe() {
+    let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only asks; `old` is writable, and zero bytes are a valid sigaction besides.
+    let old = unsafe {
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), old.as_mut_ptr());
+        old.assume_init()
+    };
+    PIPE_IGNORED.store(old.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+}
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +92,10 @@ impl StartError {
 /// signals it passes on, and unblocks them when dropped.
 #[derive(Debug)]
 pub struct Runner {
-    handle: PidFd,
+    pid: Pid,
+    /// None where the kernel or a filter of system calls has no such handles. The number is as good here: it stays the command's for as
+    /// long as we have not waited for it.
+    handle: Option<PidFd>,
     signals: OwnedFd,
     ended: Option<Ended>,
     before: libc::sigset_t,
@@ -135,6 +160,10 @@ impl Runner {
         unsafe {
             command.pre_exec(move || {
                 libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+                // The standard library has just given it its default action.
+                if PIPE_IGNORED.load(Ordering::Relaxed) {
+                    libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                }
                 here.go();
                 Ok(())
             });
@@ -151,14 +180,22 @@ impl Runner {
                 errno => StartError::NotExecutable { program: name, errno: errno.unwrap_or(0) },
             }
         })?;
-        let handle = open_pidfd(Pid(child.id() as i32))?;
-        Ok(Self { handle, signals, ended: None, before })
+        let pid = Pid(child.id() as i32);
+        Ok(Self { pid, handle: open_pidfd(pid).ok(), signals, ended: None, before })
     }
 
     /// The command's process.
     #[must_use]
     pub const fn pid(&self) -> Pid {
-        self.handle.pid()
+        self.pid
+    }
+
+    fn send(&self, signal: i32) {
+        let _ended_meanwhile = match &self.handle {
+            Some(handle) => signal_process(handle, signal).is_err(),
+            // SAFETY: kill takes two numbers. The process is a child of ours that was not waited for, or `ended` would be known.
+            None => self.ended.is_none() && unsafe { libc::kill(self.pid.0, signal) } != 0,
+        };
     }
 
     /// How it ended, once it has.
@@ -179,8 +216,11 @@ impl Runner {
                 return self.ended;
             }
             let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // The handle too: another thread that does not block SIGCHLD may swallow it.
-            poll(&mut [watch(self.signals.as_raw_fd()), watch(self.handle.as_raw_fd())], left);
+            // The handle too: another thread that does not block SIGCHLD may swallow it. Without a handle it is asked now and then.
+            match &self.handle {
+                Some(handle) => poll(&mut [watch(self.signals.as_raw_fd()), watch(handle.as_raw_fd())], left),
+                None => poll(&mut [watch(self.signals.as_raw_fd())], left.min(ASKED_EVERY)),
+            }
         }
     }
 
@@ -207,7 +247,7 @@ impl Runner {
             // A signal from the terminal (code SI_KERNEL) went to the command too: it is in our
             // process group. Only what somebody sent to us is passed on.
             if info.ssi_signo as i32 != libc::SIGCHLD && info.ssi_code <= 0 {
-                let _ended_meanwhile = signal_process(&self.handle, info.ssi_signo as i32);
+                self.send(info.ssi_signo as i32);
             }
         }
     }
@@ -220,7 +260,7 @@ impl Runner {
             if pid <= 0 {
                 return;
             }
-            if pid != self.handle.pid().0 {
+            if pid != self.pid.0 {
                 continue;
             }
             if libc::WIFEXITED(status) {
@@ -237,7 +277,7 @@ impl Runner {
     fn stop_along(&self) {
         // SAFETY: raise takes a number; SIGSTOP acts before it returns.
         unsafe { libc::raise(libc::SIGSTOP) };
-        let _ended_meanwhile = signal_process(&self.handle, libc::SIGCONT);
+        self.send(libc::SIGCONT);
     }
 }
 
@@ -288,5 +328,16 @@ mod tests {
         assert_eq!(folder.exit_code(), 126);
         assert_eq!(Runner::start(&[]).unwrap_err().exit_code(), 125);
         assert_eq!(Ended::Signal(9).exit_code(), 137);
+    }
+
+    #[test]
+    fn without_a_handle_the_command_is_waited_for_and_gets_its_signals() {
+        let mut runner = Runner::start(&argv(&["sleep", "600"])).unwrap();
+        runner.handle = None;
+        assert_eq!(runner.wait(Nanos::ZERO), None);
+        runner.send(libc::SIGTERM);
+        assert_eq!(runner.wait_to_end(), Ended::Signal(libc::SIGTERM));
+        // It is over: its number may be somebody else's by now.
+        runner.send(libc::SIGTERM);
     }
 }

@@ -41,7 +41,7 @@ pub fn examine() -> Examination {
             subject: c.name.to_owned(),
             ok: c.usable,
             text: if c.usable { c.purpose.to_owned() } else { c.why_not.clone() },
-            command: (!c.usable && !c.remedy.is_empty()).then(|| c.remedy.clone()),
+            command: c.remedy.clone(),
         })
         .collect();
     let mut tiers = Vec::new();
@@ -52,7 +52,8 @@ pub fn examine() -> Examination {
             }
             items.extend(explain_with(&survey.machine, &survey.surroundings).into_iter().map(|f| Item {
                 subject: "machine".to_owned(),
-                ok: f.severity == Severity::Note,
+                // Notes are for information; nothing is broken.
+                ok: f.severity != Severity::Obstacle,
                 text: f.text,
                 command: f.command,
             }));

@@ -1,7 +1,7 @@
 //! `run` and `attach`: the engine over a live machine.
 
 use crate::journal_file::JournalFile;
-use crate::output::RunSummary;
+use crate::output::{RunSummary, Stopped};
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -84,28 +84,20 @@ impl Spec {
             placement.set(name, value).map_err(|e| ManageError::Usage(e.to_string()))?;
         }
         let choice = tracker_choice(&self.trackers)?;
-        let journal = match &self.journal {
-            Some(path) => Some(
-                JournalFile::create(path)
-                    .map_err(|e| ManageError::Journal { path: path.display().to_string(), why: e.to_string() })?,
-            ),
-            None => None,
-        };
         let tiers = tiers(&machine)?;
         // Until the command is started, whose memory it would be otherwise.
         let _elsewhere = below_best(&tiers);
         let root = Root::live();
         let able = Capabilities::probe(&root);
         if !able.move_pages.usable {
-            let c = &able.move_pages;
-            return Err(ManageError::Lacking(format!("pages cannot be moved: {}; {}", c.why_not, c.remedy)));
+            return Err(ManageError::Lacking(format!("pages cannot be moved: {}", able.move_pages.told())));
         }
         let budget = Budget::new(self.cpu_share, Nanos((self.cpu_share * 60e9) as u64));
         let trackers =
             LiveTrackers::new(&root, &able, choice, budget).map_err(|e| ManageError::Lacking(e.to_string()))?;
         let mut notes = left_out(&able, &trackers);
         if !able.numa_balancing_quiet.usable {
-            notes.push(format!("{}; {}", able.numa_balancing_quiet.why_not, able.numa_balancing_quiet.remedy));
+            notes.push(able.numa_balancing_quiet.told());
         }
         if let Some(missing) = placement.needs().missing(&terrace_engine::Tracker::info(&trackers).sees) {
             return Err(ManageError::Lacking(format!(
@@ -113,14 +105,22 @@ impl Spec {
                 self.policy
             )));
         }
-        Ok(Ready {
-            machine,
-            placement,
-            tiers,
-            trackers,
-            journal: journal.map(|j| Box::new(j) as Box<dyn Journal>),
-            notes,
-        })
+        // Last, so that a run that is not managed leaves alone what an older one wrote.
+        let journal = match &self.journal {
+            Some(path) => Some(Box::new(
+                JournalFile::create(path)
+                    .map_err(|e| ManageError::Journal { path: path.display().to_string(), why: e.to_string() })?,
+            ) as Box<dyn Journal>),
+            None => None,
+        };
+        Ok(Ready { machine, placement, tiers, trackers, journal, notes })
+    }
+
+    /// A run that is not managed, which has no journal.
+    fn unmanaged(&self, why: String) -> RunSummary {
+        let mut summary = RunSummary::unmanaged(&self.policy, why);
+        summary.notes.extend(self.journal.iter().map(|path| format!("journal {} was not written", path.display())));
+        summary
     }
 
     fn config(&self, command: String) -> Config {
@@ -150,7 +150,7 @@ fn left_out(able: &Capabilities, trackers: &LiveTrackers) -> Vec<String> {
     [&able.page_tables, &able.damon, &able.soft_dirty]
         .into_iter()
         .filter(|c| !(c.usable || reads_pages && c.name == able.damon.name))
-        .map(|c| format!("tracker {} left out: {}; {}", c.name, c.why_not, c.remedy))
+        .map(|c| format!("tracker {} left out: {}", c.name, c.told()))
         .collect()
 }
 
@@ -212,7 +212,7 @@ pub fn run(spec: &Spec, argv: &[OsString]) -> Result<Finished, RunError> {
     };
     let runner = Rc::new(RefCell::new(Runner::start(argv).map_err(RunError::Start)?));
     let summary = match ready {
-        Err(why) => RunSummary::unmanaged(&spec.policy, why),
+        Err(why) => spec.unmanaged(why),
         Ok(ready) => {
             let pid = runner.borrow().pid();
             let seen = runner.clone();
@@ -298,12 +298,18 @@ fn manage<W: Waiter + 'static>(
     notes.extend(said);
     match ran {
         Ok((account, stop)) => {
-            if let Some(stop @ (Stop::Refused(_) | Stop::Missing { .. })) = stop {
-                notes.push(format!("managing stopped early: {stop}"));
-            }
+            let stopped = match &stop {
+                Some(Stop::Refused(_)) => Some(Stopped::Refused),
+                Some(Stop::Missing { .. }) => Some(Stopped::Lacking),
+                Some(Stop::TargetEnded) | None => None,
+            };
+            let because = stop.filter(|_| stopped.is_some()).map(|stop| stop.to_string());
+            notes.extend(because.iter().map(|why| format!("managing stopped early: {why}")));
             RunSummary {
                 managed: true,
                 unmanaged_because: None,
+                stopped_because: because,
+                stopped,
                 policy: spec.policy.clone(),
                 trackers: names,
                 overhead_seconds: (account.tracking_cpu_ns + account.deciding_cpu_ns) as f64 / 1e9,

@@ -10,6 +10,11 @@ pub struct RunSummary {
     pub managed: bool,
     /// Why not, when not.
     pub unmanaged_because: Option<String>,
+    /// Why managing ended before the target did, where it had to.
+    pub stopped_because: Option<String>,
+    /// The same for who decides on an exit status.
+    #[serde(skip)]
+    pub stopped: Option<Stopped>,
     /// The policy asked for.
     pub policy: String,
     /// Trackers in use.
@@ -25,6 +30,15 @@ pub struct RunSummary {
     pub account: Summary,
 }
 
+/// What ended management early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// The machine lacks, by now, what the policy needs.
+    Lacking,
+    /// The kernel refuses to show the target.
+    Refused,
+}
+
 impl RunSummary {
     /// A run that was not managed.
     #[must_use]
@@ -32,6 +46,8 @@ impl RunSummary {
         Self {
             managed: false,
             unmanaged_because: Some(why),
+            stopped_because: None,
+            stopped: None,
             policy: policy.to_owned(),
             trackers: Vec::new(),
             overhead_seconds: 0.0,

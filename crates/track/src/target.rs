@@ -25,6 +25,8 @@ pub struct LiveTarget {
     frames: FrameMap,
     page_size: Bytes,
     allowed: BTreeMap<Pid, Vec<NodeId>>,
+    /// Processes that this user may not look at: children that became somebody else's (`sudo`, `ping`).
+    hidden: BTreeSet<Pid>,
     huge_pages: bool,
     scan_works: bool,
     frames_shown: bool,
@@ -53,6 +55,7 @@ impl LiveTarget {
             frames,
             page_size: terrace_sys::page_size(),
             allowed: BTreeMap::new(),
+            hidden: BTreeSet::new(),
             huge_pages: huge.is_ok_and(|t| !t.contains("[never]")),
             scan_works: true,
             frames_shown: true,
@@ -81,11 +84,11 @@ impl LiveTarget {
     /// Mappings of one process. Flags are read only where they can matter: smaps walks every page.
     fn look_at(&mut self, pid: Pid) -> Result<Vec<Mapping>, SysError> {
         let status = task::status(&self.root, pid)?;
-        self.allowed.insert(pid, status.mems_allowed);
         let ksm = self.root.number("/sys/kernel/mm/ksm/run").unwrap_or(0) == 1;
         let flags_matter = status.locked_kib > 0 || status.hugetlb_kib > 0 || ksm;
         let lines = if flags_matter { smaps(&self.root, pid)? } else { maps(&self.root, pid)? };
         let shift = self.page_size.get().trailing_zeros();
+        self.allowed.insert(pid, status.mems_allowed);
         let usable = lines.iter().filter(|l| l.read || l.write || l.exec);
         Ok(usable
             .map(|line| Mapping {
@@ -95,6 +98,12 @@ impl LiveTarget {
                 writable: line.write,
             })
             .collect())
+    }
+
+    /// Those of `hidden` that were not before, and why.
+    fn newly_hidden(&mut self, hidden: Vec<(Pid, SysError)>) -> Vec<(Pid, String)> {
+        let before = std::mem::replace(&mut self.hidden, hidden.iter().map(|(pid, _)| *pid).collect());
+        hidden.into_iter().filter(|(pid, _)| !before.contains(pid)).map(|(pid, e)| (pid, e.to_string())).collect()
     }
 
     fn locate_area(&mut self, area: &mut Area) -> Result<(), SysError> {
@@ -222,20 +231,30 @@ impl Target for LiveTarget {
         let mut mappings = Vec::new();
         self.allowed.clear();
         let pids: Vec<Pid> = self.tree.pids().collect();
+        let (mut shown, mut hidden) = (false, Vec::new());
         for pid in pids {
             match self.look_at(pid) {
-                Ok(found) => mappings.extend(found),
+                Ok(found) => {
+                    shown = true;
+                    mappings.extend(found);
+                }
                 Err(e) if e.is_gone() => {}
+                Err(e @ SysError::NotPermitted { .. }) => hidden.push((pid, e)),
                 Err(e) => return Err(refused("read the mappings", pid, &e)),
             }
         }
+        // One that this user may not look at does not end what is done for the others.
+        if let (false, Some((pid, e))) = (shown, hidden.first()) {
+            return Err(refused("read the mappings", *pid, e));
+        }
+        let left_out = self.newly_hidden(hidden);
         if self.tree.is_empty() {
             self.mappings.clear();
             return Err(TargetError::Ended);
         }
         let mappings_changed = mappings != self.mappings;
         self.mappings = mappings;
-        Ok(TargetChange { born: change.born, died: change.died, mappings_changed })
+        Ok(TargetChange { born: change.born, died: change.died, mappings_changed, left_out })
     }
 
     fn mappings(&self) -> &[Mapping] {
@@ -338,6 +357,43 @@ mod tests {
         areas[0].pages[0].flags = PageFlags::PRESENT;
         target.locate(&mut areas).unwrap();
         assert!(!areas[0].pages[0].movable());
+    }
+
+    /// A file that nobody may read, root included, stands in for the maps of a child that became another user's.
+    #[test]
+    fn a_child_that_may_not_be_looked_at_is_left_alone_and_the_rest_is_managed() {
+        let unreadable = "/sys/bus/platform/drivers_probe";
+        if !std::fs::read(unreadable).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+            println!("skipped: {unreadable} is no file that cannot be read");
+            return;
+        }
+        let dir = std::env::temp_dir().join(format!("terrace-hidden-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("proc")).unwrap();
+        std::fs::copy("/proc/zoneinfo", dir.join("proc/zoneinfo")).unwrap();
+        for (pid, child) in [(10, "11"), (11, "")] {
+            let own = dir.join(format!("proc/{pid}"));
+            std::fs::create_dir_all(own.join(format!("task/{pid}"))).unwrap();
+            for file in ["stat", "status", "maps"] {
+                std::fs::copy(format!("/proc/self/{file}"), own.join(file)).unwrap();
+            }
+            std::fs::write(own.join(format!("task/{pid}/children")), child).unwrap();
+        }
+        let hide = |pid: i32| {
+            let maps = dir.join(format!("proc/{pid}/maps"));
+            std::fs::remove_file(&maps).unwrap();
+            std::os::unix::fs::symlink(unreadable, maps).unwrap();
+        };
+        hide(11);
+        let root = Root::at(&dir);
+        let mut target = LiveTarget::new(root.clone(), Tree::new(root, Pid(10)), vec![]).unwrap();
+        let change = target.refresh().unwrap();
+        assert_eq!(change.born, [Pid(11)]);
+        assert!(change.left_out.len() == 1 && change.left_out[0].0 == Pid(11), "{:?}", change.left_out);
+        assert!(!target.mappings().is_empty() && target.mappings().iter().all(|m| m.pid == Pid(10)));
+        assert_eq!(target.refresh().unwrap().left_out, [], "said once");
+        hide(10);
+        assert!(matches!(target.refresh(), Err(TargetError::Refused { pid: Pid(10), .. })), "none is left to manage");
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
