@@ -87,6 +87,10 @@ else
         note "skipped clippy: it is not installed (rust-clippy, or rust-web-clippy on Debian 12)"
     fi
     check "tidy" cargo xtask tidy
+    # Workspaces of their own are built by other commands: what they lock is to be what they need.
+    for folder in fuzz python bench/alloc; do
+        check "lock of $folder" cargo metadata --quiet --locked --format-version 1 --manifest-path "$folder/Cargo.toml"
+    done
     say "python package"
     if scripts/python.sh "${CARGO_TARGET_DIR:-target}" >"$logs/python.log" 2>&1; then
         why=$(sed -n 's/^skipped: //p' "$logs/python.log" | head -n 1)

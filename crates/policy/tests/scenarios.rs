@@ -105,6 +105,18 @@ fn run(text: &str, name: &str) -> String {
         "dcpmm" => dcpmm(Bytes::mib(64), Bytes::gib(1)),
         "hbm" => hbm(Bytes::mib(64), Bytes::gib(1)),
         "numa of 2" => numa(2, false),
+        "two sockets of dcpmm" => {
+            let mut machine = dcpmm(Bytes::mib(64), Bytes::gib(1));
+            let second = machine.clone();
+            for (node, package) in machine.nodes.iter_mut().zip([0, 0]) {
+                node.package = Some(package);
+            }
+            for (mut node, id) in second.nodes.into_iter().zip([2, 3]) {
+                (node.id, node.package) = (NodeId(id), Some(1));
+                machine.nodes.push(node);
+            }
+            machine
+        }
         "sockets of 2 cells" => {
             let mut machine = numa(4, true);
             for node in &mut machine.nodes {
@@ -154,9 +166,10 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
             flags,
         };
         let pages = vec![page; number(count) as usize];
-        match areas.last_mut().filter(|a| a.range().end == Vpn(start)) {
+        let pid = Pid(row.get(5).map_or(1, |process| number(process)) as i32);
+        match areas.last_mut().filter(|a| a.pid == pid && a.range().end == Vpn(start)) {
             Some(area) => area.pages.extend(pages),
-            None => areas.push(Area { pid: Pid(1), start: Vpn(start), pages }),
+            None => areas.push(Area { pid, start: Vpn(start), pages }),
         }
     }
     let by_cell: Vec<CellCount> = table(text, "page")
@@ -202,13 +215,22 @@ fn flags(words: &str) -> PageFlags {
     })
 }
 
+/// The first process is not named.
+fn of(pid: Pid) -> String {
+    match pid {
+        Pid(1) => String::new(),
+        other => format!("process {other} "),
+    }
+}
+
 fn show(plan: &Plan, out: &mut String) {
     for d in &plan.decisions {
         let _ = writeln!(out, "{}", d.name);
     }
     for m in &plan.moves {
         let reason = format!("{:?}", m.reason);
-        let _ = writeln!(out, "  {:#x}+{} node {} -> {} {reason}", m.start.0, m.pages, m.from, m.to);
+        let whose = of(m.pid);
+        let _ = writeln!(out, "  {whose}{:#x}+{} node {} -> {} {reason}", m.start.0, m.pages, m.from, m.to);
     }
     if plan.exchange {
         let _ = writeln!(out, "  in exchange");
@@ -219,8 +241,8 @@ fn show(plan: &Plan, out: &mut String) {
                 let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
                 writeln!(out, "  clear bits on nodes {}", nodes.join(" "))
             }
-            Request::ClearPages { range, .. } => {
-                writeln!(out, "  clear bits of {:#x}+{}", range.start.0, range.len())
+            Request::ClearPages { pid, range } => {
+                writeln!(out, "  clear bits of {}{:#x}+{}", of(*pid), range.start.0, range.len())
             }
             Request::Wait(span) => writeln!(out, "  wait {span}"),
             Request::LookCloser { range, .. } => {

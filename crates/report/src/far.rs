@@ -321,7 +321,7 @@ impl FarRun {
 }
 
 /// Broken at spaces.
-fn fold(text: &str, width: usize) -> String {
+pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let full = lines.last().is_some_and(|l| !l.is_empty() && l.chars().count() + 1 + word.chars().count() > width);

@@ -339,7 +339,7 @@ pub fn text(reading: &Reading) -> String {
         clean(&reading.header.policy),
         clean(&reading.header.machine),
         time(figures.summary.at_ns),
-        verdict(&figures)
+        crate::far::fold(&verdict(&figures), 80)
     );
     let s = &figures.summary;
     put!(&mut out, "copied {} in {} of calls\n", bytes(s.migrated_bytes), time(s.moving_ns));
