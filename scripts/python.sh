@@ -12,6 +12,8 @@ skip() {
 command -v python3 >/dev/null 2>&1 || skip "python3 is not installed"
 if [ ! -x "$env/bin/maturin" ] || [ ! -x "$env/bin/pytest" ]; then
     python3 -m venv "$env" >/dev/null 2>&1 || skip "python3 -m venv does not work (python3-venv)"
+    # The third descriptor, where there is one, is for who started this; the others go to a log.
+    { echo "installing with pip, into $env: maturin numpy pandas pyarrow pytest" >&3; } 2>/dev/null || :
     timeout 300 "$env/bin/pip" install --quiet maturin numpy pandas pyarrow pytest >"$folder/pip.log" 2>&1 ||
         skip "pip cannot install maturin, numpy, pandas, pyarrow and pytest, see $folder/pip.log"
 fi

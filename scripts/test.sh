@@ -92,7 +92,7 @@ else
         check "lock of $folder" cargo metadata --quiet --locked --format-version 1 --manifest-path "$folder/Cargo.toml"
     done
     say "python package"
-    if scripts/python.sh "${CARGO_TARGET_DIR:-target}" >"$logs/python.log" 2>&1; then
+    if scripts/python.sh "${CARGO_TARGET_DIR:-target}" 3>&2 >"$logs/python.log" 2>&1; then
         why=$(sed -n 's/^skipped: //p' "$logs/python.log" | head -n 1)
         if [ -n "$why" ]; then note "skipped python: $why"; else note "ok python"; fi
     else

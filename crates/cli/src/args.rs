@@ -106,6 +106,9 @@ pub struct GatherArgs {
     /// File to write (tar).
     #[arg(short, long)]
     pub output: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `terrace probe`.
@@ -289,6 +292,9 @@ pub struct LabSetupArgs {
     /// Preset name or machine file.
     #[arg(long, default_value = "lab-cxl")]
     pub machine: String,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `terrace lab run`.

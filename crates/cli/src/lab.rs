@@ -37,6 +37,13 @@ fn calibrated(machine: &str) -> Result<(Bench, calibrate::Calibration), Failure>
 /// `terrace lab setup`.
 pub fn setup(args: &LabSetupArgs) -> Ending {
     let (bench, calibration) = calibrated(&args.machine)?;
+    if args.json {
+        return print_json(&serde_json::json!({
+            "machine": bench.shape().name,
+            "vcpus": bench.shape().vcpus,
+            "calibration": calibration.readings,
+        }));
+    }
     let mut text = format!("{}: saved machine ready\n", bench.shape().name);
     for r in &calibration.readings {
         text.push_str(&format!(

@@ -1,8 +1,8 @@
 //! What this machine lets this user do, tried at run time and never guessed from a version.
 
 use crate::{
-    now, query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry, PageMap, PageTables, PerfRing, Root,
-    SysError, Tracepoint,
+    controllers, now, query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry, PageMap, PageTables,
+    PerfRing, Root, SysError, Tracepoint, WrittenTo,
 };
 use terrace_types::{NodeId, Pid, Vpn, VpnRange};
 
@@ -56,6 +56,8 @@ pub struct Capabilities {
     pub move_pages: Capability,
     /// More than one node has memory.
     pub tiers: Capability,
+    /// Memory controllers tell what is written.
+    pub write_counters: Capability,
     /// The kernel's own NUMA balancing keeps still.
     pub numa_balancing_quiet: Capability,
     /// Value of `kernel.numa_balancing`; `None` without it.
@@ -84,6 +86,7 @@ impl Capabilities {
             page_tables: Capability::of("page-tables", "reads and writes page by page", page_tables(root)),
             move_pages: Capability::of("move-pages", "moving pages", move_pages()),
             tiers: Capability::of("tiers", "somewhere to move to", tiers(&nodes)),
+            write_counters: Capability::of("write-counters", "bytes written to a tier, counted", write_counters(root)),
             numa_balancing_quiet: Capability::of(
                 "numa-balancing-off",
                 "nobody else moves the same pages",
@@ -97,7 +100,7 @@ impl Capabilities {
 
     /// Every capability, in the order `doctor` prints them.
     #[must_use]
-    pub fn all(&self) -> [&Capability; 9] {
+    pub fn all(&self) -> [&Capability; 10] {
         [
             &self.tiers,
             &self.move_pages,
@@ -107,6 +110,7 @@ impl Capabilities {
             &self.tracepoints,
             &self.pagemap_scan,
             &self.frames,
+            &self.write_counters,
             &self.numa_balancing_quiet,
         ]
     }
@@ -262,6 +266,16 @@ fn page_tables(root: &Root) -> Tried {
 fn move_pages() -> Tried {
     with_pages(|range, _| query_pages(me(), &[range.start]).map(|_| ()))
         .map_err(|e| said(&e, "cap_sys_nice", "a kernel with CONFIG_MIGRATION and CONFIG_NUMA"))
+}
+
+fn write_counters(root: &Root) -> Tried {
+    let found = controllers(root, WrittenTo::Dram);
+    let Some((controller, cpu)) = found.first().and_then(|c| Some((c, *c.cpus.first()?))) else {
+        let none =
+            "no memory controller here shows what it writes (uncore_imc), so that it is estimated from page heat";
+        return Err((none.to_owned(), None));
+    };
+    controller.open(cpu).map(|_| ()).map_err(|e| said(&e, "cap_perfmon", "a kernel with perf events"))
 }
 
 fn tiers(nodes: &[NodeId]) -> Tried {

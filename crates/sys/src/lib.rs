@@ -33,6 +33,7 @@ mod threads;
 mod time;
 mod turns;
 mod uffd;
+mod uncore;
 mod uring;
 
 pub mod maps;
@@ -68,6 +69,7 @@ pub use threads::{at_fork, thread_name, Answer, Held, Lock, ThreadEnd};
 pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};
 pub use turns::{idle_cpus, take_turn, InTurn};
 pub use uffd::{Fault, Uffd, UffdFeatures};
+pub use uncore::{controllers, Controller, WriteCounter, WrittenTo};
 pub use uring::{Buffer, Piece, Ring, Transfer};
 
 use terrace_types::Bytes;

@@ -110,6 +110,31 @@ const RECORD_SAMPLE: u32 = 9;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
+const FORMAT_TIMES: u64 = 1 | 2;
+
+/// A counter of all that happens on `cpu`'s socket: event `config` of the device of type `kind`. Reading gives its count and for how long it
+/// was enabled and ran.
+pub(crate) fn open_counter(kind: u32, config: u64, cpu: u32, target: String) -> Result<OwnedFd, SysError> {
+    let mut attr =
+        Attr { kind, size: std::mem::size_of::<Attr>() as u32, config, read_format: FORMAT_TIMES, ..Attr::default() };
+    // SAFETY: `attr` has the size it states and outlives the call; the rest are numbers.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_mut(&mut attr),
+            -1_i64,
+            libc::c_long::from(cpu as i32),
+            -1_i64,
+            FLAG_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(SysError::last("perf_event_open", target, "run as root, or grant CAP_PERFMON"));
+    }
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// Records of one tracepoint made by one task.
 #[derive(Debug)]
 pub struct PerfRing {

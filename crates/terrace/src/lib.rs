@@ -13,6 +13,7 @@ pub mod predict;
 pub mod probe;
 pub mod record;
 pub mod stage;
+mod written;
 
 pub use terrace_alloc as alloc;
 pub use terrace_engine as engine;

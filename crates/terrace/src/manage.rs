@@ -2,6 +2,7 @@
 
 use crate::journal_file::JournalFile;
 use crate::output::{RunSummary, Stopped};
+use crate::written;
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -270,8 +271,12 @@ fn manage<W: Waiter + 'static>(
     let mut notes = ready.notes;
     // Fast memory is for the command.
     let _elsewhere = below_best(&ready.tiers);
+    let (counters, refused) = written::counters(&Root::live(), &ready.machine, &ready.tiers);
+    if let Some(why) = refused {
+        notes.push(format!("what is written to each tier is estimated: {why}"));
+    }
     let target = match LiveTarget::new(Root::live(), tree, ready.tiers) {
-        Ok(target) => target,
+        Ok(target) => target.counting(counters),
         Err(e) => return RunSummary::unmanaged(&spec.policy, e.to_string()),
     };
     let parts = Parts {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use terrace_engine::journal::Summary;
+use terrace_types::Bytes;
 
 /// The account of `run` or `attach`, as `--summary` writes it.
 #[derive(Debug, Clone, Serialize)]
@@ -71,9 +72,14 @@ impl RunSummary {
         };
         let percent = if seconds > 0.0 { self.overhead_seconds / seconds * 100.0 } else { 0.0 };
         format!(
-            "{}: {} pages promoted, {} demoted, {share}; cost {:.2} s of CPU ({percent:.1}% of a core) and {:.2} s \
+            "{}: {} pages promoted, {} demoted, {share}; cost {:.2} s of CPU ({percent:.1}% of a core), {} and {:.2} s \
              moving in {seconds:.2} s",
-            self.policy, a.promoted_pages, a.demoted_pages, self.overhead_seconds, self.moving_seconds
+            self.policy,
+            a.promoted_pages,
+            a.demoted_pages,
+            self.overhead_seconds,
+            Bytes(a.peak_memory_bytes),
+            self.moving_seconds
         )
     }
 }

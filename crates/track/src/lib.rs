@@ -19,6 +19,7 @@ mod runs;
 mod soft_dirty;
 mod target;
 mod tree;
+mod written;
 
 pub use budget::Budget;
 pub use clock::{Attached, LiveClock, Waiter};
@@ -28,3 +29,4 @@ pub use page_table::PageTable;
 pub use soft_dirty::SoftDirty;
 pub use target::{LiveTarget, Tier};
 pub use tree::Tree;
+pub use written::Written;

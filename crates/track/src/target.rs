@@ -1,6 +1,6 @@
 //! The live target: `/proc` of its processes, zones of the machine.
 
-use crate::Tree;
+use crate::{Tree, Written};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_sys::maps::{maps, smaps, MapLine};
@@ -27,6 +27,8 @@ pub struct LiveTarget {
     allowed: BTreeMap<Pid, Vec<NodeId>>,
     /// Processes that this user may not look at: children that became somebody else's (`sudo`, `ping`).
     hidden: BTreeSet<Pid>,
+    /// Of each tier, what counts the bytes written to it.
+    counted: Vec<Option<Written>>,
     huge_pages: bool,
     scan_works: bool,
     frames_shown: bool,
@@ -56,11 +58,19 @@ impl LiveTarget {
             page_size: terrace_sys::page_size(),
             allowed: BTreeMap::new(),
             hidden: BTreeSet::new(),
+            counted: Vec::new(),
             huge_pages: huge.is_ok_and(|t| !t.contains("[never]")),
             scan_works: true,
             frames_shown: true,
             root,
         })
+    }
+
+    /// With counters of the bytes written to each tier, in the tiers' order, where there are such.
+    #[must_use]
+    pub fn counting(mut self, counters: Vec<Option<Written>>) -> Self {
+        self.counted = counters;
+        self
     }
 
     /// The processes.
@@ -290,7 +300,14 @@ impl Target for LiveTarget {
             }
             TierState { nodes, capacity, free, write_throughput: None, throughput_source: ThroughputSource::Unknown }
         };
-        Ok(self.tiers.iter().map(state).collect())
+        let mut tiers: Vec<TierState> = self.tiers.iter().map(state).collect();
+        let now = terrace_sys::now();
+        for (tier, written) in tiers.iter_mut().zip(&mut self.counted) {
+            if let Some(rate) = written.as_mut().and_then(|w| w.rate(now)) {
+                (tier.write_throughput, tier.throughput_source) = (Some(rate), ThroughputSource::Hardware);
+            }
+        }
+        Ok(tiers)
     }
 }
 
