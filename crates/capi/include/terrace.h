@@ -1141,7 +1141,7 @@ int terrace_stage_set_machine(terrace_stage *stage,
 
 /*
  Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
- touched. Blocks that overlap or leave the data are refused before anything runs. `report` may be null; it is filled also
+ touched. Blocks that overlap or leave the data are refused before anything runs, however many there are. `report` may be null; it is filled also
  with TERRACE_E_STAGE, where every block but `failed_block` is as it was or complete.
 
  # Safety

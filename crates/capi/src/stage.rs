@@ -5,13 +5,10 @@ use crate::{TERRACE_E_KERNEL, TERRACE_E_MACHINE};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ops::Range;
 use std::panic::resume_unwind;
-use terrace_machine::Machine;
-use terrace_migrate::staging::{
-    check_blocks, stage_read, stage_update, Costs, Figures, Mode, Options, Report, StageError, Threads,
-};
-use terrace_migrate::MoveCosts;
+use terrace_alloc::stage_costs;
+use terrace_migrate::staging::{check_blocks, stage_read, stage_update, Mode, Options, Report, StageError, Threads};
 use terrace_topology::{load_machine, Source};
-use terrace_types::{Bytes, CpuId, Nanos, NodeId};
+use terrace_types::{Bytes, CpuId, NodeId};
 
 /// The kernel gave a value other than 0 for a block, or what gives the blocks one below 0; `failed_block` of the report is the block's
 /// number.
@@ -251,7 +248,7 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
             Err(error) => return fail(TERRACE_E_MACHINE, &error.to_string()),
         };
         let (initiator, slow) = (NodeId(initiator), NodeId(slow));
-        let Some(figures) = figures(&machine, initiator, slow, o.fast) else {
+        let Some(costs) = stage_costs(&machine, initiator, slow, o.fast) else {
             let what = format!(
                 "{} does not tell latency and bandwidth of nodes {slow} and {} from node {initiator}; measure them with \
                  terrace probe -o FILE",
@@ -259,22 +256,11 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
             );
             return fail(TERRACE_E_MACHINE, &what);
         };
-        (o.slow, o.costs) = (Some(slow), Some(Costs::from(&figures)));
+        (o.slow, o.costs) = (Some(slow), Some(costs));
         TERRACE_OK
     };
     // SAFETY: passed on.
     unsafe { change(stage, set) }
-}
-
-fn figures(machine: &Machine, initiator: NodeId, slow: NodeId, fast: NodeId) -> Option<Figures> {
-    let of = |node: NodeId| {
-        let link = machine.link(initiator, node)?;
-        Some((link.read_bandwidth?.value, link.read_latency?.value))
-    };
-    let cache = machine.caches.last().map_or((Bytes::ZERO, Nanos::ZERO), |c| (c.size, c.hit));
-    let cost = machine.migration;
-    let moves = MoveCosts { call: cost.call, page: cost.page, serial_percent: cost.serial_percent };
-    Some(Figures { slow: of(slow)?, fast: of(fast)?, misses: machine.core.outstanding_misses, cache, moves })
 }
 
 /// Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
