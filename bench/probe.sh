@@ -36,8 +36,20 @@ while [ "$round" -lt "$rounds" ]; do
         done
     fi
     if command -v mbw >/dev/null 2>&1; then
-        # mbw counts a copied byte once, by one thread.
-        mbw -q -n 5 -t 0 128 2>/dev/null | awk '/^AVG/ { printf "mbw-one-thread copy %.0f\n", $9 * 2 * 1048576 }' >>"$work/all"
+        # mbw counts a copied byte once, by one thread: as many of it beside each other as there are threads, and what each has, summed.
+        # Its three ways of copying: memcpy, an assignment of doubles in a loop, memcpy of blocks.
+        for way in 0 1 2; do
+            : >"$work/mbw"
+            pids=
+            for _ in $(seq "$threads"); do
+                mbw -q -n 5 -t "$way" 128 >>"$work/mbw" 2>/dev/null &
+                pids="$pids $!"
+            done
+            # shellcheck disable=SC2086
+            wait $pids
+            awk -v way="$way" '/^AVG/ { sum += $9; n++ } END { if (n) printf "mbw-way-%d copy %.0f\n", way, sum * 2 * 1048576 }' \
+                "$work/mbw" >>"$work/all"
+        done
     fi
 done
 echo "host: $(uname -srm), $(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); load $(cut -d' ' -f1-3 /proc/loadavg)"

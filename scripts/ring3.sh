@@ -140,7 +140,11 @@ check stages-as-predicted stages
 if command -v python3 >/dev/null 2>&1; then
     check probe-in-the-lab "$terrace" lab run --machine lab-cxl --carry "$lab/bin/terrace" --carry cat -- \
         sh -c "$lab/bin/terrace probe --brief -o m.toml >&2; cat m.toml" &&
-        check probe-reads-it-back python3 bench/probe/readback.py crates/machine/presets/lab-cxl.toml "$out/probe-in-the-lab.out"
+        check probe-reads-it-back python3 bench/probe/readback.py crates/machine/presets/lab-cxl.toml "$out/probe-in-the-lab.out" &&
+        # A machine of the lab is made from the file, and reads back what was measured. Its caches are those that QEMU says it has.
+        check probed-file-boots "$terrace" lab setup --machine "$out/probe-in-the-lab.out" &&
+        check probed-file-runs "$terrace" lab run --machine "$out/probe-in-the-lab.out" -- cat /sys/devices/system/node/online &&
+        check probed-file-has-two-nodes grep -qx 0-1 "$out/probed-file-runs.out"
 else
     echo "skipped probe-in-the-lab: python3 is not installed"
 fi

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use terrace_terrace::stage::{costs, stage_held, Mode, Options, Report, StageError, Threads};
+use terrace_terrace::stage::{check_blocks, costs, stage_held, Mode, Options, Report, StageError, Threads};
 use terrace_terrace::types::{Bytes, CpuId, NodeId};
 
 /// How often a signal (Ctrl-C) is looked for while blocks are worked on.
@@ -32,6 +32,9 @@ pub struct How {
     compute_ns_per_byte: f64,
     room: Option<u64>,
     slots: Option<u32>,
+    ahead: usize,
+    expected: Option<usize>,
+    largest: Option<u64>,
     cpus: Vec<u32>,
     keep_addresses: bool,
 }
@@ -55,6 +58,7 @@ impl How {
         (options.passes, options.compute_ns_per_byte) = (self.passes, self.compute_ns_per_byte);
         options.room = self.room.map_or(options.room, Bytes);
         options.slots = self.slots;
+        (options.ahead, options.expected, options.largest) = (self.ahead, self.expected, self.largest.map(Bytes));
         options.keep_addresses = self.keep_addresses;
         options.cpus = self.cpus.into_iter().map(CpuId).collect();
         Ok(options)
@@ -81,6 +85,47 @@ impl StageBlock {
     }
 }
 
+/// Blocks: a list, refused before anything runs if one of them is, or what is asked for them while they are worked on.
+#[derive(FromPyObject)]
+pub enum Sequence {
+    List(Vec<(usize, usize)>),
+    Iterator(Py<PyAny>),
+}
+
+/// Asks Python for blocks.
+struct Asked<'a> {
+    iterator: Py<PyAny>,
+    raised: &'a Mutex<Option<PyErr>>,
+    stop: &'a AtomicBool,
+}
+
+impl Iterator for Asked<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        if self.stop.load(Ordering::Relaxed) {
+            resume_unwind(Box::new("it was interrupted".to_owned()));
+        }
+        let told = Python::attach(|py| {
+            let Some(next) = self.iterator.bind(py).try_iter()?.next() else { return Ok(None) };
+            next?.extract::<(usize, usize)>().map(Some)
+        });
+        match told {
+            Ok(block) => block.map(range),
+            Err(error) => {
+                let text = error.to_string();
+                self.raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                resume_unwind(Box::new(text));
+            }
+        }
+    }
+}
+
+/// From the first byte and the number of bytes.
+const fn range((start, length): (usize, usize)) -> Range<usize> {
+    start..start.saturating_add(length)
+}
+
 /// Runs `kernel(number, block)` on every block (first byte, bytes) of `array`, whose `bytes` bytes lie at `address` one after the other.
 /// JSON of the report.
 #[pyfunction]
@@ -91,7 +136,7 @@ pub fn stage(
     array: Py<PyAny>,
     address: usize,
     bytes: usize,
-    blocks: Vec<(usize, usize)>,
+    blocks: Sequence,
     back: bool,
     kernel: Py<PyAny>,
     how: How,
@@ -115,7 +160,13 @@ pub fn stage(
             resume_unwind(Box::new(text));
         }
     };
-    let ranges = blocks.iter().map(|(start, length)| *start..start.saturating_add(*length)).collect();
+    let ranges: Box<dyn Iterator<Item = Range<usize>> + Send + '_> = match blocks {
+        Sequence::List(list) => {
+            check_blocks(bytes, list.iter().copied().map(range)).map_err(|e| failed("stage", "the array", &e))?;
+            Box::new(list.into_iter().map(range))
+        }
+        Sequence::Iterator(iterator) => Box::new(Asked { iterator, raised: &raised, stop: &stop }),
+    };
     let result = py.detach(|| {
         std::thread::scope(|scope| {
             let (done, wait) = channel();
@@ -153,6 +204,10 @@ pub fn stage(
             error.set_cause(py, Some(cause));
             Err(error)
         }
+        // What gives the blocks raised: it is the caller's own, and raises as it would in a loop.
+        Some(Err(StageError::Sequence { .. })) if raised.is_some() => {
+            Err(raised.unwrap_or_else(|| TerraceError::new_err("unknown")))
+        }
         Some(Err(error)) => Err(failed("stage", "the array", &error)),
         None => Err(failed("stage", "the array", &"its thread ended")),
     }
@@ -164,7 +219,7 @@ fn run(
     address: usize,
     bytes: usize,
     back: bool,
-    blocks: Vec<Range<usize>>,
+    blocks: impl Iterator<Item = Range<usize>> + Send,
     options: &Options,
     kernel: impl Fn(usize, &mut [u8], Option<Arc<dyn Any + Send + Sync>>) + Sync,
 ) -> Result<Report, StageError> {

@@ -49,6 +49,49 @@ def test_reading_gives_each_block_once_and_lets_nobody_write():
         stage.update(array, kernel, blocks=10, fast=NODE)
 
 
+@pytest.mark.parametrize("how", [{"threads": (1, 1)}, {"threads": (2, 1), "slots": 2}, {"in_place": True}])
+def test_blocks_may_come_while_others_are_worked_on(how):
+    array = np.arange(40_000, dtype="f8")
+    told, given = threading.Semaphore(0), []
+
+    def blocks():
+        for number, at in enumerate(range(0, 40_000, 1000)):
+            if number:
+                assert told.acquire(timeout=60)  # the kernel of the block before is through
+            given.append(at)
+            yield at, at + 1000
+
+    def kernel(number, block):
+        block *= 2
+        told.release()
+
+    report = stage.update(array, kernel, blocks=blocks(), fast=NODE, ahead=1, **how)
+    assert (array == np.arange(40_000) * 2).all() and given == list(range(0, 40_000, 1000))
+    assert report.blocks == 40 and report.staged == ("in_place" not in how)
+
+
+@pytest.mark.parametrize("how", [{"threads": (1, 1)}, {"in_place": True}])
+def test_what_the_blocks_raise_is_raised_and_late_overlaps_are_refused(how):
+    def breaks():
+        yield from ((at, at + 100) for at in range(0, 5000, 100))
+        raise LookupError("no more of them")
+
+    add = lambda _, block: np.add(block, 1, out=block)  # noqa: E731
+    for blocks, error, what in [
+        (breaks(), LookupError, "^'?no more of them'?$"),
+        (((at, at + 100) for at in range(0, 20_000, 100)), ValueError, "block 100 is rows 10000 to 10100 of 10000"),
+        (((at % 5000, at % 5000 + 100) for at in range(0, 20_000, 100)), terrace.TerraceError, "blocks 0 and 50 overlap"),
+        (iter([(0, 10), "no range"]), ValueError, "unpack"),
+    ]:
+        array = np.zeros((10_000, 2))
+        with pytest.raises(error, match=what):
+            stage.update(array, add, blocks=blocks, fast=NODE, ahead=1, **how)
+        assert all((block == block[0, 0]).all() and block[0, 0] in (0, 1) for block in array[100:].reshape(-1, 100, 2))
+    for bad in ({"ahead": 0}, {"ahead": -1}):
+        with pytest.raises(ValueError, match="ahead"):
+            stage.update(array, add, blocks=10, fast=NODE, **bad)
+
+
 def test_addresses_stay_where_they_are_asked_to():
     array = np.arange(1 << 20, dtype="f8")
     places = {}

@@ -25,4 +25,5 @@ mod space;
 #[cfg(test)]
 mod fake;
 
+pub use mover::{move_costs, stage_costs};
 pub use terrace_types as types;

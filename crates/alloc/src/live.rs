@@ -9,10 +9,12 @@ use terrace_sys::{
     allowed_nodes, cgroup_headroom, current_cpu, memory_available, now, own_cpus, page_size, query_pages, zones,
     Category, MemPolicy, PageEntry, PageMap, PageStatus, Region, Root, SysError,
 };
-use terrace_types::{Bytes, CpuId, NodeId, Pid, Tick, Vpn, VpnRange};
+use terrace_types::{Bytes, CpuId, Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
 
-/// Pages asked for or moved a call: enough that the call's own cost does not matter, and less than half a second.
+/// Pages asked for a call: enough that the call's own cost does not matter.
 const BATCH: usize = 8192;
+/// What a call that moves pages may take, by what they cost on this machine: with the usual costs 8192 of them.
+const CALL: Nanos = Nanos::millis(20);
 
 /// The running kernel; owns the address space that was reserved through it.
 #[derive(Debug)]
@@ -170,7 +172,7 @@ impl Kernel for LiveKernel {
             .flat_map(|p| (p.start / self.page..p.end.div_ceil(self.page)).map(|v| Vpn(v as u64)))
             .collect();
         let mover = mover();
-        for batch in pages.chunks(BATCH) {
+        for batch in pages.chunks(mover.batch(CALL) as usize) {
             let call = mover.move_pages(me(), batch, to);
             let there = call.pages.iter().filter(|s| **s == PageStatus::On(to)).count();
             done.moved += Bytes((there * self.page) as u64);

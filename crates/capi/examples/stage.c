@@ -31,6 +31,19 @@ static int spoil(size_t block, void *at, size_t bytes, void *user) {
     return block == 17 ? 5 : 0;
 }
 
+/* Blocks one after the other, each told only when it is asked for. */
+typedef struct {
+    size_t next, end, each, fails_at;
+} row;
+
+static int next_block(terrace_block *block, void *user) {
+    row *r = user;
+    if (r->next == r->end) return 0;
+    if (r->next == r->fails_at) return -7;
+    *block = (terrace_block){r->next++ * r->each, r->each};
+    return 1;
+}
+
 int main(void) {
     static double data[BLOCKS * EACH], plain[BLOCKS * EACH];
     terrace_block blocks[BLOCKS];
@@ -79,6 +92,22 @@ int main(void) {
     CHECK(done.failed_block == 17 && done.intact == 1);
     CHECK(strstr(terrace_last_error(), "block 17") != NULL);
     CHECK(memcmp(data + 17 * EACH, plain + 17 * EACH, EACH * sizeof *data) == 0);
+
+    /* Blocks that a function gives while others are worked on: the same results, from one asked for ahead on. */
+    for (int i = 0; i < BLOCKS * EACH; i++) data[i] = plain[i] = (double)(i * 37 % 1001);
+    for (size_t b = 0; b < BLOCKS; b++) smooth(b, plain + b * EACH, EACH * sizeof *data, &passes);
+    row blocks_of = {0, BLOCKS, EACH * sizeof *data, BLOCKS};
+    CHECK(terrace_stage_set_sequence(stage, 1, BLOCKS, 0) == TERRACE_OK);
+    CHECK(terrace_stage_update_from(stage, data, sizeof data, next_block, &blocks_of, smooth, &passes, &done) == TERRACE_OK);
+    CHECK(done.staged == 1 && done.brought_bytes == sizeof data && blocks_of.next == BLOCKS);
+    CHECK(memcmp(data, plain, sizeof data) == 0);
+    blocks_of = (row){0, BLOCKS, EACH * sizeof *data, 11};
+    CHECK(terrace_stage_read_from(stage, data, sizeof data, next_block, &blocks_of, smooth, &passes, &done) == TERRACE_E_STAGE);
+    CHECK(done.failed_block == 11 && done.intact == 1 && strstr(terrace_last_error(), "it gave -7") != NULL);
+    blocks_of = (row){0, BLOCKS + 1, EACH * sizeof *data, BLOCKS + 1};
+    CHECK(terrace_stage_update_from(stage, data, sizeof data, next_block, &blocks_of, smooth, &passes, &done) == TERRACE_E_INVALID);
+    CHECK(terrace_stage_update_from(stage, data, sizeof data, NULL, NULL, smooth, &passes, &done) == TERRACE_E_INVALID);
+    CHECK(terrace_stage_set_sequence(stage, 0, 0, 0) == TERRACE_OK);
 
     /* Refused before anything runs. */
     blocks[3].bytes += 8;

@@ -236,7 +236,8 @@
 #define TERRACE_NO_OFFSET UINT64_MAX
 
 /*
- The kernel gave a value other than 0 for a block; `failed_block` of the report is its number.
+ The kernel gave a value other than 0 for a block, or what gives the blocks one below 0; `failed_block` of the report is the block's
+ number.
  */
 #define TERRACE_E_STAGE -18
 
@@ -489,6 +490,12 @@ typedef struct {
    */
   uint64_t stayed_bytes;
 } terrace_staged;
+
+/*
+ Gives the next block: 1, and `block` is filled; 0: there are no more; below 0 ends the run with TERRACE_E_STAGE. Called by one
+ thread at a time, not always the same, while kernels run; not called again after its end. It does not unwind.
+ */
+typedef int (*terrace_stage_next)(terrace_block *block, void *user);
 
 /*
  What a range of far memory did so far.
@@ -1134,7 +1141,7 @@ int terrace_stage_set_machine(terrace_stage *stage,
 
 /*
  Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
- touched. Blocks that overlap or leave the data are refused before anything runs. `report` may be null; it is filled also
+ touched. Blocks that overlap or leave the data are refused before anything runs, however many there are. `report` may be null; it is filled also
  with TERRACE_E_STAGE, where every block but `failed_block` is as it was or complete.
 
  # Safety
@@ -1165,6 +1172,51 @@ int terrace_stage_read(const terrace_stage *stage,
                        terrace_stage_kernel kernel,
                        void *user,
                        terrace_staged *report);
+
+/*
+ What is known of blocks that a function gives: `ahead` of them are asked for before anything runs (0: 64), and are all there are
+ or what the others are taken to be like; `expected`: how many there will be (0: as many as go over all of the data); `largest_bytes`:
+ the largest, where that may come later (0: of those asked for ahead). One larger than a buffer is worked on where it lies. The
+ function may wait for the kernel of a block that it gave `ahead` blocks before, or earlier.
+
+ # Safety
+ As for `terrace_stage_set_threads`.
+ */
+int terrace_stage_set_sequence(terrace_stage *stage,
+                               size_t ahead,
+                               size_t expected,
+                               uint64_t largest_bytes);
+
+/*
+ As `terrace_stage_update`, of blocks that `next` gives when there is room for them. One that overlaps an earlier one or leaves
+ the data ends the run with TERRACE_E_INVALID: blocks before it are as they were or complete.
+
+ # Safety
+ As for `terrace_stage_update`; `next` may be called from other threads with `giver`.
+ */
+int terrace_stage_update_from(const terrace_stage *stage,
+                              void *data,
+                              size_t bytes,
+                              terrace_stage_next next,
+                              void *giver,
+                              terrace_stage_kernel kernel,
+                              void *user,
+                              terrace_staged *report);
+
+/*
+ As `terrace_stage_update_from`, but that the kernel only reads: nothing goes back.
+
+ # Safety
+ As for `terrace_stage_update_from`; `kernel` writes nothing at `at`.
+ */
+int terrace_stage_read_from(const terrace_stage *stage,
+                            const void *data,
+                            size_t bytes,
+                            terrace_stage_next next,
+                            void *giver,
+                            terrace_stage_kernel kernel,
+                            void *user,
+                            terrace_staged *report);
 
 /*
  Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest goes to `store`: a

@@ -19,6 +19,7 @@
 #include <memory_resource>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -216,6 +217,9 @@ public:
         std::size_t first, last;
     };
 
+    // What gives blocks.
+    template <class N> using given_by = std::enable_if_t<std::is_invocable_r<std::optional<block>, N &>::value>;
+
     explicit stage(std::uint32_t fast_node) {
         terrace_stage *made = nullptr;
         check(terrace_stage_create(fast_node, &made));
@@ -234,6 +238,11 @@ public:
     // Figures of a machine file or a preset; empty: of this machine.
     stage &machine(const std::string &from, std::uint32_t initiator, std::uint32_t slow) {
         return set(terrace_stage_set_machine(held_.get(), from.empty() ? nullptr : from.c_str(), initiator, slow));
+    }
+
+    // Of blocks that a callable gives: how many are asked for before anything runs, how many there will be, bytes of the largest; 0: not known.
+    stage &sequence(std::size_t ahead, std::size_t expected = 0, std::uint64_t largest_bytes = 0) {
+        return set(terrace_stage_set_sequence(held_.get(), ahead, expected, largest_bytes));
     }
 
     // kernel(number, T *part, count), whose results stay. What it throws ends the run and is thrown again here.
@@ -255,7 +264,51 @@ public:
         return done;
     }
 
+    // Of blocks that `next` gives when there is room for them, as a std::optional<block>; what it throws ends the run too.
+    template <class T, class N, class F, class = given_by<N>> terrace_staged update(T *data, std::size_t count, N &&next, F &&kernel) {
+        static_assert(std::is_trivially_copyable<T>::value, "blocks are copied as bytes");
+        call<T, F> c(kernel);
+        giver<T, N> g(next);
+        terrace_staged done{};
+        const int code = terrace_stage_update_from(held_.get(), data, count * sizeof(T), giver<T, N>::give, &g, call<T, F>::run, &c, &done);
+        if (g.thrown) std::rethrow_exception(g.thrown);
+        c.ended(code);
+        return done;
+    }
+    template <class T, class N, class F, class = given_by<N>> terrace_staged read(const T *data, std::size_t count, N &&next, F &&kernel) {
+        static_assert(std::is_trivially_copyable<T>::value, "blocks are copied as bytes");
+        call<const T, F> c(kernel);
+        giver<T, N> g(next);
+        terrace_staged done{};
+        const int code = terrace_stage_read_from(held_.get(), data, count * sizeof(T), giver<T, N>::give, &g, call<const T, F>::run, &c, &done);
+        if (g.thrown) std::rethrow_exception(g.thrown);
+        c.ended(code);
+        return done;
+    }
+
 private:
+    // Called by one thread at a time.
+    template <class T, class N> struct giver {
+        explicit giver(N &n) : next(n) {}
+        static int give(terrace_block *to, void *user) {
+            auto *self = static_cast<giver *>(user);
+            try {
+                const std::optional<block> b = self->next();
+                if (!b) return 0;
+                *to = as_bytes<T>(*b);
+                return 1;
+            } catch (...) {
+                self->thrown = std::current_exception();
+                return -1;
+            }
+        }
+        N &next;
+        std::exception_ptr thrown;
+    };
+    template <class T> static terrace_block as_bytes(const block &b) {
+        if (b.last < b.first) throw std::invalid_argument("a block ends before it begins");
+        return {b.first * sizeof(T), (b.last - b.first) * sizeof(T)};
+    }
     // An exception may not pass through the library: it waits here for the threads' end.
     template <class T, class F> struct call {
         explicit call(F &k) : kernel(k) {}
@@ -281,10 +334,7 @@ private:
     template <class T> static std::vector<terrace_block> bytes(const std::vector<block> &blocks) {
         std::vector<terrace_block> list;
         list.reserve(blocks.size());
-        for (const block &b : blocks) {
-            if (b.last < b.first) throw std::invalid_argument("a block ends before it begins");
-            list.push_back({b.first * sizeof(T), (b.last - b.first) * sizeof(T)});
-        }
+        for (const block &b : blocks) list.push_back(as_bytes<T>(b));
         return list;
     }
     stage &set(int code) {

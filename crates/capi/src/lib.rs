@@ -9,6 +9,7 @@ mod codes;
 mod far;
 mod memory;
 mod report;
+mod sequence;
 mod shared;
 mod stage;
 
@@ -18,5 +19,6 @@ pub use codes::*;
 pub use far::*;
 pub use memory::*;
 pub use report::*;
+pub use sequence::*;
 pub use shared::*;
 pub use stage::*;

@@ -5,13 +5,13 @@ use crate::{TERRACE_E_KERNEL, TERRACE_E_MACHINE};
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ops::Range;
 use std::panic::resume_unwind;
-use terrace_machine::Machine;
-use terrace_migrate::staging::{stage_read, stage_update, Costs, Figures, Mode, Options, Report, StageError, Threads};
-use terrace_migrate::MoveCosts;
+use terrace_alloc::stage_costs;
+use terrace_migrate::staging::{check_blocks, stage_read, stage_update, Mode, Options, Report, StageError, Threads};
 use terrace_topology::{load_machine, Source};
-use terrace_types::{Bytes, CpuId, Nanos, NodeId};
+use terrace_types::{Bytes, CpuId, NodeId};
 
-/// The kernel gave a value other than 0 for a block; `failed_block` of the report is its number.
+/// The kernel gave a value other than 0 for a block, or what gives the blocks one below 0; `failed_block` of the report is the block's
+/// number.
 pub const TERRACE_E_STAGE: c_int = -18;
 
 /// A model divides the threads and decides whether to stage at all; adapted while running.
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn terrace_stage_destroy(stage: *mut terrace_stage) {
 
 /// # Safety
 /// `stage` is null or of `terrace_stage_create`, not destroyed, and used by no other thread meanwhile.
-unsafe fn change(stage: *mut terrace_stage, with: impl FnOnce(&mut Options) -> c_int) -> c_int {
+pub(crate) unsafe fn change(stage: *mut terrace_stage, with: impl FnOnce(&mut Options) -> c_int) -> c_int {
     guard(|| {
         // SAFETY: null or alive and this thread's alone, by the caller's promise.
         match unsafe { stage.as_mut() } {
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
             Err(error) => return fail(TERRACE_E_MACHINE, &error.to_string()),
         };
         let (initiator, slow) = (NodeId(initiator), NodeId(slow));
-        let Some(figures) = figures(&machine, initiator, slow, o.fast) else {
+        let Some(costs) = stage_costs(&machine, initiator, slow, o.fast) else {
             let what = format!(
                 "{} does not tell latency and bandwidth of nodes {slow} and {} from node {initiator}; measure them with \
                  terrace probe -o FILE",
@@ -256,26 +256,15 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
             );
             return fail(TERRACE_E_MACHINE, &what);
         };
-        (o.slow, o.costs) = (Some(slow), Some(Costs::from(&figures)));
+        (o.slow, o.costs) = (Some(slow), Some(costs));
         TERRACE_OK
     };
     // SAFETY: passed on.
     unsafe { change(stage, set) }
 }
 
-fn figures(machine: &Machine, initiator: NodeId, slow: NodeId, fast: NodeId) -> Option<Figures> {
-    let of = |node: NodeId| {
-        let link = machine.link(initiator, node)?;
-        Some((link.read_bandwidth?.value, link.read_latency?.value))
-    };
-    let cache = machine.caches.last().map_or((Bytes::ZERO, Nanos::ZERO), |c| (c.size, c.hit));
-    let cost = machine.migration;
-    let moves = MoveCosts { call: cost.call, page: cost.page, serial_percent: cost.serial_percent };
-    Some(Figures { slow: of(slow)?, fast: of(fast)?, misses: machine.core.outstanding_misses, cache, moves })
-}
-
 /// Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
-/// touched. Blocks that overlap or leave the data are refused before anything runs. `report` may be null; it is filled also
+/// touched. Blocks that overlap or leave the data are refused before anything runs, however many there are. `report` may be null; it is filled also
 /// with TERRACE_E_STAGE, where every block but `failed_block` is as it was or complete.
 ///
 /// # Safety
@@ -296,8 +285,13 @@ pub unsafe extern "C" fn terrace_stage_update(
 ) -> c_int {
     guard(|| {
         // SAFETY: passed on.
-        let (options, ranges, call) = match unsafe { asked(stage, data, bytes, blocks, count, kernel, user) } {
+        let (options, call) = match unsafe { called(stage, data, bytes, kernel, user) } {
             Ok(all) => all,
+            Err(code) => return code,
+        };
+        // SAFETY: passed on.
+        let ranges = match unsafe { listed(bytes, blocks, count) } {
+            Ok(ranges) => ranges,
             Err(code) => return code,
         };
         // SAFETY: `bytes` of memory that are the caller's to give, by his promise; not null unless empty.
@@ -326,8 +320,13 @@ pub unsafe extern "C" fn terrace_stage_read(
 ) -> c_int {
     guard(|| {
         // SAFETY: passed on.
-        let (options, ranges, call) = match unsafe { asked(stage, data, bytes, blocks, count, kernel, user) } {
+        let (options, call) = match unsafe { called(stage, data, bytes, kernel, user) } {
             Ok(all) => all,
+            Err(code) => return code,
+        };
+        // SAFETY: passed on.
+        let ranges = match unsafe { listed(bytes, blocks, count) } {
+            Ok(ranges) => ranges,
             Err(code) => return code,
         };
         // SAFETY: `bytes` of memory that nobody writes meanwhile, by the caller's promise; not null unless empty.
@@ -340,7 +339,7 @@ pub unsafe extern "C" fn terrace_stage_read(
 }
 
 /// The address, or for none one that an empty slice may have.
-fn present(data: *mut u8) -> *mut u8 {
+pub(crate) fn present(data: *mut u8) -> *mut u8 {
     if data.is_null() {
         std::ptr::NonNull::dangling().as_ptr()
     } else {
@@ -350,7 +349,7 @@ fn present(data: *mut u8) -> *mut u8 {
 
 /// A kernel with its user's pointer.
 #[derive(Clone, Copy)]
-struct Call {
+pub(crate) struct Call {
     kernel: unsafe extern "C" fn(usize, *mut c_void, usize, *mut c_void) -> c_int,
     user: *mut c_void,
 }
@@ -361,7 +360,7 @@ unsafe impl Send for Call {}
 unsafe impl Sync for Call {}
 
 impl Call {
-    fn on(&self, block: usize, at: *mut u8, bytes: usize) {
+    pub(crate) fn on(&self, block: usize, at: *mut u8, bytes: usize) {
         // SAFETY: `at` is the block's memory for this call, as the kernel's contract has it; what it may do with it and with
         // `user` the caller promised.
         let status = unsafe { (self.kernel)(block, at.cast(), bytes, self.user) };
@@ -372,29 +371,45 @@ impl Call {
     }
 }
 
-/// What was asked for, checked.
+impl terrace_block {
+    /// Its bytes; one that no memory can have ends beyond all data.
+    pub(crate) const fn range(&self) -> Range<usize> {
+        self.offset..self.offset.saturating_add(self.bytes)
+    }
+}
+
+/// What was asked for but for the blocks, checked.
 ///
 /// # Safety
 /// As for [`terrace_stage_update`].
-unsafe fn asked<'a>(
+pub(crate) unsafe fn called<'a>(
     stage: *const terrace_stage,
     data: *const c_void,
     bytes: usize,
-    blocks: *const terrace_block,
-    count: usize,
     kernel: terrace_stage_kernel,
     user: *mut c_void,
-) -> Result<(&'a Options, Vec<Range<usize>>, Call), c_int> {
+) -> Result<(&'a Options, Call), c_int> {
     // SAFETY: null or alive by the caller's promise.
     let Some(stage) = (unsafe { stage.as_ref() }) else {
         return Err(invalid("stage is null; create it with terrace_stage_create"));
     };
     let Some(kernel) = kernel else { return Err(invalid("kernel is null")) };
-    if (data.is_null() && bytes > 0) || (blocks.is_null() && count > 0) {
-        return Err(invalid("data or blocks is null"));
+    if data.is_null() && bytes > 0 {
+        return Err(invalid("data is null"));
     }
     if bytes > isize::MAX as usize {
         return Err(invalid("data is larger than memory can be"));
+    }
+    Ok((&stage.options, Call { kernel, user }))
+}
+
+/// Blocks that were given in a list, all of which are checked before anything runs.
+///
+/// # Safety
+/// `blocks` is null or points to `count` blocks.
+unsafe fn listed(bytes: usize, blocks: *const terrace_block, count: usize) -> Result<Vec<Range<usize>>, c_int> {
+    if blocks.is_null() && count > 0 {
+        return Err(invalid("blocks is null"));
     }
     let list: &[terrace_block] = if count == 0 {
         &[]
@@ -402,25 +417,31 @@ unsafe fn asked<'a>(
         // SAFETY: not null, and `count` blocks long by the caller's promise.
         unsafe { std::slice::from_raw_parts(blocks, count) }
     };
-    let range = |b: &terrace_block| b.offset..b.offset.saturating_add(b.bytes);
-    Ok((&stage.options, list.iter().map(range).collect(), Call { kernel, user }))
+    let ranges: Vec<Range<usize>> = list.iter().map(terrace_block::range).collect();
+    check_blocks(bytes, ranges.iter().cloned()).map_err(|error| invalid(&error.to_string()))?;
+    Ok(ranges)
 }
 
 /// # Safety
 /// `out` is null or writable.
-unsafe fn told(result: Result<Report, StageError>, out: *mut terrace_staged) -> c_int {
+pub(crate) unsafe fn told(result: Result<Report, StageError>, out: *mut terrace_staged) -> c_int {
     let (row, code) = match result {
         Ok(report) => (staged(&report), TERRACE_OK),
         Err(error) => {
             let code = match &error {
-                StageError::Panicked { .. } => TERRACE_E_STAGE,
+                StageError::Panicked { .. } | StageError::Sequence { .. } => TERRACE_E_STAGE,
                 StageError::Sys(_) => TERRACE_E_KERNEL,
                 _ => return invalid(&error.to_string()),
             };
             let text = error.to_string().replace("the kernel panicked at", "the kernel failed at");
+            let text = text.replace("the iterator of blocks panicked", "what gives the blocks failed");
             let mut row = EMPTY;
-            if let StageError::Panicked { block, intact, .. } = error {
-                (row.failed_block, row.intact) = (block, c_int::from(intact));
+            match error {
+                StageError::Panicked { block, intact, .. } => {
+                    (row.failed_block, row.intact) = (block, c_int::from(intact));
+                }
+                StageError::Sequence { after, .. } => row.failed_block = after,
+                _ => {}
             }
             (row, fail(code, &text))
         }

@@ -4,7 +4,6 @@ use crate::args::{LabCompareArgs, LabRunArgs, LabSetupArgs};
 use crate::output::{print, print_json, Ending, Failure, Progress, Work};
 use crate::replace::write;
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 use terrace_terrace::lab::wire::Outcome;
 use terrace_terrace::lab::{self, calibrate, policies, shape::Shape, Bench, CompareSpec, Input, JobSpec, Lab};
@@ -144,7 +143,7 @@ fn runs(spec: &CompareSpec) -> Work {
     Work::Runs { all, at_once: spec.jobs as u64, unsaid: profiled }
 }
 
-fn write_report(path: &PathBuf, json: &[u8]) -> Result<(), Failure> {
+fn write_report(path: &std::path::Path, json: &[u8]) -> Result<(), Failure> {
     let document = report::read(json).map_err(Failure::failed)?;
     write(path, document.to_html()).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
 }

@@ -52,12 +52,12 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     })?;
     drop(interrupt);
     if let Some(path) = &args.output {
-        replace(path, &probed.machine_file()).map_err(|e| cannot_write(path, &e))?;
+        replace(path, probed.machine_file()).map_err(|e| cannot_write(path, &e))?;
     }
     let json = probed.json().map_err(Failure::failed)?;
     if let Some(path) = &args.report {
         let document = report::read(json.to_string().as_bytes()).map_err(Failure::failed)?;
-        replace(path, &document.to_html()).map_err(|e| cannot_write(path, &e))?;
+        replace(path, document.to_html()).map_err(|e| cannot_write(path, &e))?;
     }
     if args.json {
         print_json(&json)?;

@@ -50,6 +50,42 @@ fn an_interrupted_probe_ends_soon_and_leaves_a_partial_file() {
 }
 
 #[test]
+fn an_interrupted_degrade_is_gone_with_its_load_and_the_command_does_not_run() {
+    let mark = file("degraded");
+    let mut child = terrace()
+        .args(["degrade", "0", "--to", "100MB/s", "--", "touch"])
+        .arg(&mark)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("terrace starts");
+    let tasks = format!("/proc/{}/task", child.id());
+    let loads = || {
+        let names = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
+        names
+            .filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok())
+            .any(|name| name.starts_with("terrace-load"))
+    };
+    // Until it searches, or says why it does not.
+    while !loads() && child.try_wait().expect("it can be waited for").is_none() {
+        std::thread::yield_now();
+    }
+    let _gone_already = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    let output = child.wait_with_output().expect("its output");
+    assert!(!mark.exists(), "the command does not run");
+    assert!(!std::path::Path::new(&tasks).exists(), "nobody is left");
+    match output.status.code() {
+        // One CPU, or the search was at its end already.
+        Some(3) => println!("skipped: {}", String::from_utf8_lossy(&output.stderr)),
+        code => assert!(
+            code.is_none() || code == Some(130),
+            "{:?}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        ),
+    }
+}
+
+#[test]
 fn wrong_usage_and_what_is_lacking_have_their_status_and_the_command_does_not_run() {
     let mark = file("ran");
     let cases = [(["degrade", "0", "--to", "fast"], 2), (["degrade", "250", "--to", "1GB/s"], 3)];

@@ -9,18 +9,18 @@ use crate::wire;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::Duration;
+use terrace_types::Bytes;
 
 /// Allowed deviation of latency, percent.
 pub const LATENCY_PERCENT: f64 = 5.0;
 /// Allowed deviation of bandwidth, percent.
 pub const BANDWIDTH_PERCENT: f64 = 10.0;
-/// Memory chased through, MiB: far beyond the caches, well within the smallest node.
+/// Memory chased through at least, MiB: far beyond the caches of the lab's own machines, well within their smallest node.
 const CHASE_MIB: u64 = 24;
 const CHASE_STEPS: u32 = 200_000;
 const SWEEP_MIB: u64 = 24;
-/// Each CPU sweeps memory of its own, twice the last cache of the lab's machines at least: the last to finish would
-/// otherwise find all that is left in it.
-const SWEEP_MIB_A_CPU: u64 = 8;
+/// Each CPU sweeps memory of its own, twice the last cache: the last to finish would otherwise find all that is left in it.
+const CACHES_A_CPU: u64 = 2;
 const SWEEP_ROUNDS: u32 = 3;
 const FILE: &str = "calibration.json";
 
@@ -117,7 +117,7 @@ pub fn ensure(bench: &Bench, progress: &dyn Progress) -> Result<Calibration> {
 
 fn measure(bench: &Bench) -> Result<Calibration> {
     let shape = bench.shape();
-    let mut wanted = plan(shape);
+    let mut wanted = plan(shape, bench.last_cache());
     let mut argv = vec!["/init".to_string()];
     argv.extend(wanted.iter().map(|(arg, _)| arg.clone()));
     let mut spec = JobSpec::new(argv);
@@ -145,21 +145,36 @@ fn measure(bench: &Bench) -> Result<Calibration> {
     })
 }
 
+/// MiB that `cpus` CPUs sweep together where the last cache is so large.
+fn sweep_mib(cpus: usize, last_cache: Bytes) -> u64 {
+    SWEEP_MIB.max(CACHES_A_CPU * last_cache.get().div_ceil(1 << 20) * cpus as u64)
+}
+
+/// Bytes that calibrating takes of a node, and `None` where that is what it takes of the lab's own machines, or less.
+pub(crate) fn wants(shape: &Shape, node: u32, last_cache: Bytes) -> Option<Bytes> {
+    let initiator = shape.nodes.iter().find(|n| n.id == node)?.initiator;
+    let cpus = shape.nodes.iter().find(|n| n.id == initiator)?.cpus.len();
+    let own = |cache| sweep_mib(cpus, cache);
+    (own(last_cache) > own(Bytes::mib(4))).then(|| Bytes::mib(own(last_cache)))
+}
+
 /// The measurements and what they should read: latency over every link, bandwidth of every node from its initiator.
-fn plan(shape: &Shape) -> Vec<(String, Reading)> {
+fn plan(shape: &Shape, last_cache: Bytes) -> Vec<(String, Reading)> {
+    // A chain that is longer than the cache finds nothing of itself there: it is gone through in the order it was made.
+    let chase = CHASE_MIB.max(last_cache.get().div_ceil(1 << 20) * 3 / 2);
     let mut out = Vec::new();
     let cpus_of = |node: u32| shape.nodes.iter().find(|n| n.id == node).map(|n| n.cpus.clone()).unwrap_or_default();
     let reading =
         |initiator, node, figure: &str, wanted| Reading { initiator, node, figure: figure.into(), wanted, got: 0.0 };
     for link in &shape.links {
         let Some(cpu) = cpus_of(link.initiator).first().copied() else { continue };
-        let arg = format!("chase:{}:{CHASE_MIB}:{CHASE_STEPS}:{cpu}", link.target);
+        let arg = format!("chase:{}:{chase}:{CHASE_STEPS}:{cpu}", link.target);
         out.push((arg, reading(link.initiator, link.target, LATENCY, link.read_latency_ns as f64)));
     }
     for node in &shape.nodes {
         let Some(link) = shape.link_to(node.id) else { continue };
         let cpus: Vec<String> = cpus_of(node.initiator).iter().map(u32::to_string).collect();
-        let mib = SWEEP_MIB.max(SWEEP_MIB_A_CPU * cpus.len() as u64);
+        let mib = sweep_mib(cpus.len(), last_cache);
         let tail = format!("{}:{mib}:{SWEEP_ROUNDS}:{}", node.id, cpus.join(","));
         let read = link.read_bandwidth as f64;
         // A triad brings three lines in for one that it writes back.
@@ -190,10 +205,23 @@ mod tests {
     }
 
     #[test]
+    fn large_caches_take_more_memory_to_see_past() {
+        let shape = Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
+        let sizes = |cache| -> Vec<String> {
+            plan(&shape, cache).iter().map(|(arg, _)| arg.split(':').nth(2).unwrap().to_owned()).collect()
+        };
+        assert_eq!(sizes(Bytes::mib(4)), ["24"; 6], "as ever on the lab's own machines");
+        assert_eq!(sizes(Bytes::mib(16)), ["24", "24", "64", "64", "64", "64"]);
+        assert_eq!(sizes(Bytes::mib(32)), ["48", "48", "128", "128", "128", "128"]);
+        assert_eq!((wants(&shape, 1, Bytes::mib(4)), wants(&shape, 1, Bytes::mib(16))), (None, Some(Bytes::mib(64))));
+    }
+
+    #[test]
     fn every_link_and_node_is_measured() {
         let shape = |m: &str| Shape::of(&terrace_machine::preset(m).unwrap(), Some(2)).unwrap();
-        assert_eq!(plan(&shape("lab-cxl")).len(), 2 + 4);
-        assert_eq!(plan(&shape("lab-numa")).len(), 4 + 4);
-        assert!(plan(&shape("lab-hbm")).iter().all(|(arg, _)| !arg.ends_with(':')));
+        let plan = |m: &str| plan(&shape(m), Bytes::mib(4));
+        assert_eq!(plan("lab-cxl").len(), 2 + 4);
+        assert_eq!(plan("lab-numa").len(), 4 + 4);
+        assert!(plan("lab-hbm").iter().all(|(arg, _)| !arg.ends_with(':')));
     }
 }

@@ -1,11 +1,13 @@
 //! The handle on a lab: where it lives and what it is made of.
 
 use crate::error::{LabError, Result};
+use crate::fit::{fit, last_cache};
 use crate::job::{self, JobResult, JobSpec};
 use crate::shape::Shape;
 use crate::snapshot::{Parts, Snapshot};
 use std::path::{Path, PathBuf};
 use terrace_machine::Machine;
+use terrace_types::Bytes;
 
 /// Receives what is going on; the library prints nothing itself.
 pub trait Progress: Send + Sync {
@@ -32,6 +34,7 @@ pub struct Lab {
 pub struct Bench {
     lab: Lab,
     shape: Shape,
+    last_cache: Bytes,
     snapshot: Snapshot,
 }
 
@@ -89,11 +92,11 @@ impl Lab {
 
     /// The machine, booted and saved now if it is not in the cache.
     pub fn bench(&self, machine: &Machine, vcpus: Option<u32>, progress: &dyn Progress) -> Result<Bench> {
-        let shape = Shape::of(machine, vcpus)?;
+        let (shape, machine) = fit(machine, vcpus)?;
         progress.step(&format!("machine {} with {} vCPUs: looking for a saved one", shape.name, shape.vcpus));
         let cache = self.dir.join("machines");
         let snapshot = Snapshot::ensure(&cache, &self.parts, &shape, &machine.to_toml())?;
-        Ok(Bench { lab: self.clone(), shape, snapshot })
+        Ok(Bench { lab: self.clone(), shape, last_cache: last_cache(&machine), snapshot })
     }
 }
 
@@ -107,6 +110,12 @@ impl Bench {
     #[must_use]
     pub fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// Its last cache.
+    #[must_use]
+    pub fn last_cache(&self) -> Bytes {
+        self.last_cache
     }
 
     /// The saved machine.

@@ -7,7 +7,7 @@
 use crate::units::HUGE_PAGES;
 use crate::way::MoveCosts;
 use terrace_sys::{idle_cpus, move_pages, Category, MoveCall, PageMap, PageStatus, Root};
-use terrace_types::{NodeId, Pid, Vpn, VpnRange};
+use terrace_types::{Nanos, NodeId, Pid, Vpn, VpnRange};
 
 /// Most threads, however many CPUs: more than the kernel's locks let gain anything (docs/results/migration.md has twelve).
 const THREADS: u32 = 16;
@@ -32,6 +32,12 @@ impl Bulk {
         Self { most: 1, ..self }
     }
 
+    /// Base pages for a call that takes about `span`, whole huge pages, one at least: for those who look up between calls.
+    #[must_use]
+    pub fn batch(&self, span: Nanos) -> u64 {
+        (self.costs.batch(span) / HUGE_PAGES * HUGE_PAGES).max(HUGE_PAGES)
+    }
+
     /// Asks for base pages of `pid` to be on `to`; one status for each, in order. A huge page of which all base pages are asked for, one
     /// after the other, is asked for once. Everything is a value, as of [`move_pages`].
     #[must_use]
@@ -51,9 +57,22 @@ impl Bulk {
     pub fn move_units(&self, pid: Pid, units: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall {
         let most = self.most.min(units.len() as u32);
         let wanted = self.costs.threads(base_pages, most);
-        let threads = if wanted > 1 { self.costs.threads(base_pages, most.min(idle_cpus())) } else { 1 };
+        let idle = || idle_cpus(&Root::live());
+        let threads = if wanted > 1 { self.costs.threads(base_pages, most.min(idle())) } else { 1 };
         divided(units, threads as usize, |part| move_pages(pid, part, to))
     }
+}
+
+/// A range in parts of `most` base pages and fewer, none of which begins or ends within what may be a huge page, but for the range's own ends:
+/// a huge page that two calls ask for parts of is asked for page by page.
+pub fn batches(range: VpnRange, most: u64) -> impl Iterator<Item = VpnRange> {
+    let most = most.max(HUGE_PAGES);
+    let mut at = range.start.0;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = ((start + most) / HUGE_PAGES * HUGE_PAGES).min(range.end.0);
+        (start < at).then(|| VpnRange::new(Vpn(start), Vpn(at)))
+    })
 }
 
 /// Runs of huge pages among `pages`, where whole ones may be asked for. Empty where nothing can tell: then base pages are asked for one
@@ -182,6 +201,22 @@ mod tests {
             assert_eq!(heads(&list, &huge).len(), list.len());
         }
         assert_eq!(heads(&pages(512..1024), &[VpnRange::new(Vpn(512), Vpn(800))]).len(), 512, "half of it is told of");
+    }
+
+    #[test]
+    fn batches_have_each_page_once_and_cut_no_huge_page() {
+        for (start, end, most) in
+            [(0, 0, 512), (5, 6, 1), (7, 5000, 512), (512, 4096, 1024), (1000, 40_000, 16_384), (3, 9000, 700)]
+        {
+            let parts: Vec<VpnRange> = batches(VpnRange::new(Vpn(start), Vpn(end)), most).collect();
+            let pages: Vec<u64> = parts.iter().flat_map(|p| p.start.0..p.end.0).collect();
+            assert_eq!(pages, (start..end).collect::<Vec<u64>>());
+            assert!(parts.iter().all(|p| p.len() <= most.max(512)), "{parts:?}");
+            assert!(parts.iter().skip(1).all(|p| p.start.0 % 512 == 0), "{parts:?}");
+        }
+        let slow = Bulk::new(MoveCosts { page: Nanos::micros(100), ..MoveCosts::default() });
+        assert_eq!(slow.batch(Nanos::millis(20)), 512, "a huge page in any case");
+        assert_eq!(Bulk::new(MoveCosts::default()).batch(Nanos::millis(20)), 8192);
     }
 
     #[test]

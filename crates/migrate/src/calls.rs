@@ -21,6 +21,11 @@ pub trait MoveCalls {
     /// Lets time pass.
     fn wait(&mut self, span: Nanos);
 
+    /// Base pages for a call of this length, by what the machine's file says of it; `None` where nothing does.
+    fn batch(&self, _span: Nanos) -> Option<u64> {
+        None
+    }
+
     /// Before pages go down to make room: a good moment to go on on another CPU. Not between them and those that go up: freed
     /// pages stay on lists of the CPU that freed them for a while (kernel: `free_unref_page` in `mm/page_alloc.c`).
     fn turn(&mut self) {}
@@ -31,16 +36,18 @@ pub trait MoveCalls {
 pub struct KernelCalls {
     root: Root,
     huge_pages: bool,
+    costs: MoveCosts,
     bulk: Bulk,
 }
 
 impl KernelCalls {
-    /// Finds out whether transparent huge pages are in use at all. `costs` say how many threads pay.
+    /// Finds out whether transparent huge pages are in use at all. `costs` say how many threads pay, and how many pages the first call
+    /// may carry.
     #[must_use]
     pub fn new(root: Root, costs: MoveCosts) -> Self {
         let enabled = root.text("/sys/kernel/mm/transparent_hugepage/enabled");
         let huge_pages = enabled.is_ok_and(|t| !t.contains("[never]"));
-        Self { root, huge_pages, bulk: Bulk::new(costs) }
+        Self { root, huge_pages, costs, bulk: Bulk::new(costs) }
     }
 }
 
@@ -72,6 +79,10 @@ impl MoveCalls for KernelCalls {
 
     fn wait(&mut self, span: Nanos) {
         sleep(span);
+    }
+
+    fn batch(&self, span: Nanos) -> Option<u64> {
+        Some(self.costs.batch(span))
     }
 
     fn turn(&mut self) {

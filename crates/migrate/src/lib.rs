@@ -12,7 +12,7 @@ mod way;
 
 pub mod staging;
 
-pub use bulk::Bulk;
+pub use bulk::{batches, Bulk};
 pub use calls::{KernelCalls, MoveCalls};
 pub use mover::MovePages;
 pub use way::MoveCosts;

@@ -3,14 +3,12 @@
 use crate::account::{Account, Fate};
 use crate::calls::{KernelCalls, MoveCalls};
 use crate::units::{cut, Unit};
-use crate::way::MoveCosts;
+use crate::way::{MoveCosts, BIGGEST_BATCH};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_engine::{MoveFailure, MoveLimits, MoveOutcome, Mover};
 use terrace_sys::{PageStatus, Root, SysError};
 use terrace_types::{Bytes, Move, MoveReason, Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
 
-/// Most base pages in one call, however fast the machine.
-const BIGGEST_BATCH: u64 = 16_384;
 /// Attempts at pages the kernel left behind without saying why.
 const ATTEMPTS: u32 = 3;
 /// First and longest back-off from a full node.
@@ -18,8 +16,8 @@ const BACK_OFF: (Nanos, Nanos) = (Nanos::millis(50), Nanos::secs(2));
 
 /// Moves pages with the `move_pages` call, by [`crate::Bulk`].
 ///
-/// One call stays under the limit's `longest_call`: the cost of a page is measured and the next
-/// batch sized by it. (The prototype measured 11 us a page in its lab, 36 us with batches of 512
+/// One call stays under the limit's `longest_call`: the first is sized by what the machine's file says a page costs; then the
+/// cost is measured and the next batch sized by it. (The prototype measured 11 us a page in its lab, 36 us with batches of 512
 /// under plain emulation.) Pages already placed or absent are filtered first, because each one
 /// makes the kernel flush the batch it is gathering (`do_pages_move` in `mm/migrate.c`). Every page
 /// that the status array does not show in its place is asked for again before it counts as failed.
@@ -80,14 +78,16 @@ impl<C: MoveCalls> MovePages<C> {
         units
     }
 
-    /// Base pages the next call may carry: as many as fit the time, and no fewer than the batch
-    /// asked for while nothing is measured.
+    /// Base pages the next call may carry: as many as fit the time. While nothing is measured the batch asked for, or fewer where
+    /// the machine's file says that those take too long; more only once it is seen that they do not: a file may be of another
+    /// machine, or have what is usual.
     fn batch(&self, limits: &MoveLimits) -> u64 {
-        let Some(cost) = self.page_cost else {
-            return u64::from(limits.batch.max(1));
-        };
         // A quarter of the time is left for what varies between calls.
-        (limits.longest_call.0 * 3 / 4 / cost.0.max(1)).clamp(1, BIGGEST_BATCH)
+        let span = Nanos(limits.longest_call.0 * 3 / 4);
+        match self.page_cost {
+            Some(cost) => (span.0 / cost.0.max(1)).clamp(1, BIGGEST_BATCH),
+            None => self.calls.batch(span).unwrap_or(u64::MAX).min(u64::from(limits.batch.max(1))),
+        }
     }
 
     fn learn(&mut self, pages: u64, took: Nanos) {

@@ -16,6 +16,8 @@ struct Fake {
     room: BTreeMap<NodeId, u64>,
     huge: Vec<VpnRange>,
     page_cost: u64,
+    /// What the machine's file says.
+    told: Option<crate::MoveCosts>,
     clock: Tick,
     sizes: Vec<usize>,
     /// Calls made before each turn.
@@ -85,6 +87,10 @@ impl MoveCalls for Fake {
 
     fn wait(&mut self, span: Nanos) {
         self.clock = self.clock.after(span);
+    }
+
+    fn batch(&self, span: Nanos) -> Option<u64> {
+        self.told.map(|costs| costs.batch(span))
     }
 }
 
@@ -236,6 +242,22 @@ fn a_process_that_ends_midway_is_a_value() {
     adds_up(&outcome, &moves);
     assert!(outcome.failed.iter().any(|f| f.0 == MoveFailure::Gone && f.1 > 4000));
     assert_eq!(mover.calls.sizes.len(), 3, "no call after the end");
+}
+
+#[test]
+fn the_first_call_is_as_long_as_the_machines_file_allows() {
+    let first = |told: Option<u64>| {
+        let page_cost = told.unwrap_or(1_000);
+        let told = told.map(|page| crate::MoveCosts { page: Nanos(page), ..crate::MoveCosts::default() });
+        let mut mover = mover(Fake { page_cost, told, ..fake(0..3000, 0..0) });
+        let outcome = mover.apply(&[run(0, 3000, SLOW, FAST, MoveReason::Hot)], false, &limits());
+        assert_eq!(outcome.moved, [(FAST, 3000)]);
+        assert!(outcome.longest_call <= Nanos::millis(20), "{told:?}: {}", outcome.longest_call);
+        mover.calls.sizes[0]
+    };
+    assert_eq!(first(None), 512);
+    assert_eq!(first(Some(2_300)), 512, "more once it is measured");
+    assert_eq!(first(Some(200_000)), 74, "15 ms, where 512 would take 102");
 }
 
 #[test]

@@ -6,6 +6,9 @@ use terrace_types::Nanos;
 /// instruction) and on a host of 2 CPUs.
 const BEGIN: Nanos = Nanos::micros(50);
 
+/// Most base pages in one call, however fast the machine.
+pub(crate) const BIGGEST_BATCH: u64 = 16_384;
+
 /// What moving pages costs on a machine: `[migration]` of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MoveCosts {
@@ -40,6 +43,12 @@ impl MoveCosts {
         Nanos(begun + self.call.0 + pages.min(9e18) as u64)
     }
 
+    /// Base pages for a call that takes `span` by one thread, 16,384 at most. One in any case.
+    #[must_use]
+    pub fn batch(&self, span: Nanos) -> u64 {
+        ((span - self.call).get() / self.page.get().max(1)).clamp(1, BIGGEST_BATCH)
+    }
+
     /// The number of threads, of `most` at most, that moves so many base pages soonest. The fewer of those that are alike.
     #[must_use]
     pub fn threads(&self, base_pages: u64, most: u32) -> u32 {
@@ -67,6 +76,19 @@ mod tests {
             now
         });
         assert!(last > 8, "{last}");
+    }
+
+    #[test]
+    fn a_call_takes_what_it_may() {
+        assert_eq!(LAB.batch(Nanos::millis(10)), 4344, "9.992 ms of 2.3 us");
+        assert_eq!(LAB.batch(Nanos::secs(1)), BIGGEST_BATCH);
+        assert_eq!((LAB.batch(Nanos::micros(3)), LAB.batch(Nanos::ZERO)), (1, 1), "less than the call itself");
+        let slow = MoveCosts { page: Nanos::micros(100), ..LAB };
+        assert_eq!(slow.batch(Nanos::millis(10)), 99);
+        assert_eq!(MoveCosts { page: Nanos::ZERO, ..LAB }.batch(Nanos::millis(10)), BIGGEST_BATCH);
+        for pages in [1, 70, 5000] {
+            assert!(LAB.batch(LAB.expected(pages, 1)).abs_diff(pages) <= 1);
+        }
     }
 
     #[test]

@@ -183,7 +183,8 @@ fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<
             notes.push(format!("Node {} is left out: the cpuset of this process does not allow it.", node.id));
         } else if room < LEAST_ROOM {
             let free = situation.free.get(&node.id).copied().unwrap_or(Bytes::ZERO);
-            let why = if free.min(situation.memory) == free { "free there" } else { "allowed" };
+            // On one node both are what is available or allowed.
+            let why = if free < situation.memory { "free there" } else { "allowed" };
             let have = free.min(situation.memory);
             let bound = if why == "allowed" { format!(" ({})", situation.bound_by) } else { String::new() };
             notes.push(format!(
@@ -203,8 +204,11 @@ fn small(situation: &Situation, depth: Depth, node: NodeId) -> Option<String> {
     let cache = situation.last_cache.get();
     let largest = arrays(situation, node, depth).max(beyond(situation, node, depth));
     (cache > 0 && largest.get() / cache < 4).then(|| {
+        let limited = situation.free.get(&node).is_some_and(|free| situation.memory <= *free);
+        let small =
+            if limited { format!("has little to spare ({})", situation.bound_by) } else { "is small".to_owned() };
         format!(
-            "Node {node} is small: no region measured there is larger than {largest}, {:.1} times the caches; hits in \
+            "Node {node} {small}: no region measured there is larger than {largest}, {:.1} times the caches; hits in \
              them may make its figures better than its memory.",
             largest.get() as f64 / cache as f64
         )

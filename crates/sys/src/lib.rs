@@ -51,7 +51,7 @@ pub use farmem::{Extracted, FarArea, Ground, Slot};
 pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
-pub use limits::{cgroup_headroom, current_cpu, memory_available, memory_stalls, own_cpus};
+pub use limits::{cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls, own_cpus};
 pub use mapping::{bind_thread_memory, Mapping, Pages};
 pub use nearby::{Nearby, ThreadCpus};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};

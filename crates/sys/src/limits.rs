@@ -38,23 +38,65 @@ pub fn cgroup_headroom(root: &Root) -> Option<Bytes> {
 
 /// The same, and the folder of the group that sets it.
 pub(crate) fn tightest_group(root: &Root) -> Option<(Bytes, String)> {
-    let text = root.text("/proc/self/cgroup").ok()?;
-    let mut least: Option<(Bytes, String)> = None;
+    let left = |group: String, second| {
+        let left = left(root, &group, if second { &V2 } else { &V1 })?;
+        Some((Bytes(left), group))
+    };
+    groups(root, "memory").into_iter().filter_map(|(group, second)| left(group, second)).min()
+}
+
+/// Folders of the control groups that this process is in by this controller, and of those above them, each with whether it is one of version 2. In
+/// a container a path may name a group that is not shown: then the mount itself is the group.
+fn groups(root: &Root, controller: &str) -> Vec<(String, bool)> {
+    let text = root.text("/proc/self/cgroup").unwrap_or_default();
+    let mut all = Vec::new();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        let (folders, files): (&[&str], _) = if controllers.is_empty() {
-            (&["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], &V2)
-        } else if controllers.split(',').any(|c| c == "memory") {
-            (&["/sys/fs/cgroup/memory"], &V1)
-        } else {
-            continue;
+        let folders = match controllers {
+            "" => vec!["/sys/fs/cgroup".to_owned(), "/sys/fs/cgroup/unified".to_owned()],
+            // A hierarchy of several controllers is mounted by their names, and linked to by each.
+            _ if controllers.split(',').any(|c| c == controller) => vec![format!("/sys/fs/cgroup/{controller}")],
+            _ => continue,
         };
         for folder in folders {
-            least = least.into_iter().chain(tightest(root, folder, path, files)).min();
+            let mut at = path.trim_end_matches('/');
+            loop {
+                all.push((format!("{folder}{at}"), controllers.is_empty()));
+                match at.rfind('/') {
+                    Some(cut) => at = &at[..cut],
+                    None => break,
+                }
+            }
         }
     }
-    least
+    all
+}
+
+/// CPUs' worth of time that this process's control groups let it have, by the tightest quota (`cpu.max`, `cpu.cfs_quota_us`), in
+/// thousandths; `None` without one.
+#[must_use]
+pub fn cpu_quota(root: &Root) -> Option<u64> {
+    let of = |(group, second): (String, bool)| {
+        let (quota, period) = if second {
+            let text = root.text(&format!("{group}/cpu.max")).ok()?;
+            let mut words = text.split_ascii_whitespace();
+            // Without a quota the word is `max`.
+            (words.next()?.parse().ok()?, words.next()?.parse().ok()?)
+        } else {
+            // Without one it is -1, which is no number of this kind.
+            (
+                root.number(&format!("{group}/cpu.cfs_quota_us")).ok()?,
+                root.number(&format!("{group}/cpu.cfs_period_us")).ok()?,
+            )
+        };
+        quota_of(quota, period)
+    };
+    groups(root, "cpu").into_iter().filter_map(of).min()
+}
+
+fn quota_of(quota: u64, period: u64) -> Option<u64> {
+    quota.saturating_mul(1000).checked_div(period)
 }
 
 /// Names of limit, usage, and the line of `memory.stat` for file pages that go first.
@@ -69,22 +111,6 @@ const V1: Files =
     Files { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cold: "total_inactive_file " };
 /// Version 1 writes "no limit" as a number near the end of the range.
 const NO_LIMIT: u64 = 1 << 60;
-
-/// What the group at `path` and those above it leave. In a container the path may name a group that is not shown: then
-/// the mount itself is the group.
-fn tightest(root: &Root, folder: &str, path: &str, files: &Files) -> Option<(Bytes, String)> {
-    let mut least: Option<(Bytes, String)> = None;
-    let mut at = path.trim_end_matches('/').to_owned();
-    loop {
-        let group = format!("{folder}{at}");
-        let left = left(root, &group, files).map(|left| (Bytes(left), group));
-        least = least.into_iter().chain(left).min();
-        match at.rfind('/') {
-            Some(cut) => at.truncate(cut),
-            None => return least,
-        }
-    }
-}
 
 fn left(root: &Root, group: &str, files: &Files) -> Option<u64> {
     let limit = root.number(&format!("{group}/{}", files.limit)).ok().filter(|l| *l < NO_LIMIT)?;
@@ -174,6 +200,43 @@ mod tests {
         ]);
         assert_eq!(cgroup_headroom(&root), Some(Bytes(0)));
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn the_tightest_quota_of_cpus_counts() {
+        let quota = |files: &[(&str, &str)]| {
+            let (root, dir) = tree(files);
+            let told = cpu_quota(&root);
+            std::fs::remove_dir_all(dir).unwrap();
+            told
+        };
+        let second = ("proc/self/cgroup", "0::/a/b\n");
+        let (outer, inner) = ("sys/fs/cgroup/a/cpu.max", "sys/fs/cgroup/a/b/cpu.max");
+        assert_eq!(quota(&[second, (outer, "150000 100000\n"), (inner, "max 100000\n")]), Some(1500));
+        assert_eq!(quota(&[second, (outer, "400000 100000\n"), (inner, "5000 10000\n")]), Some(500));
+        assert_eq!(quota(&[second, (outer, "max 100000\n")]), None);
+        for odd in ["", "100000", "100000 0\n", "-5 100000\n", "x y"] {
+            assert_eq!(quota(&[second, (outer, odd)]), None, "{odd:?}");
+        }
+        let first = ("proc/self/cgroup", "4:cpu,cpuacct:/g\n3:memory:/h\n0::/\n");
+        let v1 = |quota| {
+            [
+                first,
+                ("sys/fs/cgroup/cpu/g/cpu.cfs_quota_us", quota),
+                ("sys/fs/cgroup/cpu/g/cpu.cfs_period_us", "50000\n"),
+            ]
+        };
+        assert_eq!(quota(&v1("125000\n")), Some(2500));
+        assert_eq!(quota(&v1("-1\n")), None);
+        // In a container the group's path is not shown, and the mount is the group.
+        let hidden = ("proc/self/cgroup", "4:cpu:/docker/0123\n");
+        let own = [
+            hidden,
+            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n"),
+            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+        ];
+        assert_eq!(quota(&own), Some(1000));
+        assert_eq!(cpu_quota(&Root::at("/nonexistent")), None);
     }
 
     #[test]

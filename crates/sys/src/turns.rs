@@ -4,8 +4,9 @@
 //! thread falls behind all others; and a program is as late as its last thread.
 
 use crate::allowance::Mask;
-use crate::limits::{current_cpu, own_cpus};
+use crate::limits::{cpu_quota, current_cpu, own_cpus};
 use crate::time::thread_cpu;
+use crate::Root;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -121,27 +122,64 @@ fn online() -> usize {
 
 /// Whether more threads want to run than there are CPUs, this one included.
 fn all_busy(cpus: usize) -> bool {
-    runnable().is_some_and(|n| n > cpus)
+    runnable(&Root::live()).is_some_and(|n| n > cpus)
 }
 
 /// Threads that run or want to, this one included. In a container those of the whole machine.
-fn runnable() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+fn runnable(root: &Root) -> Option<usize> {
+    let text = root.text("/proc/loadavg").ok()?;
     text.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }
 
-/// CPUs that the calling thread may run on and nobody uses at this moment, the one it is on included: at least 1, and 1 where the
-/// kernel does not tell.
+/// CPUs that the calling thread may run on and nobody uses at this moment, the one it is on included, and no more whole ones than its control
+/// groups give it time on: beyond those all of the group's threads would stand still together. At least 1, and 1 where the kernel does
+/// not tell.
 #[must_use]
-pub fn idle_cpus() -> u32 {
-    let cpus = own_cpus().map_or(1, |all| all.len());
-    let others = runnable().map_or(cpus, |n| n.saturating_sub(1));
-    cpus.saturating_sub(others).max(1) as u32
+pub fn idle_cpus(root: &Root) -> u32 {
+    idle_of(root, own_cpus().map_or(1, |all| all.len()))
+}
+
+fn idle_of(root: &Root, cpus: usize) -> u32 {
+    let others = runnable(root).map_or(cpus, |n| n.saturating_sub(1));
+    let idle = cpus.saturating_sub(others).max(1) as u32;
+    let given =
+        || cpu_quota(root).map_or(u32::MAX, |thousandths| u32::try_from(thousandths / 1000).unwrap_or(u32::MAX));
+    // Asked only where it matters: it takes several files.
+    if idle > 1 {
+        idle.min(given()).max(1)
+    } else {
+        1
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_that_are_used_or_rationed_are_not_idle() {
+        let dir = std::env::temp_dir().join(format!("terrace-idle-{}", std::process::id()));
+        let idle = |runnable: &str, quota: &str, cpus| {
+            for (path, text) in
+                [("proc/loadavg", runnable), ("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/cpu.max", quota)]
+            {
+                let path = dir.join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            idle_of(&Root::at(&dir), cpus)
+        };
+        let one = "0.1 0.2 0.3 1/234 567\n";
+        assert_eq!(idle(one, "max 100000\n", 12), 12);
+        assert_eq!(idle("0.1 0.2 0.3 5/234 567\n", "max 100000\n", 12), 8, "this thread is one of the five");
+        assert_eq!(idle(one, "390000 100000\n", 12), 3, "three whole ones");
+        assert_eq!(idle(one, "50000 100000\n", 12), 1);
+        assert_eq!(idle("9 9 9 40/234 567\n", "400000 100000\n", 12), 1);
+        assert_eq!(idle("?", "max 100000\n", 12), 1, "where the kernel does not tell");
+        std::fs::remove_dir_all(&dir).unwrap();
+        let live = idle_cpus(&Root::live());
+        assert!(live >= 1 && live as usize <= own_cpus().unwrap().len());
+    }
 
     #[test]
     fn cpus_are_used_alike() {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;
 pub use terrace_probe::degrade::DegradeError;
-use terrace_probe::degrade::{divide, region, Action, Division, Knobs, Loader, Search};
+use terrace_probe::degrade::{divide, regions, Action, Division, Knobs, Loader, Search};
 use terrace_probe::kernels::Kernel;
 use terrace_probe::{situation, Depth, Instrument, Live, Situation, Task, Trouble};
 use terrace_sys::{pin, Ended, Root, Runner, StartError};
@@ -34,7 +34,7 @@ pub struct Account {
     pub threads: u32,
     /// Additions after every 256 elements of the stencil.
     pub adds: u32,
-    /// The load's region.
+    /// What the loading threads go over together.
     pub region_bytes: u64,
 }
 
@@ -55,7 +55,7 @@ impl Account {
     pub fn lines(&self) -> Vec<String> {
         let rate = |r: u64| BytesPerSec(r).to_string();
         let mut lines = vec![format!(
-            "node {} gives the command {} of {} (asked for {}): {} loading threads, {} adds, {}",
+            "node {} gives the command {} of {} (asked for {}): {} loading threads, {} adds, over {}",
             self.node,
             rate(self.before_bytes_per_s),
             rate(self.free_bytes_per_s),
@@ -119,20 +119,20 @@ pub fn degrade(
     let machine = load_machine(&Source::Live)?;
     let whole = situation(machine, &Root::live());
     let division = divide(&whole, node)?;
-    let region = region(&whole, node)?;
+    let regions = regions(&whole, node)?;
     let command = Situation { cpus: division.program.clone(), ..whole.clone() };
     let never = AtomicBool::new(false);
-    let loader = Loader::start(&division.loader, node, region).map_err(DegradeError::Trouble)?;
-    let (mut account, knobs) = {
+    let loader = Loader::start(&division.loader, node, regions.1).map_err(DegradeError::Trouble)?;
+    let mut account = {
         let mut live = Live::new(&command, Depth::Quick, &never);
         let others: Vec<NodeId> = command.nodes.iter().copied().filter(|n| *n != node).collect();
         let free: Vec<_> = others.iter().map(|n| (*n, available(&mut live, &command, *n).ok())).collect();
-        let mut search = Search::new(node, to, division.loader.len() as u32);
+        let mut search = Search::new(node, to, division.loader.len() as u32, regions);
         let mut action = search.first();
         let (knobs, before) = loop {
             match action {
                 Action::Try(knobs) => {
-                    loader.set(knobs);
+                    loader.set(knobs).map_err(DegradeError::Trouble)?;
                     action = search.told(available(&mut live, &command, node)?)?;
                 }
                 Action::Hold(knobs, rate) => break (knobs, rate),
@@ -145,13 +145,12 @@ pub fn degrade(
                 Some(Other { node: n.0, free_bytes_per_s: free?.get(), loaded_bytes_per_s: loaded.get() })
             })
             .collect();
-        (account(node, to, &division, region, (search.free(), before), knobs, others), knobs)
+        account(node, to, &division, (search.free(), before), knobs, others)
     };
     told(&account);
     // The command inherits its CPUs.
     pin(&division.program).map_err(|e| DegradeError::Trouble(Trouble::Sys(e)))?;
     let mut runner = Runner::start(argv)?;
-    loader.set(knobs);
     let ended = runner.wait_to_end();
     drop(runner);
     let mut live = Live::new(&command, Depth::Quick, &never);
@@ -163,7 +162,6 @@ fn account(
     node: NodeId,
     to: BytesPerSec,
     division: &Division,
-    region: Bytes,
     (free, before): (BytesPerSec, BytesPerSec),
     knobs: Knobs,
     others: Vec<Other>,
@@ -179,7 +177,7 @@ fn account(
         command_cpus: division.program.iter().map(|c| c.0).collect(),
         threads: knobs.threads,
         adds: knobs.adds,
-        region_bytes: region.get(),
+        region_bytes: knobs.region.get(),
     }
 }
 

@@ -8,9 +8,10 @@ use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::rc::Rc;
+use terrace_alloc::move_costs;
 use terrace_engine::{Config, Engine, Journal, MoveLimits, Parts, Stop};
 use terrace_machine::{rank, By, Machine};
-use terrace_migrate::{MoveCosts, MovePages};
+use terrace_migrate::MovePages;
 use terrace_policy::place::Placement;
 use terrace_sys::{
     become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, MemPolicy, Root, Runner, StartError,
@@ -249,13 +250,6 @@ pub fn attach(spec: &Spec, pid: Pid, until: impl FnMut() -> bool) -> Result<RunS
     let ready = spec.prepare()?;
     let command = format!("process {pid} ({})", task::name(&root, pid));
     Ok(manage(spec, ready, Tree::new(root, pid), waiter, command, until))
-}
-
-/// What moving pages costs on `machine`.
-#[must_use]
-pub const fn move_costs(machine: &Machine) -> MoveCosts {
-    let cost = machine.migration;
-    MoveCosts { call: cost.call, page: cost.page, serial_percent: cost.serial_percent }
 }
 
 /// The engine from start to end. A failure of ours never reaches the target: it runs on, unmanaged.

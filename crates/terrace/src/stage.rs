@@ -21,35 +21,14 @@
 //! # }
 //! ```
 
-use crate::manage::move_costs;
-use terrace_machine::Machine;
+pub use terrace_alloc::stage_costs as costs;
 pub use terrace_migrate::staging::*;
-use terrace_types::{Bytes, Nanos, NodeId};
-
-/// What staging from `slow` to `fast` by CPUs of `initiator` can count on. `None` where the machine does not say: measure it
-/// with `terrace probe`.
-#[must_use]
-pub fn costs(machine: &Machine, initiator: NodeId, slow: NodeId, fast: NodeId) -> Option<Costs> {
-    let of = |node: NodeId| {
-        let link = machine.link(initiator, node)?;
-        Some((link.read_bandwidth?.value, link.read_latency?.value))
-    };
-    let cache = machine.caches.last().map_or((Bytes::ZERO, Nanos::ZERO), |c| (c.size, c.hit));
-    let figures = Figures {
-        slow: of(slow)?,
-        fast: of(fast)?,
-        misses: machine.core.outstanding_misses,
-        cache,
-        moves: move_costs(machine),
-    };
-    Some(Costs::from(&figures))
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use terrace_machine::preset;
-    use terrace_types::BytesPerSec;
+    use terrace_types::{BytesPerSec, NodeId};
 
     #[test]
     fn a_preset_tells_what_staging_can_count_on() {

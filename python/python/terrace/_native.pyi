@@ -1,4 +1,4 @@
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 class TerraceError(Exception): ...
 
@@ -11,7 +11,7 @@ def stage(
     array: Any,
     address: int,
     bytes: int,
-    blocks: Sequence[Tuple[int, int]],
+    blocks: Union[List[Tuple[int, int]], Iterator[Tuple[int, int]]],
     back: bool,
     kernel: Callable[[int, Any], None],
     how: Any,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple, Union
+from operator import length_hint
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -58,7 +59,8 @@ def update(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, block
     Args:
         array: C-contiguous, of plain elements, writable.
         kernel: gets the block's number and the block.
-        blocks: rows a block, or ranges of rows, which may not overlap.
+        blocks: rows a block, or ranges of rows, which may not overlap. A list or a tuple of them is checked before anything runs; any other
+            iterable, a generator say, is asked for them while others are worked on, by one thread at a time.
         fast: node of the buffers.
         slow: node that the array lies on.
         machine: a machine file (``terrace probe -o FILE``) or a preset: what the model that divides threads and decides whether to stage
@@ -69,6 +71,10 @@ def update(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, block
         passes, compute_ns_per_byte: how often the kernel goes over a block, and nanoseconds a byte of a pass takes a thread, were
             memory infinitely fast.
         room_bytes, slots: fast memory that buffers may take (1 GiB), and their number.
+        ahead, expected, largest_bytes: of blocks that are asked for: how many of them before anything runs, by which the model goes; how
+            many there will be (``operator.length_hint``, or as many as go over the array), and the largest, where it comes later. One
+            that is larger than a buffer is worked on where it lies. What gives the blocks may wait for the kernel of a block that it
+            gave ``ahead`` blocks before, or earlier.
         cpus: CPUs that threads are kept on, in turn.
         keep_addresses: blocks are worked on in the array itself, whose pages are moved to the fast node and home again.
 
@@ -76,6 +82,7 @@ def update(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, block
         TerraceError: a kernel that raised (its exception is the cause; every other block is as it was or complete), blocks that
             overlap, buffers that cannot be had, a machine that does not tell what is needed.
         ValueError, TypeError: an array or argument of another kind.
+        What the iterable of blocks raises; blocks before are as they were or complete.
     """
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise ValueError("the array cannot be written to; use terrace.stage.read")
@@ -87,17 +94,21 @@ def read(array: np.ndarray, kernel: Callable[[int, np.ndarray], Any], *, blocks:
     return _run(array, kernel, blocks, False, fast, **how)
 
 
-def _ranges(blocks: Blocks, rows: int) -> Sequence[Tuple[int, int]]:
+def _ranges(blocks: Blocks, rows: int, row: int) -> "List[Tuple[int, int]] | Iterator[Tuple[int, int]]":
+    """First bytes and bytes of blocks: all of them where they are known, else as they come."""
     if isinstance(blocks, (int, np.integer)):
         if blocks < 1:
             raise ValueError(f"blocks of {blocks} rows: give 1 at least")
-        return [(at, min(at + int(blocks), rows)) for at in range(0, rows, int(blocks))]
-    ranges: List[Tuple[int, int]] = []
+        blocks = [(at, min(at + int(blocks), rows)) for at in range(0, rows, int(blocks))]
+    come = _checked(blocks, rows, row)
+    return list(come) if isinstance(blocks, (list, tuple)) else come
+
+
+def _checked(blocks: Iterable[Tuple[int, int]], rows: int, row: int) -> Iterator[Tuple[int, int]]:
     for number, (first, end) in enumerate(blocks):
         if not 0 <= first <= end <= rows:
             raise ValueError(f"block {number} is rows {first} to {end} of {rows}")
-        ranges.append((int(first), int(end)))
-    return ranges
+        yield int(first) * row, (int(end) - int(first)) * row
 
 
 def _run(
@@ -116,6 +127,9 @@ def _run(
     compute_ns_per_byte: float = 0.0,
     room_bytes: Optional[int] = None,
     slots: Optional[int] = None,
+    ahead: int = 64,
+    expected: Optional[int] = None,
+    largest_bytes: Optional[int] = None,
     cpus: Sequence[int] = (),
     keep_addresses: bool = False,
 ) -> Staged:
@@ -131,7 +145,11 @@ def _run(
             raise ValueError(f"{name} is {value}: give a number that is not negative")
     kind, rest = array.dtype, array.shape[1:]
     row = kind.itemsize * int(np.prod(rest, dtype=np.int64))
-    ranges = [(first * row, (end - first) * row) for first, end in _ranges(blocks, array.shape[0])]
+    if ahead < 1:
+        raise ValueError(f"ahead is {ahead}: give 1 at least")
+    if expected is None and not isinstance(blocks, (int, np.integer)):
+        expected = length_hint(blocks) or None
+    ranges = _ranges(blocks, array.shape[0], row)
 
     def call(number: int, block: Any) -> None:
         part = np.asarray(block).view(kind) if row else np.empty(0, kind)
@@ -148,6 +166,9 @@ def _run(
         compute_ns_per_byte=float(compute_ns_per_byte),
         room=room_bytes,
         slots=slots,
+        ahead=ahead,
+        expected=expected,
+        largest=largest_bytes,
         cpus=list(cpus),
         keep_addresses=bool(keep_addresses),
     )

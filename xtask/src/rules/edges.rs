@@ -35,7 +35,7 @@ const LAW: &[(&str, &[&str])] = &[
     ),
     ("cli", &["terrace"]),
     // A program that allocates or stages should not link the lab and the simulator (ADR 0104, 0161).
-    ("capi", &["terrace", "alloc", "far", "machine", "migrate", "topology", "types"]),
+    ("capi", &["terrace", "alloc", "far", "migrate", "topology", "types"]),
     // Loaded into every process of a run: it has the allocator and nothing else (ADR 0111).
     ("preload", &["alloc", "sys", "types"]),
     // The same with far memory beside it (ADR 0140).

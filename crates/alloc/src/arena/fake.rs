@@ -108,6 +108,10 @@ impl State {
 }
 
 impl NodeOps for FakeNodes {
+    fn batch(&self, _span: terrace_types::Nanos) -> u64 {
+        16_384
+    }
+
     fn nodes(&self) -> Vec<NodeId> {
         self.state().rooms.keys().copied().collect()
     }

@@ -10,12 +10,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+use terrace_migrate::batches;
 use terrace_sys::PageStatus;
-use terrace_types::{Bytes, NodeId, Vpn, VpnRange};
+use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
 
-/// Pages of one call: 64 MiB of base pages. Calls cost about 100 us beside their pages (76-137 us measured on
-/// Linux 6.12), which is nothing for so many, and a cancel is heard after each.
-const BATCH: usize = 16_384;
+/// What one call may take: a cancel is heard after each, and calls cost about 100 us beside their pages (76-137 us measured on
+/// Linux 6.12), which is nothing to this. With the usual costs it is 64 MiB of base pages.
+const CALL: Nanos = Nanos::millis(40);
 /// Batches of so many pages are sampled before they are looked at page by page, which costs about a tenth of moving them
 /// (in the lab, 1 and 4 MiB).
 const SAMPLED: usize = 256;
@@ -248,8 +249,8 @@ fn go(
     let mut undo = Undo::new();
     let interleave = matches!(devices, Devices::Interleave(_));
     for (run, to) in runs {
-        for start in (run.start.0..run.end.0).step_by(BATCH) {
-            let pages: Vec<Vpn> = (start..(start + BATCH as u64).min(run.end.0)).map(Vpn).collect();
+        for part in batches(run, nodes.batch(CALL)) {
+            let pages: Vec<Vpn> = (part.start.0..part.end.0).map(Vpn).collect();
             if shared.cancel.load(Relaxed) {
                 *report.stayed.entry(Stayed::Cancelled).or_default() += pages.len() as u64;
                 continue;
@@ -470,7 +471,7 @@ fn bring_back(nodes: &dyn NodeOps, undo: Undo) {
         by_node.entry(node).or_default().push(page);
     }
     for (node, pages) in by_node {
-        for batch in pages.chunks(BATCH) {
+        for batch in pages.chunks(nodes.batch(CALL) as usize) {
             // What cannot go back stays where it is: the report has told that the move failed.
             let _best_effort = nodes.move_to(batch, node);
         }

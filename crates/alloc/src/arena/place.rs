@@ -6,7 +6,7 @@ use std::fmt;
 use terrace_sys::{
     bind_range, query_pages, zones, Category, MoveCall, NodePolicy, PageMap, PageStatus, Root, SysError,
 };
-use terrace_types::{Bytes, NodeId, Pid, Vpn, VpnRange};
+use terrace_types::{Bytes, Nanos, NodeId, Pid, Vpn, VpnRange};
 
 /// Nodes of an arena, and how they share its pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -148,6 +148,8 @@ pub trait NodeOps: Send + Sync {
     fn locate(&self, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>;
     /// Asks to move each page; everything is a value.
     fn move_to(&self, pages: &[Vpn], to: NodeId) -> MoveCall;
+    /// Base pages for a call that takes about `span`, by what the machine's file says that pages cost.
+    fn batch(&self, span: Nanos) -> u64;
 }
 
 /// The running kernel.
@@ -192,6 +194,10 @@ impl NodeOps for KernelNodes {
 
     fn move_to(&self, pages: &[Vpn], to: NodeId) -> MoveCall {
         mover().move_pages(me(), pages, to)
+    }
+
+    fn batch(&self, span: Nanos) -> u64 {
+        mover().batch(span)
     }
 }
 

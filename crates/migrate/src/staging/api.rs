@@ -35,6 +35,17 @@ pub struct Options {
     pub slots: Option<u32>,
     /// Fast memory that buffers may take.
     pub room: Bytes,
+    /// Blocks that are asked for before anything runs, one at least. A sequence that ends within them is known as a whole when threads
+    /// and buffers are chosen, and is refused, if it is, before anything runs. A longer one is taken to go on like these, and each
+    /// further block is asked for when a buffer is free for it. An iterator may wait there for the kernel of a block that it gave this
+    /// many blocks before, or earlier; then it must also end when that kernel fails.
+    pub ahead: usize,
+    /// Blocks that there will be, where there are more than `ahead`. `None`: as many as the iterator says there may be
+    /// ([`Iterator::size_hint`]), or as go over all of the data.
+    pub expected: Option<usize>,
+    /// The largest block, where one beyond the first `ahead` may be larger than those. One that is larger than a buffer is worked on
+    /// where it lies.
+    pub largest: Option<Bytes>,
     /// How often the kernel goes over a block.
     pub passes: f64,
     /// Nanoseconds a thread computes on a byte in one pass, were memory infinitely fast; 0 where not known.
@@ -57,6 +68,9 @@ impl Options {
             cpus: Vec::new(),
             slots: None,
             room: Bytes::gib(1),
+            ahead: 64,
+            expected: None,
+            largest: None,
             passes: 1.0,
             compute_ns_per_byte: 0.0,
             costs: None,
@@ -92,7 +106,7 @@ pub struct Report {
     /// Bytes copied, or moved, back.
     pub returned: Bytes,
     /// Bytes that were worked on where they lay though they should have come: pages that the kernel did not move, and those that a
-    /// block shares with others. None where blocks are copied.
+    /// block shares with others. Where blocks are copied, those that were larger than a buffer.
     pub stayed: Bytes,
     /// Times that a thread waited because no block was ready.
     pub stalls: u64,
@@ -111,15 +125,24 @@ pub struct Report {
 /// Why the data was not worked through.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
-    /// Two blocks share elements.
+    /// Two blocks share elements. Where the second is not among the first [`Options::ahead`], blocks before it are as they were or
+    /// complete.
     #[error("blocks {first} and {second} overlap; give ranges that share no element")]
     Overlap {
         /// Number of a block.
         first: usize,
-        /// Number of another.
+        /// Number of another, which came later.
         second: usize,
     },
-    /// A block reaches beyond the data, or ends before it begins.
+    /// What gives the blocks panicked. Blocks before are as they were or complete.
+    #[error("the iterator of blocks panicked after {after} blocks: {message}")]
+    Sequence {
+        /// Blocks that it had given.
+        after: usize,
+        /// What it said.
+        message: String,
+    },
+    /// A block reaches beyond the data, or ends before it begins; of blocks before it see [`Self::Overlap`].
     #[error("block {block} is {start}..{end} of {length} elements; give ranges within the data")]
     OutOfBounds {
         /// Its number.

@@ -62,6 +62,16 @@ impl Copies {
         self.open.iter().any(|copy| copy.next < copy.bytes)
     }
 
+    /// A part that nobody has, of a copy that goes back.
+    pub(super) fn take_back(&mut self) -> Option<Part> {
+        self.open.iter_mut().find(|copy| copy.back && copy.next < copy.bytes).map(Copy::part)
+    }
+
+    /// Whether there is one.
+    pub(super) fn has_parts_back(&self) -> bool {
+        self.open.iter().any(|copy| copy.back && copy.next < copy.bytes)
+    }
+
     /// A part is there. Whether that was the last of its block.
     pub(super) fn there(&mut self, part: &Part) -> bool {
         let Some(at) = self.open.iter().position(|copy| copy.slot == part.slot) else { return false };

@@ -35,9 +35,18 @@ impl Fast {
         Ok(Self::Buffers { memory: Arc::new(memory), stride })
     }
 
+    /// Whether a block of so many bytes can come. What can not is worked on where it lies.
+    pub(super) const fn holds(&self, bytes: usize) -> bool {
+        match self {
+            Self::Buffers { stride, .. } => bytes <= *stride,
+            Self::Pages(_) => true,
+        }
+    }
+
     /// Where a block is worked on that has `slot`, and the buffers it lies in.
     pub(super) fn at(&self, slot: usize, block: Block) -> (*mut u8, Option<&Arc<Mapping>>) {
         match self {
+            Self::Buffers { .. } if !self.holds(block.bytes) => (block.data, None),
             Self::Buffers { memory, stride } => (memory.as_ptr().wrapping_add(slot * stride), Some(memory)),
             Self::Pages(_) => (block.data, None),
         }
@@ -46,7 +55,7 @@ impl Fast {
     /// Brings or returns a part. Bytes that are there now.
     ///
     /// # Safety
-    /// `block` is memory that lives as long as the call. With buffers: it is not written meanwhile, and if the part goes back, not read
+    /// `block` is memory that lives as long as the call. With buffers: one holds it, it is not written meanwhile, and if the part goes back, not read
     /// either; nobody else has the slot's part.
     pub(super) unsafe fn carry(&self, block: Block, part: &Part) -> usize {
         match self {

@@ -19,13 +19,21 @@ mod api;
 mod blocks;
 mod copies;
 mod copy;
+mod divide;
 mod fast;
+mod in_place;
 pub mod model;
 mod pipeline;
 mod places;
 mod schedule;
 
 pub use api::{Mode, Options, Report, StageError, Threads};
+pub use blocks::check_blocks;
 pub use copy::{copy, past_caches};
 pub use model::{copies_at_once, decide, expected, Costs, Decision, Figures, Split, Why, Work};
 pub use pipeline::{stage_held, stage_read, stage_update, Buffers};
+
+#[cfg(test)]
+mod pipeline_tests;
+#[cfg(test)]
+mod sequence_tests;

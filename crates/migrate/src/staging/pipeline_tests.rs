@@ -1,20 +1,24 @@
 //! Staging on one node: the same results as in place, whatever the threads, buffers and blocks.
 
+use super::pipeline::lock;
 use super::*;
-use crate::staging::{Costs, Why};
+use crate::way::MoveCosts;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use terrace_types::{BytesPerSec, NodeId, Seed};
+use std::sync::Mutex;
+use terrace_sys::Mapping;
+use terrace_types::{Bytes, BytesPerSec, NodeId, Seed};
 
-fn node() -> NodeId {
+pub(super) fn node() -> NodeId {
     terrace_sys::zones::nodes_with_memory(&terrace_sys::Root::live()).first().copied().unwrap_or_default()
 }
 
-fn fixed(workers: u32, migrators: u32) -> Options {
+pub(super) fn fixed(workers: u32, migrators: u32) -> Options {
     Options::new(node(), Threads::Fixed { workers, migrators })
 }
 
 /// Blocks of uneven sizes over so many elements, some empty, gaps between some.
-fn uneven(elements: usize, seed: u64) -> Vec<Range<usize>> {
+pub(super) fn uneven(elements: usize, seed: u64) -> Vec<Range<usize>> {
     let mut seed = Seed(seed);
     let (mut at, mut blocks) = (0, Vec::new());
     while at < elements {
@@ -28,7 +32,7 @@ fn uneven(elements: usize, seed: u64) -> Vec<Range<usize>> {
     blocks
 }
 
-fn kernel(block: usize, part: &mut [u64]) {
+pub(super) fn kernel(block: usize, part: &mut [u64]) {
     for (i, x) in part.iter_mut().enumerate() {
         *x = x.wrapping_mul(31).wrapping_add((block * 7 + i) as u64);
     }
@@ -148,7 +152,7 @@ fn a_kernel_that_panics_where_addresses_stay_may_leave_its_block_half_done() {
 }
 
 /// Figures by which staging pays.
-fn costs() -> Costs {
+pub(super) fn costs() -> Costs {
     Costs {
         slow: BytesPerSec::gb(2),
         slow_thread: BytesPerSec::gb(1),

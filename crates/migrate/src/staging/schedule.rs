@@ -3,7 +3,7 @@
 /// What is where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
-    /// Blocks that were not fetched yet.
+    /// Blocks that were not fetched yet, with one that can be asked for.
     pub(super) waiting: usize,
     /// Buffers with nothing in them.
     pub(super) free: usize,
@@ -11,7 +11,7 @@ pub(super) struct Counts {
     pub(super) ready: usize,
     /// Blocks worked on, to be returned.
     pub(super) done: usize,
-    /// Blocks that are not through yet, wherever they are.
+    /// Blocks that are not through yet, wherever they are, with one that may still come.
     pub(super) left: usize,
     /// Whether a copy under way has parts that nobody has taken.
     pub(super) parts: bool,
@@ -39,7 +39,7 @@ pub(super) enum Role {
 pub(super) enum Choice {
     /// Takes part in a copy that is under way.
     Help,
-    /// Begins to copy the next block to a free buffer.
+    /// Begins to copy the next block to a free buffer, or asks for it where none is known.
     Bring,
     /// Begins to copy a finished block back.
     Return,
@@ -151,13 +151,17 @@ mod tests {
         assert_eq!(choose(Role::Migrator, &Counts { waiting: 0, done: 2, ..C }), Choice::Return);
     }
 
-    /// Whatever the threads' order, all blocks come through.
+    /// Whatever the threads' order, all blocks come through: those that are known, and those that are asked for one by one.
     #[test]
     fn no_order_of_threads_gets_stuck() {
-        for seed in 0..200_u64 {
+        for seed in 0..400_u64 {
             let mut seed = terrace_types::Seed(seed);
             let most = (seed.0 % 3) as u32;
-            let mut c = Counts { waiting: 9, free: 2, ready: 0, left: 9, most, ..C };
+            // Blocks that come when they are asked for; and whether all have come, and somebody asks.
+            let (mut to_come, mut ended, mut asked) = (if seed.0 < 200 { 0 } else { 9 }, false, false);
+            let mut known = 9 - to_come;
+            let mut through = 0;
+            let mut c = Counts { free: 2, ready: 0, most, ..C };
             // Copies of three parts each: parts that nobody has, parts under way, of each; and whether it goes back.
             let mut open: Vec<(u32, u32, bool)> = Vec::new();
             let roles = if seed.0 % 2 == 0 { [Role::Either; 3] } else { [Role::Worker, Role::Migrator, Role::Worker] };
@@ -167,11 +171,17 @@ mod tests {
                 seed = next;
                 let thread = (random % 3) as usize;
                 c.parts = open.iter().any(|copy| copy.0 > 0);
+                (c.waiting, c.left) =
+                    (known + usize::from(!ended && !asked), 9 - to_come - through + usize::from(!ended));
                 match busy[thread].take() {
                     None => {
                         let choice = choose(roles[thread], &c);
                         match choice {
-                            Choice::Bring => (c.waiting, c.free) = (c.waiting - 1, c.free - 1),
+                            Choice::Bring if known == 0 => {
+                                (asked, busy[thread]) = (true, Some((Choice::Bring, true)));
+                                continue;
+                            }
+                            Choice::Bring => (known, c.free) = (known - 1, c.free - 1),
                             Choice::Return => c.done -= 1,
                             Choice::Work => c.ready -= 1,
                             Choice::Help => {}
@@ -189,6 +199,11 @@ mod tests {
                         busy[thread] = Some((choice, back));
                     }
                     Some((Choice::Work, _)) => c.done += 1,
+                    // An answer.
+                    Some((Choice::Bring, true)) => {
+                        (asked, ended) = (false, to_come == 0);
+                        (known, to_come) = (known + usize::from(!ended), to_come - usize::from(!ended));
+                    }
                     Some((_, back)) => {
                         c.copying -= 1;
                         // Parts of one direction are alike: any copy that has one under way.
@@ -197,7 +212,7 @@ mod tests {
                         if (open[at].0, open[at].1) == (0, 0) {
                             open.remove(at);
                             if back {
-                                (c.free, c.left) = (c.free + 1, c.left - 1);
+                                (c.free, through) = (c.free + 1, through + 1);
                             } else {
                                 c.ready += 1;
                             }
@@ -205,7 +220,7 @@ mod tests {
                     }
                 }
             }
-            assert_eq!((c.left, c.free), (0, 2), "{c:?}");
+            assert_eq!((through, c.free, ended), (9, 2, true), "{c:?}");
         }
     }
 }

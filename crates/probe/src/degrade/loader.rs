@@ -2,8 +2,8 @@
 
 use super::Knobs;
 use crate::task::Trouble;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use terrace_sys::{block_signals, pin, sleep, Mapping, Pages};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
@@ -20,33 +20,42 @@ pub struct Loader {
 
 #[derive(Debug)]
 struct Shared {
-    /// Two arrays for each thread: one read, one written.
+    /// Two arrays for each thread that works: one read, one written.
     memory: Mapping,
-    /// Doubles of an array.
-    each: usize,
-    threads: AtomicU32,
-    adds: AtomicU32,
+    /// Threads have it for reading while they work: so nobody's arrays change under him.
+    layout: RwLock<Layout>,
+    /// The layout shall change: who has it lets it go.
+    changing: AtomicBool,
     over: AtomicBool,
     /// Elements done by all.
     done: AtomicU64,
 }
 
+/// How the memory is divided.
+#[derive(Debug, Clone, Copy, Default)]
+struct Layout {
+    /// Threads that work.
+    threads: usize,
+    /// Doubles of an array.
+    each: usize,
+    adds: u32,
+    /// Bytes that were touched.
+    touched: usize,
+}
+
 impl Loader {
-    /// Makes the region on `node` and a thread for each of `cpus`; none works until [`Loader::set`].
+    /// Sets room for regions of up to `largest` on `node` aside, not touched, and makes a thread for each of `cpus`; none works until
+    /// [`Loader::set`].
     ///
     /// # Errors
-    /// No memory there, or no such CPU.
-    pub fn start(cpus: &[CpuId], node: NodeId, region: Bytes) -> Result<Self, Trouble> {
-        let memory = Mapping::new(region, Pages::Huge)?;
+    /// No such node, or no such CPU.
+    pub fn start(cpus: &[CpuId], node: NodeId, largest: Bytes) -> Result<Self, Trouble> {
+        let memory = Mapping::new(largest, Pages::Huge)?;
         memory.bind(node)?;
-        memory.prefault(0..memory.len())?;
-        memory.fill();
-        let each = memory.len() / 16 / cpus.len().max(1) / CHUNK * CHUNK;
         let shared = Arc::new(Shared {
             memory,
-            each,
-            threads: AtomicU32::new(0),
-            adds: AtomicU32::new(0),
+            layout: RwLock::new(Layout::default()),
+            changing: AtomicBool::new(false),
             over: AtomicBool::new(false),
             done: AtomicU64::new(0),
         });
@@ -72,10 +81,29 @@ impl Loader {
         Ok(loader)
     }
 
-    /// Loads like this from now on.
-    pub fn set(&self, knobs: Knobs) {
-        self.shared.adds.store(knobs.adds, Ordering::Relaxed);
-        self.shared.threads.store(knobs.threads, Ordering::Relaxed);
+    /// Loads like this from now on, all threads that work over the whole region together.
+    ///
+    /// # Errors
+    /// No memory for a larger region; nothing loads then.
+    pub fn set(&self, knobs: Knobs) -> Result<(), Trouble> {
+        let shared = &*self.shared;
+        shared.changing.store(true, Ordering::Relaxed);
+        let mut layout = shared.layout.write().unwrap_or_else(PoisonError::into_inner);
+        shared.changing.store(false, Ordering::Relaxed);
+        let touched = std::mem::take(&mut *layout).touched;
+        layout.touched = touched;
+        if knobs.threads == 0 {
+            return Ok(());
+        }
+        let bytes = usize::try_from(knobs.region.get()).unwrap_or(usize::MAX).min(shared.memory.len());
+        if bytes > touched {
+            shared.memory.prefault(touched..bytes)?;
+            shared.memory.fill_part(touched..bytes);
+        }
+        let threads = (knobs.threads as usize).min(self.threads.len());
+        let each = bytes / 16 / threads.max(1) / CHUNK * CHUNK;
+        *layout = Layout { threads, each, adds: knobs.adds, touched: bytes.max(touched) };
+        Ok(())
     }
 
     /// Bytes read and written by the load so far.
@@ -97,32 +125,39 @@ impl Drop for Loader {
 
 impl Shared {
     fn work(&self, index: usize) {
-        if self.each < 2 * CHUNK {
-            return;
-        }
-        let base = self.memory.as_ptr().cast::<f64>();
-        // SAFETY: thread `index` has the doubles from `2 * index * each` to `2 * (index + 1) * each`, which lie in the mapping
-        // (each is its doubles by twice the threads, rounded down) and belong to no other thread; the mapping lives as long
-        // as `self`. Its bytes are zero or doubles.
-        let (a, b) = unsafe {
-            let first = base.add(2 * index * self.each);
-            let a = std::slice::from_raw_parts(first.cast_const(), self.each);
-            (a, std::slice::from_raw_parts_mut(first.add(self.each), self.each))
-        };
-        let mut at = 1;
         while !self.over.load(Ordering::Relaxed) {
-            if index >= self.threads.load(Ordering::Relaxed) as usize {
+            let layout = self.layout.read().unwrap_or_else(PoisonError::into_inner);
+            if index >= layout.threads || layout.each < 2 * CHUNK || self.changing.load(Ordering::Relaxed) {
+                drop(layout);
                 sleep(Nanos::millis(1));
                 continue;
             }
-            let end = (at + CHUNK).min(self.each - 1);
+            self.load(index, &layout);
+        }
+    }
+
+    /// Works by this layout until it shall change.
+    fn load(&self, index: usize, layout: &RwLockReadGuard<'_, Layout>) {
+        let (each, base) = (layout.each, self.memory.as_ptr().cast::<f64>());
+        // SAFETY: thread `index` has the doubles from `2 * index * each` to `2 * (index + 1) * each`, which lie in the mapping
+        // (each is its doubles by twice the threads that work, rounded down, and `index` is one of these) and belong to no other
+        // thread: all that work have the same layout, held for reading as long as these slices live. The mapping lives as long
+        // as `self`. Its bytes are zero or doubles.
+        let (a, b) = unsafe {
+            let first = base.add(2 * index * each);
+            let a = std::slice::from_raw_parts(first.cast_const(), each);
+            (a, std::slice::from_raw_parts_mut(first.add(each), each))
+        };
+        let mut at = 1;
+        while !self.over.load(Ordering::Relaxed) && !self.changing.load(Ordering::Relaxed) {
+            let end = (at + CHUNK).min(each - 1);
             stencil(&a[at - 1..end + 1], &mut b[at..end]);
             let mut idle = 0_u32;
-            for _ in 0..self.adds.load(Ordering::Relaxed) {
+            for _ in 0..layout.adds {
                 idle = std::hint::black_box(idle.wrapping_add(1));
             }
             self.done.fetch_add((end - at) as u64, Ordering::Relaxed);
-            at = if end + 1 >= self.each { 1 } else { end };
+            at = if end + 1 >= each { 1 } else { end };
         }
     }
 }
@@ -155,12 +190,24 @@ mod tests {
         };
         sleep(Nanos::millis(20));
         assert_eq!((loader.bytes(), mine()), (0, 2), "nothing until it is set");
-        loader.set(Knobs { threads: 1, adds: 0 });
-        let began = terrace_sys::now();
-        while loader.bytes() < 8 << 20 && terrace_sys::now().since(began) < Nanos::secs(20) {
-            sleep(Nanos::millis(2));
+        let works = |more: u64| {
+            let (began, before) = (terrace_sys::now(), loader.bytes());
+            while loader.bytes() < before + more && terrace_sys::now().since(began) < Nanos::secs(20) {
+                sleep(Nanos::millis(2));
+            }
+            loader.bytes() >= before + more
+        };
+        // One over a small region, both over a larger one, and one over that.
+        let touched = || loader.shared.layout.read().unwrap().touched;
+        for (threads, region, room) in [(1, 1, 1), (2, 4, 4), (1, 2, 4), (7, 900, 4)] {
+            loader.set(Knobs { threads, adds: 0, region: Bytes::mib(region) }).unwrap();
+            assert!(works(8 << 20), "{threads} {region}");
+            assert_eq!(touched(), room << 20);
         }
-        assert!(loader.bytes() >= 8 << 20);
+        loader.set(Knobs { threads: 0, adds: 0, region: Bytes::mib(4) }).unwrap();
+        let before = loader.bytes();
+        (0..1000).for_each(|_| std::thread::yield_now());
+        assert_eq!(loader.bytes(), before, "all are let go when it returns");
         drop(loader);
         assert_eq!(mine(), 0);
     }

@@ -40,7 +40,7 @@ pub enum DegradeError {
         free: BytesPerSec,
     },
     /// All loading CPUs together do not take that much.
-    #[error("node {node} cannot be degraded below {least} with {cpus} CPUs for the load; it gives {free} without; give a larger --to")]
+    #[error("node {node} cannot be degraded below {least} with {cpus} CPUs for the load and {region} of the node; it gives {free} without; give a larger --to")]
     OutOfReach {
         /// Node.
         node: NodeId,
@@ -50,6 +50,8 @@ pub enum DegradeError {
         free: BytesPerSec,
         /// CPUs that load.
         cpus: u32,
+        /// The largest region they went over.
+        region: Bytes,
     },
     /// Other work changes what the node gives faster than knobs can be found.
     #[error("node {node} gave {last} in the end, not {wanted} within 10%: other work loads it too; try again")]
@@ -116,17 +118,18 @@ fn distance(machine: &Machine, from: NodeId, to: NodeId) -> u64 {
     latency.or_else(|| link.and_then(|l| l.distance).map(u64::from)).unwrap_or(u64::MAX)
 }
 
-/// The load's region: four times the caches, so that it comes from memory, within what the node has to spare.
+/// The load's regions, the smallest and the largest: two and sixteen times the caches, of which half and next to all comes from memory,
+/// within what the node has to spare.
 ///
 /// # Errors
 /// [`DegradeError::NoRoom`].
-pub fn region(situation: &Situation, node: NodeId) -> Result<Bytes, DegradeError> {
+pub fn regions(situation: &Situation, node: NodeId) -> Result<(Bytes, Bytes), DegradeError> {
     let room = situation.room(node);
     let least = Bytes(situation.last_cache.get().max(8 << 20) * 2);
     if room < least {
         return Err(DegradeError::NoRoom { node, room, wanted: least });
     }
-    Ok(Bytes(least.get() * 2).min(room))
+    Ok((least, Bytes(least.get().saturating_mul(8)).min(room)))
 }
 
 #[cfg(test)]
@@ -156,8 +159,10 @@ mod tests {
         assert_eq!(divide(&situation(&[(1, 8_000, 4_000)]), NodeId(0)), Err(DegradeError::OneCpu));
         assert_eq!(divide(&situation(&[(2, 8_000, 4_000)]), NodeId(3)), Err(DegradeError::NoSuchNode(NodeId(3))));
         assert_eq!(divide(&situation(&[(2, 8, 4), (2, 0, 0)]), NodeId(1)), Err(DegradeError::NoSuchNode(NodeId(1))));
-        let full = region(&situation(&[(2, 8_000, 40)]), NodeId(0));
+        let full = regions(&situation(&[(2, 8_000, 40)]), NodeId(0));
         assert!(matches!(full, Err(DegradeError::NoRoom { .. })), "{full:?}");
-        assert_eq!(region(&situation(&[(2, 8_000, 4_000)]), NodeId(0)), Ok(Bytes::mib(128)));
+        assert_eq!(regions(&situation(&[(2, 8_000, 4_000)]), NodeId(0)), Ok((Bytes::mib(64), Bytes::mib(512))));
+        let (least, most) = regions(&situation(&[(2, 8_000, 300)]), NodeId(0)).unwrap();
+        assert_eq!((least, most), (Bytes::mib(64), situation(&[(2, 8_000, 300)]).room(NodeId(0))));
     }
 }

@@ -1,7 +1,7 @@
 //! Finds the load that leaves a wanted bandwidth. Pure: says what to try, is told what came of it.
 
 use super::DegradeError;
-use terrace_types::{BytesPerSec, NodeId};
+use terrace_types::{Bytes, BytesPerSec, NodeId};
 
 /// The load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct Knobs {
     pub threads: u32,
     /// Additions that do nothing, after every 256 elements of the stencil.
     pub adds: u32,
+    /// What the loading threads go over together.
+    pub region: Bytes,
 }
 
 /// What to do next.
@@ -34,7 +36,8 @@ const PATIENCE: u32 = 40;
 enum Stage {
     /// Without load.
     Free,
-    /// With all of it.
+    /// With all threads, over a region that is twice as large each time, until it is enough: what stays in caches of a small one takes
+    /// nothing of the node.
     Full,
     /// The fewest threads that are enough: `low` are too few, `high` enough.
     Threads { low: u32, high: u32 },
@@ -42,24 +45,29 @@ enum Stage {
     Adds { low: u32, high: u32 },
 }
 
-/// The search. More threads leave less; more additions leave more.
+/// The search. More threads leave less, and so does a larger region; more additions leave more. The region is found first, the smallest
+/// that is enough: it is memory that the command cannot have, and room in the caches that it shares.
 #[derive(Debug, Clone)]
 pub struct Search {
     node: NodeId,
     wanted: f64,
     most: u32,
+    largest: Bytes,
     free: f64,
+    /// The least that any load left.
+    least: f64,
     stage: Stage,
     now: Knobs,
     tries: u32,
 }
 
 impl Search {
-    /// For `wanted` of `node`, with `most` threads at most. Begins without load.
+    /// For `wanted` of `node`, with `most` threads at most, over regions of the two sizes and what lies between. Begins without load.
     #[must_use]
-    pub fn new(node: NodeId, wanted: BytesPerSec, most: u32) -> Self {
-        let now = Knobs { threads: 0, adds: 0 };
-        Self { node, wanted: wanted.get() as f64, most, free: 0.0, stage: Stage::Free, now, tries: 0 }
+    pub fn new(node: NodeId, wanted: BytesPerSec, most: u32, (smallest, largest): (Bytes, Bytes)) -> Self {
+        let now = Knobs { threads: 0, adds: 0, region: smallest };
+        let (free, least) = (0.0, f64::INFINITY);
+        Self { node, wanted: wanted.get() as f64, most, largest, free, least, stage: Stage::Free, now, tries: 0 }
     }
 
     /// What to try first.
@@ -81,6 +89,7 @@ impl Search {
     pub fn told(&mut self, left: BytesPerSec) -> Result<Action, DegradeError> {
         let rate = left.get() as f64;
         self.tries += 1;
+        self.least = self.least.min(rate);
         let node = self.node;
         if self.stage == Stage::Free {
             self.free = rate;
@@ -98,13 +107,17 @@ impl Search {
         let next = match self.stage {
             // It has less than wanted, though within what is promised, and no load makes it more.
             Stage::Free if enough => return Ok(Action::Hold(self.now, left)),
-            Stage::Free => (Stage::Full, Knobs { threads: self.most, adds: 0 }),
+            Stage::Free => (Stage::Full, Knobs { threads: self.most, ..self.now }),
+            Stage::Full if !enough && self.now.region < self.largest => {
+                let region = Bytes(self.now.region.get().saturating_mul(2)).min(self.largest);
+                (Stage::Full, Knobs { region, ..self.now })
+            }
             Stage::Full if !enough && rate <= self.wanted * (1.0 + PROMISED) => {
                 return Ok(Action::Hold(self.now, left))
             }
             Stage::Full if !enough => {
-                let (free, cpus) = (self.free(), self.most);
-                return Err(DegradeError::OutOfReach { node, least: left, free, cpus });
+                let (free, cpus, least) = (self.free(), self.most, BytesPerSec(self.least as u64));
+                return Err(DegradeError::OutOfReach { node, least, free, cpus, region: self.now.region });
             }
             Stage::Full => self.threads(0, self.most),
             Stage::Threads { low, .. } if enough => self.threads(low, self.now.threads),
@@ -133,13 +146,13 @@ impl Search {
             let (stage, knobs) = self.adds(0, MOST_ADDS);
             return (stage, Knobs { threads: high, ..knobs });
         }
-        (Stage::Threads { low, high }, Knobs { threads: low + (high - low) / 2, adds: 0 })
+        (Stage::Threads { low, high }, Knobs { threads: low + (high - low) / 2, adds: 0, ..self.now })
     }
 
     /// Between, by ratio: twice the additions are about half the load.
     fn adds(&self, low: u32, high: u32) -> (Stage, Knobs) {
         let middle = (f64::from(low + 1) * f64::from(high + 1)).sqrt() as u32 - 1;
-        (Stage::Adds { low, high }, Knobs { threads: self.now.threads, adds: middle.clamp(low, high) })
+        (Stage::Adds { low, high }, Knobs { adds: middle.clamp(low, high), ..self.now })
     }
 }
 
@@ -148,8 +161,13 @@ mod tests {
     use super::*;
     use terrace_types::Seed;
 
-    /// A node of `capacity` that a command can use `own` of; each loading thread takes `each`, less with additions.
+    /// Regions that no cache holds any of.
+    const LARGE: (Bytes, Bytes) = (Bytes::gib(1), Bytes::gib(1));
+
+    /// A node of `capacity` that a command can use `own` of; each loading thread takes `each`, less with additions, and nothing for what
+    /// stays in `cache`.
     struct Node {
+        cache: Bytes,
         capacity: f64,
         own: f64,
         each: f64,
@@ -159,7 +177,8 @@ mod tests {
 
     impl Node {
         fn left(&mut self, knobs: Knobs) -> BytesPerSec {
-            let load = f64::from(knobs.threads) * self.each / (1.0 + f64::from(knobs.adds) / 200.0);
+            let missed = (1.0 - self.cache.get() as f64 / knobs.region.get() as f64).max(0.0);
+            let load = f64::from(knobs.threads) * self.each * missed / (1.0 + f64::from(knobs.adds) / 200.0);
             let (random, seed) = self.seed.next();
             self.seed = seed;
             let noise = 1.0 + self.noise * (random as f64 / u64::MAX as f64 - 0.5);
@@ -169,7 +188,16 @@ mod tests {
         }
 
         fn search(&mut self, wanted: f64, most: u32) -> Result<(Knobs, BytesPerSec), DegradeError> {
-            let mut search = Search::new(NodeId(1), BytesPerSec((wanted * 1e9) as u64), most);
+            self.search_over(wanted, most, LARGE)
+        }
+
+        fn search_over(
+            &mut self,
+            wanted: f64,
+            most: u32,
+            regions: (Bytes, Bytes),
+        ) -> Result<(Knobs, BytesPerSec), DegradeError> {
+            let mut search = Search::new(NodeId(1), BytesPerSec((wanted * 1e9) as u64), most, regions);
             let mut action = search.first();
             loop {
                 match action {
@@ -183,7 +211,8 @@ mod tests {
     #[test]
     fn every_figure_within_reach_is_met_within_a_tenth() {
         for seed in 0..40 {
-            let mut node = Node { capacity: 60.0, own: 50.0, each: 12.0, noise: 0.04, seed: Seed(seed) };
+            let mut node =
+                Node { cache: Bytes::ZERO, capacity: 60.0, own: 50.0, each: 12.0, noise: 0.04, seed: Seed(seed) };
             for wanted in [20.0, 25.0, 33.0, 40.0, 48.0] {
                 let (knobs, _) = node.search(wanted, 24).unwrap_or_else(|e| panic!("seed {seed}, {wanted}: {e}"));
                 node.noise = 0.0;
@@ -195,15 +224,40 @@ mod tests {
     }
 
     #[test]
+    fn the_region_is_the_smallest_that_is_enough() {
+        let (mib, regions) = (Bytes::mib, (Bytes::mib(64), Bytes::mib(600)));
+        // Four threads take 48 of memory: 24 while half of a region of 64 MiB stays in the cache, 36 of 128 MiB, and so on.
+        for (wanted, region) in [(42.0, mib(64)), (38.0, mib(128)), (34.3, mib(256)), (32.3, mib(512))] {
+            let mut node = Node { cache: mib(32), capacity: 60.0, own: 55.0, each: 12.0, noise: 0.0, seed: Seed(0) };
+            let (knobs, rate) = node.search_over(wanted, 4, regions).unwrap();
+            assert_eq!(knobs.region, region, "{wanted}: {knobs:?}");
+            assert!((rate.get() as f64 / 1e9 / wanted - 1.0).abs() < 0.1, "{wanted}: {rate}");
+        }
+        let mut node = Node { cache: mib(32), capacity: 60.0, own: 55.0, each: 12.0, noise: 0.0, seed: Seed(0) };
+        let below = node.search_over(20.0, 4, regions).unwrap_err();
+        let least = 55.0 / ((48.0 * (1.0 - 32.0 / 600.0) + 55.0) / 60.0);
+        match below {
+            DegradeError::OutOfReach { least: told, region, .. } => {
+                assert_eq!(region, mib(600), "no more may be had");
+                assert!((told.get() as f64 / 1e9 - least).abs() < 0.01, "{told} {least}");
+            }
+            other => panic!("{other}"),
+        }
+        // Where the caches decide nothing, the smallest.
+        let mut plain = Node { cache: mib(0), ..node };
+        assert_eq!(plain.search_over(40.0, 4, regions).unwrap().0.region, mib(64));
+    }
+
+    #[test]
     fn one_loading_thread_is_enough_where_additions_do_the_rest() {
-        let mut node = Node { capacity: 30.0, own: 25.0, each: 25.0, noise: 0.0, seed: Seed(0) };
+        let mut node = Node { cache: Bytes::ZERO, capacity: 30.0, own: 25.0, each: 25.0, noise: 0.0, seed: Seed(0) };
         let (knobs, _) = node.search(20.0, 1).unwrap();
         assert!(knobs.threads == 1 && knobs.adds > 0, "{knobs:?}");
     }
 
     #[test]
     fn what_cannot_be_is_said_with_what_can() {
-        let mut node = Node { capacity: 60.0, own: 50.0, each: 12.0, noise: 0.0, seed: Seed(0) };
+        let mut node = Node { cache: Bytes::ZERO, capacity: 60.0, own: 50.0, each: 12.0, noise: 0.0, seed: Seed(0) };
         let above = node.search(80.0, 24).unwrap_err();
         assert!(matches!(above, DegradeError::AboveFree { free: BytesPerSec(50_000_000_000), .. }), "{above}");
         let below = node.search(3.0, 4).unwrap_err();
@@ -214,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_node_that_does_as_it_likes_ends_the_search() {
-        let mut search = Search::new(NodeId(0), BytesPerSec::gb(10), 8);
+        let mut search = Search::new(NodeId(0), BytesPerSec::gb(10), 8, LARGE);
         let mut result = Ok(search.first());
         let mut tries = 0;
         for rate in [50, 2, 50, 2].into_iter().cycle() {

@@ -1,0 +1,50 @@
+//! How a pipeline's threads are divided, and how many buffers there are. Pure.
+
+use super::api::{Options, Threads};
+use super::blocks::Prospect;
+use super::model::{decide, wanted_slots, Decision, Why, Work};
+use terrace_types::Bytes;
+
+/// Threads, and either copying threads and buffers, or why there are none. `read_first`: copies store through the caches.
+pub(super) fn divided(o: &Options, back: bool, read_first: bool, all: Prospect) -> (u32, Result<(u32, u32), Why>) {
+    let fits = (o.room.get() / (all.largest.max(1) as u64)).min(u64::from(u32::MAX)) as u32;
+    match o.threads {
+        Threads::InPlace(threads) => (threads, Err(Why::Asked)),
+        Threads::Fixed { workers, migrators } => {
+            let threads = workers + migrators;
+            if all.total == 0 || all.blocks == 0 {
+                return (threads, Err(Why::Nothing));
+            }
+            if workers == 0 || migrators == 0 {
+                return (threads, Err(Why::OneThread));
+            }
+            if fits < 2 {
+                let wanted = Bytes(all.largest as u64 * 2);
+                return (threads, Err(Why::NoRoom { wanted, room: o.room }));
+            }
+            let slots = o.slots.unwrap_or(wanted_slots(workers, migrators, back || o.keep_addresses));
+            (threads, Ok((migrators, slots.clamp(2, fits))))
+        }
+        Threads::Auto(threads) => {
+            let work = Work {
+                blocks: all.blocks,
+                largest: Bytes(all.largest as u64),
+                total: Bytes(all.total as u64),
+                passes: o.passes,
+                compute_ns_per_byte: o.compute_ns_per_byte,
+                back,
+                threads,
+                room: o.room,
+                one_tier: o.slow == Some(o.fast),
+                read_first,
+                stay: o.keep_addresses,
+            };
+            match decide(o.costs.as_ref(), &work) {
+                Decision::Staged(split) => {
+                    (threads, Ok((split.migrators, o.slots.unwrap_or(split.slots).clamp(2, fits))))
+                }
+                Decision::InPlace(why) => (threads, Err(why)),
+            }
+        }
+    }
+}
