@@ -52,7 +52,7 @@ impl SoftDirty {
     fn start(&mut self, mappings: &[Mapping]) -> Result<(), TrackError> {
         let work = self.meter.start();
         let mut ranges: BTreeMap<Pid, Vec<VpnRange>> = BTreeMap::new();
-        for m in mappings.iter().filter(|m| m.kind == MappingKind::Anonymous && m.writable) {
+        for m in mappings.iter().filter(|m| is_watched(m)) {
             ranges.entry(m.pid).or_default().push(m.range);
         }
         let (mut refused, mut watched) = (None, BTreeMap::new());
@@ -170,6 +170,12 @@ impl Having {
     }
 }
 
+/// Memory of the process's own, all of which is moved: anonymous memory, be it read-only for now, of which it must be told that it is
+/// not written; and copies of a file's pages, where there can be any.
+fn is_watched(m: &Mapping) -> bool {
+    m.kind == MappingKind::Anonymous || m.kind == MappingKind::FilePrivate && m.writable
+}
+
 fn stopped(error: &SysError) -> TrackError {
     TrackError::Stopped {
         tracker: "soft-dirty",
@@ -255,6 +261,15 @@ mod tests {
         let hit: u64 = all.iter().filter(|(_, told)| told.dirty).map(|(range, _)| range.len()).sum();
         assert!((3..10).contains(&hit), "{hit}");
         assert_eq!(all.iter().map(|(range, _)| range.len()).sum::<u64>(), 60);
+    }
+
+    #[test]
+    fn a_file_mapped_privately_is_watched_for_copies_of_its_pages() {
+        let of =
+            |kind, writable| is_watched(&Mapping { pid: Pid(1), range: VpnRange::new(Vpn(1), Vpn(2)), kind, writable });
+        assert!(of(MappingKind::FilePrivate, true) && !of(MappingKind::FilePrivate, false));
+        assert!(of(MappingKind::Anonymous, true) && of(MappingKind::Anonymous, false));
+        assert!(!of(MappingKind::Shared, true) && !of(MappingKind::Pinned, true) && !of(MappingKind::HugeTlb, true));
     }
 
     #[test]

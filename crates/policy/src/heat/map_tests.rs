@@ -283,6 +283,8 @@ fn writes_are_known_once_they_were_told_of_nearly_all_pages() {
     assert!(!map.knows_writes(), "5 of 10");
     map.absorb(&[], &[], &[written_at_ten(0.0)], Tick(1_000_000));
     assert!(map.knows_writes(), "10 of 10, never written");
+    map.areas_mut()[0].pages[10..30].iter_mut().for_each(|p| p.flags = PageFlags::PRESENT.with(PageFlags::PINNED));
+    assert!(map.knows_writes(), "of pages that stay where they are nothing need be known");
 }
 
 #[test]

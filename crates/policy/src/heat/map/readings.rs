@@ -117,15 +117,15 @@ impl HeatMap {
         Nanos((n / sum * uneven * 1e9) as u64)
     }
 
-    /// Whether it was told of nearly all pages present how often they are written, be it never; by a sample. A window begun while memory is
-    /// filled says nothing of what came later.
+    /// Whether it was told of nearly all pages that may be moved how often they are written, be it never; by a sample. A window begun while
+    /// memory is filled says nothing of what came later. Of the page cache and of what others share nobody tells, and nothing depends on it.
     #[must_use]
     pub fn knows_writes(&self) -> bool {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
         let pages = self.areas.iter().zip(&self.behind).flat_map(|(a, behind)| a.pages.iter().zip(behind));
-        let present = pages.step_by((total / 1024).max(1)).filter(|(p, _)| p.flags.has(PageFlags::PRESENT));
+        let movable = pages.step_by((total / 1024).max(1)).filter(|(p, _)| p.movable());
         let (all, told) =
-            present.fold((0, 0), |(all, told), (_, b)| (all + 1, told + u32::from(b.write != Span::NONE)));
+            movable.fold((0, 0), |(all, told), (_, b)| (all + 1, told + u32::from(b.write != Span::NONE)));
         8 * told > 7 * all
     }
 
