@@ -35,8 +35,6 @@ pub struct VmFlags {
     pub hugetlb: bool,
     /// Device memory or raw page frames (`io`, `pf`).
     pub io: bool,
-    /// Offered to KSM (`mg`).
-    pub mergeable: bool,
 }
 
 fn malformed(what: &'static str, line: usize) -> SysError {
@@ -113,7 +111,6 @@ pub fn parse_smaps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
                     "lo" => map.flags.locked = true,
                     "ht" => map.flags.hugetlb = true,
                     "io" | "pf" => map.flags.io = true,
-                    "mg" => map.flags.mergeable = true,
                     _ => {}
                 }
             }
@@ -181,7 +178,7 @@ mod tests {
         let text = b"1000-2000 rw-p 0 0:0 0 [heap]\nSize: 4 kB\nVmFlags: rd wr lo mg\n\
                      3000-4000 rw-p 0 0:0 0\nVmFlags: rd ht io\n";
         let maps = parse_smaps(text).unwrap();
-        assert!(maps[0].flags.locked && maps[0].flags.mergeable && !maps[0].flags.hugetlb);
+        assert!(maps[0].flags.locked && !maps[0].flags.hugetlb);
         assert!(maps[1].flags.hugetlb && maps[1].flags.io && !maps[1].flags.locked);
     }
 

@@ -91,11 +91,11 @@ impl LiveTarget {
         lists.fold(first, |all, list| all.into_iter().filter(|n| list.contains(n)).collect())
     }
 
-    /// Mappings of one process. Flags are read only where they can matter: smaps walks every page.
+    /// Mappings of one process. Flags are read only where they can matter: smaps walks every page. Merging (KSM) is no
+    /// reason to: only some pages of a mapping offered for it are merged, and those are told page by page ([`flags_of`]).
     fn look_at(&mut self, pid: Pid) -> Result<Vec<Mapping>, SysError> {
         let status = task::status(&self.root, pid)?;
-        let ksm = self.root.number("/sys/kernel/mm/ksm/run").unwrap_or(0) == 1;
-        let flags_matter = status.locked_kib > 0 || status.hugetlb_kib > 0 || ksm;
+        let flags_matter = status.locked_kib > 0 || status.hugetlb_kib > 0;
         let lines = if flags_matter { smaps(&self.root, pid)? } else { maps(&self.root, pid)? };
         let shift = self.page_size.get().trailing_zeros();
         self.allowed.insert(pid, status.mems_allowed);
@@ -209,7 +209,8 @@ fn flags_of(entry: PageEntry, vpn: Vpn, pinned: &[(VpnRange, PageFlags)]) -> Pag
         flags = flags.with(*more);
     }
     // Page cache, the zero page, KSM pages and copies shared since a fork: all mapped elsewhere
-    // too, and moved only with MPOL_MF_MOVE_ALL, which is never asked for.
+    // too, and moved only with MPOL_MF_MOVE_ALL, which is never asked for. A KSM page that one
+    // mapping alone still has is nobody else's, and moves as any other.
     if entry.file() || !entry.exclusive() {
         flags = flags.with(PageFlags::SHARED).with(PageFlags::PINNED);
     }
@@ -421,5 +422,35 @@ mod tests {
         assert_eq!(kind("1000-2000 r-xp 0 0:0 0 [vdso]\n"), MappingKind::Pinned);
         assert_eq!(kind("1000-2000 rw-s 0 0:1 9 /dev/shm/x\n"), MappingKind::Shared);
         assert_eq!(kind("1000-2000 r-xp 0 8:1 9 /bin/x\n"), MappingKind::FilePrivate);
+        assert_eq!(kind("200000-400000 rw-p 0 0:f 9 /anon_hugepage (deleted)\n"), MappingKind::HugeTlb);
+        let flagged = |map: &str, flags: &str| {
+            let text = format!("{map}\nRss: 4 kB\nVmFlags: {flags}\n");
+            kind_of(&terrace_sys::maps::parse_smaps(text.as_bytes()).unwrap()[0])
+        };
+        let plain = "1000-2000 rw-p 0 0:0 0";
+        assert_eq!(flagged(plain, "rd wr mr mw me ac"), MappingKind::Anonymous);
+        assert_eq!(flagged(plain, "rd wr mr mw me lo ac"), MappingKind::Pinned);
+        assert_eq!(flagged(plain, "rd wr mr mw me pf io"), MappingKind::Pinned);
+        assert_eq!(flagged("1000-2000 rw-s 0 0:1 9 /dev/shm/x", "rd wr sh lo"), MappingKind::Pinned);
+        assert_eq!(flagged("200000-400000 rw-s 0 0:f 9 /mnt/huge/x", "rd wr sh ht"), MappingKind::HugeTlb);
+        // Which pages of it are merged, their own bits say.
+        assert_eq!(flagged(plain, "rd wr mr mw me ac mg"), MappingKind::Anonymous);
+    }
+
+    #[test]
+    fn pages_of_others_are_told_by_their_own_bits() {
+        const PRESENT: u64 = 1 << 63;
+        const FILE: u64 = 1 << 61;
+        const EXCLUSIVE: u64 = 1 << 56;
+        let flags = |entry| flags_of(PageEntry(entry), Vpn(5), &[]);
+        let movable = |flags| PageStat { flags, ..PageStat::default() }.movable();
+        assert!(movable(flags(PRESENT | EXCLUSIVE)));
+        // Merged, or shared since a fork; and page cache, mapped once or more often.
+        for entry in [PRESENT, PRESENT | FILE, PRESENT | FILE | EXCLUSIVE] {
+            assert!(!movable(flags(entry)) && flags(entry).has(PageFlags::SHARED), "{entry:x}");
+        }
+        let pinned = [(VpnRange::new(Vpn(5), Vpn(6)), PageFlags::PINNED)];
+        assert!(!movable(flags_of(PageEntry(PRESENT | EXCLUSIVE), Vpn(5), &pinned)));
+        assert!(movable(flags_of(PageEntry(PRESENT | EXCLUSIVE), Vpn(6), &pinned)));
     }
 }
