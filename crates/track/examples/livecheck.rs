@@ -2,12 +2,13 @@
 //!
 //! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|auto] [hot=MIB] [cold=MIB]
 //!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [window=MS] [seconds=S]
-//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [costs=0|1] [move=0|1]
+//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [costs=0|1] [move=0|1] [expect=PERCENT]
 //!        livecheck guardian=1
 //!
 //! A child touches all its pages, then sends `share` of its accesses to the hot ones. The parent
 //! ranks pages by what the tracker saw and says which part of the hot set is among the first as
-//! many (recall equals precision there), over time, with the tracker's own CPU time.
+//! many (recall equals precision there), over time, with the tracker's own CPU time. Fails when
+//! less of it than `expect` is among them at the end.
 #![allow(clippy::unwrap_used)] // a check that fails may panic
 
 use std::collections::HashMap;
@@ -204,15 +205,21 @@ fn parent(options: &Options) {
     if options.number("costs", 1.0) > 0.0 {
         costs(&root, pid, VpnRange::new(Vpn(base), Vpn(base + options.all_pages() as u64)));
     }
-    if let Err(e) = watch(options, &root, &able, &mut target, base) {
+    let found = watch(options, &root, &able, &mut target, base).unwrap_or_else(|e| {
         println!("  tracker: {e}");
-    }
+        0.0
+    });
     if options.number("move", 0.0) > 0.0 {
         moving(options, &mut target, pid, base, &nodes);
     }
     child.kill().unwrap();
     child.wait().unwrap();
     println!("  child made {:.1} M accesses/s", rate.join().unwrap() / 1e6);
+    let expected = options.number("expect", 0.0);
+    if found < expected {
+        eprintln!("found {found:.1}% of the hot pages, not {expected}%");
+        std::process::exit(1);
+    }
 }
 
 /// What single operations on the child take, by the clock on the wall.
@@ -265,7 +272,7 @@ fn watch(
     able: &Capabilities,
     target: &mut LiveTarget,
     base: u64,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<f64, Box<dyn std::error::Error>> {
     let name = options.text("tracker", "auto");
     let mut trackers = LiveTrackers::new(root, able, choice(&name), Budget::new(4.0, Nanos::secs(60)))?;
     let hot = options.hot();
@@ -283,6 +290,7 @@ fn watch(
     let mut weight = vec![(0_f64, 0_f64); all];
     let start = now();
     let mut memory = Bytes::ZERO;
+    let mut percent = 0.0;
     for round in 1.. {
         target.refresh()?;
         trackers.begin(target.mappings(), &ask)?;
@@ -323,13 +331,14 @@ fn watch(
         order.sort_by(|a, b| heat(*b).total_cmp(&heat(*a)).then(a.cmp(b)));
         let first: std::collections::HashSet<u32> = order[..hot.len()].iter().copied().collect();
         let found = hot.iter().filter(|p| first.contains(p)).count();
+        percent = 100.0 * found as f64 / hot.len() as f64;
         let took = now().since(start);
         let sampled = seen.sightings.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
         let example = seen.looks.first().map(|l| (l.window, u16::from(l.windows))).or(sampled);
         println!(
             "  {round:3} {:6.0} ms: found {:5.1}%  cpu {:6.1} ms ({:4.1}% of a core) of which this {:5.1} ms, lost {}, {} sightings, look {:?} x {:?}",
             took.as_secs_f64() * 1e3,
-            100.0 * found as f64 / hot.len() as f64,
+            percent,
             trackers.spent().as_secs_f64() * 1e3,
             100.0 * trackers.spent().as_secs_f64() / took.as_secs_f64(),
             seen.cpu.as_secs_f64() * 1e3,
@@ -343,7 +352,7 @@ fn watch(
         }
     }
     println!("  memory {memory}");
-    Ok(())
+    Ok(percent)
 }
 
 /// Locates the hot pages, moves them all to the last node and back, and says what it took.
