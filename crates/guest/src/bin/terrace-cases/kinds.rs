@@ -1,0 +1,190 @@
+//! A target with memory of every kind, all of it on the slow node and hot: its own is to be moved, the rest left alone.
+
+use crate::memory::{fill, give_up, Fast, Map, Told, NEVER_MOVED, NOT_AS_MEANT, PAGE, SLOW};
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use terrace_guest::kernel;
+
+/// The tool moved what it should have left alone.
+const MOVED_WRONGLY: i32 = 97;
+const MIB: usize = 1 << 20;
+/// As long as the tool has to move what it should not, after it moved what it should.
+const LONGER: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(10);
+const MERGED_WITHIN: Duration = Duration::from_secs(3);
+/// Different contents of pages that are offered for merging. A page is shared by a few hundred at most.
+const CONTENTS: usize = 8;
+
+struct Kinds {
+    own: Map,
+    locked: Map,
+    file: Map,
+    merged: Map,
+    hugetlb: Map,
+    shared: Map,
+}
+
+/// Runs it; the result depends on all that its memory holds.
+pub fn run(told: &Told) -> u64 {
+    let mut kinds = Kinds::new();
+    let pid = kinds.share();
+    if told.managed() {
+        kinds.until_moved(told);
+        kinds.check();
+    }
+    kinds.stop_sharing(pid);
+    let Kinds { own, locked, file, merged, hugetlb, shared } = &mut kinds;
+    [own, locked, file, merged, hugetlb, shared].into_iter().fold(0, |sum, map| sum.rotate_left(11) ^ map.sum(false))
+}
+
+impl Kinds {
+    /// A child has nothing of it but what is meant to be shared: all else would be shared too.
+    fn new() -> Self {
+        let alone = |map: Map| map.advised(libc::MADV_DONTFORK);
+        Self {
+            own: alone(Map::slow(16 * MIB)).fill(1),
+            locked: alone(Map::slow(4 * MIB)).lock().fill(2),
+            file: alone(file_half_written(4 * MIB)),
+            merged: alone(merged(4 * MIB)),
+            hugetlb: alone(Map::new(2 * MIB, libc::MAP_PRIVATE | libc::MAP_HUGETLB).placed_slow()).fill(3),
+            shared: Map::new(4 * MIB, libc::MAP_SHARED).placed_slow().fill(4),
+        }
+    }
+
+    /// Said in the last word that is shared.
+    fn over(&mut self) -> &AtomicU64 {
+        let word: *mut u64 = &mut self.shared.words()[4 * MIB / 8 - 1];
+        // SAFETY: an aligned word of a mapping that lives as long as `self`; both processes use it atomically only.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    /// A child that reads shared memory until it is told that it is over.
+    fn share(&mut self) -> i32 {
+        // SAFETY: this process has one thread, so the child may go on using std.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "fork failed");
+        if pid == 0 {
+            // SAFETY: numbers only. Nobody tells the child that it is over where its parent gives up.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            while self.over().load(Ordering::Acquire) == 0 {
+                self.shared.glance(0..self.shared.pages());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // SAFETY: _exit ends the child at once.
+            unsafe { libc::_exit(0) };
+        }
+        pid
+    }
+
+    fn stop_sharing(&mut self, pid: i32) {
+        self.over().store(1, Ordering::Release);
+        // SAFETY: waits for a child of our own and asks for no status.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+        self.over().store(0, Ordering::Release);
+    }
+
+    /// Touches everything until what may be moved has been, and a while longer.
+    fn until_moved(&mut self, told: &Told) {
+        let until = kernel::now() + PATIENCE.as_nanos() as u64;
+        let mut moved = None;
+        while moved.is_none_or(|at| kernel::now() < at + LONGER.as_nanos() as u64) {
+            self.touch();
+            std::thread::sleep(Duration::from_millis(2));
+            let (own, written) = (self.own.fast(0..self.own.pages()), self.file.fast(self.written()));
+            if most(own) && most(written) && moved.is_none() {
+                told.say(crate::memory::MOVING);
+                moved = Some(kernel::now());
+            }
+            if kernel::now() > until {
+                let said = format!("{} of {} own and {} written pages were moved", own.pages, own.of, written.pages);
+                give_up(NEVER_MOVED, &said);
+            }
+        }
+    }
+
+    fn written(&self) -> std::ops::Range<usize> {
+        self.file.pages() / 2..self.file.pages()
+    }
+
+    fn touch(&mut self) {
+        for map in [&mut self.own, &mut self.locked, &mut self.hugetlb, &mut self.shared] {
+            map.stir(0..map.pages());
+        }
+        let written = self.written();
+        self.file.glance(0..written.start);
+        self.file.stir(written);
+        // A write would end the sharing.
+        self.merged.glance(0..self.merged.pages());
+    }
+
+    fn check(&mut self) {
+        let unwritten = 0..self.written().start;
+        let all = |map: &Map| map.fast(0..map.pages());
+        let left_alone = [
+            ("locked", all(&self.locked)),
+            ("file-backed", self.file.fast(unwritten)),
+            ("merged", all(&self.merged)),
+            ("hugetlb", all(&self.hugetlb)),
+            ("shared", all(&self.shared)),
+        ];
+        for (kind, fast) in left_alone {
+            if fast.pages > 0 {
+                give_up(MOVED_WRONGLY, &format!("{} of {} {kind} pages were moved", fast.pages, fast.of));
+            }
+        }
+    }
+}
+
+fn most(fast: Fast) -> bool {
+    fast.pages > fast.of / 2
+}
+
+/// A file in memory of the slow node, the second half of it written to, so that those pages are the process's own.
+fn file_half_written(len: usize) -> Map {
+    let path = std::env::temp_dir().join(format!("terrace-case-file-{}", std::process::id()));
+    let made = File::options().read(true).write(true).create(true).truncate(true).open(&path).and_then(|mut file| {
+        file.write_all(&vec![5; len])?;
+        std::fs::remove_file(&path).map(|()| file)
+    });
+    let file = made.unwrap_or_else(|e| give_up(NOT_AS_MEANT, &format!("{}: {e}", path.display())));
+    let mut map = Map::file(&file, len).placed_slow();
+    let half = map.words().len() / 2;
+    fill(&mut map.words()[half..], 6);
+    map.glance(0..map.pages() / 2);
+    if map.fast(0..map.pages()).pages > 0 {
+        give_up(NOT_AS_MEANT, &format!("the file is not in memory of node {SLOW}"));
+    }
+    map
+}
+
+/// Settings of merging, and how much of it was done.
+pub const KSM: &str = "/sys/kernel/mm/ksm";
+
+fn merging(on: bool) {
+    if let Err(e) = std::fs::write(format!("{KSM}/run"), if on { "1" } else { "0" }) {
+        give_up(NOT_AS_MEANT, &format!("{KSM}/run: {e}"));
+    }
+}
+
+/// Pages of a few different contents, merged by the kernel; it does not look for more of them after that, which would
+/// take a processor.
+fn merged(len: usize) -> Map {
+    let mut map = Map::slow(len);
+    for (at, word) in map.words().iter_mut().enumerate() {
+        *word = ((at * 8 / PAGE) % CONTENTS + 1) as u64;
+    }
+    let map = map.advised(libc::MADV_MERGEABLE);
+    let number = || std::fs::read_to_string(format!("{KSM}/pages_sharing")).ok().and_then(|t| t.trim().parse().ok());
+    let until = kernel::now() + MERGED_WITHIN.as_nanos() as u64;
+    merging(true);
+    while number().unwrap_or(0) < map.pages() * 9 / 10 {
+        if kernel::now() > until {
+            give_up(NOT_AS_MEANT, &format!("the kernel merged {:?} of {} pages", number(), map.pages()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    merging(false);
+    map
+}
