@@ -65,6 +65,17 @@ pub fn stat(root: &Root, pid: Pid) -> Result<Stat, SysError> {
     parse_stat(&String::from_utf8_lossy(&read_of(root, pid, "stat", 4096)?))
 }
 
+/// Whether `error` came of a process that has ended or is about to. One that ends gives up its memory before it is a zombie; from then on
+/// most of what `/proc` shows of it belongs to root (`task_dump_owner` in `fs/proc/base.c`), and its owner is refused.
+#[must_use]
+pub fn is_over(root: &Root, pid: Pid, error: &SysError) -> bool {
+    let without_memory = || match read_of(root, pid, "statm", 256) {
+        Ok(text) => text.starts_with(b"0 "),
+        Err(e) => e.is_gone(),
+    };
+    error.is_gone() || matches!(error, SysError::NotPermitted { .. }) && without_memory()
+}
+
 /// What `/proc/PID/status` tells.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
@@ -259,6 +270,22 @@ mod tests {
         assert_eq!(status.tgid, me().0);
         assert!(!status.mems_allowed.is_empty());
         assert!(check_owner(&root, me()).is_ok());
+    }
+
+    #[test]
+    fn who_may_not_look_at_one_that_ends_is_not_refused() {
+        let root = Root::live();
+        let refused = |pid: Pid| SysError::from_errno("open", format!("/proc/{pid}/pagemap"), libc::EACCES, "");
+        assert!(!is_over(&root, me(), &refused(me())));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = Pid(child.id() as i32);
+        while !stat(&root, pid).unwrap().ended() {
+            std::thread::yield_now();
+        }
+        assert!(is_over(&root, pid, &refused(pid)), "a zombie has no memory");
+        child.wait().unwrap();
+        assert!(is_over(&root, pid, &refused(pid)));
+        assert!(!is_over(&root, pid, &SysError::from_errno("open", "maps", libc::EMFILE, "")));
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
 use terrace_engine::large::{by_bit, LargeAim, PAGES};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
-use terrace_sys::{now, sleep, take_turn, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry};
+use terrace_sys::{
+    now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry,
+};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
@@ -109,7 +111,7 @@ impl PageTable {
                 Ok(watch) => {
                     self.watched.insert(pid, watch);
                 }
-                Err(e) if e.is_gone() => self.tables.forget(pid),
+                Err(e) if task::is_over(&self.root, pid, &e) => self.tables.forget(pid),
                 Err(e) => {
                     return Err(TrackError::Stopped {
                         tracker: "page-table",

@@ -59,7 +59,7 @@ impl SoftDirty {
         for (pid, ranges) in ranges {
             match self.window(pid, ranges) {
                 Ok(window) => drop(watched.insert(pid, window)),
-                Err(e) if e.is_gone() => {}
+                Err(e) if task::is_over(&self.root, pid, &e) => {}
                 Err(e) => refused = Some(e),
             }
         }
@@ -103,7 +103,7 @@ impl SoftDirty {
                 .and_then(|map| window.look(|range, tell| self.having(Having::Dirty, &map, range, tell), middle));
             match looked {
                 Ok(()) => {}
-                Err(e) if e.is_gone() => gone.push(*pid),
+                Err(e) if task::is_over(&self.root, *pid, &e) => gone.push(*pid),
                 Err(e) => return Err(stopped(&e)),
             }
         }

@@ -249,7 +249,7 @@ impl Target for LiveTarget {
                     shown = true;
                     mappings.extend(found);
                 }
-                Err(e) if e.is_gone() => {}
+                Err(e) if task::is_over(&self.root, pid, &e) => {}
                 Err(e @ SysError::NotPermitted { .. }) => hidden.push((pid, e)),
                 Err(e) => return Err(refused("read the mappings", pid, &e)),
             }
@@ -276,7 +276,7 @@ impl Target for LiveTarget {
         for area in areas {
             match self.locate_area(area) {
                 Ok(()) => {}
-                Err(e) if e.is_gone() => {
+                Err(e) if task::is_over(&self.root, area.pid, &e) => {
                     for page in &mut area.pages {
                         page.flags = page.flags.without(PLACE);
                     }
