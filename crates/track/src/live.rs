@@ -73,17 +73,18 @@ impl LiveTrackers {
         let wants = |these: &[TrackerChoice]| these.contains(&choice);
         let mut reads = false;
         if wants(&[TrackerChoice::Auto, TrackerChoice::PageTable]) {
-            match (able.page_tables.usable, PageTable::new(root.clone())) {
-                (true, Ok(tracker)) => {
+            let tracker = match &able.page_tables {
+                able if able.usable => PageTable::new(root.clone()).map_err(|e| e.to_string()),
+                able => Err(able.why_not.clone()),
+            };
+            match tracker {
+                Ok(tracker) => {
                     all.add(Box::new(tracker));
                     reads = true;
                     all.spare = (choice == TrackerChoice::Auto && able.damon.usable)
                         .then(|| Damon::new(root.clone(), DamonMode::Coarse));
                 }
-                (_, Err(e)) => all.notes.push(format!("page-table left out: {e}")),
-                (false, _) => {
-                    all.notes.push(format!("page-table left out: {}", able.page_tables.why_not));
-                }
+                Err(why) => all.notes.push(format!("page-table left out: {why}")),
             }
         }
         if !reads && choice != TrackerChoice::SoftDirty && choice != TrackerChoice::PageTable {
@@ -345,6 +346,17 @@ mod tests {
         assert!(!all.info().sees.reads);
         let mut last = LiveTrackers::of(vec![scripted(Nanos(1), 9, true)], Budget::default());
         assert!((0..4).any(|_| last.begin(&[], &ask()).is_err()));
+    }
+
+    #[test]
+    fn where_nothing_is_left_each_tracker_says_what_the_probe_found() {
+        let nowhere = Root::at("/nonexistent");
+        let mut able = Capabilities::probe(&nowhere);
+        // As for a user who may not: the probe knows the capability, the tracker itself does not.
+        able.page_tables.why_not = "not permitted (needs CAP_SYS_RAWIO)".to_owned();
+        let said = LiveTrackers::new(&nowhere, &able, TrackerChoice::Auto, Budget::default()).unwrap_err().to_string();
+        let why = [&able.page_tables, &able.damon, &able.soft_dirty].map(|c| &c.why_not);
+        assert!(why.iter().all(|why| !why.is_empty() && said.contains(why.as_str())), "{said}");
     }
 
     #[test]
