@@ -159,7 +159,7 @@ fn file_half_written(len: usize) -> Map {
     map
 }
 
-/// Settings of merging, and how much of it was done.
+/// Settings of merging.
 pub const KSM: &str = "/sys/kernel/mm/ksm";
 
 fn merging(on: bool) {
@@ -169,14 +169,15 @@ fn merging(on: bool) {
 }
 
 /// Pages of a few different contents, merged by the kernel; it does not look for more of them after that, which would
-/// take a processor.
+/// take a processor. Until they are merged they are like any others, and locked so that they are not moved before.
 fn merged(len: usize) -> Map {
-    let mut map = Map::slow(len);
+    let mut map = Map::slow(len).lock();
     for (at, word) in map.words().iter_mut().enumerate() {
         *word = ((at * 8 / PAGE) % CONTENTS + 1) as u64;
     }
     let map = map.advised(libc::MADV_MERGEABLE);
-    let number = || std::fs::read_to_string(format!("{KSM}/pages_sharing")).ok().and_then(|t| t.trim().parse().ok());
+    // Of this process: pages of one that has ended go on to count in `pages_sharing` until the kernel looks again.
+    let number = || std::fs::read_to_string("/proc/self/ksm_merging_pages").ok().and_then(|t| t.trim().parse().ok());
     let until = kernel::now() + MERGED_WITHIN.as_nanos() as u64;
     merging(true);
     while number().unwrap_or(0) < map.pages() * 9 / 10 {
@@ -186,5 +187,8 @@ fn merged(len: usize) -> Map {
         std::thread::sleep(Duration::from_millis(5));
     }
     merging(false);
-    map
+    if map.fast(0..map.pages()).pages > 0 {
+        give_up(NOT_AS_MEANT, "merged pages do not lie on the slow node");
+    }
+    map.unlock()
 }

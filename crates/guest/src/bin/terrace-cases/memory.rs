@@ -102,6 +102,13 @@ impl Map {
         self
     }
 
+    pub fn unlock(self) -> Self {
+        // SAFETY: the range is exactly this mapping; unlocking changes no contents.
+        let rc = unsafe { libc::munlock(self.base.cast(), self.len) };
+        assert!(rc == 0, "munlock: {}", std::io::Error::last_os_error());
+        self
+    }
+
     /// Moves the mapping to another address, of `len` bytes from then on.
     pub fn remap(&mut self, len: usize) {
         // SAFETY: a fresh reservation, which the next call replaces.
