@@ -149,5 +149,10 @@ else
     echo "skipped probe-in-the-lab: python3 is not installed"
 fi
 
+# What regions would never show: 16 pages that are written, scattered among 896 MiB that are only read, all that the machine has room for.
+cargo build --quiet --release -p terrace-track --example livecheck || { echo "FAILED livecheck-build: cargo build"; exit 1; }
+check sixteen-written-pages-are-found "$terrace" lab run --machine lab-cxl -- \
+    "${CARGO_TARGET_DIR:-target}/release/examples/livecheck" tracker=soft-dirty hot-pages=16 cold=896 op=write window=50 seconds=0.2 costs=0 expect=100
+
 # Two cases at a time.
 "$lab/bin/terrace-cases" list | xargs -P 2 -n 1 scripts/ring3.sh case
