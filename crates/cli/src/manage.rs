@@ -45,7 +45,7 @@ fn tell(args: &ManageArgs, summary: &RunSummary) {
     if let Some(path) = &args.summary {
         let text = serde_json::to_string_pretty(summary).map_err(|e| e.to_string());
         if let Err(e) = text.and_then(|t| write(path, t + "\n").map_err(|e| e.to_string())) {
-            say(&format!("summary {}: {e}; what was there stays", path.display()));
+            say(&format!("summary {}: {e}; name a file that can be written", path.display()));
         }
     }
     if !args.quiet {
@@ -123,7 +123,9 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
         Ok(finished) => {
             if let Some(path) = &args.manage.summary {
                 let written = write(path, far_summary(&finished) + "\n");
-                written.unwrap_or_else(|e| say(&format!("summary {}: {e}; what was there stays", path.display())));
+                written.unwrap_or_else(|e| {
+                    say(&format!("summary {}: {e}; name a file that can be written", path.display()))
+                });
             }
             note(&finished.end);
             if let Some(error) = unwritten {

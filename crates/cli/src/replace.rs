@@ -50,6 +50,8 @@ pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
             }
             written
         }
+        // A link to nothing is there and is no file: what it names is made.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::metadata(path).is_err() => fs::write(path, text),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => replace(path, text),
         Err(e) => Err(e),
     }
@@ -103,6 +105,9 @@ mod tests {
         let link = file.with_extension("link");
         symlink(&file, &link).unwrap();
         assert!(same(&file, &link) && !same(&file, Path::new("/dev/null")) && !same(&file, Path::new("/no/such")));
+        fs::remove_file(&file).unwrap();
+        write(&link, "through a link to nothing").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "through a link to nothing");
         fs::remove_file(&file).unwrap();
         fs::remove_file(&link).unwrap();
     }

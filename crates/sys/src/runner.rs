@@ -30,7 +30,8 @@ const ASKED_EVERY: Nanos = Nanos::millis(50);
 /// Whether whoever started us ignores SIGPIPE: the runtime of the language ignores it from then on in any case.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the C library before the runtime of the language starts.
+/// Called by the C library before the runtime of the language starts; in programs that load one of our libraries too, where it asks and
+/// changes nothing.
 #[used]
 #[link_section = ".init_array"]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;

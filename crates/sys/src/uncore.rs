@@ -6,6 +6,7 @@
 //! servers: lines of 64 bytes; it is asked for only where somebody knows that there is such memory.
 
 use crate::perf::open_counter;
+use crate::task::parse_list;
 use crate::{Root, SysError};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -32,6 +33,8 @@ pub struct Controller {
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
 const LINE: f64 = 64.0;
+/// At most so many as anybody has.
+const SOCKETS: usize = 256;
 
 /// Controllers of this machine that tell what is written. None is no error: most machines show none.
 #[must_use]
@@ -55,7 +58,7 @@ fn controller(root: &Root, name: String, to: WrittenTo) -> Option<Controller> {
     };
     let config = config(event.trim(), |term| text(&format!("format/{term}")))?;
     let kind = text("type")?.trim().parse().ok()?;
-    let cpus = cpus(text("cpumask")?.trim())?;
+    let cpus = parse_list(&text("cpumask")?, SOCKETS)?;
     (bytes.is_finite() && bytes > 0.0).then_some(Controller { name, cpus, kind, config, bytes })
 }
 
@@ -90,21 +93,6 @@ fn config(event: &str, place: impl Fn(&str) -> Option<String>) -> Option<u64> {
         config |= fits.then_some(value << low)?;
     }
     Some(config)
-}
-
-/// `0,28` or `0-3`: at most so many sockets as anybody has.
-fn cpus(mask: &str) -> Option<Vec<u32>> {
-    const MOST: usize = 256;
-    let mut all = Vec::new();
-    for part in mask.split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
-        if to < from || all.len() + (to - from) as usize >= MOST {
-            return None;
-        }
-        all.extend(from..=to);
-    }
-    Some(all)
 }
 
 impl Controller {
@@ -159,11 +147,6 @@ mod tests {
         assert_eq!(config("event=5,edge", place), Some(5 | 1 << 18));
         for strange in ["event=0x104", "event=", "other=1", "far=1", "../event=1", "event=-1", ""] {
             assert_eq!(config(strange, place), None, "{strange}");
-        }
-        assert_eq!(cpus("0,28"), Some(vec![0, 28]));
-        assert_eq!(cpus("0-2"), Some(vec![0, 1, 2]));
-        for strange in ["", "x", "3-1", "0-4294967295"] {
-            assert_eq!(cpus(strange), None, "{strange}");
         }
     }
 
