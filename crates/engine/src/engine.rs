@@ -10,6 +10,7 @@ mod skim;
 mod window;
 
 use crate::account::Account;
+use crate::asking::Writes;
 use crate::glance::{Glances, Wont};
 use crate::journal::{Entry, NoteEntry, OutcomeEntry, Summary};
 use crate::watch::{Watch, Watched};
@@ -112,6 +113,7 @@ pub struct Engine {
     next: Next,
     glances: Glances,
     wont: Wonts,
+    writes: Writes,
     skims: Skims,
     located: Option<Tick>,
     must_locate: bool,
@@ -152,6 +154,7 @@ impl Engine {
             next: Next { window, doze, ..Next::default() },
             glances: Glances::default(),
             wont: Wonts::default(),
+            writes: Writes::default(),
             skims: Skims::default(),
             located: None,
             must_locate: true,
@@ -262,12 +265,19 @@ impl Engine {
             self.doubt();
         }
         self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
+        let writes = Writes::cost(&watched.writes);
         let looking = watched.memory;
         let new = self.finds_new(&watched.looks);
         if !new {
             watched.forget_looks();
         }
         let filling = self.shrank(&tiers);
+        match writes {
+            // What came since is no more than what comes in a window.
+            Some(cost) => self.writes.told(cost, now),
+            None if new => self.writes.forget(),
+            None => {}
+        }
         let located = self.locate_if_needed(&tiers, now)?;
         if new {
             self.unplaceable = self.heat.unplaced(&watched.looks);

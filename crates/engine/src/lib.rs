@@ -5,6 +5,7 @@
 
 mod account;
 pub mod aim;
+mod asking;
 mod config;
 mod digest;
 mod engine;

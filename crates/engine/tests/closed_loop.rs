@@ -7,12 +7,13 @@ use std::rc::Rc;
 use terrace_engine::journal::{self, Summary};
 use terrace_engine::{Ask, Clock, Config, Engine, Mapping, Observation, Parts, Stop, TrackError, Tracker, TrackerInfo};
 use terrace_machine::Machine;
+use terrace_policy::heat::{PageWrites, Told};
 use terrace_policy::place::Placement;
 use terrace_testkit::{
     cxl, dcpmm, Access, BitTracker, MemoryJournal, PageTracker, RegionTracker, Rng, World, WorldClock, WorldMover,
     WorldSpec, WorldTarget, WriteTracker,
 };
-use terrace_types::{Bytes, Nanos, NodeId, Request, Tick};
+use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Sees, Tick};
 
 const FAST: u64 = 4096;
 const COLD: usize = 6144;
@@ -276,6 +277,76 @@ fn glances_notice_a_shift_within_a_fraction_of_a_second() {
         assert!(share > least, "period {period}: {share}");
         assert!(text.contains("heat has shifted"), "no glance noticed a shift");
     }
+}
+
+/// Windows over writes as soft-dirty bits give them: those asked for, and when.
+struct Windows {
+    /// Pages found dirty in each of so many processes, of which the world has the first.
+    dirty: usize,
+    processes: i32,
+    open: Option<Vec<Mapping>>,
+    asked: Rc<RefCell<Vec<Tick>>>,
+    world: Shared,
+}
+
+impl Tracker for Windows {
+    fn info(&self) -> TrackerInfo {
+        let sees = Sees { writes: true, bits: BitSource::Approximate, ..Sees::default() };
+        TrackerInfo { name: "windows", sees, blind_to: "reads" }
+    }
+
+    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        if ask.writes {
+            self.asked.borrow_mut().push(self.world.borrow().now());
+            self.open = Some(mappings.to_vec());
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
+        let told = |dirty| Told { per_second: if dirty { 80.0 } else { 0.0 }, over: Nanos::millis(25), dirty };
+        let writes = |(m, process): (&Mapping, i32)| PageWrites {
+            pid: Pid(m.pid.0 + process),
+            start: m.range.start,
+            window: Nanos::millis(25),
+            told: vec![told(false), told(true)],
+            found: (0..m.range.len() as usize).map(|i| u8::from(i < self.dirty)).collect(),
+        };
+        let open = self.open.take().unwrap_or_default();
+        let writes = open.iter().flat_map(|m| (0..self.processes).map(move |p| (m, p))).map(writes).collect();
+        Ok(Observation { writes, ..Observation::default() })
+    }
+
+    fn request(&mut self, _: &Request) -> Result<(), TrackError> {
+        Ok(())
+    }
+}
+
+/// What a window over writes costs the target is paid back by the time to the next; where heat has shifted, at once.
+#[test]
+fn dear_windows_over_writes_are_rare_until_heat_shifts() {
+    let asked = |dirty, processes, shift: f64| {
+        let rate = move |i: usize, t: Tick| {
+            let first = if Nanos(t.0).as_secs_f64() < shift { COLD } else { 0 };
+            write(if (first..first + HOT).contains(&i) { 2_000.0 } else { 160.0 })
+        };
+        let world = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, Box::new(rate), 9);
+        let asked = Rc::new(RefCell::new(Vec::new()));
+        let windows = Windows { dirty, processes, open: None, asked: asked.clone(), world: world.clone() };
+        let trackers: Vec<Box<dyn Tracker>> =
+            vec![Box::new(PageTracker::as_page_tables(world.clone())), Box::new(windows)];
+        run(&world, "terrace", trackers, 6);
+        let asked: Vec<f64> = asked.borrow().iter().map(|at| Nanos(at.0).as_secs_f64()).collect();
+        asked
+    };
+    // 6,000 faults of 2 us are 3% of 0.4 s.
+    let (dear, cheap) = (asked(6_000, 1, 99.0), asked(0, 1, 99.0));
+    assert!(dear.len() >= 2 && dear.windows(2).all(|pair| pair[1] - pair[0] >= 0.4), "{dear:?}");
+    assert!(cheap.len() > dear.len() && cheap.windows(2).any(|pair| pair[1] - pair[0] < 0.2), "{cheap:?}");
+    // Five times 8,000 are 3% of 2.7 s, which nobody waits for where heat shifts.
+    let (calm, shifted) = (asked(8_000, 5, 99.0), asked(8_000, 5, 1.0));
+    assert_eq!(calm[0], shifted[0]);
+    assert!(calm[1] - calm[0] >= 2.6 && shifted[1] < 2.0, "{calm:?} {shifted:?}");
 }
 
 /// Memory that was mapped long ago and is filled only now has no sign but its touches: too little of it to be told by

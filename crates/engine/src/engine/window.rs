@@ -47,6 +47,7 @@ impl Engine {
     /// What was known of heat counts for little from now on.
     pub(super) fn doubt(&mut self) {
         self.heat.doubt();
+        self.writes.forget();
         self.shifted = true;
     }
 
@@ -102,12 +103,15 @@ impl Engine {
 
     pub(super) fn ask(&self, relaxed: bool) -> Ask {
         let needs = self.placement.needs();
+        let pages = self.watch.sees().pages;
+        // Where bits stand for themselves, and where regions are sampled, each window counts.
+        let due = needs.bits || !pages || self.writes.due(self.config.tracking_share, self.clock.now());
         Ask {
             window: self.next.window,
             fine: self.next.fine.clone(),
             reads: needs.heat || needs.cells,
             // Without looks at every page, write bits are what tells pages apart.
-            writes: needs.heat && (needs.writes || !self.watch.sees().pages) || needs.cells,
+            writes: needs.heat && (needs.writes && due || !pages) || needs.cells,
             relaxed,
             glance: false,
         }

@@ -1,0 +1,74 @@
+//! How often writes are asked for.
+//!
+//! A window over writes costs the target a fault for each page that it writes ([`FAULT`]). It tells what share of a page's accesses are
+//! writes; looks at accesses keep that share ([`terrace_policy::heat`]), so that a window is no more needed at each of them.
+
+use crate::written::FAULT;
+use terrace_policy::heat::PageWrites;
+use terrace_types::{Nanos, Tick};
+
+/// When writes were last told, and what that cost the target.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Writes {
+    told: Option<(Tick, Nanos)>,
+}
+
+impl Writes {
+    /// What these windows cost the target in faults; `None` without any.
+    pub fn cost(windows: &[PageWrites]) -> Option<Nanos> {
+        let runs = windows.iter().flat_map(PageWrites::runs);
+        let dirty: u64 = runs.filter(|(_, told)| told.dirty).map(|(run, _)| run.len()).sum();
+        (!windows.is_empty()).then(|| Nanos(FAULT.get().saturating_mul(dirty)))
+    }
+
+    /// Writes were told, by windows that end now and cost the target so much.
+    pub fn told(&mut self, cost: Nanos, now: Tick) {
+        self.told = Some((now, cost));
+    }
+
+    /// What is accessed is not what it was: of that nothing is known.
+    pub fn forget(&mut self) {
+        self.told = None;
+    }
+
+    /// Whether they are to be asked for: never told, or so long ago that the last window's faults are no more than `share` of the time
+    /// since.
+    pub fn due(&self, share: f64, now: Tick) -> bool {
+        self.told.is_none_or(|(then, cost)| now.since(then).as_secs_f64() * share >= cost.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_policy::heat::Told;
+    use terrace_types::{Pid, Vpn};
+
+    fn window(dirty: usize, clean: usize) -> PageWrites {
+        let told = |dirty| Told { per_second: 1.0, over: Nanos::millis(25), dirty };
+        let found = [vec![1; dirty], vec![0; clean]].concat();
+        PageWrites { pid: Pid(1), start: Vpn(8), window: Nanos::millis(2), told: vec![told(false), told(true)], found }
+    }
+
+    #[test]
+    fn windows_are_spaced_by_what_they_cost() {
+        let mut writes = Writes::default();
+        assert!(writes.due(0.03, Tick(0)));
+        assert_eq!(Writes::cost(&[]), None);
+        // 15,000 faults are 30 ms: the share of a second.
+        let cost = Writes::cost(&[window(10_000, 30_000), window(5_000, 0)]).unwrap();
+        assert_eq!(cost, Nanos::millis(30));
+        writes.told(cost, Tick(7));
+        assert!(!writes.due(0.03, Tick(999_000_000)));
+        assert!(writes.due(0.03, Tick(1_000_000_007)));
+        writes.forget();
+        assert!(writes.due(0.03, Tick(8)));
+    }
+
+    #[test]
+    fn where_nothing_is_written_they_cost_nothing() {
+        let mut writes = Writes::default();
+        writes.told(Writes::cost(&[window(0, 40_000)]).unwrap(), Tick(7));
+        assert!(writes.due(0.03, Tick(7)));
+    }
+}
