@@ -32,7 +32,7 @@ pub struct Account {
     pub command_cpus: Vec<u32>,
     /// Loading threads.
     pub threads: u32,
-    /// Additions after every 256 elements of the stencil.
+    /// Additions after every 64 lines that the stencil goes over.
     pub adds: u32,
     /// What the loading threads go over together.
     pub region_bytes: u64,

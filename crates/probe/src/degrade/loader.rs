@@ -1,4 +1,7 @@
-//! The load: threads that run a 3-point stencil until they are let go.
+//! The load: threads that run a 3-point stencil over a field of records, a line each, until they are let go.
+//!
+//! They only read (ADR 0212): lines that a load writes lie in caches that it shares with the command, and are written back by whoever
+//! needs their place, which slows the command at nodes that shall not be slower, and by more or less as its own accesses have it.
 
 use super::Knobs;
 use crate::task::Trouble;
@@ -8,8 +11,10 @@ use std::thread::JoinHandle;
 use terrace_sys::{block_signals, pin, sleep, Mapping, Pages};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
-/// Elements between two looks at the knobs.
-const CHUNK: usize = 256;
+/// Records between two looks at the knobs.
+const CHUNK: usize = 64;
+/// Doubles of a record: a line, of which the first is the field. So lines cross the bus whole and few instructions stand between.
+const RECORD: usize = 8;
 
 /// Threads that load a node. They end when this is dropped, and with the process however it ends.
 #[derive(Debug)]
@@ -20,14 +25,14 @@ pub struct Loader {
 
 #[derive(Debug)]
 struct Shared {
-    /// Two arrays for each thread that works: one read, one written.
+    /// An array for each thread that works, which reads it.
     memory: Mapping,
-    /// Threads have it for reading while they work: so nobody's arrays change under him.
+    /// Threads have it for reading while they work: so nobody's array changes under him.
     layout: RwLock<Layout>,
     /// The layout shall change: who has it lets it go.
     changing: AtomicBool,
     over: AtomicBool,
-    /// Elements done by all.
+    /// Records done by all.
     done: AtomicU64,
 }
 
@@ -36,7 +41,7 @@ struct Shared {
 struct Layout {
     /// Threads that work.
     threads: usize,
-    /// Doubles of an array.
+    /// Records of an array.
     each: usize,
     adds: u32,
     /// Bytes that were touched.
@@ -101,15 +106,15 @@ impl Loader {
             shared.memory.fill_part(touched..bytes);
         }
         let threads = (knobs.threads as usize).min(self.threads.len());
-        let each = bytes / 16 / threads.max(1) / CHUNK * CHUNK;
+        let each = bytes / (8 * RECORD) / threads.max(1) / CHUNK * CHUNK;
         *layout = Layout { threads, each, adds: knobs.adds, touched: bytes.max(touched) };
         Ok(())
     }
 
-    /// Bytes read and written by the load so far.
+    /// Bytes read by the load so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.shared.done.load(Ordering::Relaxed) * 16
+        self.shared.done.load(Ordering::Relaxed) * 8 * RECORD as u64
     }
 }
 
@@ -127,7 +132,7 @@ impl Shared {
     fn work(&self, index: usize) {
         while !self.over.load(Ordering::Relaxed) {
             let layout = self.layout.read().unwrap_or_else(PoisonError::into_inner);
-            if index >= layout.threads || layout.each < 2 * CHUNK || self.changing.load(Ordering::Relaxed) {
+            if index >= layout.threads || layout.each < CHUNK || self.changing.load(Ordering::Relaxed) {
                 drop(layout);
                 sleep(Nanos::millis(1));
                 continue;
@@ -138,35 +143,38 @@ impl Shared {
 
     /// Works by this layout until it shall change.
     fn load(&self, index: usize, layout: &RwLockReadGuard<'_, Layout>) {
-        let (each, base) = (layout.each, self.memory.as_ptr().cast::<f64>());
-        // SAFETY: thread `index` has the doubles from `2 * index * each` to `2 * (index + 1) * each`, which lie in the mapping
-        // (each is its doubles by twice the threads that work, rounded down, and `index` is one of these) and belong to no other
-        // thread: all that work have the same layout, held for reading as long as these slices live. The mapping lives as long
-        // as `self`. Its bytes are zero or doubles.
-        let (a, b) = unsafe {
-            let first = base.add(2 * index * each);
-            let a = std::slice::from_raw_parts(first.cast_const(), each);
-            (a, std::slice::from_raw_parts_mut(first.add(each), each))
-        };
-        let mut at = 1;
+        let (doubles, base) = (layout.each * RECORD, self.memory.as_ptr().cast::<f64>());
+        // SAFETY: thread `index` has the doubles from `index * doubles` to `(index + 1) * doubles`, which lie in the mapping (each is
+        // its records by the threads that work, rounded down, and `index` is one of these). All only read while the layout is held, as
+        // it is as long as this slice lives; `set` writes when nobody holds it. The mapping lives as long as `self`. Its bytes
+        // are zero or doubles.
+        let records = unsafe { std::slice::from_raw_parts(base.add(index * doubles).cast_const(), doubles) };
+        let mut chunks = records.chunks_exact(CHUNK * RECORD).cycle();
+        let mut sum = 0.0;
         while !self.over.load(Ordering::Relaxed) && !self.changing.load(Ordering::Relaxed) {
-            let end = (at + CHUNK).min(each - 1);
-            stencil(&a[at - 1..end + 1], &mut b[at..end]);
+            // There is one: whoever has fewer records than a chunk does not come here.
+            let Some(chunk) = chunks.next() else { break };
+            sum += stencil(chunk);
             let mut idle = 0_u32;
             for _ in 0..layout.adds {
                 idle = std::hint::black_box(idle.wrapping_add(1));
             }
-            self.done.fetch_add((end - at) as u64, Ordering::Relaxed);
-            at = if end + 1 >= each { 1 } else { end };
+            self.done.fetch_add(CHUNK as u64, Ordering::Relaxed);
         }
+        std::hint::black_box(sum);
     }
 }
 
-/// `out[i] = (a[i] + a[i + 1] + a[i + 2]) / 3`
-fn stencil(a: &[f64], out: &mut [f64]) {
-    for (o, three) in out.iter_mut().zip(a.windows(3)) {
-        *o = (three[0] + three[1] + three[2]) * (1.0 / 3.0);
+/// The sum of `(a[i] + a[i + 1] + a[i + 2]) / 3` over the fields of these records.
+fn stencil(records: &[f64]) -> f64 {
+    let mut fields = records.chunks_exact(RECORD).map(|record| record[0]);
+    let (mut a, mut b) = (fields.next().unwrap_or(0.0), fields.next().unwrap_or(0.0));
+    let mut sum = 0.0;
+    for c in fields {
+        sum += (a + b + c) * (1.0 / 3.0);
+        (a, b) = (b, c);
     }
+    sum
 }
 
 #[cfg(test)]
@@ -214,8 +222,9 @@ mod tests {
 
     #[test]
     fn the_stencil_is_one() {
-        let mut out = [0.0; 3];
-        stencil(&[3.0, 6.0, 9.0, 0.0, 3.0], &mut out);
-        assert_eq!(out, [6.0, 5.0, 4.0]);
+        let fields = [3.0, 6.0, 9.0, 0.0, 3.0];
+        let records: Vec<f64> = fields.iter().flat_map(|f| [*f, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0]).collect();
+        assert_eq!(stencil(&records), 6.0 + 5.0 + 4.0);
+        assert_eq!(stencil(&records[..RECORD]), 0.0);
     }
 }

@@ -8,7 +8,7 @@ use terrace_types::{Bytes, BytesPerSec, NodeId};
 pub struct Knobs {
     /// Loading threads; 0: none.
     pub threads: u32,
-    /// Additions that do nothing, after every 256 elements of the stencil.
+    /// Additions that do nothing, after every 64 lines that the stencil goes over.
     pub adds: u32,
     /// What the loading threads go over together.
     pub region: Bytes,
