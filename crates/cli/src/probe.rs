@@ -2,8 +2,8 @@
 
 use crate::args::{DegradeArgs, ProbeArgs};
 use crate::output::{print, print_json, say, Ending, Failure, Progress, Work};
-use crate::replace::{begin, replace};
-use std::path::Path;
+use crate::replace::{begin, replace, unbegin, Begun};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_terrace::degrade::{self as slower, DegradeError, NotRun};
 use terrace_terrace::machine::parse_rate;
@@ -34,8 +34,21 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     }
     // Found out now, not after a minute.
     let files = [(&args.output, MACHINE_BEGUN), (&args.report, REPORT_BEGUN)];
+    let mut begun = Vec::new();
+    let none_left = |begun: &[(&PathBuf, &str, Begun)]| {
+        for (path, text, how) in begun {
+            // The error that is told is why there is nothing to write; a file that cannot be removed says that it is not finished.
+            let _left = unbegin(path, text, *how);
+        }
+    };
     for (path, text) in files.into_iter().filter_map(|(path, text)| Some((path.as_ref()?, text))) {
-        begin(path, text).map_err(|e| cannot_write(path, &e))?;
+        match begin(path, text) {
+            Ok(how) => begun.push((path, text, how)),
+            Err(e) => {
+                none_left(&begun);
+                return Err(cannot_write(path, &e));
+            }
+        }
     }
     let interrupt = Interrupt::catch();
     let probed = {
@@ -46,9 +59,12 @@ pub fn probe(args: &ProbeArgs) -> Ending {
         };
         measure::probe(depth, interrupt.flag(), &mut told)
     }
-    .map_err(|e| match e {
-        ProbeError::Nothing(_) => Failure::lacking(e),
-        _ => Failure::failed(e),
+    .map_err(|e| {
+        none_left(&begun);
+        match e {
+            ProbeError::Nothing(_) => Failure::lacking(e),
+            _ => Failure::failed(e),
+        }
     })?;
     drop(interrupt);
     if let Some(path) = &args.output {

@@ -67,13 +67,37 @@ pub(crate) fn same(one: &Path, other: &Path) -> bool {
 
 /// Finds out now whether `path` can be written, not when there is something to write: it is there afterwards. A new or empty file
 /// holds `until`, which says that it is not finished, until it is replaced: however that ends.
-pub(crate) fn begin(path: &Path, until: &str) -> io::Result<()> {
+pub(crate) fn begin(path: &Path, until: &str) -> io::Result<Begun> {
+    let there = fs::metadata(path).is_ok();
     let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
     let known = file.metadata()?;
     if known.is_file() && known.len() == 0 {
         file.write_all(until.as_bytes())?;
+        return Ok(if there { Begun::Filled } else { Begun::Made });
     }
-    Ok(())
+    Ok(Begun::Kept)
+}
+
+/// What [`begin`] did to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// There was none.
+    Made,
+    /// It was empty.
+    Filled,
+    /// It has its old contents, or is no ordinary file.
+    Kept,
+}
+
+/// There is nothing to write: a file that was begun is as it was before, that is, gone or empty. Not if others wrote to it since.
+pub(crate) fn unbegin(path: &Path, until: &str, begun: Begun) -> io::Result<()> {
+    if begun == Begun::Kept || fs::read(path)? != until.as_bytes() {
+        return Ok(());
+    }
+    match begun {
+        Begun::Made => fs::remove_file(fs::canonicalize(path)?),
+        _ => fs::write(path, ""),
+    }
 }
 
 #[cfg(test)]
@@ -84,14 +108,23 @@ mod tests {
     #[test]
     fn what_is_begun_says_that_it_is_not_finished_and_old_contents_stay() {
         let file = std::env::temp_dir().join(format!("terrace-begin-{}", std::process::id()));
-        begin(&file, "# PARTIAL\n").unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "# PARTIAL\n");
+        let text = "# PARTIAL\n";
+        assert_eq!(begin(&file, text).unwrap(), Begun::Made);
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        unbegin(&file, text, Begun::Made).unwrap();
+        assert!(!file.exists());
+        fs::write(&file, "").unwrap();
+        assert_eq!(begin(&file, text).unwrap(), Begun::Filled);
+        unbegin(&file, text, Begun::Filled).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "");
         fs::write(&file, "old").unwrap();
-        begin(&file, "# PARTIAL\n").unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        assert_eq!(begin(&file, text).unwrap(), Begun::Kept);
+        unbegin(&file, text, Begun::Kept).unwrap();
+        unbegin(&file, text, Begun::Made).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old", "somebody wrote it meanwhile");
         fs::remove_file(&file).unwrap();
         assert!(begin(Path::new("/no/such/folder/file"), "").is_err());
-        begin(Path::new("/dev/null"), "x").unwrap();
+        assert_eq!(begin(Path::new("/dev/null"), "x").unwrap(), Begun::Kept);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::kernels::Kernel;
 use crate::knees::{levels, Level};
+use crate::reach::{plenty, reached};
 use crate::run::Measurements;
 use crate::stats::{line, Measured};
 use crate::task::{Method, PageKind, Record, Task};
@@ -18,6 +19,8 @@ pub struct Figures {
     pub spreads: Spreads,
     /// Levels of each latency curve, by initiator, node and pages.
     pub curves: BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>,
+    /// Where what was measured is not memory's, one sentence each; these are among the machine's notes too.
+    pub hidden: Vec<String>,
 }
 
 /// Sizes that differ by less than this factor are the same cache.
@@ -35,8 +38,9 @@ pub fn figures(machine: &Machine, measured: &Measurements) -> Figures {
     let pairs = machine.links.iter().map(|l| (l.initiator, l.target));
     let seen = measured.records.iter().filter_map(|r| r.task.pair().1.map(|t| (r.task.pair().0, t)));
     let pairs: std::collections::BTreeSet<(NodeId, NodeId)> = pairs.chain(seen).collect();
+    let mut hidden = Vec::new();
     for (initiator, target) in pairs {
-        let spread = fill(&mut machine, measured, initiator, target);
+        let spread = fill(&mut machine, measured, initiator, target, &mut hidden);
         if spread != LinkSpread::default() {
             spreads.links.insert((initiator, target), spread);
         }
@@ -57,19 +61,47 @@ pub fn figures(machine: &Machine, measured: &Measurements) -> Figures {
     if let Some(partial) = &measured.partial {
         machine.notes.insert(0, format!("PARTIAL: the measurement was {partial}."));
     }
-    machine.notes.extend(measured.notes.iter().cloned());
+    machine.notes.extend(measured.notes.iter().chain(&hidden).cloned());
     let core = "Nanoseconds an instruction are a typical value: they are not measured.";
     machine.notes.push(core.to_owned());
-    Figures { machine, spreads, curves }
+    Figures { machine, spreads, curves, hidden }
 }
 
 /// The figures of one link, in place; gives their spreads.
-fn fill(machine: &mut Machine, measured: &Measurements, initiator: NodeId, target: NodeId) -> LinkSpread {
+fn fill(
+    machine: &mut Machine,
+    measured: &Measurements,
+    initiator: NodeId,
+    target: NodeId,
+    hidden: &mut Vec<String>,
+) -> LinkSpread {
     let here = |r: &&Record| r.task.pair() == (initiator, Some(target));
     let records: Vec<&Record> = measured.records.iter().filter(here).collect();
     let latency = memory_latency(&records);
-    let read = bandwidth(&records, Kernel::Read);
-    let write = written(&records, read);
+    let last = machine.caches.last().map_or(Bytes::ZERO, |cache| cache.size);
+    let seen = latency.is_some_and(|(pages, bytes, _)| {
+        plenty(bytes, measured.caches) || reached(&chases(&records, pages), bytes, last)
+    });
+    let streamed = records.iter().filter_map(|r| match r.task {
+        Task::Stream { bytes, .. } => Some(bytes),
+        _ => None,
+    });
+    let (smallest, largest) = (streamed.clone().min(), streamed.max());
+    // Either is enough: large arrays, or a latency that shows that regions like these are memory.
+    let rates = seen || smallest.is_some_and(|bytes| plenty(bytes, measured.caches));
+    if latency.is_some() && !seen || largest.is_some() && !rates {
+        let most = latency.map(|l| l.1).max(largest).unwrap_or(Bytes::ZERO);
+        let what = if rates { "the latency" } else { "latency and bandwidth" };
+        let told =
+            if measured.caches == Bytes::ZERO { "not told".to_owned() } else { format!("of {}", measured.caches) };
+        hidden.push(format!(
+            "Node {target} from node {initiator}: {what} of its memory cannot be told from those of the caches ({told}) by regions of up to \
+             {most} and are left as they were."
+        ));
+    }
+    let latency = latency.filter(|_| seen).map(|l| l.2);
+    let read = bandwidth(&records, Kernel::Read).filter(|_| rates);
+    let write = written(&records, read).filter(|_| rates);
     let mut spread = LinkSpread::default();
     if latency.is_none() && read.is_none() && write.is_none() {
         return spread;
@@ -97,13 +129,22 @@ fn fill(machine: &mut Machine, measured: &Measurements, initiator: NodeId, targe
 }
 
 /// The largest region's latency, with huge pages where they were to be had: translations are not memory's.
-fn memory_latency(records: &[&Record]) -> Option<Measured> {
+fn memory_latency(records: &[&Record]) -> Option<(PageKind, Bytes, Measured)> {
     let chases = records.iter().filter_map(|r| match r.task {
         Task::Chase { pages, bytes, .. } if bytes >= Bytes::mib(8) => Some(((pages, bytes), r.outcome.figure)),
         _ => None,
     });
     // Huge before base pages, by the order of the kinds.
-    chases.max_by_key(|c| c.0).map(|c| c.1)
+    chases.max_by_key(|c| c.0).map(|((pages, bytes), figure)| (pages, bytes, figure))
+}
+
+/// Regions and latencies of chases with such pages.
+fn chases(records: &[&Record], wanted: PageKind) -> Vec<(Bytes, f64)> {
+    let chase = |r: &&Record| match r.task {
+        Task::Chase { pages, bytes, .. } if pages == wanted => Some((bytes, r.outcome.figure.value)),
+        _ => None,
+    };
+    records.iter().filter_map(chase).collect()
 }
 
 /// The best of all thread counts.
@@ -333,6 +374,36 @@ mod tests {
         assert_eq!(back, figures.machine);
         let ranking = rank(&back, By::Bandwidth, None).unwrap();
         assert_eq!(ranking.tiers[0].nodes, [NodeId(0)]);
+    }
+
+    #[test]
+    fn figures_of_caches_are_not_published_as_memorys() {
+        let mut machine = preset("lab-cxl").unwrap();
+        machine.caches[1].size = Bytes::mib(32);
+        let told = |chases: &[(u64, f64)], streamed: u64| {
+            let chase = |(mib, ns): &(u64, f64)| chase(0, PageKind::Huge, mib << 20, *ns);
+            let mut records: Vec<Record> = chases.iter().map(chase).collect();
+            let (initiator, target, kernel) = (NodeId(0), NodeId(0), Kernel::Read);
+            let task = Task::Stream { initiator, target, kernel, threads: 2, bytes: Bytes::mib(streamed) };
+            records.push(record(task, 300e9, None));
+            let all = Measurements { caches: Bytes::mib(32), ..measured(records) };
+            let got = figures(&machine, &all);
+            let link = got.machine.link(NodeId(0), NodeId(0)).unwrap();
+            let latency = link.read_latency.unwrap().evidence == Evidence::Measured;
+            let rate = link.read_bandwidth.unwrap().evidence == Evidence::Measured;
+            assert!(got.hidden.iter().all(|h| got.machine.notes.contains(h)));
+            assert_eq!(got.hidden.is_empty(), latency && rate, "{:?}", got.hidden);
+            (latency, rate, got.hidden.join(" "))
+        };
+        // A limit of memory allows 45 MiB: most of it hits, so that latency rises up to there.
+        let (latency, rate, why) = told(&[(16, 16.0), (32, 17.0), (45, 42.0)], 45);
+        assert!(!latency && !rate && why.contains("up to 45 MiB") && why.contains("(of 32 MiB)"), "{why}");
+        // One that allows 100 MiB and a cache that keeps nothing of what does not fit: two regions with the same latency are memory.
+        assert_eq!(told(&[(16, 16.0), (71, 105.0), (100, 105.0)], 100), (true, true, String::new()));
+        // Large arrays speak for themselves, a small chase does not.
+        let (latency, rate, why) = told(&[(45, 42.0)], 400);
+        assert!(!latency && rate && why.contains("the latency of its memory"), "{why}");
+        assert_eq!(told(&[(512, 105.0)], 400), (true, true, String::new()));
     }
 
     #[test]

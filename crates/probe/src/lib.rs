@@ -12,6 +12,7 @@ pub mod kernels;
 pub mod knees;
 mod live;
 pub mod plan;
+mod reach;
 pub mod run;
 pub mod stats;
 pub mod task;

@@ -1,6 +1,7 @@
 //! What to measure on a machine, within what this process may use and the time there is. Pure.
 
 use crate::kernels::Kernel;
+use crate::reach::{plenty, witnesses};
 use crate::task::{Method, PageKind, Task};
 use std::collections::BTreeMap;
 use terrace_machine::Machine;
@@ -75,6 +76,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What is left out, and why.
     pub notes: Vec<String>,
+    /// Last-level caches of a node's CPUs together; zero where they are not told.
+    pub caches: Bytes,
 }
 
 /// A measurement of memory needs so much at least.
@@ -133,7 +136,7 @@ fn beyond(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
 /// Makes the plan.
 #[must_use]
 pub fn plan(situation: &Situation, depth: Depth) -> Plan {
-    let mut plan = Plan::default();
+    let mut plan = Plan { caches: situation.last_cache, ..Plan::default() };
     let initiators = situation.initiators();
     let targets = targets(situation, depth, &mut plan.notes);
     if situation.last_cache == Bytes::ZERO {
@@ -203,7 +206,7 @@ fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<
 fn small(situation: &Situation, depth: Depth, node: NodeId) -> Option<String> {
     let cache = situation.last_cache.get();
     let largest = arrays(situation, node, depth).max(beyond(situation, node, depth));
-    (cache > 0 && largest.get() / cache < 4).then(|| {
+    (cache > 0 && !plenty(largest, situation.last_cache)).then(|| {
         let limited = situation.free.get(&node).is_some_and(|free| situation.memory <= *free);
         let small =
             if limited { format!("has little to spare ({})", situation.bound_by) } else { "is small".to_owned() };
@@ -238,6 +241,13 @@ fn pair(
     if depth == Depth::Brief {
         // Nothing else would say what the latency is where huge pages are not to be had.
         push(chase(PageKind::Base, memory), setup(memory), 0);
+    }
+    if !plenty(memory.min(bytes), situation.last_cache) {
+        let last = situation.machine.caches.last().map_or(Bytes::ZERO, |cache| cache.size);
+        for size in witnesses(memory, last).into_iter().filter(|s| *s > Bytes::ZERO) {
+            push(chase(PageKind::Huge, size), setup(size), 0);
+            push(chase(PageKind::Base, size), setup(size), 0);
+        }
     }
     for kernel in [Kernel::Read, Kernel::Write] {
         push(stream(kernel, all), Nanos::millis(each), 0);

@@ -3,7 +3,7 @@
 use crate::plan::{Depth, Plan};
 use crate::task::{Instrument, Record, Trouble};
 use std::collections::BTreeMap;
-use terrace_types::{Nanos, Tick};
+use terrace_types::{Bytes, Nanos, Tick};
 
 /// How far a run is.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Measurements {
     pub partial: Option<String>,
     /// From first to last.
     pub took: Nanos,
+    /// Last-level caches of a node's CPUs together; zero where they are not told.
+    pub caches: Bytes,
 }
 
 /// A quick run begins nothing after this.
@@ -42,7 +44,7 @@ pub fn run(
     told: &mut dyn FnMut(&Progress),
 ) -> Measurements {
     let began = instrument.now();
-    let mut result = Measurements { notes: plan.notes.clone(), ..Measurements::default() };
+    let mut result = Measurements { notes: plan.notes.clone(), caches: plan.caches, ..Measurements::default() };
     let mut failures: BTreeMap<String, (u32, String)> = BTreeMap::new();
     let mut expected_done = Nanos::ZERO;
     let expected: Nanos = plan.steps.iter().map(|s| s.expected).sum();

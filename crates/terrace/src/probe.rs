@@ -202,7 +202,8 @@ pub fn probe_with(
         [l.read_latency.map(|f| f.evidence), l.read_bandwidth.map(|f| f.evidence)].contains(&Some(Evidence::Measured))
     };
     if measured.partial.is_none() && !figures.machine.links.iter().any(came_out) {
-        return Err(ProbeError::Nothing(measured.notes.join(" ")));
+        let notes: Vec<String> = measured.notes.iter().chain(&figures.hidden).cloned().collect();
+        return Err(ProbeError::Nothing(notes.join(" ")));
     }
     Ok(Probed { measured, figures, depth })
 }
