@@ -145,6 +145,9 @@ pub struct DegradeArgs {
     /// What the command's CPUs can read of it, such as 20GB/s.
     #[arg(long, value_name = "BANDWIDTH")]
     pub to: String,
+    /// CPUs that load it, such as 2-7; default: its own, or half of those nearest. The command has the rest.
+    #[arg(long, value_name = "LIST")]
+    pub load_cpus: Option<String>,
     /// Write what was measured here (JSON).
     #[arg(long)]
     pub summary: Option<PathBuf>,

@@ -6,9 +6,9 @@ use crate::replace::{begin, replace, unbegin, Begun};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_terrace::degrade::{self as slower, DegradeError, NotRun};
-use terrace_terrace::machine::parse_rate;
+use terrace_terrace::machine::{parse_list, parse_rate};
 use terrace_terrace::probe::{self as measure, Depth, ProbeError};
-use terrace_terrace::types::NodeId;
+use terrace_terrace::types::{CpuId, NodeId};
 use terrace_terrace::{report, Interrupt};
 
 /// Interrupted, as a shell has it.
@@ -137,12 +137,16 @@ pub fn degrade(args: &DegradeArgs) -> Ending {
     let wrong = || Failure::usage(format!("--to {}: give bytes a second, such as 20GB/s", args.to));
     let per_second = if args.to.contains("/s") { args.to.clone() } else { format!("{}B/s", args.to) };
     let to = parse_rate(&per_second).filter(|r| r.get() > 0).ok_or_else(wrong)?;
+    let cpus = |list: &String| parse_list(list, 8191).map_err(|e| Failure::usage(format!("--load-cpus {list}: {e}")));
+    let load = args.load_cpus.as_ref().map(cpus).transpose()?;
+    let load: Option<Vec<CpuId>> = load.map(|list| list.into_iter().map(CpuId).collect());
     let mut told = |account: &slower::Account| {
         if !args.quiet {
             account.lines().iter().for_each(|line| say(line));
         }
     };
-    let (ended, account) = slower::degrade(NodeId(args.node), to, &args.command, &mut told).map_err(|e| match e {
+    let ended = slower::degrade(NodeId(args.node), to, load.as_deref(), &args.command, &mut told);
+    let (ended, account) = ended.map_err(|e| match e {
         NotRun::Start(e) => Failure { code: e.exit_code() as u8, line: e.to_string() },
         NotRun::Degrade(e @ (DegradeError::Trouble(_) | DegradeError::Unsteady { .. })) => Failure::failed(e),
         NotRun::Degrade(e @ DegradeError::AboveFree { .. }) => Failure::usage(e),

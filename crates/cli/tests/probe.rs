@@ -96,6 +96,14 @@ fn wrong_usage_and_what_is_lacking_have_their_status_and_the_command_does_not_ru
         assert_eq!(complaint.lines().count(), 1, "{complaint}");
         assert!(!mark.exists());
     }
+    for (list, code) in [("some", 2), ("8000", 3)] {
+        let arguments = ["degrade", "0", "--to", "1GB/s", "--load-cpus", list, "--", "touch"];
+        let output = terrace().args(arguments).arg(&mark).output().expect("terrace runs");
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        // Status 3 is also that of a machine of one CPU.
+        assert_eq!((output.status.code(), complaint.lines().count()), (Some(code), 1), "{complaint}");
+        assert!(!mark.exists());
+    }
     let output = terrace().args(["probe", "--quick", "-o", "/no/such/folder/m.toml"]).output().expect("terrace runs");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("give another file"));

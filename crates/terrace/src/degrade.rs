@@ -9,7 +9,7 @@ use terrace_probe::kernels::Kernel;
 use terrace_probe::{situation, Depth, Instrument, Live, Situation, Task, Trouble};
 use terrace_sys::{pin, Ended, Root, Runner, StartError};
 use terrace_topology::{load_machine, Source, TopologyError};
-use terrace_types::{Bytes, BytesPerSec, NodeId};
+use terrace_types::{Bytes, BytesPerSec, CpuId, NodeId};
 
 /// What was held, and how.
 #[derive(Debug, Clone, Serialize)]
@@ -105,7 +105,7 @@ pub enum NotRun {
     Start(#[from] StartError),
 }
 
-/// Runs `argv` while reads of `node` by the command's CPUs are held at `to`. `told` hears what was found before the command
+/// Runs `argv` while reads of `node` by the command's CPUs are held at `to`, the load on the CPUs `load` or on some that are chosen. `told` hears what was found before the command
 /// starts. The load ends with this function, and with the process however it ends.
 ///
 /// # Errors
@@ -113,12 +113,13 @@ pub enum NotRun {
 pub fn degrade(
     node: NodeId,
     to: BytesPerSec,
+    load: Option<&[CpuId]>,
     argv: &[OsString],
     told: &mut dyn FnMut(&Account),
 ) -> Result<(Ended, Account), NotRun> {
     let machine = load_machine(&Source::Live)?;
     let whole = situation(machine, &Root::live());
-    let division = divide(&whole, node)?;
+    let division = divide(&whole, node, load)?;
     let regions = regions(&whole, node)?;
     let command = Situation { cpus: division.program.clone(), ..whole.clone() };
     let never = AtomicBool::new(false);

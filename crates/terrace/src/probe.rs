@@ -202,7 +202,9 @@ pub fn probe_with(
         [l.read_latency.map(|f| f.evidence), l.read_bandwidth.map(|f| f.evidence)].contains(&Some(Evidence::Measured))
     };
     if measured.partial.is_none() && !figures.machine.links.iter().any(came_out) {
-        let notes: Vec<String> = measured.notes.iter().chain(&figures.hidden).cloned().collect();
+        // Where figures came out that are not memory's, what else there is to say of the run is no reason.
+        let reason = |n: &&String| figures.hidden.is_empty() || n.starts_with("Node ");
+        let notes: Vec<String> = measured.notes.iter().filter(reason).chain(&figures.hidden).cloned().collect();
         return Err(ProbeError::Nothing(notes.join(" ")));
     }
     Ok(Probed { measured, figures, depth })

@@ -21,6 +21,9 @@ pub enum DegradeError {
     /// One CPU cannot both load the node and run the command.
     #[error("one CPU may be used here; degrading takes one for the load and one for the command")]
     OneCpu,
+    /// A CPU that the load was to have.
+    #[error("CPU {0} cannot be used here; give the load CPUs of taskset -p $$")]
+    NoSuchCpu(CpuId),
     /// No room for the load's region.
     #[error("node {node} has {room} to spare, and the load takes {wanted}; free memory there")]
     NoRoom {
@@ -40,7 +43,7 @@ pub enum DegradeError {
         free: BytesPerSec,
     },
     /// All loading CPUs together do not take that much.
-    #[error("node {node} cannot be degraded below {least} with {cpus} CPUs for the load and {region} of the node; it gives {free} without; give a larger --to")]
+    #[error("node {node} cannot be degraded below {least} with {cpus} CPUs for the load and {region} of the node; it gives {free} without; give a larger --to, or more CPUs to the load (--load-cpus)")]
     OutOfReach {
         /// Node.
         node: NodeId,
@@ -78,11 +81,11 @@ pub struct Division {
 }
 
 /// Divides the CPUs that may be used: those of the node load it where others remain for the command; else, and for a node
-/// without CPUs, half of those nearest to it.
+/// without CPUs, half of those nearest to it. `load` are the load's where somebody chose them.
 ///
 /// # Errors
-/// [`DegradeError::NoSuchNode`], [`DegradeError::OneCpu`].
-pub fn divide(situation: &Situation, node: NodeId) -> Result<Division, DegradeError> {
+/// [`DegradeError::NoSuchNode`], [`DegradeError::OneCpu`], [`DegradeError::NoSuchCpu`].
+pub fn divide(situation: &Situation, node: NodeId, load: Option<&[CpuId]>) -> Result<Division, DegradeError> {
     let machine = &situation.machine;
     let known = machine.node(node).is_some_and(|n| n.capacity > Bytes::ZERO) && situation.nodes.contains(&node);
     if !known {
@@ -92,7 +95,12 @@ pub fn divide(situation: &Situation, node: NodeId) -> Result<Division, DegradeEr
         return Err(DegradeError::OneCpu);
     }
     let own = situation.cpus_of(node);
-    let loader = if !own.is_empty() && own.len() < situation.cpus.len() {
+    if let Some(cpu) = load.unwrap_or_default().iter().find(|cpu| !situation.cpus.contains(cpu)) {
+        return Err(DegradeError::NoSuchCpu(*cpu));
+    }
+    let loader = if let Some(chosen) = load {
+        chosen.to_vec()
+    } else if !own.is_empty() && own.len() < situation.cpus.len() {
         own
     } else {
         let mut cells = situation.initiators();
@@ -144,21 +152,35 @@ mod tests {
     #[test]
     fn the_nodes_own_cpus_load_it_where_others_remain() {
         let two = situation(&[(4, 8_000, 4_000), (4, 8_000, 4_000)]);
-        let division = divide(&two, NodeId(1)).unwrap();
+        let division = divide(&two, NodeId(1), None).unwrap();
         assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![4, 5, 6, 7], vec![0, 1, 2, 3]));
         let one = situation(&[(4, 8_000, 4_000)]);
-        let division = divide(&one, NodeId(0)).unwrap();
+        let division = divide(&one, NodeId(0), None).unwrap();
         assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![2, 3], vec![0, 1]));
         let without = situation(&[(3, 8_000, 4_000), (0, 8_000, 4_000)]);
-        let division = divide(&without, NodeId(1)).unwrap();
+        let division = divide(&without, NodeId(1), None).unwrap();
         assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![2], vec![0, 1]));
     }
 
     #[test]
+    fn the_loads_cpus_may_be_chosen() {
+        let one = situation(&[(4, 8_000, 4_000)]);
+        let division = divide(&one, NodeId(0), Some(&[CpuId(1), CpuId(2), CpuId(3)])).unwrap();
+        assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![1, 2, 3], vec![0]));
+        let all: Vec<CpuId> = (0..4).map(CpuId).collect();
+        assert_eq!(divide(&one, NodeId(0), Some(&all)), Err(DegradeError::OneCpu), "none is left for the command");
+        assert_eq!(divide(&one, NodeId(0), Some(&[])), Err(DegradeError::OneCpu));
+        assert_eq!(divide(&one, NodeId(0), Some(&[CpuId(4)])), Err(DegradeError::NoSuchCpu(CpuId(4))));
+    }
+
+    #[test]
     fn what_cannot_be_divided_is_an_error() {
-        assert_eq!(divide(&situation(&[(1, 8_000, 4_000)]), NodeId(0)), Err(DegradeError::OneCpu));
-        assert_eq!(divide(&situation(&[(2, 8_000, 4_000)]), NodeId(3)), Err(DegradeError::NoSuchNode(NodeId(3))));
-        assert_eq!(divide(&situation(&[(2, 8, 4), (2, 0, 0)]), NodeId(1)), Err(DegradeError::NoSuchNode(NodeId(1))));
+        assert_eq!(divide(&situation(&[(1, 8_000, 4_000)]), NodeId(0), None), Err(DegradeError::OneCpu));
+        assert_eq!(divide(&situation(&[(2, 8_000, 4_000)]), NodeId(3), None), Err(DegradeError::NoSuchNode(NodeId(3))));
+        assert_eq!(
+            divide(&situation(&[(2, 8, 4), (2, 0, 0)]), NodeId(1), None),
+            Err(DegradeError::NoSuchNode(NodeId(1)))
+        );
         let full = regions(&situation(&[(2, 8_000, 40)]), NodeId(0));
         assert!(matches!(full, Err(DegradeError::NoRoom { .. })), "{full:?}");
         assert_eq!(regions(&situation(&[(2, 8_000, 4_000)]), NodeId(0)), Ok((Bytes::mib(64), Bytes::mib(512))));
