@@ -396,10 +396,10 @@ mod tests {
             (latency, rate, got.hidden.join(" "))
         };
         // A limit of memory allows 45 MiB: most of it hits, so that latency rises up to there.
-        let (latency, rate, why) = told(&[(16, 16.0), (32, 17.0), (45, 42.0)], 45);
+        let (latency, rate, why) = told(&[(4, 16.0), (32, 17.0), (45, 42.0)], 45);
         assert!(!latency && !rate && why.contains("up to 45 MiB") && why.contains("(of 32 MiB)"), "{why}");
         // One that allows 100 MiB and a cache that keeps nothing of what does not fit: two regions with the same latency are memory.
-        assert_eq!(told(&[(16, 16.0), (71, 105.0), (100, 105.0)], 100), (true, true, String::new()));
+        assert_eq!(told(&[(4, 16.0), (71, 105.0), (100, 105.0)], 100), (true, true, String::new()));
         // Large arrays speak for themselves, a small chase does not.
         let (latency, rate, why) = told(&[(45, 42.0)], 400);
         assert!(!latency && rate && why.contains("the latency of its memory"), "{why}");

@@ -24,12 +24,12 @@ pub fn plenty(region: Bytes, caches: Bytes) -> bool {
     }
 }
 
-/// The regions that are measured besides where one of `region` needs witnesses: half an octave below it, and half of the `last`
-/// cache, which then holds it whole.
+/// The regions that are measured besides where one of `region` needs witnesses: half an octave below it, and an eighth of the `last`
+/// cache, which then holds it whole, and does even where less of a cache is there than is told, as in virtual machines.
 #[must_use]
 pub fn witnesses(region: Bytes, last: Bytes) -> [Bytes; 2] {
     let whole = |bytes: f64| Bytes(bytes as u64 / crate::chase::ELEMENT as u64 * crate::chase::ELEMENT as u64);
-    [whole(region.get() as f64 / std::f64::consts::SQRT_2), whole(last.get() as f64 / 2.0)]
+    [whole(region.get() as f64 / std::f64::consts::SQRT_2), whole(last.get() as f64 / 8.0)]
 }
 
 /// Whether the latency of `region`, of these chases (region, nanoseconds), is memory's; `last` is the last cache of one CPU.
@@ -40,12 +40,16 @@ pub fn reached(chases: &[(Bytes, f64)], region: Bytes, last: Bytes) -> bool {
         fits.max_by_key(|c| c.0).map(|c| c.1)
     };
     let [before, held] = witnesses(region, last);
+    // Both must be more than the cache is said to hold: the level that they show may be its own.
+    if last == Bytes::ZERO || before <= last {
+        return false;
+    }
     // What a plan has anyway lies near: an eighth more or less is the same.
     let near = |b: Bytes| (Bytes(b.get() + b.get() / 8), Bytes(b.get() - b.get() / 8));
     let (most, least) = near(before);
     let (Some(end), Some(before)) = (at(region, region), at(most, least)) else { return false };
-    let (most, _) = near(held);
-    let Some(held) = at(most, Bytes(held.get() / 4)).filter(|_| last > Bytes::ZERO) else { return false };
+    let (most, least) = near(held);
+    let Some(held) = at(most, least) else { return false };
     end <= before * (1.0 + FLAT) && end > held * ABOVE
 }
 
@@ -82,6 +86,11 @@ mod tests {
             assert!(!told(Bytes::mib(mib), in_turn), "{mib} MiB: half an octave below it caches hold all");
         }
         assert!(told(Bytes::mib(48), in_turn));
+        // A virtual machine that is told 32 MiB and has 6; and one that is told too little of what it has.
+        let less = |b: Bytes| (b, if b.get() <= 6 * MIB { 16.0 } else { 105.0 });
+        assert!(told(Bytes::mib(48), less));
+        let more = |b: Bytes| (b, if b.get() <= 96 * MIB { 16.0 } else { 105.0 });
+        assert!(!told(Bytes::mib(48), more) && !told(Bytes::mib(100), more));
     }
 
     #[test]
