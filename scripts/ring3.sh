@@ -151,6 +151,18 @@ else
     echo "skipped probe-in-the-lab: python3 is not installed"
 fi
 
+# A node made slower: what the command itself reads of it is what was asked for, within a tenth, and of the other node all that it gives.
+cargo build --quiet --release -p terrace-probe --example degrade_meter || { echo "FAILED meter-build: cargo build"; exit 1; }
+meter=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)/release/examples/degrade_meter
+check degrade-in-the-lab "$terrace" lab run --machine lab-cxl --carry "$lab/bin/terrace" --carry "$meter" -- \
+    "$lab/bin/terrace" degrade 1 --to 12GB/s -- "$meter" 5
+degrades() {
+    grep -q 'at the end .*: held' "$out/degrade-in-the-lab.err" || { echo "the rate was not held" >&2; return 1; }
+    awk '/^node 0:/ { near = $3 } /^node 1:/ { far = $3 } END { print near, far; exit !(near > 95 && far > 10.8 && far < 13.2) }' \
+        "$out/degrade-in-the-lab.out" >&2
+}
+check degrade-holds-the-rate degrades
+
 # What regions would never show: 16 pages that are written, scattered among 896 MiB that are only read, all that the machine has room for.
 cargo build --quiet --release -p terrace-track --example livecheck || { echo "FAILED livecheck-build: cargo build"; exit 1; }
 check sixteen-written-pages-are-found "$terrace" lab run --machine lab-cxl -- \
