@@ -247,9 +247,16 @@ impl<C: MoveCalls> MovePages<C> {
         for (&(unit, said), found) in doubtful.iter().zip(found) {
             match (found, said) {
                 (PageStatus::On(node), _) if node == to => run.account.settle(unit, Fate::Moved),
-                (_, PageStatus::Error(e)) => {
+                (found, PageStatus::Error(e)) => {
                     full |= e == libc_errno::ENOMEM;
-                    run.account.settle(unit, Fate::Failed(page_failure(e)));
+                    // One that could not be moved while its memory was taken down is there no more.
+                    let why = match found {
+                        PageStatus::Error(now) if page_failure(now) == MoveFailure::NotPresent => {
+                            MoveFailure::NotPresent
+                        }
+                        _ => page_failure(e),
+                    };
+                    run.account.settle(unit, Fate::Failed(why));
                 }
                 (PageStatus::Error(e), _) => {
                     run.account.settle(unit, Fate::Failed(page_failure(e)));

@@ -26,6 +26,8 @@ struct Fake {
     errno: i32,
     /// The kernel stops at an odd page and leaves the statuses of its batch unwritten.
     shy: bool,
+    /// Pages that are gone after the first call.
+    vanish: Vec<Vpn>,
 }
 
 impl MoveCalls for Fake {
@@ -69,6 +71,9 @@ impl MoveCalls for Fake {
                 *freed = freed.saturating_add(span);
             }
             status.push(PageStatus::On(to));
+        }
+        for page in &self.vanish {
+            self.pages.retain(|(_, at), _| at != page);
         }
         MoveCall { pages: status, not_migrated: 0, errno: 0 }
     }
@@ -139,6 +144,18 @@ fn every_page_is_accounted_for_by_reason() {
         ]
     );
     assert_eq!(outcome.done.len(), 2);
+}
+
+#[test]
+fn a_page_that_was_busy_because_it_was_taken_down_is_told_as_gone() {
+    let mut kernel = fake(0..100, 0..0);
+    kernel.odd = BTreeMap::from([(Vpn(5), 16), (Vpn(6), 16), (Vpn(7), 12)]);
+    // They are taken down between the call and the look at where they are.
+    kernel.vanish = vec![Vpn(6), Vpn(7)];
+    let moves = [run(0, 100, SLOW, FAST, MoveReason::Hot)];
+    let outcome = mover(kernel).apply(&moves, false, &limits());
+    adds_up(&outcome, &moves);
+    assert_eq!(outcome.failed, [(MoveFailure::NotPresent, 2), (MoveFailure::Busy, 1)]);
 }
 
 #[test]

@@ -300,8 +300,9 @@ impl Comparison {
                 x = x(tick)
             );
         }
-        for (i, run) in self.runs.iter().enumerate() {
-            Self::bar(&mut svg, run, TOP + ROW * i as f64, x, span);
+        let rows = || self.runs.iter().enumerate().map(|(i, run)| (run, TOP + ROW * i as f64));
+        for (run, y) in rows() {
+            Self::bar(&mut svg, run, y, x, span);
         }
         let lines = [("first-touch", "first touch", "end"), ("bound:ideal-move", "ideal move", "start")];
         for (policy, name, anchor) in lines {
@@ -316,6 +317,9 @@ impl Comparison {
                     x = x(time)
                 );
             }
+        }
+        for (run, y) in rows() {
+            Self::value(&mut svg, run, y, x);
         }
         svg.push_str("</svg>\n");
         svg
@@ -358,8 +362,13 @@ impl Comparison {
                 u = y + 21.0
             );
         }
+    }
+
+    /// What a bar's length says; drawn after the lines, which would go through it.
+    fn value(svg: &mut String, run: &PolicyRun, y: f64, x: impl Fn(f64) -> f64) {
+        let Some(time) = run.time() else { return };
         let edge = run.spread().map_or(time, |(_, high)| high.max(time));
-        put!(svg, "<text class=\"value\" x=\"{:.1}\" y=\"{middle:.1}\">{}</text>\n", x(edge) + 8.0, seconds(time));
+        put!(svg, "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n", x(edge) + 8.0, y + 21.0, seconds(time));
     }
 
     fn table(&self) -> String {

@@ -134,8 +134,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let mut plan = Plan::default();
     s.carry = None;
     if snap.tiers.len() < 2 {
-        plan.decisions.push(plain("hold", "there is one tier only".to_owned()));
-        plan.requests = vec![Request::Relax, Request::Wait(p.longest_window)];
+        plan.decisions.push(plain("doze", "there is one tier only: nothing could be gained".to_owned()));
+        plan.requests = vec![Request::Doze, Request::Wait(ALIKE)];
         return plan;
     }
     let pages = Pages::of(snap);
