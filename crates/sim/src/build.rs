@@ -175,6 +175,8 @@ impl Plan {
         let machine = || self.machine.name.clone();
         let params = self.params(mode)?;
         let feed: Box<dyn Feed> = match &self.input {
+            // A pager has the program's data only.
+            Input::Workload(spec) if mode == Mode::Paged => Box::new(WorkloadFeed::without_heap(spec)),
             Input::Workload(spec) => Box::new(WorkloadFeed::new(spec)),
             Input::Recording { name, recording } => Box::new(
                 recording.feed().map_err(|why| SimError::Recording { name: name.clone(), why: why.to_string() })?,

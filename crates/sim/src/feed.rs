@@ -20,6 +20,8 @@ const BATCH: usize = 8192;
 const AHEAD: usize = 4;
 /// Virtual address of a workload's first word.
 pub const BASE: u64 = 0x1000_0000_0000;
+/// Virtual address of the first byte of its own heap, where that is told of.
+pub const HEAP: u64 = 0x0800_0000_0000;
 const WORD: u64 = 8;
 
 /// A program as a source of accesses. Its threads are asked for one step after another; a step must be taken whole,
@@ -51,6 +53,8 @@ pub enum Supply {
     Again,
     /// It waits until all threads have come to this point.
     Meet,
+    /// Its heap has so many bytes from [`HEAP`] on: pages beyond are given back, the step goes on.
+    Held(u64),
     /// The step is over, at this time of the recording, in its ticks.
     Reached(u64),
     /// It waits until the other threads have come to this time of the recording.
@@ -89,10 +93,20 @@ impl WorkloadFeed {
     /// Starts the workload, which touches nothing yet.
     #[must_use]
     pub fn new(spec: &Spec) -> Self {
+        Self::start(spec, true)
+    }
+
+    /// The same, and nothing is told of its own heap: its data alone.
+    #[must_use]
+    pub fn without_heap(spec: &Spec) -> Self {
+        Self::start(spec, false)
+    }
+
+    fn start(spec: &Spec, heap: bool) -> Self {
         let (ask, asked) = sync_channel(1);
         let (sender, reply) = sync_channel(AHEAD);
         let (own, threads) = (spec.clone(), spec.threads as usize);
-        let worker = std::thread::spawn(move || conduct(&own, Worker { asked, reply: sender }));
+        let worker = std::thread::spawn(move || conduct(&own, Worker { asked, reply: sender, heap }));
         let words = match reply.recv() {
             Ok(Reply::Words(words)) => words,
             _ => 0,
@@ -106,7 +120,7 @@ impl WorkloadFeed {
         }
         match self.reply.as_ref().and_then(|r| r.recv().ok()) {
             Some(Reply::Supply(supply)) => {
-                self.in_step = matches!(supply, Supply::Accesses(_));
+                self.in_step = matches!(supply, Supply::Accesses(_) | Supply::Held(_));
                 supply
             }
             // The worker is gone: only a bug of the workload's does that, and `finish` says so.
@@ -156,6 +170,7 @@ impl Drop for WorkloadFeed {
 struct Worker {
     asked: Receiver<Ask>,
     reply: SyncSender<Reply>,
+    heap: bool,
 }
 
 impl Conduct for Worker {
@@ -170,7 +185,8 @@ impl Conduct for Worker {
         // Memory is taken when it is asked for: until then the program may turn out too large.
         let mut made = None;
         while let Ok(ask) = self.asked.recv() {
-            let recorder = made.get_or_insert_with(|| Recorder::new(words, preparing(spec), self.reply.clone()));
+            let recorder =
+                made.get_or_insert_with(|| Recorder::new(words, preparing(spec), self.reply.clone(), self.heap));
             let supply = match ask {
                 Ask::Prepare => {
                     algorithm.prepare(&*recorder);
@@ -210,11 +226,13 @@ struct Recorder {
     rest: AtomicU64,
     /// Nobody listens (any more).
     silent: AtomicUsize,
+    /// Bytes of the heap so far; `None`: nothing is told of it.
+    held: Option<AtomicU64>,
     reply: Mutex<SyncSender<Reply>>,
 }
 
 impl Recorder {
-    fn new(words: usize, pace: u64, reply: SyncSender<Reply>) -> Self {
+    fn new(words: usize, pace: u64, reply: SyncSender<Reply>, heap: bool) -> Self {
         Self {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
             batch: (0..BATCH).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect(),
@@ -222,16 +240,22 @@ impl Recorder {
             pace: AtomicU64::new(pace),
             rest: AtomicU64::new(0),
             silent: AtomicUsize::new(0),
+            held: heap.then(AtomicU64::default),
             reply: Mutex::new(reply),
         }
     }
 
     #[inline(always)]
     fn note(&self, word: usize, store: bool, value: u64) {
+        self.note_at(BASE + word as u64 * WORD, store, value);
+    }
+
+    #[inline(always)]
+    fn note_at(&self, address: u64, store: bool, value: u64) {
         let at = self.filled.load(Ordering::Relaxed);
         let due = self.rest.load(Ordering::Relaxed) + self.pace.load(Ordering::Relaxed);
         self.rest.store(due & 1023, Ordering::Relaxed);
-        let [a, b] = Event::new(BASE + word as u64 * WORD, store, due >> 10, value).words();
+        let [a, b] = Event::new(address, store, due >> 10, value).words();
         self.batch[at][0].store(a, Ordering::Relaxed);
         self.batch[at][1].store(b, Ordering::Relaxed);
         self.filled.store(at + 1, Ordering::Relaxed);
@@ -279,6 +303,22 @@ impl Memory for Recorder {
     fn store(&self, word: usize, value: u64) {
         self.words[word].store(value, Ordering::Relaxed);
         self.note(word, true, 0);
+    }
+
+    /// What comes to the heap is written word by word.
+    fn held(&self, bytes: u64) {
+        let Some(held) = &self.held else { return };
+        let before = held.swap(bytes, Ordering::Relaxed);
+        if self.flush().is_break() {
+            return;
+        }
+        let told = self.reply.lock().is_ok_and(|r| r.send(Reply::Supply(Supply::Held(bytes))).is_ok());
+        if !told {
+            return self.stop();
+        }
+        for word in before.div_ceil(WORD)..bytes.div_ceil(WORD) {
+            self.note_at(HEAP + word * WORD, true, 0);
+        }
     }
 }
 
@@ -374,5 +414,29 @@ mod tests {
     fn a_feed_can_be_left_in_the_middle() {
         let mut feed = WorkloadFeed::new(&Spec::parse("skew,fast=8MiB").unwrap());
         assert!(matches!(feed.prepare(), Supply::Accesses(_)));
+    }
+
+    #[test]
+    fn a_heap_is_written_as_it_grows_and_given_back_before_the_phase() {
+        let spec = Spec::parse("npb-cg,fast=1MiB,accesses=1M").unwrap();
+        let (mut feed, mut held, mut written) = (WorkloadFeed::new(&spec), vec![0], vec![0]);
+        loop {
+            match feed.prepare() {
+                Supply::Accesses(a) => {
+                    *written.last_mut().unwrap() += a.iter().filter(|e| e.address() < BASE).count() as u64;
+                }
+                Supply::Held(bytes) => {
+                    held.push(bytes);
+                    written.push(0);
+                }
+                other => break assert_eq!(other, Supply::Done),
+            }
+        }
+        // The vectors drawn; with the rows that use each; those alone again; nothing.
+        assert_eq!((held.len(), held[2] > held[1], held[3] == held[1], held[4]), (5, true, true, 0), "{held:?}");
+        let grown = |i: usize| held[i].saturating_sub(held[i - 1]).div_ceil(8);
+        assert!((1..5).all(|i| written[i].abs_diff(grown(i)) <= 1), "{held:?} {written:?}");
+        let without = WorkloadFeed::without_heap(&spec).prepare();
+        assert!(matches!(without, Supply::Accesses(a) if a.iter().all(|e| e.address() >= BASE)));
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::event::Batch;
 use crate::far::Far;
-use crate::feed::{Feed, Supply};
+use crate::feed::{Feed, Supply, HEAP};
 use crate::hot::Outlook;
 use crate::memory::Memory;
 use crate::mmu::Mmu;
@@ -13,7 +13,7 @@ use crate::ports::Work;
 use crate::sampler::Sampler;
 use std::collections::VecDeque;
 use terrace_model::{Counters, Engine, PS};
-use terrace_types::{Nanos, Tick};
+use terrace_types::{Nanos, Tick, Vpn, VpnRange};
 
 /// Time that a thread has a core before another that waits for it, picoseconds: the base slice of Linux 6.12's
 /// scheduler on two cores (`kernel/sched/fair.c`, 0.7 ms times 1 + log2 of the cores, rounded up by the tick of 250 Hz).
@@ -107,7 +107,11 @@ pub struct World {
     far: Option<Box<Far>>,
     /// Threads that have their pages, and when they go on, picoseconds.
     paged_in: Vec<(usize, u64)>,
+    /// First page behind the program's heap that was never mapped.
+    heap_mapped: u64,
 }
+
+const PAGE: u64 = 4096;
 
 /// The thread that prepares; threads of the measured phase follow.
 const MAIN: usize = 0;
@@ -153,6 +157,7 @@ impl World {
             accesses: 0,
             far: None,
             paged_in: Vec::new(),
+            heap_mapped: 0,
         }
     }
 
@@ -402,6 +407,10 @@ impl World {
                 self.threads[thread].doing = Doing::Until(time);
                 self.wake(core);
             }
+            Supply::Held(bytes) => {
+                self.hold(bytes);
+                self.ask(core, thread);
+            }
             Supply::Meet => {
                 self.threads[thread].doing = Doing::Meeting;
                 self.release(core);
@@ -435,6 +444,20 @@ impl World {
                 other => break self.threads[thread].then = other,
             }
         }
+    }
+
+    /// The program's own heap has so many bytes from now on. What the kernel takes to give pages back is not charged.
+    fn hold(&mut self, bytes: u64) {
+        let first = HEAP / PAGE;
+        let (end, mapped) = (first + bytes.div_ceil(PAGE), self.heap_mapped.max(first));
+        if end > mapped {
+            self.memory.map(VpnRange::new(Vpn(mapped), Vpn(end)));
+            self.heap_mapped = end;
+        }
+        for vpn in end..mapped {
+            self.shoot_down(vpn);
+        }
+        self.memory.give_back(VpnRange::new(Vpn(end.min(mapped)), Vpn(mapped)));
     }
 
     /// The main thread is done: the others start.

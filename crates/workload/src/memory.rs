@@ -24,6 +24,12 @@ pub trait Memory: Sync {
         self.store(word, self.load(word).wrapping_add(value));
     }
 
+    /// The algorithm's own heap holds `bytes` beside the words from now on: lists that it needs to make its data. Real memory
+    /// has that heap anyhow; who models a program's memory wants to know of it.
+    fn held(&self, bytes: u64) {
+        let _real_heap_is_real = bytes;
+    }
+
     /// `a[i] = b[i] + factor * c[i]` for `i` in `[0, count)`; `starts` are the first words.
     #[inline(always)]
     fn triad(&self, starts: [usize; 3], count: usize, factor: u64) {

@@ -140,7 +140,23 @@ fn vectors(rows: usize, drawn: usize, seed: u64) -> Vec<Vec<(u32, f64)>> {
 }
 
 /// Shows each row of `sum of w_i x_i x_i' + (condition - shift) I`, columns ascending; `w` falls from 1 to the condition.
-fn each_row(sparse: &[Vec<(u32, f64)>], shift: f64, mut show: impl FnMut(usize, &[(u32, f64)])) {
+fn each_row(sparse: &[Vec<(u32, f64)>], shift: f64, show: impl FnMut(usize, &[(u32, f64)])) {
+    each_row_told(sparse, shift, |_| (), show);
+}
+
+/// Bytes of a list of lists, as the allocator gives them: a header before each.
+fn bytes_of(lists: &[Vec<(u32, f64)>]) -> u64 {
+    let of_list = |l: &Vec<(u32, f64)>| size_of::<Vec<(u32, f64)>>() + 16 + l.capacity() * size_of::<(u32, f64)>();
+    lists.iter().map(|l| of_list(l) as u64).sum()
+}
+
+/// The same; `hold` is told the bytes of the lists that are made for it.
+fn each_row_told(
+    sparse: &[Vec<(u32, f64)>],
+    shift: f64,
+    hold: impl FnOnce(u64),
+    mut show: impl FnMut(usize, &[(u32, f64)]),
+) {
     let rows = sparse.len();
     let mut users: Vec<Vec<(u32, f64)>> = vec![Vec::new(); rows];
     let ratio = CONDITION.powf(1.0 / rows as f64);
@@ -152,6 +168,7 @@ fn each_row(sparse: &[Vec<(u32, f64)>], shift: f64, mut show: impl FnMut(usize, 
         weight *= ratio;
     }
     let (mut sums, mut seen) = (vec![0.0; rows], vec![usize::MAX; rows]);
+    hold(bytes_of(&users) + 16 * rows as u64);
     let mut row: Vec<(u32, f64)> = Vec::new();
     for (r, users) in users.iter().enumerate() {
         row.clear();
@@ -184,9 +201,12 @@ impl Kernel for Cg {
 
     fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
         let sparse = std::mem::take(&mut self.sparse);
+        let held = bytes_of(&sparse);
+        memory.held(held);
         let mut next = 0;
         memory.store(0, 0);
-        each_row(&sparse, self.shift, |r, row| {
+        let hold = |more| memory.held(held + more);
+        each_row_told(&sparse, self.shift, hold, |r, row| {
             for (column, value) in row {
                 memory.store(self.rows + 1 + next, u64::from(*column));
                 set(memory, self.rows + 1 + self.elements + next, *value);
@@ -194,10 +214,13 @@ impl Kernel for Cg {
             }
             memory.store(r + 1, next as u64);
         });
+        memory.held(held);
         for word in self.vector(0)..self.words() {
             set(memory, word, if word < self.vector(1) { 1.0 } else { 0.0 });
         }
         self.matrix = self.digest_of_matrix(memory);
+        drop(sparse);
+        memory.held(0);
     }
 
     fn begin(&self) -> (Stage, Own) {
