@@ -234,7 +234,7 @@ pub fn damos_grid() -> Vec<String> {
 type DamosSettings = [(&'static str, u64); 4];
 const DAMOS_DEFAULTS: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1), ("cold_max", 0)];
 /// The best row of [`damos_grid`] of those measured so far, by the rule in docs/results/peers.md.
-const DAMOS_TUNED: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1), ("cold_max", 10)];
+const DAMOS_TUNED: DamosSettings = [("quota_mb", 50), ("hot_min", 5), ("cold_age", 1), ("cold_max", 10)];
 
 /// Two kdamonds on physical addresses: one promotes what is hot on the slow node, one demotes what is cold on the fast.
 fn damos(plan: &mut Plan, shape: &Shape, options: &mut Options, defaults: &DamosSettings) -> Result<()> {
