@@ -12,7 +12,8 @@ pub enum Index {
     These(Vec<u16>),
 }
 
-/// A class of memory: 0 is the best of the machine's ranking, -1 the last, -2 the one before it.
+/// A class of memory: 0 is the best of the machine's ranking, -1 the last, -2 the one before it. Classes beside the ranking have
+/// numbers that no ranking reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ClassId(pub i16);
 
@@ -21,6 +22,8 @@ impl ClassId {
     pub const FASTEST: Self = Self(0);
     /// The last of the ranking.
     pub const SLOWEST: Self = Self(-1);
+    /// CUDA managed memory, which CPUs and GPUs reach at one address; its indices are GPUs ([`crate::gpu`]).
+    pub const CUDA_MANAGED: Self = Self(0x4000);
 }
 
 /// A class, and which nodes of it.
@@ -115,6 +118,9 @@ pub struct Attributes {
     pub lifetime: Lifetime,
     /// Whether it lies in one class whole; left out, objects below 2 MiB do.
     pub whole: Option<bool>,
+    /// CUDA managed memory: pages are brought to their home when they are bound, not by whoever touches them first. Other
+    /// memory takes no notice.
+    pub prefetch: bool,
     /// What reports call it.
     pub name: String,
 }
@@ -132,6 +138,7 @@ impl Default for Attributes {
             page_size: PageSize::Auto,
             lifetime: Lifetime::Unknown,
             whole: None,
+            prefetch: false,
             name: String::new(),
         }
     }

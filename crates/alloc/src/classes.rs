@@ -208,24 +208,7 @@ impl Classes {
         kernel: &dyn Kernel,
         notes: &mut Vec<String>,
     ) -> Result<Vec<NodeId>, AllocError> {
-        let cpus = kernel.cpus();
-        let holds = |n: &&terrace_machine::Node| cpus.iter().any(|c| n.cpus.contains(c));
-        let mut from: Vec<NodeId> = self.machine.nodes.iter().filter(holds).map(|n| n.id).collect();
-        let first = from.first().map(|n| self.near(rank, *n));
-        if from.len() > 1 && !from.iter().all(|n| Some(self.near(rank, *n)) == first) {
-            if strict {
-                return Err(AllocError::NotBound { nodes: list(&from) });
-            }
-            let now = kernel.cpu().and_then(|c| self.machine.nodes.iter().find(|n| n.cpus.contains(&c)));
-            let guess = now.map_or(from[0], |n| n.id);
-            notes.push(format!(
-                "the thread may run on CPUs of nodes {}: local was guessed from node {guess}, where it ran",
-                list(&from)
-            ));
-            from = vec![guess];
-        }
-        let Some(&initiator) = from.first() else {
-            notes.push("the thread's CPUs are on no node of this machine: local means all".to_owned());
+        let Some(initiator) = self.initiator(&|n| self.near(rank, n), strict, kernel, notes)? else {
             return Ok(self.list[rank].nodes.clone());
         };
         let near = self.near(rank, initiator);
@@ -247,6 +230,50 @@ impl Classes {
                 Ok(self.list[rank].nodes.clone())
             }
         }
+    }
+
+    /// The node that the calling thread runs on, or several of them that `near` has the same for; guessed where the thread may
+    /// run on others too, unless `strict`. `None` for CPUs of no node, after a note.
+    pub(crate) fn initiator(
+        &self,
+        near: &dyn Fn(NodeId) -> Vec<NodeId>,
+        strict: bool,
+        kernel: &dyn Kernel,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<NodeId>, AllocError> {
+        let cpus = kernel.cpus();
+        let holds = |n: &&terrace_machine::Node| cpus.iter().any(|c| n.cpus.contains(c));
+        let from: Vec<NodeId> = self.machine.nodes.iter().filter(holds).map(|n| n.id).collect();
+        let Some(&first) = from.first() else {
+            notes.push("the thread's CPUs are on no node of this machine: local means all".to_owned());
+            return Ok(None);
+        };
+        if from.iter().skip(1).all(|n| near(*n) == near(first)) {
+            return Ok(Some(first));
+        }
+        if strict {
+            return Err(AllocError::NotBound { nodes: list(&from) });
+        }
+        let now = kernel.cpu().and_then(|c| self.machine.nodes.iter().find(|n| n.cpus.contains(&c)));
+        let guess = now.map_or(first, |n| n.id);
+        notes.push(format!(
+            "the thread may run on CPUs of nodes {}: local was guessed from node {guess}, where it ran",
+            list(&from)
+        ));
+        Ok(Some(guess))
+    }
+
+    /// The one node with CPUs, on machines that have one only.
+    pub(crate) fn only_initiator(&self) -> Option<NodeId> {
+        let mut with_cpus = self.machine.nodes.iter().filter(|n| !n.cpus.is_empty());
+        let first = with_cpus.next()?;
+        with_cpus.next().is_none().then_some(first.id)
+    }
+
+    /// Whether two nodes are known to be of one socket.
+    pub(crate) fn on_one_socket(&self, a: NodeId, b: NodeId) -> bool {
+        let package = |n: NodeId| self.machine.node(n).and_then(|n| n.package);
+        package(a).is_some() && package(a) == package(b)
     }
 
     /// Nodes of a class whose home is `initiator`; else those at home on its socket.

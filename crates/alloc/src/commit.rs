@@ -4,7 +4,7 @@
 //! tells apart are one place with the room of all; nodes that a split names (equal, chunks, weighted) stand alone.
 
 use crate::attributes::{Attributes, Mismatch, Split};
-use crate::classes::{Classes, Meaning};
+use crate::classes::{Class, Meaning};
 use crate::error::AllocError;
 use crate::layout::{self, Nodes, Piece};
 use std::borrow::Cow;
@@ -74,6 +74,16 @@ impl Report {
         self.rows.iter().map(|r| r.moved).sum()
     }
 
+    /// Takes up what was done besides, of other objects.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.rows.extend(other.rows);
+        self.rows.sort_by_key(|r| r.address);
+        self.value += other.value;
+        self.bound += other.bound;
+        self.decided_in = Nanos(self.decided_in.get() + other.decided_in.get());
+        self.applied_in = Nanos(self.applied_in.get() + other.applied_in.get());
+    }
+
     /// Objects that were refused.
     #[must_use]
     pub fn refused(&self) -> usize {
@@ -111,7 +121,7 @@ const BY_LIMIT: &str = "the memory limit of the process's group leaves less";
 
 /// Weighs requests given what is free by node and what the group's limit leaves.
 pub(crate) fn weigh(
-    classes: &Classes,
+    classes: &[Class],
     asked: &[Asked<'_>],
     rooms: &BTreeMap<NodeId, u64>,
     headroom: Option<Bytes>,
@@ -123,7 +133,7 @@ pub(crate) fn weigh(
     let tiers = groups
         .iter()
         .map(|(rank, nodes)| {
-            let class = &classes.list[*rank];
+            let class = &classes[*rank];
             let capacity = nodes.iter().map(|n| rooms.get(n).copied().unwrap_or(0) / page as u64 * page as u64).sum();
             Tier { capacity: Bytes(capacity), read_gain: class.read_gain, write_gain: class.write_gain }
         })
@@ -156,7 +166,7 @@ pub(crate) fn weigh(
 }
 
 /// Nodes that no request tells apart, with the rank of their class, best class first.
-fn groups(classes: &Classes, asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -> Vec<(usize, Nodes)> {
+fn groups(classes: &[Class], asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -> Vec<(usize, Nodes)> {
     let mut sets: BTreeSet<&[NodeId]> = BTreeSet::new();
     let mut alone: BTreeSet<NodeId> = BTreeSet::new();
     for (a, cut) in asked.iter().zip(cuts) {
@@ -166,7 +176,7 @@ fn groups(classes: &Classes, asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -
         }
     }
     let mut found: Vec<(usize, Vec<bool>, Vec<NodeId>)> = Vec::new();
-    for (rank, class) in classes.list.iter().enumerate() {
+    for (rank, class) in classes.iter().enumerate() {
         for node in &class.nodes {
             let signature: Vec<bool> = sets.iter().map(|s| s.contains(node)).collect();
             let alike = found.iter_mut().find(|(r, s, n)| *r == rank && *s == signature && !alone.contains(&n[0]));
@@ -227,9 +237,9 @@ fn object(a: &Asked<'_>, cut: Option<&[Piece]>, of_node: &BTreeMap<NodeId, usize
 }
 
 /// Strict requests beyond what the group's limit leaves, the most worthy kept.
-fn over_limit(classes: &Classes, asked: &[Asked<'_>], headroom: Option<Bytes>) -> BTreeSet<usize> {
+fn over_limit(classes: &[Class], asked: &[Asked<'_>], headroom: Option<Bytes>) -> BTreeSet<usize> {
     let Some(mut left) = headroom.map(Bytes::get) else { return BTreeSet::new() };
-    let best = classes.list.first();
+    let best = classes.first();
     let worth = |a: &Asked<'_>| {
         let gain = best.map_or(0.0, |c| a.wish.reads * c.read_gain + a.wish.writes * c.write_gain);
         f64::from(a.wish.priority) * gain

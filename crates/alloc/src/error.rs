@@ -2,7 +2,7 @@
 
 use terrace_machine::RankError;
 use terrace_policy::solve::SolveError;
-use terrace_sys::SysError;
+use terrace_sys::{CudaError, SysError};
 use terrace_topology::TopologyError;
 use terrace_types::Bytes;
 
@@ -52,6 +52,23 @@ pub enum AllocError {
         /// Where the class is.
         nodes: String,
     },
+    /// No class of GPUs.
+    #[error("there is no CUDA managed memory here: {0}; or ask for another class, or with fallback")]
+    NoCuda(#[source] CudaError),
+    /// No such GPU.
+    #[error("CUDA managed memory has {gpus} GPUs, no index {index}; count from 0, or ask for all of them")]
+    NoSuchGpu {
+        /// What was asked for.
+        index: u16,
+        /// How many there are.
+        gpus: usize,
+    },
+    /// LOCAL where no GPU is near.
+    #[error("no GPU is known to be near node {initiator}; ask for one by its index, for all, or with fallback")]
+    NoGpuNear {
+        /// The caller's node.
+        initiator: u16,
+    },
     /// A split that divides nothing.
     #[error("the split cannot be: {what}")]
     BadSplit {
@@ -72,6 +89,16 @@ pub enum AllocError {
         room: Bytes,
         /// What sets the limit.
         limit: &'static str,
+    },
+    /// GPUs without room.
+    #[error("{asked} were asked for on GPUs {gpus}, which have room for {room} (what is free there and not promised); free some, ask for less, or ask with fallback")]
+    NoRoomOnGpus {
+        /// What was asked for.
+        asked: Bytes,
+        /// Numbers of the GPUs.
+        gpus: String,
+        /// What there is.
+        room: Bytes,
     },
     /// Not an address of ours: foreign, or freed before.
     #[error("{address:#x} was not allocated here, or was freed before; give the address that allocate returned")]
@@ -111,6 +138,9 @@ pub enum AllocError {
     /// The kernel refused.
     #[error(transparent)]
     Kernel(#[from] SysError),
+    /// The driver of the GPUs refused.
+    #[error("CUDA managed memory: {0}")]
+    Cuda(#[from] CudaError),
     /// The commit could not be posed.
     #[error(transparent)]
     Solve(#[from] SolveError),

@@ -2,6 +2,7 @@
 
 mod apply;
 mod inside;
+mod managed;
 
 pub use apply::OWN_POLICIES;
 
@@ -9,14 +10,16 @@ use crate::attributes::{Attributes, Binding, Mismatch, PageSize, Split};
 use crate::classes::{Classes, Meaning};
 use crate::commit::{self, weigh, Asked, Decided, Report, Row, Scope};
 use crate::error::AllocError;
+use crate::gpu::{self, CudaError, GpuClass};
 use crate::kernel::{Kernel, LiveKernel, Run};
 use crate::layout::{self, Nodes, Piece};
 use crate::space::{Kind, Space};
 use inside::Inside;
+use managed::Managed;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use terrace_machine::list;
 use terrace_sys::{MemPolicy, SysError};
 use terrace_types::{Bytes, NodeId};
@@ -47,6 +50,8 @@ struct State {
     space: Space,
     /// By address.
     objects: BTreeMap<usize, Object>,
+    /// Managed memory, by address.
+    managed: BTreeMap<usize, Managed>,
     /// Ranges with a policy of their own: start to end and the nodes preferred, equal neighbours joined.
     own: BTreeMap<usize, (usize, Nodes)>,
 }
@@ -60,6 +65,8 @@ pub struct Memory {
     kernel: Arc<dyn Kernel>,
     classes: Classes,
     state: Mutex<State>,
+    /// Found when they are first asked for.
+    gpus: OnceLock<Result<GpuClass, CudaError>>,
 }
 
 impl State {
@@ -100,7 +107,7 @@ impl Memory {
     #[must_use]
     pub fn with(kernel: Arc<dyn Kernel>, classes: Classes) -> Self {
         inside::watch_forks();
-        Self { kernel, classes, state: Mutex::default() }
+        Self { kernel, classes, state: Mutex::default(), gpus: OnceLock::new() }
     }
 
     /// The classes of this machine.
@@ -118,12 +125,22 @@ impl Memory {
     }
 
     /// `size` bytes (one page at least), zeroed, at a page's address; at a huge page's for 2 MiB and more, and where a class of several
-    /// nodes may have them for 8 MiB a node and more ([`PageSize::Huge`] asks for them below that).
+    /// nodes may have them for 8 MiB a node and more ([`PageSize::Huge`] asks for them below that). Managed memory lies as its
+    /// driver has it, at a page's address too.
     ///
     /// # Errors
     /// A wish that means nothing, address space that is used up; with [`Mismatch::Error`] whatever cannot be as asked.
     pub fn allocate(&self, size: Bytes, wish: Attributes) -> Result<usize, AllocError> {
+        match gpu::part(&wish)? {
+            None => self.allocate_on_nodes(size, wish, None),
+            Some((gpus, others)) => self.allocate_on_gpus(size, wish, gpus, others),
+        }
+    }
+
+    /// Memory of the kernel's, with something to say of it.
+    fn allocate_on_nodes(&self, size: Bytes, wish: Attributes, note: Option<String>) -> Result<usize, AllocError> {
         let mut meaning = self.classes.meaning(&wish, self.kernel.as_ref())?;
+        meaning.notes.extend(note);
         check(&wish)?;
         let page = self.page();
         if size.get() > MOST {
@@ -191,7 +208,11 @@ impl Memory {
     /// # Errors
     /// [`AllocError::NotOurs`] for what was not allocated here or was freed before.
     pub fn free(&self, address: usize) -> Result<(), AllocError> {
-        self.remove(&mut *self.state()?, address)
+        let mut state = self.state()?;
+        match state.managed.contains_key(&address) {
+            true => self.remove_managed(&mut state, address),
+            false => self.remove(&mut state, address),
+        }
     }
 
     /// Weighs the allocations of `scope` that are bound on commit, binds what was not touched, moves what was, and says what
@@ -207,7 +228,14 @@ impl Memory {
             .filter(|(_, o)| o.wish.binding == Binding::OnCommit && (o.pending || scope == Scope::All))
             .map(|(address, _)| *address)
             .collect();
-        self.place(&mut state, &chosen)
+        let managed = Self::managed_in(&state, scope == Scope::All);
+        if managed.is_empty() {
+            return self.place(&mut state, &chosen);
+        }
+        let on_gpus = self.place_managed(&mut state, &managed)?;
+        let mut report = self.place(&mut state, &chosen)?;
+        report.add(on_gpus);
+        Ok(report)
     }
 
     /// Where the bytes of an allocation are: those that are there by class, and the rest as it is bound.
@@ -216,6 +244,9 @@ impl Memory {
     /// [`AllocError::NotOurs`]; what the kernel said.
     pub fn describe(&self, address: usize) -> Result<Row, AllocError> {
         let state = self.state()?;
+        if let Some(object) = state.managed.get(&address) {
+            return Ok(self.describe_managed(address, object));
+        }
         let object = state.objects.get(&address).ok_or(AllocError::NotOurs { address })?;
         let runs = self.kernel.resident(&(address..address + object.len))?;
         let mut row = self.row(address, object);
@@ -229,14 +260,17 @@ impl Memory {
     #[must_use]
     pub fn lookup(&self, address: usize) -> Option<usize> {
         let state = self.state().ok()?;
-        let (start, object) = state.objects.range(..=address).next_back()?;
-        (address < start + object.len).then_some(*start)
+        let of_nodes = state.objects.range(..=address).next_back().map(|(start, o)| (*start, o.len));
+        let managed = state.managed.range(..=address).next_back().map(|(start, o)| (*start, o.len));
+        of_nodes.into_iter().chain(managed).find(|(start, len)| address < start + len).map(|(start, _)| start)
     }
 
     /// Bytes that the allocation at `address` has, in whole pages.
     #[must_use]
     pub fn size_of(&self, address: usize) -> Option<Bytes> {
-        self.state().ok()?.objects.get(&address).map(|o| Bytes(o.len as u64))
+        let state = self.state().ok()?;
+        let len = state.objects.get(&address).map(|o| o.len).or_else(|| state.managed.get(&address).map(|o| o.len));
+        len.map(|len| Bytes(len as u64))
     }
 
     fn remove(&self, state: &mut State, address: usize) -> Result<(), AllocError> {
@@ -397,7 +431,7 @@ impl Memory {
                 Asked { wish: &o.wish, meaning: &o.meaning, len: o.len, untouched: (o.len - there) as u64 }
             })
             .collect();
-        let weighed = weigh(&self.classes, &asked, &rooms, self.kernel.headroom(), self.page())?;
+        let weighed = weigh(&self.classes.list, &asked, &rooms, self.kernel.headroom(), self.page())?;
         drop(asked);
         let decided_at = self.kernel.now();
         let mut report = Report {

@@ -1,0 +1,447 @@
+//! Managed memory beside the rest: the driver's address ranges, weighed among GPUs as others are among nodes, and placed by
+//! advice. See [`crate::gpu`].
+
+use super::{check, Memory, State, MOST};
+use crate::attributes::{Attributes, Binding, ClassId, Mismatch, Place, Split};
+use crate::classes::{Classes, Meaning};
+use crate::commit::{weigh, Asked, Decided, Report, Row, WHOLE_BELOW};
+use crate::error::AllocError;
+use crate::gpu::{CudaError, GpuClass, GpuUse, Gpus, Home};
+use crate::kernel::Kernel;
+use crate::layout::{self, Nodes, Piece};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use terrace_machine::list;
+use terrace_types::{Bytes, NodeId};
+
+/// The class's number in reports.
+const RANK: usize = ClassId::CUDA_MANAGED.0 as usize;
+
+/// One allocation of managed memory. Its nodes are GPUs by number.
+#[derive(Debug)]
+pub(super) struct Managed {
+    /// As it was asked for, its split as it is done.
+    wish: Attributes,
+    meaning: Meaning,
+    pub(super) len: usize,
+    /// By offset; those without a GPU are at home with the host. Empty until placed.
+    pieces: Vec<Piece>,
+    /// Those that were brought to their GPU.
+    there: Vec<Piece>,
+    /// The driver did not take the advice, for this reason.
+    unsaid: Option<CudaError>,
+    pending: bool,
+}
+
+impl Managed {
+    fn asked(&self) -> Vec<NodeId> {
+        self.meaning.places.concat()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.wish.whole.unwrap_or((self.len as u64) < WHOLE_BELOW.get())
+    }
+
+    /// Bytes that are at home on `gpu`; of what several serve its share.
+    fn on(&self, gpu: NodeId) -> u64 {
+        let share = |p: &Piece| (p.range.len() / p.nodes.len()) as u64;
+        self.pieces.iter().filter(|p| p.nodes.contains(&gpu)).map(share).sum()
+    }
+
+    fn row(&self, address: usize) -> Row {
+        let placed: u64 = self.pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len() as u64).sum();
+        let got = if placed > 0 { vec![(RANK, Bytes(placed))] } else { Vec::new() };
+        Row {
+            name: self.wish.name.clone(),
+            address,
+            size: Bytes(self.len as u64),
+            wanted: vec![RANK],
+            got,
+            refused: false,
+            why: Cow::Borrowed(""),
+            moved: Bytes::ZERO,
+            stayed: Bytes::ZERO,
+            populated: Bytes::ZERO,
+            cost: terrace_types::Nanos::ZERO,
+        }
+    }
+
+    /// Where it is at home, and what else there is to say of it.
+    fn why(&self, notes: &[String]) -> Cow<'static, str> {
+        let mut told: Vec<String> = self.meaning.notes.iter().chain(notes).cloned().collect();
+        let host: usize = self.pieces.iter().filter(|p| p.nodes.is_empty()).map(|p| p.range.len()).sum();
+        let mut on: BTreeMap<&[NodeId], usize> = BTreeMap::new();
+        for piece in self.pieces.iter().filter(|p| !p.nodes.is_empty()) {
+            *on.entry(&piece.nodes).or_default() += piece.range.len();
+        }
+        for (gpus, bytes) in on {
+            told.push(match gpus {
+                [gpu] => format!("{} are at home on GPU {gpu}", Bytes(bytes as u64)),
+                _ => format!("{} lie with whichever of GPUs {} touches them", Bytes(bytes as u64), list(gpus)),
+            });
+        }
+        if host > 0 {
+            told.push(format!("{} found no room there and are at home with the host", Bytes(host as u64)));
+        }
+        if let Some(error) = &self.unsaid {
+            told.push(format!("but the driver did not take that: {error}"));
+        }
+        Cow::Owned(told.join("; "))
+    }
+}
+
+impl Memory {
+    /// On any kernel and any GPUs.
+    ///
+    /// # Errors
+    /// When managed memory can be placed on none of them.
+    pub fn with_gpus(kernel: Arc<dyn Kernel>, classes: Classes, gpus: Arc<dyn Gpus>) -> Result<Self, AllocError> {
+        let class = GpuClass::of(gpus).map_err(AllocError::NoCuda)?;
+        Ok(Self { gpus: OnceLock::from(Ok(class)), ..Self::with(kernel, classes) })
+    }
+
+    /// On any kernel and no GPUs, for this reason.
+    #[must_use]
+    pub fn without_gpus(kernel: Arc<dyn Kernel>, classes: Classes, why: CudaError) -> Self {
+        Self { gpus: OnceLock::from(Err(why)), ..Self::with(kernel, classes) }
+    }
+
+    /// GPUs with managed memory on this machine. The first call has the driver loaded.
+    ///
+    /// # Errors
+    /// [`AllocError::NoCuda`], which says why there are none.
+    pub fn gpus(&self) -> Result<&GpuClass, AllocError> {
+        // Inside, so that a signal handler cannot come upon a driver that is half loaded, and no fork copies it.
+        let _inside = self.state()?;
+        self.class()
+    }
+
+    /// How the GPU with this index is used. The driver sets itself up there for it.
+    ///
+    /// # Errors
+    /// [`AllocError::NoCuda`], [`AllocError::NoSuchGpu`], what the driver said.
+    pub fn gpu_use(&self, index: u16) -> Result<GpuUse, AllocError> {
+        let state = self.state()?;
+        let class = self.class()?;
+        let gpu = class.nodes().get(usize::from(index));
+        let no_such = AllocError::NoSuchGpu { index, gpus: class.nodes().len() };
+        let Some((gpu, device)) = gpu.and_then(|g| Some((*g, class.device(g.0)?))) else { return Err(no_such) };
+        let bound = |m: &Managed| m.on(gpu);
+        Ok(GpuUse {
+            device: device.clone(),
+            number: gpu.0,
+            free: class.gpus().free(gpu.0)?,
+            bound: Bytes(state.managed.values().map(bound).sum()),
+            blocks: state.managed.values().filter(|m| bound(m) > 0).count(),
+        })
+    }
+
+    fn class(&self) -> Result<&GpuClass, AllocError> {
+        self.gpus.get_or_init(GpuClass::find).as_ref().map_err(|why| AllocError::NoCuda(why.clone()))
+    }
+
+    /// Managed memory on these GPUs, or other memory where that will do.
+    pub(super) fn allocate_on_gpus(
+        &self,
+        size: Bytes,
+        wish: Attributes,
+        gpus: Vec<Place>,
+        others: Vec<Place>,
+    ) -> Result<usize, AllocError> {
+        match self.allocate_managed(size, wish.clone(), gpus) {
+            Err(error) if may_be_instead(&wish, &others, &error) => {
+                let places = if others.is_empty() { vec![Place::default()] } else { others };
+                let note = format!("CUDA managed memory was asked for, other memory is used: {error}");
+                // Weights and the like were for the GPUs.
+                let split = if wish.split == Split::SpillOver { Split::SpillOver } else { Split::Os };
+                self.allocate_on_nodes(size, Attributes { places, split, ..wish }, Some(note))
+            }
+            done => done,
+        }
+    }
+
+    /// Managed memory as `wish` asks on the GPUs of `places`.
+    fn allocate_managed(&self, size: Bytes, mut wish: Attributes, places: Vec<Place>) -> Result<usize, AllocError> {
+        let mut state = self.state()?;
+        let class = self.class()?;
+        let mut meaning = class.meaning(&places, &wish, &self.classes, self.kernel.as_ref())?;
+        wish.places = places;
+        check(&wish)?;
+        if size.get() > MOST {
+            return Err(AllocError::TooLarge { size });
+        }
+        let len = (size.get().max(1) as usize).next_multiple_of(self.page());
+        let asked = meaning.places.concat();
+        let now = wish.prefetch || wish.mismatch == Mismatch::Error;
+        // Who touches first decides only where several may, and nothing is brought before.
+        if wish.split == Split::Os && (now || asked.len() < 2) {
+            wish.split = Split::SpillOver;
+        }
+        if wish.split == Split::SpillOver {
+            // One after the other, each for itself.
+            meaning.places = asked.iter().map(|gpu| vec![*gpu]).collect();
+        }
+        let book = asked.first().map_or(0, |gpu| gpu.0);
+        let address = class.gpus().allocate(book, Bytes(len as u64))?;
+        let immediate = wish.binding == Binding::Immediate;
+        let object =
+            Managed { wish, meaning, len, pieces: Vec::new(), there: Vec::new(), unsaid: None, pending: !immediate };
+        state.managed.insert(address, object);
+        if immediate {
+            let refused = match self.place_managed(&mut state, &[address]) {
+                Ok(report) => report.rows.iter().any(|r| r.refused).then(|| self.no_room_on(&state, class, address)),
+                Err(error) => Some(error),
+            };
+            if let Some(error) = refused {
+                self.remove_managed(&mut state, address)?;
+                return Err(error);
+            }
+        }
+        Ok(address)
+    }
+
+    fn no_room_on(&self, state: &State, class: &GpuClass, address: usize) -> AllocError {
+        let Some(object) = state.managed.get(&address) else { return AllocError::NotOurs { address } };
+        match self.rooms_on(state, class, &[address]) {
+            Ok(rooms) => AllocError::NoRoomOnGpus {
+                asked: Bytes(object.len as u64),
+                gpus: list(&object.asked()),
+                room: Bytes(rooms.values().sum()),
+            },
+            Err(error) => error,
+        }
+    }
+
+    pub(super) fn remove_managed(&self, state: &mut State, address: usize) -> Result<(), AllocError> {
+        self.class()?.gpus().release(address)?;
+        state.managed.remove(&address);
+        Ok(())
+    }
+
+    pub(super) fn describe_managed(&self, address: usize, object: &Managed) -> Row {
+        let mut row = object.row(address);
+        row.why = if object.pending { Cow::Borrowed("not committed yet") } else { object.why(&[]) };
+        row
+    }
+
+    /// Room on each GPU that these objects ask for: what is free, and what is not promised to others. Nobody can tell how much of
+    /// what was promised is there already.
+    fn rooms_on(&self, state: &State, class: &GpuClass, chosen: &[usize]) -> Result<BTreeMap<NodeId, u64>, AllocError> {
+        let (mut asked, mut rooms) = (BTreeSet::new(), BTreeMap::new());
+        chosen.iter().filter_map(|a| state.managed.get(a)).for_each(|o| asked.extend(o.asked()));
+        for gpu in asked {
+            let (mut own, mut others) = (0, 0);
+            for (address, object) in &state.managed {
+                match chosen.binary_search(address) {
+                    Ok(_) => own += object.on(gpu),
+                    Err(_) => others += object.on(gpu),
+                }
+            }
+            let total = class.device(gpu.0).map_or(0, |d| d.total.get());
+            let free = class.gpus().free(gpu.0)?.get();
+            rooms.insert(gpu, (free + own).min(total.saturating_sub(others)));
+        }
+        Ok(rooms)
+    }
+
+    /// Those of managed memory that a commit weighs, ascending.
+    pub(super) fn managed_in(state: &State, all: bool) -> Vec<usize> {
+        let weighed = |o: &Managed| o.wish.binding == Binding::OnCommit && (o.pending || all);
+        state.managed.iter().filter(|(_, o)| weighed(o)).map(|(address, _)| *address).collect()
+    }
+
+    /// Weighs the managed objects at these addresses (ascending), advises the driver, and brings what is to be brought.
+    pub(super) fn place_managed(&self, state: &mut State, chosen: &[usize]) -> Result<Report, AllocError> {
+        let start = self.kernel.now();
+        let class = self.class()?;
+        let rooms = self.rooms_on(state, class, chosen)?;
+        let objects = chosen.iter().filter_map(|address| state.managed.get(address));
+        let asked: Vec<Asked<'_>> = objects
+            .map(|o| Asked { wish: &o.wish, meaning: &o.meaning, len: o.len, untouched: o.len as u64 })
+            .collect();
+        // GPUs are in no group of the kernel's that would limit them.
+        let mut weighed = weigh(class.as_classes(), &asked, &rooms, None, self.page())?;
+        drop(asked);
+        let objects: Vec<&Managed> = chosen.iter().filter_map(|address| state.managed.get(address)).collect();
+        in_order(&objects, &mut weighed.decided, &rooms, self.page());
+        let decided_at = self.kernel.now();
+        let mut report = Report {
+            value: weighed.value,
+            bound: weighed.bound,
+            decided_in: decided_at.since(start),
+            ..Report::default()
+        };
+        for (address, decided) in chosen.iter().zip(weighed.decided) {
+            report.rows.push(self.advise(state, class, *address, decided)?);
+        }
+        report.applied_in = self.kernel.now().since(decided_at);
+        Ok(report)
+    }
+
+    /// Carries one decision out.
+    fn advise(&self, state: &mut State, class: &GpuClass, address: usize, decided: Decided) -> Result<Row, AllocError> {
+        let start = self.kernel.now();
+        let Some(object) = state.managed.get_mut(&address) else { return Err(AllocError::NotOurs { address }) };
+        let strict = object.wish.mismatch == Mismatch::Error;
+        let (mut refused, mut notes, mut brought) = (decided.refused.map(str::to_owned), Vec::new(), Bytes::ZERO);
+        if refused.is_none() {
+            let done =
+                object.say(class, address, &decided.pieces).and_then(|()| match strict || object.wish.prefetch {
+                    true => object.bring(class, address, &decided.pieces),
+                    false => Ok(Brought::All(Bytes::ZERO)),
+                });
+            match done {
+                Ok(Brought::All(bytes)) => brought = bytes,
+                Ok(Brought::Not(why)) if strict => refused = Some(why),
+                Ok(Brought::Not(why)) => notes.push(format!("not brought ahead, for {why}")),
+                Err(error) if strict => refused = Some(error.to_string()),
+                // It is managed memory all the same; the driver puts it where it is touched.
+                Err(error) => object.unsaid = Some(error),
+            }
+        }
+        object.pieces = decided.pieces;
+        if let Some(why) = &refused {
+            // What was there stays; what was said of it goes. A driver that does not take it back is told of all the same.
+            notes.push(format!("refused: {why}"));
+            if let Err(error) = class.forget(&(address..address + object.len)) {
+                notes.push(format!("its home could not be taken back: {error}"));
+            }
+            object.pieces = Vec::new();
+        }
+        object.pending = refused.is_some();
+        let mut row = object.row(address);
+        row.refused = refused.is_some();
+        row.populated = brought;
+        row.why = object.why(&notes);
+        row.cost = self.kernel.now().since(start);
+        Ok(row)
+    }
+}
+
+/// What became of pages that were to be brought.
+enum Brought {
+    /// They are there: so many bytes that were not before.
+    All(Bytes),
+    /// None was, for this reason.
+    Not(String),
+}
+
+impl Managed {
+    /// Says of each piece where it is at home, where that is not so yet.
+    fn say(&mut self, class: &GpuClass, address: usize, pieces: &[Piece]) -> Result<(), CudaError> {
+        let before = self.unsaid.take();
+        if before.is_none() && self.pieces == pieces {
+            return Ok(());
+        }
+        if !self.pieces.is_empty() {
+            class.forget(&(address..address + self.len))?;
+        }
+        let asked = self.asked();
+        pieces.iter().try_for_each(|p| class.place(&at(address, p), &class.advice(&p.nodes, &asked)))
+    }
+
+    /// Brings each piece home, GPUs' only where all that is missing there has room: a driver without room pushes out what was
+    /// brought before.
+    fn bring(&mut self, class: &GpuClass, address: usize, pieces: &[Piece]) -> Result<Brought, CudaError> {
+        let gpus = class.gpus();
+        for piece in pieces.iter().filter(|p| p.nodes.is_empty() && !self.there.is_empty()) {
+            gpus.bring(&at(address, piece), Home::Host)?;
+        }
+        let leaves = |there: &Piece| !pieces.iter().any(|p| p.nodes.is_empty() && overlap(p, there) > 0);
+        self.there.retain(leaves);
+        let missing = |piece: &Piece| {
+            let there = self.there.iter().filter(|t| t.nodes == piece.nodes).map(|t| overlap(t, piece)).sum::<usize>();
+            (piece.range.len() - there) as u64
+        };
+        let mut needs: BTreeMap<u16, u64> = BTreeMap::new();
+        for piece in pieces {
+            if let [gpu] = *piece.nodes {
+                *needs.entry(gpu.0).or_default() += missing(piece);
+            }
+        }
+        for (gpu, need) in &needs {
+            let free = gpus.free(*gpu)?;
+            if *need > free.get() {
+                return Ok(Brought::Not(format!("GPU {gpu} has {free} free and {} are missing", Bytes(*need))));
+            }
+        }
+        for piece in pieces.iter().filter(|p| missing(p) > 0) {
+            if let [gpu] = *piece.nodes {
+                gpus.bring(&at(address, piece), Home::Gpu(gpu.0))?;
+            }
+        }
+        self.there = pieces.iter().filter(|p| p.nodes.len() == 1).cloned().collect();
+        Ok(Brought::All(Bytes(needs.values().sum())))
+    }
+}
+
+fn at(address: usize, piece: &Piece) -> Range<usize> {
+    address + piece.range.start..address + piece.range.end
+}
+
+/// Bytes that both have.
+fn overlap(a: &Piece, b: &Piece) -> usize {
+    a.range.end.min(b.range.end).saturating_sub(a.range.start.max(b.range.start))
+}
+
+/// What spills over fills its GPUs in the order it named them. To the solver they are worth the same, so it may have put bytes on
+/// any: each has as many as it decided, poured anew, the worthiest first. Where that does not come out even, its decision stands.
+fn in_order(objects: &[&Managed], decided: &mut [Decided], rooms: &BTreeMap<NodeId, u64>, page: usize) {
+    let mut rooms = rooms.clone();
+    let mut spills: Vec<usize> = Vec::new();
+    for (at, (object, decided)) in objects.iter().zip(decided.iter()).enumerate() {
+        let placed = decided.pieces.iter().any(|p| !p.nodes.is_empty());
+        if placed && object.wish.split == Split::SpillOver && object.meaning.places.len() > 1 {
+            spills.push(at);
+            continue;
+        }
+        for piece in decided.pieces.iter().filter(|p| !p.nodes.is_empty()) {
+            let each = (piece.range.len() / piece.nodes.len()) as u64;
+            for gpu in piece.nodes.iter() {
+                rooms.entry(*gpu).and_modify(|r| *r = r.saturating_sub(each));
+            }
+        }
+    }
+    spills.sort_by_key(|at| std::cmp::Reverse(objects[*at].wish.priority));
+    let mut poured: Vec<(usize, Vec<Piece>)> = Vec::new();
+    for at in spills {
+        let (object, pieces) = (objects[at], &decided[at].pieces);
+        let mut left: usize = pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len()).sum();
+        let undivided = pieces.len() == 1;
+        let mut amounts: Vec<(Nodes, usize)> = Vec::new();
+        for gpu in object.asked() {
+            let room = rooms.get(&gpu).map_or(0, |r| *r as usize / page * page);
+            let here = if undivided && object.is_whole() && room < left { 0 } else { room.min(left) };
+            if here > 0 {
+                amounts.push((Nodes::from([gpu]), here));
+                rooms.entry(gpu).and_modify(|r| *r -= here as u64);
+                left -= here;
+            }
+        }
+        if left > 0 {
+            return;
+        }
+        let host: usize = pieces.iter().filter(|p| p.nodes.is_empty()).map(|p| p.range.len()).sum();
+        if host > 0 {
+            amounts.push((Nodes::from([]), host));
+        }
+        poured.push((at, layout::runs(&amounts, false, page)));
+    }
+    for (at, pieces) in poured {
+        decided[at].pieces = pieces;
+    }
+}
+
+/// Whether other memory will do where managed memory cannot be had: with fallback any, without it what was named besides, and
+/// only for want of room.
+fn may_be_instead(wish: &Attributes, others: &[Place], error: &AllocError) -> bool {
+    match error {
+        AllocError::NoRoomOnGpus { .. } | AllocError::Cuda(CudaError::Full { .. }) => {
+            wish.mismatch == Mismatch::Fallback || !others.is_empty()
+        }
+        AllocError::NoCuda(_) | AllocError::Cuda(_) => wish.mismatch == Mismatch::Fallback,
+        _ => false,
+    }
+}
