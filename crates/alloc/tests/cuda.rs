@@ -2,6 +2,7 @@
 //! found is settled once in a process); and a real GPU where there is one.
 //!
 //! A process of its own is this program again, told by a variable which test it is to be.
+#![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

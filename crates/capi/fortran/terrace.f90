@@ -8,16 +8,19 @@ module terrace
   private
 
   integer(c_int), parameter, public :: TERRACE_CLASS_FASTEST = 0, TERRACE_CLASS_SLOWEST = -1
+  integer(c_int), parameter, public :: TERRACE_CLASS_CUDA_MANAGED = 16384
   integer(c_int), parameter, public :: TERRACE_INDEX_ALL = -1, TERRACE_INDEX_LOCAL = -2
   integer(c_int), parameter, public :: TERRACE_SPLIT_OS = 0, TERRACE_SPLIT_SPILL_OVER = 1, TERRACE_SPLIT_EQUAL = 2
   integer(c_int), parameter, public :: TERRACE_BIND_IMMEDIATE = 0, TERRACE_BIND_ON_COMMIT = 1
   integer(c_int), parameter, public :: TERRACE_MISMATCH_ERROR = 0, TERRACE_MISMATCH_FALLBACK = 1
   integer(c_int), parameter, public :: TERRACE_COMMIT_EPOCH = 0, TERRACE_COMMIT_ALL = 1
   integer(c_int), parameter, public :: TERRACE_OK = 0, TERRACE_E_NO_ROOM = -4
+  integer(c_int), parameter, public :: TERRACE_E_NO_CLASS = -2, TERRACE_E_CUDA = -20
 
   public :: terrace_memory_create, terrace_memory_destroy, terrace_memory_commit, terrace_memory_class_count
   public :: terrace_memory_describe, terrace_attr_create, terrace_attr_destroy, terrace_attr_add_class
   public :: terrace_attr_set_split, terrace_attr_set_binding, terrace_attr_set_mismatch, terrace_attr_set_priority
+  public :: terrace_memory_class_nodes, terrace_attr_set_prefetch
   public :: terrace_attr_set_intensity, terrace_attr_name, terrace_report_count, terrace_report_got
   public :: terrace_report_destroy, terrace_allocate, terrace_deallocate, terrace_error_text
 
@@ -33,6 +36,11 @@ module terrace
     integer(c_int) function terrace_memory_class_count(memory) bind(c)
       import :: c_int, c_ptr
       type(c_ptr), value :: memory
+    end function
+    integer(c_int) function terrace_memory_class_nodes(memory, class_id) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: memory
+      integer(c_int), value :: class_id
     end function
     integer(c_int) function terrace_memory_alloc(memory, bytes, wish, at) bind(c)
       import :: c_int, c_ptr, c_size_t
@@ -92,6 +100,11 @@ module terrace
       import :: c_int, c_ptr, c_double
       type(c_ptr), value :: wish
       real(c_double), value :: reads, writes
+    end function
+    integer(c_int) function terrace_attr_set_prefetch(wish, prefetch) bind(c)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: wish
+      integer(c_int), value :: prefetch
     end function
     integer(c_int) function terrace_attr_set_name(wish, name) bind(c)
       import :: c_int, c_ptr, c_char

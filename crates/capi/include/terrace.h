@@ -66,6 +66,11 @@
 #define TERRACE_E_INTERNAL -10
 
 /*
+ The driver of CUDA refused.
+ */
+#define TERRACE_E_CUDA -20
+
+/*
  The fastest class of memory.
  */
 #define TERRACE_CLASS_FASTEST 0
@@ -74,6 +79,11 @@
  The slowest class of memory; -2 is the one before it.
  */
 #define TERRACE_CLASS_SLOWEST -1
+
+/*
+ CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it is asked for by name.
+ */
+#define TERRACE_CLASS_CUDA_MANAGED 16384
 
 /*
  All nodes of a class.
@@ -362,6 +372,44 @@ typedef struct {
    */
   const char *why;
 } terrace_row;
+
+/*
+ How a GPU is used: what terrace_memory_gpu tells.
+ */
+typedef struct {
+  /*
+   What the driver calls it.
+   */
+  char name[96];
+  /*
+   Its number in the driver's order.
+   */
+  int number;
+  /*
+   The node it is attached to; -1 where firmware does not say.
+   */
+  int node;
+  /*
+   Memory it has.
+   */
+  uint64_t total_bytes;
+  /*
+   Of that free, all processes counted.
+   */
+  uint64_t free_bytes;
+  /*
+   Bytes of this handle that are at home there.
+   */
+  uint64_t bound_bytes;
+  /*
+   Allocations that these are of.
+   */
+  uint64_t blocks;
+  /*
+   Bit N: the GPU of number N can access its memory. Of the first 64.
+   */
+  uint64_t peers;
+} terrace_gpu;
 
 /*
  What became of an arena's pages (base pages).
@@ -677,6 +725,16 @@ int terrace_attr_set_whole(terrace_attr *attr,
                            int whole);
 
 /*
+ CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by whoever touches them first (0, unless
+ set). Other memory takes no notice.
+
+ # Safety
+ `attr` is of `terrace_attr_create`.
+ */
+int terrace_attr_set_prefetch(terrace_attr *attr,
+                              int prefetch);
+
+/*
  Sets what reports call the allocation; the text is copied.
 
  # Safety
@@ -743,7 +801,7 @@ int terrace_memory_create(terrace_memory **out);
 void terrace_memory_destroy(terrace_memory *memory);
 
 /*
- Number of classes of this machine; a negative code on error.
+ Number of classes in the ranking of this machine; a negative code on error.
 
  # Safety
  `memory` is of `terrace_memory_create`.
@@ -751,12 +809,25 @@ void terrace_memory_destroy(terrace_memory *memory);
 int terrace_memory_class_count(const terrace_memory *memory);
 
 /*
- Number of nodes of a class (its indices count up to it); a negative code on error.
+ Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the number of GPUs; a negative code on
+ error. Where there is no CUDA, `terrace_last_error` says why.
 
  # Safety
  `memory` is of `terrace_memory_create`.
  */
-int terrace_memory_class_nodes(const terrace_memory *memory, int class_id);
+int terrace_memory_class_nodes(const terrace_memory *memory,
+                               int class_id);
+
+/*
+ How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up there for it, which takes some
+ hundred megabytes of its memory.
+
+ # Safety
+ `memory` is of `terrace_memory_create`; `out` points to a writable structure.
+ */
+int terrace_memory_gpu(const terrace_memory *memory,
+                       int index,
+                       terrace_gpu *out);
 
 /*
  Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's address, at a huge

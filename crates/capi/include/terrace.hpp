@@ -62,6 +62,8 @@ public:
     attributes &pages(int size) & { return set(terrace_attr_set_pages(own(), size)); }
     attributes &lifetime(int span) & { return set(terrace_attr_set_lifetime(own(), span)); }
     attributes &whole(bool is) & { return set(terrace_attr_set_whole(own(), is ? 1 : 0)); }
+    // CUDA managed memory: brought to its GPU when it is bound.
+    attributes &prefetch(bool ahead = true) & { return set(terrace_attr_set_prefetch(own(), ahead ? 1 : 0)); }
     attributes &name(const std::string &text) & { return set(terrace_attr_set_name(own(), text.c_str())); }
 
     const terrace_attr *get() const noexcept { return held_.get(); }
@@ -123,6 +125,16 @@ public:
         return report(made);
     }
     int classes() const noexcept { return terrace_memory_class_count(held_.get()); }
+    // GPUs with managed memory, the indices of TERRACE_CLASS_CUDA_MANAGED; 0 where there are none, and terrace_last_error says why.
+    int gpus() const noexcept {
+        const int count = terrace_memory_class_nodes(held_.get(), TERRACE_CLASS_CUDA_MANAGED);
+        return count < 0 ? 0 : count;
+    }
+    terrace_gpu gpu(int index) const {
+        terrace_gpu told{};
+        check(terrace_memory_gpu(held_.get(), index, &told));
+        return told;
+    }
     terrace_memory *get() const noexcept { return held_.get(); }
 
 private:

@@ -4,7 +4,7 @@
  * It stands before the MPI library (LD_PRELOAD, or -lterrace_mpi before it) and uses the profiling interface (MPI 4.0,
  * chapter 15). It is C and compiled with the mpicc at hand, because handles differ from one MPI to another.
  *
- *   terrace_class     0 (fastest), 1, ..., -1 (slowest), or fastest, slowest
+ *   terrace_class     0 (fastest), 1, ..., -1 (slowest), or fastest, slowest, cuda-managed
  *   terrace_index     all (unless said), local, or an index within the class
  *   terrace_mismatch  fallback (unless said) or error
  *   terrace_pages     auto (unless said), base or huge
@@ -56,6 +56,7 @@ static int read_hints(MPI_Info info, terrace_attr **wish) {
     *wish = NULL;
     if (!hint(info, "terrace_class", value)) return MPI_SUCCESS;
     if (strcmp(value, "slowest") == 0) class_id = TERRACE_CLASS_SLOWEST;
+    else if (strcmp(value, "cuda-managed") == 0) class_id = TERRACE_CLASS_CUDA_MANAGED;
     else if (strcmp(value, "fastest") != 0) bad |= !number(value, -32768, 32767, &class_id);
     if (hint(info, "terrace_index", value)) {
         if (strcmp(value, "local") == 0) index = TERRACE_INDEX_LOCAL;

@@ -8,6 +8,8 @@ use terrace_alloc::attributes::{Attributes, Binding, ClassId, Index, Lifetime, M
 pub const TERRACE_CLASS_FASTEST: c_int = 0;
 /// The slowest class of memory; -2 is the one before it.
 pub const TERRACE_CLASS_SLOWEST: c_int = -1;
+/// CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it is asked for by name.
+pub const TERRACE_CLASS_CUDA_MANAGED: c_int = 16384;
 /// All nodes of a class.
 pub const TERRACE_INDEX_ALL: c_int = -1;
 /// The nodes of a class near the calling thread.
@@ -292,6 +294,21 @@ pub unsafe extern "C" fn terrace_attr_set_whole(attr: *mut terrace_attr, whole: 
     unsafe { with(attr, set) }
 }
 
+/// CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by whoever touches them first (0, unless
+/// set). Other memory takes no notice.
+///
+/// # Safety
+/// `attr` is of `terrace_attr_create`.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_attr_set_prefetch(attr: *mut terrace_attr, prefetch: c_int) -> c_int {
+    let set = |attr: &mut terrace_attr| {
+        attr.inner.prefetch = prefetch != 0;
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { with(attr, set) }
+}
+
 /// Sets what reports call the allocation; the text is copied.
 ///
 /// # Safety
@@ -309,3 +326,5 @@ pub unsafe extern "C" fn terrace_attr_set_name(attr: *mut terrace_attr, name: *c
     // SAFETY: passed on.
     unsafe { with(attr, set) }
 }
+
+const _: () = assert!(TERRACE_CLASS_CUDA_MANAGED == ClassId::CUDA_MANAGED.0 as c_int);

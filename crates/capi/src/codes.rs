@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int, CStr, CString};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use terrace_alloc::error::AllocError;
+use terrace_alloc::gpu::CudaError;
 
 /// Done.
 pub const TERRACE_OK: c_int = 0;
@@ -27,6 +28,8 @@ pub const TERRACE_E_MACHINE: c_int = -8;
 pub const TERRACE_E_KERNEL: c_int = -9;
 /// A mistake in Terrace itself.
 pub const TERRACE_E_INTERNAL: c_int = -10;
+/// The driver of CUDA refused.
+pub const TERRACE_E_CUDA: c_int = -20;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
@@ -51,9 +54,15 @@ pub(crate) fn failed(error: &AllocError) -> c_int {
         AllocError::NothingAsked | AllocError::BadSplit { .. } | AllocError::BadIntensity | AllocError::Solve(_) => {
             TERRACE_E_INVALID
         }
-        AllocError::NoSuchClass { .. } | AllocError::NoSuchIndex { .. } => TERRACE_E_NO_CLASS,
-        AllocError::NotBound { .. } | AllocError::NotLocal { .. } => TERRACE_E_NOT_LOCAL,
-        AllocError::NoRoom { .. } => TERRACE_E_NO_ROOM,
+        AllocError::NoSuchClass { .. }
+        | AllocError::NoSuchIndex { .. }
+        | AllocError::NoCuda(_)
+        | AllocError::NoSuchGpu { .. } => TERRACE_E_NO_CLASS,
+        AllocError::NotBound { .. } | AllocError::NotLocal { .. } | AllocError::NoGpuNear { .. } => TERRACE_E_NOT_LOCAL,
+        AllocError::NoRoom { .. } | AllocError::NoRoomOnGpus { .. } | AllocError::Cuda(CudaError::Full { .. }) => {
+            TERRACE_E_NO_ROOM
+        }
+        AllocError::Cuda(_) => TERRACE_E_CUDA,
         AllocError::NotOurs { .. } => TERRACE_E_NOT_OURS,
         AllocError::Reentered => crate::TERRACE_E_BUSY,
         AllocError::Environment { .. } => TERRACE_E_ENVIRONMENT,
@@ -83,6 +92,7 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
         TERRACE_E_ENVIRONMENT => c"a variable of the environment cannot be read",
         TERRACE_E_MACHINE => c"the machine cannot be read",
         TERRACE_E_KERNEL => c"the kernel refused",
+        TERRACE_E_CUDA => c"the driver of CUDA refused",
         TERRACE_E_INTERNAL => c"a mistake in Terrace itself",
         crate::TERRACE_E_DESTROYED => c"the arena was destroyed",
         crate::TERRACE_E_BUSY => c"busy: moving already, or inside the allocator",

@@ -1,9 +1,9 @@
 //! The handle that allocates, frees and commits.
 
-use crate::attributes::terrace_attr;
+use crate::attributes::{terrace_attr, TERRACE_CLASS_CUDA_MANAGED};
 use crate::codes::{fail, failed, guard, invalid, TERRACE_E_NO_ROOM, TERRACE_OK};
 use crate::report::terrace_report;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use terrace_alloc::commit::Scope;
 use terrace_alloc::memory::Memory;
 use terrace_alloc::types::Bytes;
@@ -67,7 +67,7 @@ unsafe fn with(memory: *const terrace_memory, call: impl FnOnce(&Memory) -> c_in
     })
 }
 
-/// Number of classes of this machine; a negative code on error.
+/// Number of classes in the ranking of this machine; a negative code on error.
 ///
 /// # Safety
 /// `memory` is of `terrace_memory_create`.
@@ -77,7 +77,8 @@ pub unsafe extern "C" fn terrace_memory_class_count(memory: *const terrace_memor
     unsafe { with(memory, |m| m.classes().list.len() as c_int) }
 }
 
-/// Number of nodes of a class (its indices count up to it); a negative code on error.
+/// Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the number of GPUs; a negative code on
+/// error. Where there is no CUDA, `terrace_last_error` says why.
 ///
 /// # Safety
 /// `memory` is of `terrace_memory_create`.
@@ -85,10 +86,80 @@ pub unsafe extern "C" fn terrace_memory_class_count(memory: *const terrace_memor
 pub unsafe extern "C" fn terrace_memory_class_nodes(memory: *const terrace_memory, class_id: c_int) -> c_int {
     let count = |m: &Memory| match usize::try_from(class_id).ok().and_then(|c| m.classes().list.get(c)) {
         Some(class) => class.nodes.len() as c_int,
+        None if class_id == TERRACE_CLASS_CUDA_MANAGED => match m.gpus() {
+            Ok(gpus) => gpus.members().count() as c_int,
+            Err(error) => failed(&error),
+        },
         None => fail(crate::TERRACE_E_NO_CLASS, "no such class; see terrace_memory_class_count"),
     };
     // SAFETY: passed on.
     unsafe { with(memory, count) }
+}
+
+/// How a GPU is used: what terrace_memory_gpu tells.
+#[repr(C)]
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct terrace_gpu {
+    /// What the driver calls it.
+    pub name: [c_char; 96],
+    /// Its number in the driver's order.
+    pub number: c_int,
+    /// The node it is attached to; -1 where firmware does not say.
+    pub node: c_int,
+    /// Memory it has.
+    pub total_bytes: u64,
+    /// Of that free, all processes counted.
+    pub free_bytes: u64,
+    /// Bytes of this handle that are at home there.
+    pub bound_bytes: u64,
+    /// Allocations that these are of.
+    pub blocks: u64,
+    /// Bit N: the GPU of number N can access its memory. Of the first 64.
+    pub peers: u64,
+}
+
+/// How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up there for it, which takes some
+/// hundred megabytes of its memory.
+///
+/// # Safety
+/// `memory` is of `terrace_memory_create`; `out` points to a writable structure.
+#[no_mangle]
+pub unsafe extern "C" fn terrace_memory_gpu(
+    memory: *const terrace_memory,
+    index: c_int,
+    out: *mut terrace_gpu,
+) -> c_int {
+    let tell = |m: &Memory| {
+        if out.is_null() {
+            return invalid("out is null");
+        }
+        let Ok(index) = u16::try_from(index) else { return invalid("an index counts from 0") };
+        let usage = match m.gpu_use(index) {
+            Ok(usage) => usage,
+            Err(error) => return failed(&error),
+        };
+        let mut name = [0; 96];
+        // The last byte stays zero.
+        for (to, from) in name.iter_mut().zip(usage.device.name.bytes()).take(95) {
+            *to = from as c_char;
+        }
+        let shown = terrace_gpu {
+            name,
+            number: c_int::from(usage.number),
+            node: usage.device.node.map_or(-1, |n| c_int::from(n.0)),
+            total_bytes: usage.device.total.get(),
+            free_bytes: usage.free.get(),
+            bound_bytes: usage.bound.get(),
+            blocks: usage.blocks as u64,
+            peers: usage.device.peers.iter().filter(|p| **p < 64).fold(0, |bits, p| bits | 1 << p),
+        };
+        // SAFETY: not null, and writable by the caller's promise.
+        unsafe { out.write(shown) };
+        TERRACE_OK
+    };
+    // SAFETY: passed on.
+    unsafe { with(memory, tell) }
 }
 
 /// Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's address, at a huge

@@ -126,6 +126,45 @@ fn examples_run_against_the_static_library() {
     all(&examples(), "static");
 }
 
+/// Programs in C and C++ on managed memory of a double of CUDA's driver (see the tests of `terrace-alloc`); without it they say
+/// why there is none.
+#[test]
+fn managed_memory_is_reached_from_other_languages() {
+    let Some(prefix) = prefix_or_skip() else { return };
+    let folder = prefix.join("double");
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-shared", "-fPIC", "-o"]).arg(folder.join(name));
+        run(cc.arg(package().join("../alloc/tests/double/libcuda.c"))).unwrap();
+    }
+    for (ending, with) in [
+        ("c", "Double 0: 62914560 of 268435456 bytes free, 4194304 ours"),
+        ("cpp", "2 GPUs; 4 MiB are at home on GPU 0"),
+    ] {
+        // Under a name of its own: the example's is compiled by another test at the same time.
+        let source = folder.join(format!("managed.{ending}"));
+        std::fs::copy(package().join(format!("examples/gpu.{ending}")), &source).unwrap();
+        match program(&source, "shared") {
+            Ok(said) if cfg!(feature = "cuda") => println!("{said}"),
+            Ok(said) => {
+                assert!(said.contains("built without it; build with --features cuda"), "{said}");
+                println!("skipped: built without the feature cuda");
+                continue;
+            }
+            Err(why) if why.starts_with("skipped: ") => {
+                println!("{why}");
+                continue;
+            }
+            Err(why) => panic!("{why}"),
+        }
+        let libraries = std::env::join_paths([&folder, &prefix.join("lib")]).unwrap();
+        let mut again = Command::new(prefix.join(format!("managed-{ending}-shared/program")));
+        let said = run(again.env("LD_LIBRARY_PATH", libraries)).unwrap();
+        assert!(said.contains(with), "{said}");
+    }
+}
+
 #[test]
 fn the_guides_programs_run() {
     let guide = |name: &str| std::fs::read_to_string(package().join("../../docs/guide").join(name)).unwrap();
