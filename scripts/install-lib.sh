@@ -6,17 +6,19 @@
 #
 # Where there is an mpicc, the shim that honours hints of MPI programs is built with it (libterrace_mpi.so).
 #
-# Builds the static library first unless one is given. The shared one is linked from it here, because the compiler's own
+# Builds the static library first unless one is given, with CUDA managed memory where the compiler is new enough. The shared one is linked from it here, because the compiler's own
 # list of symbols leaves no room for versions.
 set -eu
 [ $# -ge 1 ] || { echo "usage: scripts/install-lib.sh PREFIX [LIBTERRACE_A]" >&2; exit 2; }
 prefix=$1
 archive=${2:-}
 cd "$(dirname "$0")/.."
+. scripts/lib.sh
 case $prefix in /*) ;; *) echo "give PREFIX as an absolute path" >&2; exit 2 ;; esac
 
 if [ -z "$archive" ]; then
-    cargo build --release -p terrace-capi
+    # shellcheck disable=SC2046 # options are words
+    cargo build --release -p terrace-capi $(cuda_options terrace-capi)
     archive=${CARGO_TARGET_DIR:-target}/release/libterrace.a
 fi
 [ -f "$archive" ] || { echo "$archive is missing; build terrace-capi first" >&2; exit 1; }

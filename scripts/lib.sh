@@ -44,3 +44,11 @@ install_packages() {
 version_at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
+
+# cuda_options PACKAGE...: options for cargo that switch CUDA managed memory on in these packages; none where the compiler
+# is too old for what it takes (ADR 0221).
+cuda_options() {
+    found=$(rustc --version 2>/dev/null | cut -d' ' -f2 | cut -d- -f1)
+    version_at_least "${found:-0}" 1.88 || return 0
+    for package in "$@"; do printf -- '--features %s/cuda ' "$package"; done
+}

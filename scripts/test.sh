@@ -16,6 +16,7 @@ only_ring1=0
 if [ $only_ring1 = 1 ]; then cargo_folder=$(scripts/setup.sh); else cargo_folder=$(scripts/setup.sh --test); fi || exit 1
 PATH=$cargo_folder:$PATH
 export PATH CARGO_TERM_COLOR=never
+cuda=$(cuda_options terrace-alloc terrace-capi terrace-cli)
 
 logs=${CARGO_TARGET_DIR:-target}/test-logs
 mkdir -p "$logs"
@@ -45,7 +46,8 @@ tests() {
     limit=$1
     shift
     log=$logs/cargo-test.log
-    timeout "$limit" cargo test --workspace --no-fail-fast "$@" -- --show-output >"$log" 2>&1
+    # shellcheck disable=SC2086 # options are words
+    timeout "$limit" cargo test --workspace $cuda --no-fail-fast "$@" -- --show-output >"$log" 2>&1
     status=$?
     # A test that prints "skipped: why" counts as skipped, not as passed.
     awk '
@@ -82,7 +84,8 @@ else
         note "skipped format: rustfmt is not installed (rustfmt, or rustfmt-web on Debian 12)"
     fi
     if cargo clippy --version >/dev/null 2>&1; then
-        check "clippy" timeout 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
+        # shellcheck disable=SC2086 # options are words
+        check "clippy" timeout 900 cargo clippy --quiet --workspace $cuda --all-targets -- -D warnings
     else
         note "skipped clippy: it is not installed (rust-clippy, or rust-web-clippy on Debian 12)"
     fi

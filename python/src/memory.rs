@@ -33,6 +33,7 @@ pub struct Wish {
     pages: String,
     lifetime: String,
     whole: Option<bool>,
+    prefetch: bool,
     name: String,
 }
 
@@ -86,6 +87,7 @@ impl Wish {
             page_size,
             lifetime,
             whole: self.whole,
+            prefetch: self.prefetch,
             name: self.name,
         })
     }
@@ -113,6 +115,28 @@ impl Memory {
             json!({"nodes": nodes, "read_gain": c.read_gain, "write_gain": c.write_gain})
         });
         json!({"classes": list.collect::<Vec<_>>(), "notes": classes.notes}).to_string()
+    }
+
+    /// JSON: GPUs with managed memory, by index, and how they are used.
+    fn gpus(&self, py: Python<'_>) -> PyResult<String> {
+        let told = |e| failed("find", "GPUs", &e);
+        py.detach(|| {
+            let class = self.inner.gpus().map_err(told)?;
+            let list = (0..class.members().count() as u16).map(|index| {
+                let usage = self.inner.gpu_use(index).map_err(told)?;
+                Ok(json!({
+                    "name": usage.device.name,
+                    "number": usage.number,
+                    "node": usage.device.node.map(|n| n.0),
+                    "total_bytes": usage.device.total.get(),
+                    "free_bytes": usage.free.get(),
+                    "bound_bytes": usage.bound.get(),
+                    "blocks": usage.blocks,
+                    "peers": usage.device.peers,
+                }))
+            });
+            Ok(Value::Array(list.collect::<PyResult<Vec<Value>>>()?).to_string())
+        })
     }
 
     fn allocate(&self, py: Python<'_>, bytes: u64, wish: Wish) -> PyResult<Block> {
@@ -154,6 +178,7 @@ impl Memory {
             "size_bytes": row.size.get(),
             "wanted_classes": row.wanted,
             "got_bytes": (0..self.inner.classes().list.len()).map(of).collect::<Vec<u64>>(),
+            "got_managed_bytes": of(ClassId::CUDA_MANAGED.0 as usize),
             "refused": row.refused,
             "why": row.why,
             "moved_bytes": row.moved.get(),

@@ -53,6 +53,24 @@ def test_commit_weighs_all_and_says_what_each_got():
     assert memory.commit().rows == [] and len(memory.commit(all=True).rows) == 2
 
 
+def test_managed_memory_is_a_gpus_or_it_is_said_why_not():
+    memory = alloc.Memory()
+    array = memory.zeros(100_000, on=(alloc.CUDA_MANAGED, [0]), prefetch=True)
+    array[:] = 2
+    row = memory.describe(array)
+    try:
+        gpus = memory.gpus()
+    except terrace.TerraceError as why:
+        assert re.search("no CUDA managed memory here: .*(build with|library|GPU)", str(why)), why
+        assert row["got_managed_bytes"] == 0 and sum(row["got_bytes"]) == row["size_bytes"]
+        assert "other memory is used" in row["why"]
+        with pytest.raises(terrace.TerraceError, match="no CUDA managed memory here"):
+            memory.zeros(10, on=alloc.CUDA_MANAGED, strict=True)
+    else:
+        assert row["got_managed_bytes"] == row["size_bytes"] == gpus[0].bound_bytes and gpus[0].blocks == 1
+    assert array.sum() == 200_000
+
+
 def test_memory_lives_as_long_as_a_view_and_no_longer():
     memory = alloc.Memory()
     array = memory.zeros((1000, 1000), name="big")

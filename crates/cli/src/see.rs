@@ -26,7 +26,12 @@ pub fn tiers(args: &TiersArgs) -> Ending {
     if args.json {
         print_json(&TiersReport::new(&found, &ranking, &source.label()))
     } else {
-        print(&machine::render_text(&found, &ranking, &source.label()))
+        print(&machine::render_text(&found, &ranking, &source.label()))?;
+        match source {
+            // GPUs are of this machine; a file says nothing of them.
+            Source::Live => print(&examination::gpus_note()),
+            _ => Ok(0),
+        }
     }
 }
 

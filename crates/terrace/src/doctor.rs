@@ -1,6 +1,7 @@
 //! `terrace doctor`: what this machine can do, what stands in the way, and what would help.
 
 use serde::Serialize;
+use terrace_alloc::gpu::{CudaError, GpuClass};
 use terrace_machine::{explain_with, rank, By, Severity};
 use terrace_sys::{Capabilities, Root};
 use terrace_topology::{load, Source};
@@ -60,9 +61,31 @@ pub fn examine() -> Examination {
         }
         Err(e) => items.push(Item { subject: "machine".into(), ok: false, text: e.to_string(), command: None }),
     }
+    items.push(gpus(GpuClass::find()));
     let tracker = able.page_tables.usable || able.damon.usable || able.soft_dirty.usable;
     let manages = tiers.len() > 1 && tracker && able.move_pages.usable;
     Examination { tiers, items, manages }
+}
+
+/// The class of memory whose indices are GPUs. Without one nothing is broken.
+fn gpus(found: Result<GpuClass, CudaError>) -> Item {
+    let (ok, text) = match found {
+        Ok(class) => (true, format!("managed memory for the allocation library, {class}")),
+        Err(why) => (false, format!("no CUDA: {why}")),
+    };
+    Item { subject: "GPU memory".to_owned(), ok, text, command: None }
+}
+
+/// The same as a note of `terrace tiers` of the live machine.
+#[must_use]
+pub fn gpus_note() -> String {
+    let text = match GpuClass::find() {
+        Ok(class) => format!("CUDA managed memory, beside the tiers: {class}"),
+        Err(why) => format!("No CUDA: {why}."),
+    };
+    let mut out = String::new();
+    wrap(&mut out, "-", &text, 2);
+    out
 }
 
 impl Examination {
@@ -81,9 +104,9 @@ impl Examination {
         out.push_str(&format!("terrace run {verdict} a command here.\n\n"));
         for item in &self.items {
             let mark = if item.ok { "ok" } else { "--" };
-            wrap(&mut out, &format!("{mark}  {}: ", item.subject), &item.text);
+            wrap(&mut out, &format!("{mark}  {}: ", item.subject), &item.text, 6);
             if let Some(command) = &item.command {
-                wrap(&mut out, "      try: ", command);
+                wrap(&mut out, "      try: ", command, 6);
             }
         }
         out
@@ -91,14 +114,15 @@ impl Examination {
 }
 
 /// Appends `text` after `lead`, broken at spaces to 80 columns; further lines are indented.
-fn wrap(out: &mut String, lead: &str, text: &str) {
+fn wrap(out: &mut String, lead: &str, text: &str, indent: usize) {
     let mut column = lead.chars().count();
     out.push_str(lead.trim_end());
     for word in text.split_whitespace() {
         let width = word.chars().count();
-        if column + 1 + width > 79 && column > 6 {
-            out.push_str("\n     ");
-            column = 5;
+        if column + 1 + width > 79 && column > indent + 1 {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent - 1));
+            column = indent - 1;
         }
         out.push(' ');
         out.push_str(word);
@@ -129,8 +153,16 @@ mod tests {
     }
 
     #[test]
+    fn gpus_are_told_or_why_there_are_none() {
+        let item = gpus(Err(CudaError::NoDevice));
+        assert!(!item.ok && item.text.starts_with("no CUDA: the driver shows no GPU"), "{item:?}");
+        assert!(gpus_note().lines().all(|l| l.len() < 80) && gpus_note().contains("CUDA"));
+    }
+
+    #[test]
     fn this_machine_can_be_examined() {
         let e = examine();
+        assert!(e.items.iter().any(|i| i.subject == "GPU memory"));
         assert!(!e.items.is_empty());
         assert!(e.items.iter().all(|i| !i.text.is_empty()));
     }

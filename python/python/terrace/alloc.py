@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import DTypeLike
 
-__all__ = ["FASTEST", "SLOWEST", "Arena", "Attributes", "Class", "Memory", "Move", "Moved", "Report"]
+__all__ = ["CUDA_MANAGED", "FASTEST", "SLOWEST", "Arena", "Attributes", "Class", "Gpu", "Memory", "Move", "Moved", "Report"]
 
 #: The best class of a machine.
 FASTEST = 0
 #: The last class of a machine.
 SLOWEST = -1
+#: CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking.
+CUDA_MANAGED = 16384
 
 #: Indices of a class's nodes, ``"all"``, or ``"local"``: those near the CPUs that the calling thread is bound to.
 Nodes = Union[Sequence[int], str]
@@ -63,6 +65,8 @@ class Attributes:
     lifetime: str = "unknown"
     #: In one class whole; ``None``: below 2 MiB.
     whole: Optional[bool] = None
+    #: CUDA managed memory: brought to its GPU when it is bound, not by whoever touches it first.
+    prefetch: bool = False
     #: What reports call it.
     name: str = ""
 
@@ -96,11 +100,33 @@ class Class:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A GPU with managed memory, an index of :data:`CUDA_MANAGED`."""
+
+    #: What the driver calls it.
+    name: str
+    #: Its number in the driver's order.
+    number: int
+    #: The node it is attached to, where firmware says so.
+    node: Optional[int]
+    #: Memory it has.
+    total_bytes: int
+    #: Of that free, all processes counted.
+    free_bytes: int
+    #: Bytes of this memory that are at home there.
+    bound_bytes: int
+    #: Arrays that these are of.
+    blocks: int
+    #: Numbers of the GPUs that can access its memory.
+    peers: List[int]
+
+
+@dataclass(frozen=True)
 class Report:
     """What a commit did."""
 
-    #: One an array: ``name``, ``size_bytes``, ``wanted_classes``, ``got_bytes`` (by class), ``refused``, ``why``,
-    #: ``moved_bytes``, ``stayed_bytes``, ``populated_bytes``, ``cost_ns``.
+    #: One an array: ``name``, ``size_bytes``, ``wanted_classes``, ``got_bytes`` (by class), ``got_managed_bytes`` (at home
+    #: on GPUs), ``refused``, ``why``, ``moved_bytes``, ``stayed_bytes``, ``populated_bytes``, ``cost_ns``.
     rows: List[Dict[str, Any]]
     #: The objective (the sum over bytes of priority times intensity times gain), as reached.
     value: float
@@ -154,6 +180,14 @@ class Memory:
         self.classes: List[Class] = [Class(**each) for each in read["classes"]]
         #: What was missing or overridden, one sentence each.
         self.notes: List[str] = read["notes"]
+
+    def gpus(self) -> List[Gpu]:
+        """GPUs with managed memory, in the order of the indices of :data:`CUDA_MANAGED`. CUDA's driver sets itself up on each.
+
+        Raises:
+            TerraceError: there are none; it says why.
+        """
+        return [Gpu(**each) for each in json.loads(self._native.gpus())]
 
     def zeros(
         self,
