@@ -55,8 +55,9 @@ def test_commit_weighs_all_and_says_what_each_got():
 
 def test_managed_memory_is_a_gpus_or_it_is_said_why_not():
     memory = alloc.Memory()
-    array = memory.zeros(100_000, on=(alloc.CUDA_MANAGED, [0]), prefetch=True)
+    array = memory.empty(100_000, on=(alloc.CUDA_MANAGED, [0]), prefetch=True)
     array[:] = 2
+    assert not memory.zeros(1000, on=alloc.CUDA_MANAGED).any()
     row = memory.describe(array)
     try:
         gpus = memory.gpus()

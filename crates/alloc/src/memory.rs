@@ -125,8 +125,8 @@ impl Memory {
     }
 
     /// `size` bytes (one page at least), zeroed, at a page's address; at a huge page's for 2 MiB and more, and where a class of several
-    /// nodes may have them for 8 MiB a node and more ([`PageSize::Huge`] asks for them below that). Managed memory lies as its
-    /// driver has it, at a page's address too.
+    /// nodes may have them for 8 MiB a node and more ([`PageSize::Huge`] asks for them below that). Managed memory
+    /// is not cleared: its driver promises no zeros.
     ///
     /// # Errors
     /// A wish that means nothing, address space that is used up; with [`Mismatch::Error`] whatever cannot be as asked.

@@ -831,7 +831,7 @@ int terrace_memory_gpu(const terrace_memory *memory,
 
 /*
  Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's address, at a huge
- page's for 2 MiB and more. On error `*out` is null.
+ page's for 2 MiB and more. CUDA managed memory is not cleared: its driver promises no zeros. On error `*out` is null.
 
  # Safety
  `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to a writable pointer.

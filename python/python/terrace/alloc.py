@@ -204,6 +204,20 @@ class Memory:
             TerraceError: a wish that means nothing here; with ``strict``, whatever cannot be as asked.
             ValueError: a dtype that holds Python objects, or a negative dimension.
         """
+        array = self.empty(shape, dtype, attributes, order, **changes)
+        if any(place[0] == CUDA_MANAGED for place in replace(attributes, **changes).places):
+            array[...] = np.zeros((), array.dtype)
+        return array
+
+    def empty(
+        self,
+        shape: Shape,
+        dtype: "DTypeLike" = float,
+        attributes: Attributes = Attributes(),
+        order: str = "C",
+        **changes: Any,
+    ) -> np.ndarray:
+        """As :meth:`zeros`, for :data:`CUDA_MANAGED`: its driver promises no zeros, and whoever writes them has the pages."""
         kind = np.dtype(dtype)
         wish = replace(attributes, **changes)
         return _array(self._native.allocate(_bytes(shape, kind), wish), shape, kind, order)

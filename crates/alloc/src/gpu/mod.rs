@@ -30,7 +30,7 @@ pub trait Gpus: Debug + Send + Sync {
     /// # Errors
     /// What the driver said.
     fn free(&self, gpu: u16) -> Result<Bytes, CudaError>;
-    /// New managed memory, zeroed, without a home, booked with `gpu`.
+    /// New managed memory without a home, booked with `gpu`. The driver does not promise zeros.
     ///
     /// # Errors
     /// What the driver said.

@@ -16,6 +16,9 @@ use std::sync::{Arc, OnceLock};
 use terrace_machine::list;
 use terrace_types::{Bytes, NodeId};
 
+/// What the driver is asked for is a multiple of this: its own blocks, so that no page, and no advice, is shared with what it gave
+/// to others. Addresses cost nothing.
+const BLOCK: usize = 2 << 20;
 /// The class's number in reports.
 const RANK: usize = ClassId::CUDA_MANAGED.0 as usize;
 
@@ -184,7 +187,7 @@ impl Memory {
             meaning.places = asked.iter().map(|gpu| vec![*gpu]).collect();
         }
         let book = asked.first().map_or(0, |gpu| gpu.0);
-        let address = class.gpus().allocate(book, Bytes(len as u64))?;
+        let address = class.gpus().allocate(book, Bytes(len.next_multiple_of(BLOCK) as u64))?;
         let immediate = wish.binding == Binding::Immediate;
         let object =
             Managed { wish, meaning, len, pieces: Vec::new(), there: Vec::new(), unsaid: None, pending: !immediate };

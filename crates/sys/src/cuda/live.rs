@@ -116,6 +116,8 @@ impl Cuda {
         match unsafe { (calls.init)(0) } {
             0 => {}
             code if code == sys::CUresult::CUDA_ERROR_NO_DEVICE as c_int => return Err(CudaError::NoDevice),
+            // What a child gets whose parent used the driver.
+            code if code == sys::CUresult::CUDA_ERROR_NOT_INITIALIZED as c_int => return Err(CudaError::Forked),
             code if code == sys::CUresult::CUDA_ERROR_STUB_LIBRARY as c_int => return Err(CudaError::Stub),
             code => return Err(cuda.failed("cuInit", "the driver", code)),
         }
@@ -192,7 +194,8 @@ impl Cuda {
         Ok(Bytes(free as u64))
     }
 
-    /// `len` bytes of managed memory, zeroed, for all GPUs and the CPUs; `gpu` is the one the driver books it with.
+    /// `len` bytes of managed memory for all GPUs and the CPUs; `gpu` is the one the driver books it with. Pages that were never
+    /// touched read as zeros in practice; the driver's documentation does not promise that.
     ///
     /// # Errors
     /// What the driver said.
