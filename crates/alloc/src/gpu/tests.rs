@@ -171,6 +171,22 @@ fn a_commit_brings_what_is_strict_or_asks_for_it_and_takes_the_refused_up_again(
 }
 
 #[test]
+fn nothing_is_pushed_out_for_what_is_brought() {
+    let (memory, gpus, _) = with(FakeGpus::of(&[Bytes::mib(64)]), "lab-cxl");
+    memory.allocate(Bytes::mib(40), committed(these(&[0]), "promised", 1)).unwrap();
+    memory.commit(Scope::Epoch).unwrap();
+    // Nobody can tell whether what was promised is in what another takes now.
+    gpus.take(0, Bytes::mib(50));
+    memory.allocate(Bytes::mib(20), committed(strict(these(&[0])), "sure", 9)).unwrap();
+    memory.allocate(Bytes::mib(20), committed(Attributes { prefetch: true, ..these(&[0]) }, "ahead", 5)).unwrap();
+    let report = memory.commit(Scope::All).unwrap();
+    let row = |name: &str| report.rows.iter().find(|r| r.name == name).unwrap();
+    assert!(row("sure").refused && row("sure").why.contains("GPU 0 has 14 MiB free and 20 MiB are missing"));
+    assert!(!row("ahead").refused && row("ahead").why.contains("not brought ahead, for GPU 0 has 14 MiB free"));
+    assert_eq!((gpus.brought(0), row("ahead").populated), (0, Bytes::ZERO));
+}
+
+#[test]
 fn local_gpus_are_those_of_the_threads_node_and_none_of_another_socket() {
     let gpus = FakeGpus::of(&[Bytes::mib(64); 3]).at_node(2, None);
     let (memory, gpus, kernel) = with(gpus, "dual-socket");
