@@ -387,21 +387,6 @@ impl Memory {
         true
     }
 
-    /// Takes the pages of `range` away from the program, huge ones that lie in it whole: the next touch is a first one.
-    pub fn give_back(&mut self, range: VpnRange) {
-        for vpn in range.start.0..range.end.0 {
-            let Some(index) = self.index(vpn, &mut 0) else { continue };
-            let (head, span) = (self.head(index), self.span(index));
-            let page = self.pages[head];
-            if page.frame == ABSENT || head < index || vpn + span as u64 > range.end.0 {
-                continue;
-            }
-            self.pools[page.node as usize].give_back(u64::from(page.frame), span > 1);
-            self.moving.remove(&(head as u32));
-            self.pages[head..head + span].fill(Page { frame: ABSENT, node: 0, bits: 0, part: 0 });
-        }
-    }
-
     /// Present base pages on each node.
     #[must_use]
     pub fn on_nodes(&self) -> Vec<u64> {
@@ -491,40 +476,6 @@ mod tests {
         walk(&mut m, 500, true, 0);
         walk(&mut m, 1599, true, 0);
         assert_eq!(m.on_nodes(), [2, 512]);
-    }
-
-    fn given_back(m: &mut Memory, start: u64, end: u64) {
-        m.give_back(VpnRange::new(Vpn(start), Vpn(end)));
-    }
-
-    #[test]
-    fn what_is_given_back_is_free_and_touched_for_the_first_time_again() {
-        let mut m = memory(4, 100);
-        m.map(VpnRange::new(Vpn(0), Vpn(10)));
-        for vpn in 0..6 {
-            walk(&mut m, vpn, true, 0);
-        }
-        assert_eq!((m.on_nodes(), m.pools[0].free()), (vec![4, 2], 0));
-        for (start, end) in [(1, 2), (1, 2), (9_000, 9_999)] {
-            given_back(&mut m, start, end);
-            assert_eq!((m.on_nodes(), m.pools[0].free()), (vec![3, 2], 1));
-        }
-        let again = walk(&mut m, 1, false, 7);
-        assert!(again.time > 7 && m.page_of(1).unwrap().node == 0, "{again:?}");
-    }
-
-    #[test]
-    fn a_huge_page_is_given_back_whole_or_not_at_all() {
-        let mut m = memory(2 * HUGE, 2 * HUGE);
-        m.huge = true;
-        m.map(VpnRange::new(Vpn(0), Vpn(HUGE)));
-        walk(&mut m, 0, true, 0);
-        let free = m.pools[0].free();
-        given_back(&mut m, 1, HUGE);
-        given_back(&mut m, 0, HUGE - 1);
-        assert_eq!(m.pools[0].free(), free);
-        given_back(&mut m, 0, HUGE);
-        assert_eq!((m.pools[0].free(), m.present().count()), (free + HUGE, 0));
     }
 
     #[test]

@@ -446,7 +446,7 @@ impl World {
         }
     }
 
-    /// The program's own heap has so many bytes from now on. What the kernel takes to give pages back is not charged.
+    /// The program's own heap is about to have so many bytes.
     fn hold(&mut self, bytes: u64) {
         let first = HEAP / PAGE;
         let (end, mapped) = (first + bytes.div_ceil(PAGE), self.heap_mapped.max(first));
@@ -454,10 +454,6 @@ impl World {
             self.memory.map(VpnRange::new(Vpn(mapped), Vpn(end)));
             self.heap_mapped = end;
         }
-        for vpn in end..mapped {
-            self.shoot_down(vpn);
-        }
-        self.memory.give_back(VpnRange::new(Vpn(end.min(mapped)), Vpn(mapped)));
     }
 
     /// The main thread is done: the others start.

@@ -24,8 +24,8 @@ pub trait Memory: Sync {
         self.store(word, self.load(word).wrapping_add(value));
     }
 
-    /// The algorithm's own heap holds `bytes` beside the words from now on: lists that it needs to make its data. Real memory
-    /// has that heap anyhow; who models a program's memory wants to know of it.
+    /// The algorithm's own heap holds `bytes` beside the words from now on to the end: lists that it makes its data of. Real
+    /// memory has that heap anyhow; who models a program's memory wants to know of it.
     fn held(&self, bytes: u64) {
         let _real_heap_is_real = bytes;
     }

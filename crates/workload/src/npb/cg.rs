@@ -1,7 +1,7 @@
 //! `npb-cg`: the smallest eigenvalue of a random sparse matrix by inverse iteration, each system solved by 25 steps of
 //! conjugate gradients (RNR-94-007, section 2.2.3). The matrix fills the memory and is only read; 16 bytes an element
 //! here, where the original has 12. What the matrix is made of stays, as in the original's static arrays, and counts for
-//! the size: 16 bytes an element drawn and 4 a row, on the program's own heap.
+//! the size: 16 bytes an element drawn and 24 a row, on the program's own heap.
 //!
 //! ```text
 //! words: | row starts, n + 1 | columns | values | x | z | p | q | r |
@@ -82,13 +82,13 @@ impl Cg {
     #[must_use]
     pub fn new(spec: &Spec) -> Self {
         let words = (spec.size.bytes(spec.fast).0 / 8) as usize;
-        let rows_of = |drawn: usize| words / (2 * (drawn * (drawn + 1) + 1) + 6 + 2 * (drawn + 1) + 1);
+        let rows_of = |drawn: usize| words / (2 * (drawn * (drawn + 1) + 1) + 6 + 2 * (drawn + 1) + 3);
         let fits = CLASSES.iter().rev().find(|c| rows_of(c.1) >= c.0).unwrap_or(&CLASSES[0]);
         let (rows, drawn, shift) = match spec.class_s {
             true => CLASSES[0],
             false => (rows_of(fits.1).max(4 * fits.1), fits.1, fits.2),
         };
-        let lists = Lists::new(rows, drawn, spec.seed);
+        let mut lists = Lists::new(rows, drawn, spec.seed);
         let mut elements = 0;
         lists.each_row(shift, |_, row| elements += row.len());
         // Class S: 15 outer iterations of 25 steps and a check.
@@ -129,12 +129,15 @@ struct Lists {
     starts: Vec<u32>,
     /// Places in `columns`, ascending.
     users: Vec<u32>,
+    /// Of each vector.
+    weights: Vec<f64>,
+    /// Of each column of the row at hand, and for which row it is.
+    sums: Vec<f64>,
+    seen: Vec<u32>,
 }
 
 /// No column.
 const NONE: u32 = u32::MAX;
-/// Bytes a row that are needed besides while rows are shown: a weight, a sum, and for which row it is.
-const BESIDES: u64 = 8 + 8 + 4;
 
 impl Lists {
     /// A vector has so many elements drawn at distinct random places, and one half at its own row.
@@ -174,30 +177,27 @@ impl Lists {
         }
         starts.rotate_right(1);
         starts[0] = 0;
-        Self { stride, columns, values, starts, users }
-    }
-
-    fn rows(&self) -> usize {
-        self.starts.len() - 1
+        let ratio = CONDITION.powf(1.0 / rows as f64);
+        let weights = std::iter::successors(Some(1.0), |w| Some(w * ratio)).take(rows).collect();
+        let (sums, seen) = (vec![0.0; rows], vec![NONE; rows]);
+        Self { stride, columns, values, starts, users, weights, sums, seen }
     }
 
     fn bytes(&self) -> u64 {
-        let small = self.columns.len() + self.starts.len() + self.users.len();
-        (4 * small + 8 * self.values.len()) as u64
+        let small = self.columns.len() + self.starts.len() + self.users.len() + self.seen.len();
+        (4 * small + 8 * (self.values.len() + self.weights.len() + self.sums.len())) as u64
     }
 
     /// Shows each row of `sum of w_i x_i x_i' + (condition - shift) I`, columns ascending; `w` falls from 1 to the condition.
-    fn each_row(&self, shift: f64, mut show: impl FnMut(usize, &[(u32, f64)])) {
-        let rows = self.rows();
-        let ratio = CONDITION.powf(1.0 / rows as f64);
-        let weights: Vec<f64> = std::iter::successors(Some(1.0), |w| Some(w * ratio)).take(rows).collect();
-        let (mut sums, mut seen) = (vec![0.0; rows], vec![NONE; rows]);
+    fn each_row(&mut self, shift: f64, mut show: impl FnMut(usize, &[(u32, f64)])) {
+        let (sums, seen) = (&mut self.sums, &mut self.seen);
+        seen.fill(NONE);
         let mut row: Vec<(u32, f64)> = Vec::new();
-        for r in 0..rows {
+        for r in 0..self.starts.len() - 1 {
             row.clear();
             for place in &self.users[self.starts[r] as usize..self.starts[r + 1] as usize] {
                 let (place, i) = (*place as usize, *place as usize / self.stride);
-                let scaled = self.values[place] * weights[i];
+                let scaled = self.values[place] * self.weights[i];
                 let vector = i * self.stride..(i + 1) * self.stride;
                 for (column, value) in self.columns[vector.clone()].iter().zip(&self.values[vector]) {
                     if *column == NONE {
@@ -230,20 +230,18 @@ impl Kernel for Cg {
     }
 
     fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
-        let held = self.lists.bytes();
-        memory.held(held);
-        memory.held(held + BESIDES * self.rows as u64);
+        memory.held(self.lists.bytes());
+        let (columns, values) = (self.rows + 1, self.rows + 1 + self.elements);
         let mut next = 0;
         memory.store(0, 0);
         self.lists.each_row(self.shift, |r, row| {
             for (column, value) in row {
-                memory.store(self.rows + 1 + next, u64::from(*column));
-                set(memory, self.rows + 1 + self.elements + next, *value);
+                memory.store(columns + next, u64::from(*column));
+                set(memory, values + next, *value);
                 next += 1;
             }
             memory.store(r + 1, next as u64);
         });
-        memory.held(held);
         for word in self.vector(0)..self.words() {
             set(memory, word, if word < self.vector(1) { 1.0 } else { 0.0 });
         }
