@@ -187,8 +187,8 @@ fn all(arguments: &[String]) -> Result<(), String> {
     data.iter_mut().enumerate().for_each(|(i, x)| *x = [(i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15); 8]);
     // What was just written lies dirty in the cache and would be written back during the first run.
     black_box(stencil(data, 1));
-    println!("| I | row | mode | workers:migrators | buffers | expected ms | ms | stalls | stalled ms | sum |");
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("| I | row | mode | workers:migrators | buffers | expected ms | ms | stalls | stalled ms | sum | with buffers ms |");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for passes in text("passes")?.split(',') {
         let passes = number(passes)? as u32;
         for row in text("rows")?.split(',') {
@@ -202,12 +202,13 @@ fn print(passes: u32, row: &str, (before, report, sum): &(f64, Report, u64)) {
     let took = report.took.get().saturating_sub(report.prepared.get() + report.released.get()) as f64 / 1e6;
     let mode = if report.mode == Mode::Staged { "staged" } else { "in place" };
     println!(
-        "| {passes} | {row} | {mode} | {}:{} | {} | {before:.3} | {took:.3} | {} | {:.3} | {sum:x} |",
+        "| {passes} | {row} | {mode} | {}:{} | {} | {before:.3} | {took:.3} | {} | {:.3} | {sum:x} | {:.3} |",
         report.threads - report.migrators,
         report.migrators,
         report.slots,
         report.stalls,
         report.stalled.as_secs_f64() * 1e3,
+        report.took.as_secs_f64() * 1e3,
     );
 }
 

@@ -18,8 +18,12 @@ pub fn own_cpus() -> Result<Vec<CpuId>, SysError> {
     if got < 0 {
         return Err(SysError::last("sched_getaffinity", "this thread", "tell us of a machine with so many CPUs"));
     }
-    let set = |n: &usize| mask[n / 64] >> (n % 64) & 1 == 1;
-    Ok((0..MASK_CPUS).filter(set).map(|n| CpuId(n as u32)).collect())
+    // Word by word: most are empty, and this is asked where work is about to begin.
+    let of_word = |(word, bits): (usize, &u64)| {
+        let bits = *bits;
+        (0..64).filter(move |n| bits >> n & 1 == 1).map(move |n| CpuId((word * 64 + n) as u32))
+    };
+    Ok(mask.iter().enumerate().filter(|(_, bits)| **bits != 0).flat_map(of_word).collect())
 }
 
 /// The CPU that the calling thread runs on at this moment.

@@ -114,7 +114,7 @@ pub struct Report {
     pub stalled: terrace_types::Nanos,
     /// Changes of the number of copying threads.
     pub changes: u32,
-    /// Until threads began: buffers were made and touched. Part of `took`.
+    /// Until buffers were made and touched, by the threads, which are begun meanwhile. Part of `took`.
     pub prepared: terrace_types::Nanos,
     /// After threads ended: buffers were given back. Part of `took`; zero where a kernel keeps them ([`super::stage_held`]).
     pub released: terrace_types::Nanos,

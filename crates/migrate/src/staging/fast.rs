@@ -3,11 +3,12 @@
 use super::blocks::Block;
 use super::copies::Part;
 use super::copy::copy;
+use super::touch::Touch;
 use crate::bulk::Bulk;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_sys::{page_size, query_pages, Mapping, PageStatus, Pages, SysError};
-use terrace_types::{Bytes, NodeId, Pid, Vpn};
+use terrace_types::{Bytes, NodeId, Pid, Tick, Vpn};
 
 /// Where blocks are worked on.
 #[derive(Debug)]
@@ -18,21 +19,37 @@ pub(super) enum Fast {
         memory: Arc<Mapping>,
         /// From one to the next.
         stride: usize,
+        /// What of it is touched.
+        touch: Touch,
     },
     /// Where they are, on pages that are moved.
     Pages(Homes),
 }
 
 impl Fast {
-    /// Buffers for `slots` blocks of up to `largest` bytes on `node`, touched.
+    /// Buffers for `slots` blocks of up to `largest` bytes on `node`, for threads to touch ([`Fast::ready`]).
     pub(super) fn buffers(node: NodeId, slots: usize, largest: usize) -> Result<Self, SysError> {
         // Slots begin at whole pages, so that elements of any alignment can be in them.
         let stride = largest.next_multiple_of(4096);
         let pages = if stride * slots >= 4 << 20 { Pages::Huge } else { Pages::Base };
         let memory = Mapping::new(Bytes((stride * slots) as u64), pages)?;
         memory.bind(node)?;
-        memory.prefault(0..memory.len())?;
-        Ok(Self::Buffers { memory: Arc::new(memory), stride })
+        let touch = Touch::new(memory.len());
+        Ok(Self::Buffers { memory: Arc::new(memory), stride, touch })
+    }
+
+    /// Whether there is something to touch.
+    pub(super) const fn to_touch(&self) -> bool {
+        matches!(self, Self::Buffers { .. })
+    }
+
+    /// Takes part in touching the buffers, and waits for the others who do. When all was touched; `failed` hears what could not be before
+    /// anybody goes on.
+    pub(super) fn ready(&self, failed: impl Fn(SysError)) -> Option<Tick> {
+        match self {
+            Self::Buffers { memory, touch, .. } => Some(touch.help(|part| memory.prefault(part), failed)),
+            Self::Pages(_) => None,
+        }
     }
 
     /// Whether a block of so many bytes can come. What can not is worked on where it lies.
@@ -47,7 +64,7 @@ impl Fast {
     pub(super) fn at(&self, slot: usize, block: Block) -> (*mut u8, Option<&Arc<Mapping>>) {
         match self {
             Self::Buffers { .. } if !self.holds(block.bytes) => (block.data, None),
-            Self::Buffers { memory, stride } => (memory.as_ptr().wrapping_add(slot * stride), Some(memory)),
+            Self::Buffers { memory, stride, .. } => (memory.as_ptr().wrapping_add(slot * stride), Some(memory)),
             Self::Pages(_) => (block.data, None),
         }
     }

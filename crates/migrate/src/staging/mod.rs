@@ -26,6 +26,7 @@ pub mod model;
 mod pipeline;
 mod places;
 mod schedule;
+mod touch;
 
 pub use api::{Mode, Options, Report, StageError, Threads};
 pub use blocks::check_blocks;

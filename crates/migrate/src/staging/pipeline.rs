@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use terrace_sys::{now, Mapping};
+use terrace_sys::{now, Mapping, SysError};
 use terrace_types::{Bytes, Nanos, Tick};
 
 /// Runs `kernel` on every block (its number, and its elements) and keeps what it makes of them. Blocks are ranges of `data`;
@@ -123,6 +123,8 @@ struct State<'a> {
     migrators: u32,
     window: Window,
     window_began: Tick,
+    /// When the buffers had been made and touched.
+    prepared: Tick,
     report: Report,
 }
 
@@ -264,11 +266,10 @@ impl Pipeline<'_> {
         catch_unwind(AssertUnwindSafe(|| (self.run)(block, at, bytes, buffers))).map_err(|panic| said(panic.as_ref()))
     }
 
-    fn staged(&self, mut report: Report, blocks: Blocks<'_>, largest: usize) -> Result<Report, StageError> {
+    fn staged(&self, report: Report, blocks: Blocks<'_>, largest: usize) -> Result<Report, StageError> {
         let began = now();
         let slots = report.slots as usize;
         let fast = self.fast(slots, largest, &blocks)?;
-        report.prepared = now().since(began);
         let (threads, migrators) = (report.threads, report.migrators);
         let adapt = matches!(self.options.threads, Threads::Auto(_)).then(|| Adapt::new(threads, migrators));
         let state = Mutex::new(State {
@@ -284,12 +285,14 @@ impl Pipeline<'_> {
             migrators,
             adapt,
             window: Window::default(),
-            window_began: now(),
+            window_began: began,
+            prepared: began,
             report,
         });
         let changed = Condvar::new();
         std::thread::scope(|scope| {
-            let mut places = Places::new(&self.options.cpus);
+            // Who touches memory keeps the process's list of mappings from others, whose stacks are to be put there.
+            let mut places = if fast.to_touch() { Places::together } else { Places::new }(&self.options.cpus);
             for index in 0..threads {
                 let (state, changed, fast) = (&state, &changed, &fast);
                 let role = match self.options.threads {
@@ -297,7 +300,10 @@ impl Pipeline<'_> {
                     Threads::Fixed { workers, .. } if index < workers => Role::Worker,
                     Threads::Fixed { .. } => Role::Migrator,
                 };
-                let begun = places.begin(scope, index, move || self.thread(role, state, changed, fast));
+                let begun = places.begin(scope, index, move || {
+                    self.ready(state, fast);
+                    self.thread(role, state, changed, fast);
+                });
                 if let Err(e) = begun {
                     lock(state).failed = Some(e.into());
                     changed.notify_all();
@@ -318,12 +324,25 @@ impl Pipeline<'_> {
                 let ended = now();
                 drop(fast);
                 let blocks = state.blocks.known().len();
-                Ok(Report { blocks, migrators: state.migrators, released: now().since(ended), ..state.report })
+                let (prepared, released) = (state.prepared.since(began), now().since(ended));
+                Ok(Report { blocks, migrators: state.migrators, prepared, released, ..state.report })
             }
         }
     }
 
-    /// One thread from begin to end.
+    /// Buffers are touched by threads that begin.
+    fn ready(&self, shared: &Mutex<State<'_>>, fast: &Fast) {
+        let failed = |e: SysError| {
+            lock(shared).failed.get_or_insert(e.into());
+        };
+        if let Some(touched) = fast.ready(failed) {
+            let mut state = lock(shared);
+            state.prepared = touched;
+            state.window_began = state.window_began.max(touched);
+        }
+    }
+
+    /// One thread from there to its end.
     fn thread(&self, role: Role, shared: &Mutex<State<'_>>, changed: &Condvar, fast: &Fast) {
         let mut state = lock(shared);
         loop {

@@ -15,8 +15,10 @@ pub(super) struct Places<'a> {
     cpus: &'a [CpuId],
     /// Those of the calling thread, which it gets back.
     before: Vec<CpuId>,
-    /// What the last thread waits for.
-    gate: Option<SyncSender<()>>,
+    /// What threads wait for that were begun and may not work yet: the last one, or all of them.
+    gates: Vec<SyncSender<()>>,
+    /// All wait until the last one was begun.
+    together: bool,
 }
 
 impl<'a> Places<'a> {
@@ -24,7 +26,14 @@ impl<'a> Places<'a> {
     pub(super) fn new(cpus: &'a [CpuId]) -> Self {
         let before = if cpus.is_empty() { Vec::new() } else { own_cpus().unwrap_or_default() };
         // What could not be given back is not taken.
-        Self { cpus: if before.is_empty() { &[] } else { cpus }, before, gate: None }
+        Self { cpus: if before.is_empty() { &[] } else { cpus }, before, gates: Vec::new(), together: false }
+    }
+
+    /// The same, and none works before all were begun, when this is dropped: for threads that would hold up the beginning of others.
+    pub(super) fn together(cpus: &'a [CpuId]) -> Self {
+        let mut places = Self::new(cpus);
+        places.together = true;
+        places
     }
 
     /// Begins the thread of this number.
@@ -41,7 +50,12 @@ impl<'a> Places<'a> {
         }
         let (gate, opened) = sync_channel(1);
         // One that is dropped is open: so the thread before may go on.
-        self.gate = (!self.cpus.is_empty()).then_some(gate);
+        if !self.together {
+            self.gates.clear();
+        }
+        if self.together || !self.cpus.is_empty() {
+            self.gates.push(gate);
+        }
         let work = move || {
             let _either_way = opened.recv();
             work();
@@ -64,7 +78,7 @@ impl<'a> Places<'a> {
 impl Drop for Places<'_> {
     fn drop(&mut self) {
         self.give_back();
-        self.gate = None;
+        self.gates.clear();
     }
 }
 
@@ -80,7 +94,7 @@ mod tests {
             let there = std::sync::Mutex::new(Vec::new());
             std::thread::scope(|s| {
                 places.begin(s, index, || *there.lock().unwrap() = own_cpus().unwrap()).unwrap();
-                places.gate = None;
+                places.gates.clear();
             });
             there.into_inner().unwrap()
         };
