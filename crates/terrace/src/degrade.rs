@@ -2,14 +2,24 @@
 
 use serde::Serialize;
 use std::ffi::OsString;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 pub use terrace_probe::degrade::DegradeError;
-use terrace_probe::degrade::{divide, regions, Action, Division, Knobs, Loader, Search};
+use terrace_probe::degrade::{
+    addition, divide, regions, Action, Control, Division, Held, Knobs, Loader, Sampler, Search, Tally,
+};
 use terrace_probe::kernels::Kernel;
 use terrace_probe::{situation, Depth, Instrument, Live, Situation, Task, Trouble};
-use terrace_sys::{pin, Ended, Root, Runner, StartError};
+use terrace_sys::{now, pin, Ended, Root, Runner, StartError};
 use terrace_topology::{load_machine, Source, TopologyError};
-use terrace_types::{Bytes, BytesPerSec, CpuId, NodeId};
+use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
+
+/// What is promised of the node's bandwidth.
+const PROMISED: f64 = 0.1;
+/// And for so much of the time.
+const MOSTLY: f64 = 0.9;
+/// Fewer readings than this say nothing of a share.
+const FEW: u32 = 5;
 
 /// What was held, and how.
 #[derive(Debug, Clone, Serialize)]
@@ -36,6 +46,24 @@ pub struct Account {
     pub adds: u32,
     /// What the loading threads go over together.
     pub region_bytes: u64,
+    /// What was left while the command ran; null where nothing was read then.
+    pub watched: Option<Watched>,
+    /// Why nothing was.
+    pub not_watched: Option<String>,
+}
+
+/// What was seen and done while the command ran.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Watched {
+    /// What was left.
+    #[serde(flatten)]
+    pub held: Held,
+    /// How often the load was changed.
+    pub changes: u32,
+    /// Readings that gave nothing: a thread did not get its CPU in time.
+    pub disturbed: u32,
+    /// What all readings took of the command's CPUs.
+    pub cost_share: f64,
 }
 
 /// A node that is not to be slower.
@@ -79,15 +107,42 @@ impl Account {
         lines
     }
 
-    /// What was left after the command, and whether it is what was asked for.
+    /// What was left while the command ran and after it, and whether it is what was asked for.
     #[must_use]
     pub fn last_line(&self) -> String {
-        let Some(after) = self.after_bytes_per_s else {
-            return format!("node {} was let go; what it gave at the end was not measured", self.node);
-        };
-        let off = (after as f64 / self.wanted_bytes_per_s.max(1) as f64 - 1.0) * 100.0;
-        let verdict = if off.abs() <= 10.0 { "held" } else { "NOT held within 10%" };
-        format!("node {} gave {} at the end ({off:+.1}%): {verdict}", self.node, BytesPerSec(after))
+        let rate = |r: u64| BytesPerSec(r).to_string();
+        let off = |r: u64| (r as f64 / self.wanted_bytes_per_s.max(1) as f64 - 1.0) * 100.0;
+        let mut told = Vec::new();
+        let mut held = None;
+        if let Some(after) = self.after_bytes_per_s {
+            told.push(format!("{} at the end ({:+.1}%)", rate(after), off(after)));
+            held = Some(off(after).abs() <= PROMISED * 100.0);
+        }
+        if let Some(Watched { held: h, changes, cost_share, .. }) = &self.watched {
+            let [low, high] = h.quartiles_bytes_per_s;
+            told.push(format!(
+                "{} while the command ran (quartiles {} and {}; {:+.1}%), within 10% for {:.0}% of {} ({} readings, which took {:.1}% of its CPUs; the load was changed {changes} times)",
+                rate(h.median_bytes_per_s),
+                rate(low),
+                rate(high),
+                off(h.median_bytes_per_s),
+                h.share_within * 100.0,
+                Nanos(h.span_ns),
+                h.readings,
+                cost_share * 100.0
+            ));
+            if h.readings >= FEW {
+                held = Some(h.share_within >= MOSTLY);
+            }
+        }
+        told.extend(self.not_watched.as_ref().map(|why| format!("not watched while the command ran ({why})")));
+        match held {
+            None => format!("node {} was let go; what it gave at the end was not measured", self.node),
+            Some(held) => {
+                let verdict = if held { "held" } else { "NOT held within 10%" };
+                format!("node {} gave {}: {verdict}", self.node, told.join(", "))
+            }
+        }
     }
 }
 
@@ -124,7 +179,7 @@ pub fn degrade(
     let command = Situation { cpus: division.program.clone(), ..whole.clone() };
     let never = AtomicBool::new(false);
     let loader = Loader::start(&division.loader, node, regions.1).map_err(DegradeError::Trouble)?;
-    let mut account = {
+    let (mut account, knobs) = {
         let mut live = Live::new(&command, Depth::Quick, &never);
         let others: Vec<NodeId> = command.nodes.iter().copied().filter(|n| *n != node).collect();
         let free: Vec<_> = others.iter().map(|n| (*n, available(&mut live, &command, *n).ok())).collect();
@@ -146,14 +201,17 @@ pub fn degrade(
                 Some(Other { node: n.0, free_bytes_per_s: free?.get(), loaded_bytes_per_s: loaded.get() })
             })
             .collect();
-        account(node, to, &division, (search.free(), before), knobs, others)
+        (account(node, to, &division, (search.free(), before), knobs, others), knobs)
     };
     told(&account);
     // The command inherits its CPUs.
     pin(&division.program).map_err(|e| DegradeError::Trouble(Trouble::Sys(e)))?;
-    let mut runner = Runner::start(argv)?;
-    let ended = runner.wait_to_end();
-    drop(runner);
+    let control = Control::new(to, knobs, division.loader.len() as u32, addition());
+    let (ended, watched) = run(argv, sampler(&command, node), control, &loader, to)?;
+    match watched {
+        Ok(watched) => account.watched = Some(watched),
+        Err(why) => account.not_watched = Some(why),
+    }
     let mut live = Live::new(&command, Depth::Quick, &never);
     account.after_bytes_per_s = available(&mut live, &command, node).ok().map(BytesPerSec::get);
     Ok((ended, account))
@@ -179,13 +237,90 @@ fn account(
         threads: knobs.threads,
         adds: knobs.adds,
         region_bytes: knobs.region.get(),
+        watched: None,
+        not_watched: None,
     }
+}
+
+/// Readings of a node by the command's CPUs: those that [`available`] measures with.
+fn sampler(command: &Situation, node: NodeId) -> Result<Sampler, DegradeError> {
+    let cpus = command.cpus_of(most(command)?);
+    let cache = command.last_cache.get().max(8 << 20);
+    let region = Bytes((cache * 4).min(1 << 30)).min(Bytes(command.room(node).get() / 2));
+    if region.get() < cache * 2 {
+        return Err(DegradeError::NoRoom { node, room: command.room(node), wanted: Bytes(cache * 4) });
+    }
+    Ok(Sampler::start(&cpus, node, region)?)
+}
+
+/// Runs the command, and watches meanwhile; where that cannot be, the load stays as it was found.
+fn run(
+    argv: &[OsString],
+    sampler: Result<Sampler, DegradeError>,
+    mut control: Control,
+    loader: &Loader,
+    wanted: BytesPerSec,
+) -> Result<(Ended, Result<Watched, String>), NotRun> {
+    let mut runner = Runner::start(argv)?;
+    let over = AtomicBool::new(false);
+    Ok(std::thread::scope(|scope| {
+        // Begun after the command: signals for that are blocked here.
+        let watching = sampler.map(|sampler| scope.spawn(|| watch(sampler, &mut control, loader, wanted, &over)));
+        let ended = runner.wait_to_end();
+        over.store(true, Ordering::Release);
+        let watched = watching.map_err(|e| e.to_string()).and_then(|thread| {
+            thread.thread().unpark();
+            // It does not panic: our own threads and arithmetic.
+            thread.join().unwrap_or_else(|_| Err("nothing was read".to_owned()))
+        });
+        (ended, watched)
+    }))
+}
+
+/// Takes readings and changes the load by them until the command is over.
+fn watch(
+    mut sampler: Sampler,
+    control: &mut Control,
+    loader: &Loader,
+    wanted: BytesPerSec,
+    over: &AtomicBool,
+) -> Result<Watched, String> {
+    sampler.on_first().map_err(|e| e.to_string())?;
+    let began = now();
+    let (mut tally, mut last, mut bursts) = (Tally::default(), began, 0);
+    while !over.load(Ordering::Acquire) {
+        bursts += 1;
+        if let Some(reading) = sampler.read(loader) {
+            let at = now();
+            tally.add(reading.left, at.since(last));
+            last = at;
+            let before = control.now();
+            if let Some(knobs) = control.told(reading) {
+                if (Knobs { adds: knobs.adds, ..before }) == knobs {
+                    loader.set_adds(knobs.adds);
+                } else {
+                    // The region stays: nothing is touched, so that nothing can fail.
+                    loader.set(knobs).map_err(|e| e.to_string())?;
+                }
+            }
+        }
+        let each = Nanos(sampler.spent().get() / bursts / sampler.cpus());
+        std::thread::park_timeout(Duration::from_nanos(control.pause(each).get()));
+    }
+    let all = now().since(began).get().max(1) * sampler.cpus();
+    let disturbed = sampler.disturbed();
+    let held = tally.held(wanted, PROMISED).ok_or_else(|| format!("{disturbed} readings were disturbed"))?;
+    let cost_share = sampler.spent().get() as f64 / all as f64;
+    Ok(Watched { held, changes: control.changes(), disturbed, cost_share })
+}
+
+fn most(command: &Situation) -> Result<NodeId, DegradeError> {
+    command.initiators().into_iter().max_by_key(|i| command.cpus_of(*i).len()).ok_or(DegradeError::OneCpu)
 }
 
 /// What the command's CPUs can read of a node now: those of the node that has most of them.
 fn available(live: &mut Live<'_>, command: &Situation, node: NodeId) -> Result<BytesPerSec, DegradeError> {
-    let most =
-        command.initiators().into_iter().max_by_key(|i| command.cpus_of(*i).len()).ok_or(DegradeError::OneCpu)?;
+    let most = most(command)?;
     let bytes = Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.room(node));
     let threads = command.cpus_of(most).len() as u32;
     let task = Task::Stream { initiator: most, target: node, kernel: Kernel::Read, threads, bytes };
@@ -211,11 +346,25 @@ mod tests {
             threads: 1,
             adds: 5,
             region_bytes: 64 << 20,
+            watched: None,
+            not_watched: None,
         };
         let lines = account.lines();
         assert!(lines[1].ends_with("without"), "{lines:?}");
         assert!(lines[2].ends_with(": 19% less, NOT unaffected"), "{lines:?}");
         assert!(account.last_line().contains("NOT held"), "{}", account.last_line());
-        assert!(Account { after_bytes_per_s: Some(12_900_000_000), ..account }.last_line().ends_with("held"));
+        let ended = Account { after_bytes_per_s: Some(12_900_000_000), ..account };
+        assert!(ended.last_line().ends_with(": held"));
+        // What was read while the command ran counts, once it is more than a few readings.
+        let watched = |readings, share_within| {
+            let (median_bytes_per_s, quartiles_bytes_per_s) = (12_100_000_000, [11_900_000_000, 12_300_000_000]);
+            let span_ns = 2_000_000_000;
+            let held = Held { readings, span_ns, share_within, median_bytes_per_s, quartiles_bytes_per_s };
+            let watched = Some(Watched { held, changes: 3, disturbed: 0, cost_share: 0.004 });
+            Account { watched, ..ended.clone() }.last_line()
+        };
+        assert!(watched(50, 0.97).contains("within 10% for 97% of 2.0"), "{}", watched(50, 0.97));
+        assert!(watched(50, 0.97).ends_with(": held") && watched(50, 0.8).ends_with("NOT held within 10%"));
+        assert!(watched(2, 0.5).ends_with(": held"), "too few to judge by");
     }
 }

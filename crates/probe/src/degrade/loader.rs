@@ -5,16 +5,18 @@
 
 use super::Knobs;
 use crate::task::Trouble;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use terrace_sys::{block_signals, pin, sleep, Mapping, Pages};
+use terrace_sys::{block_signals, now, pin, sleep, Mapping, Pages};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
 /// Records between two looks at the knobs.
 const CHUNK: usize = 64;
 /// Doubles of a record: a line, of which the first is the field. So lines cross the bus whole and few instructions stand between.
 const RECORD: usize = 8;
+/// Bytes that cross the bus between two looks at the knobs.
+pub(super) const CHUNK_BYTES: usize = CHUNK * RECORD * 8;
 
 /// Threads that load a node. They end when this is dropped, and with the process however it ends.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ struct Shared {
     layout: RwLock<Layout>,
     /// The layout shall change: who has it lets it go.
     changing: AtomicBool,
+    /// Additions after each chunk, which may change while threads work.
+    adds: AtomicU32,
     over: AtomicBool,
     /// Records done by all.
     done: AtomicU64,
@@ -43,7 +47,6 @@ struct Layout {
     threads: usize,
     /// Records of an array.
     each: usize,
-    adds: u32,
     /// Bytes that were touched.
     touched: usize,
 }
@@ -61,6 +64,7 @@ impl Loader {
             memory,
             layout: RwLock::new(Layout::default()),
             changing: AtomicBool::new(false),
+            adds: AtomicU32::new(0),
             over: AtomicBool::new(false),
             done: AtomicU64::new(0),
         });
@@ -107,8 +111,14 @@ impl Loader {
         }
         let threads = (knobs.threads as usize).min(self.threads.len());
         let each = bytes / (8 * RECORD) / threads.max(1) / CHUNK * CHUNK;
-        *layout = Layout { threads, each, adds: knobs.adds, touched: bytes.max(touched) };
+        shared.adds.store(knobs.adds, Ordering::Relaxed);
+        *layout = Layout { threads, each, touched: bytes.max(touched) };
         Ok(())
+    }
+
+    /// [`Loader::set`] where only additions change: threads go on meanwhile.
+    pub fn set_adds(&self, adds: u32) {
+        self.shared.adds.store(adds, Ordering::Relaxed);
     }
 
     /// Bytes read by the load so far.
@@ -155,14 +165,32 @@ impl Shared {
             // There is one: whoever has fewer records than a chunk does not come here.
             let Some(chunk) = chunks.next() else { break };
             sum += stencil(chunk);
-            let mut idle = 0_u32;
-            for _ in 0..layout.adds {
-                idle = std::hint::black_box(idle.wrapping_add(1));
-            }
+            additions(self.adds.load(Ordering::Relaxed));
             self.done.fetch_add(CHUNK as u64, Ordering::Relaxed);
         }
         std::hint::black_box(sum);
     }
+}
+
+/// So many that do nothing.
+#[inline(never)]
+fn additions(number: u32) {
+    let mut idle = 0_u32;
+    for _ in 0..number {
+        idle = std::hint::black_box(idle.wrapping_add(1));
+    }
+}
+
+/// Nanoseconds of an addition on the CPU that this thread is on, which is taken to be like the load's.
+#[must_use]
+pub fn addition() -> f64 {
+    const MANY: u32 = 20_000;
+    let one = || {
+        let began = now();
+        additions(MANY);
+        now().since(began).get() as f64 / f64::from(MANY)
+    };
+    (0..3).map(|_| one()).fold(f64::INFINITY, f64::min)
 }
 
 /// The sum of `(a[i] + a[i + 1] + a[i + 2]) / 3` over the fields of these records.
@@ -183,6 +211,7 @@ mod tests {
 
     #[test]
     fn a_load_works_when_set_and_is_gone_when_dropped() {
+        let _turn = crate::degrade::tests::TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let root = terrace_sys::Root::live();
         let node = terrace_sys::zones::nodes_with_memory(&root)[0];
         let me = terrace_types::Pid(std::process::id() as i32);

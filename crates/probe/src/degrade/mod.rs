@@ -2,10 +2,14 @@
 //! III.B of Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems". Their number, the
 //! additions between two steps and the region are found by [`Search`], which is pure; [`Loader`] is the load itself.
 
+mod control;
 mod loader;
+mod sampler;
 mod search;
 
-pub use loader::Loader;
+pub use control::{Control, Held, Reading, Tally};
+pub use loader::{addition, Loader};
+pub use sampler::Sampler;
 pub use search::{Action, Knobs, Search};
 
 use crate::plan::Situation;
@@ -144,6 +148,9 @@ pub fn regions(situation: &Situation, node: NodeId) -> Result<(Bytes, Bytes), De
 mod tests {
     use super::*;
     use crate::plan::tests::situation;
+
+    /// One test loads at a time: they count threads.
+    pub(super) static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     fn numbers(cpus: &[CpuId]) -> Vec<u32> {
         cpus.iter().map(|c| c.0).collect()

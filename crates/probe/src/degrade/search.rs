@@ -28,7 +28,7 @@ const NEAR: f64 = 0.05;
 /// And as it is promised.
 const PROMISED: f64 = 0.10;
 /// Additions at most: a thread that does nothing else takes next to nothing.
-const MOST_ADDS: u32 = 1 << 17;
+pub(super) const MOST_ADDS: u32 = 1 << 17;
 /// Tries in all.
 const PATIENCE: u32 = 40;
 
