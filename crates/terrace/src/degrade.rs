@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 pub use terrace_probe::degrade::DegradeError;
 use terrace_probe::degrade::{
-    addition, divide, regions, Action, Control, Division, Held, Knobs, Loader, Sampler, Search, Tally,
+    addition, divide, regions, Action, Control, Division, Held, Knobs, Loader, Sampler, Search, Tally, WINDOW,
 };
 use terrace_probe::kernels::Kernel;
 use terrace_probe::{situation, Depth, Instrument, Live, Situation, Task, Trouble};
@@ -121,13 +121,15 @@ impl Account {
         if let Some(Watched { held: h, changes, cost_share, .. }) = &self.watched {
             let [low, high] = h.quartiles_bytes_per_s;
             told.push(format!(
-                "{} while the command ran (quartiles {} and {}; {:+.1}%), within 10% for {:.0}% of {} ({} readings, which took {:.1}% of its CPUs; the load was changed {changes} times)",
+                "{} while the command ran (quartiles {} and {}; {:+.1}%), within 10% for {:.0}% of {} by means over {}, {:.0}% by single ones of {} readings, which took {:.1}% of its CPUs; the load was changed {changes} times",
                 rate(h.median_bytes_per_s),
                 rate(low),
                 rate(high),
                 off(h.median_bytes_per_s),
                 h.share_within * 100.0,
                 Nanos(h.span_ns),
+                WINDOW,
+                h.readings_within * 100.0,
                 h.readings,
                 cost_share * 100.0
             ));
@@ -359,7 +361,14 @@ mod tests {
         let watched = |readings, share_within| {
             let (median_bytes_per_s, quartiles_bytes_per_s) = (12_100_000_000, [11_900_000_000, 12_300_000_000]);
             let span_ns = 2_000_000_000;
-            let held = Held { readings, span_ns, share_within, median_bytes_per_s, quartiles_bytes_per_s };
+            let held = Held {
+                readings,
+                span_ns,
+                share_within,
+                readings_within: 0.5,
+                median_bytes_per_s,
+                quartiles_bytes_per_s,
+            };
             let watched = Some(Watched { held, changes: 3, disturbed: 0, cost_share: 0.004 });
             Account { watched, ..ended.clone() }.last_line()
         };

@@ -7,7 +7,7 @@ mod loader;
 mod sampler;
 mod search;
 
-pub use control::{Control, Held, Reading, Tally};
+pub use control::{Control, Held, Reading, Tally, WINDOW};
 pub use loader::{addition, Loader};
 pub use sampler::Sampler;
 pub use search::{Action, Knobs, Search};
