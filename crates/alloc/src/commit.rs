@@ -52,6 +52,25 @@ pub struct Row {
     pub cost: Nanos,
 }
 
+impl Row {
+    /// Of an object that nothing was done with yet.
+    pub(crate) const fn new(name: String, address: usize, len: usize, wanted: Vec<usize>) -> Self {
+        Self {
+            name,
+            address,
+            size: Bytes(len as u64),
+            wanted,
+            got: Vec::new(),
+            refused: false,
+            why: Cow::Borrowed(""),
+            moved: Bytes::ZERO,
+            stayed: Bytes::ZERO,
+            populated: Bytes::ZERO,
+            cost: Nanos::ZERO,
+        }
+    }
+}
+
 /// What a commit did.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {

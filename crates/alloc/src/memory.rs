@@ -299,19 +299,7 @@ impl Memory {
                 wanted.push(class);
             }
         }
-        Row {
-            name: object.wish.name.clone(),
-            address,
-            size: Bytes(object.len as u64),
-            wanted,
-            got: Vec::new(),
-            refused: false,
-            why: Cow::Borrowed(""),
-            moved: Bytes::ZERO,
-            stayed: Bytes::ZERO,
-            populated: Bytes::ZERO,
-            cost: terrace_types::Nanos::ZERO,
-        }
+        Row::new(object.wish.name.clone(), address, object.len, wanted)
     }
 
     /// Bytes by class: pages that are there where they are, others where they are bound.

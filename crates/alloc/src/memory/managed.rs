@@ -56,19 +56,7 @@ impl Managed {
     fn row(&self, address: usize) -> Row {
         let placed: u64 = self.pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len() as u64).sum();
         let got = if placed > 0 { vec![(RANK, Bytes(placed))] } else { Vec::new() };
-        Row {
-            name: self.wish.name.clone(),
-            address,
-            size: Bytes(self.len as u64),
-            wanted: vec![RANK],
-            got,
-            refused: false,
-            why: Cow::Borrowed(""),
-            moved: Bytes::ZERO,
-            stayed: Bytes::ZERO,
-            populated: Bytes::ZERO,
-            cost: terrace_types::Nanos::ZERO,
-        }
+        Row { got, ..Row::new(self.wish.name.clone(), address, self.len, vec![RANK]) }
     }
 
     /// Where it is at home, and what else there is to say of it.
