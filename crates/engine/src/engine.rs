@@ -76,12 +76,16 @@ struct Next {
     window: Nanos,
     fine: Vec<(Pid, VpnRange)>,
     relaxed: bool,
+    /// That pages cool is no reason to look.
+    ignore_cooling: bool,
     /// Trackers that look at a window's end look at its beginning, and that ends it.
     at_once: bool,
     /// Without trackers; decide only if pages came or memory was taken.
     doze: bool,
     /// Without trackers until free memory stands still; since when.
     settle: Option<Tick>,
+    /// It was seen to fill memory while glances did: a decision follows before the next look.
+    came: bool,
 }
 
 /// What is usual in glances, and in full looks after a rest.
@@ -122,7 +126,15 @@ pub struct Engine {
     /// Pages that were there when they were last located.
     present: u64,
     shifted: bool,
+    /// The target was waited for since the last decision.
+    waited: bool,
     free_then: Vec<Bytes>,
+    /// What the target had in memory then, or less since; not known before it is asked for.
+    resident_then: Option<Bytes>,
+    /// CPU time that asking once how much memory the target has cost lately.
+    asking: Nanos,
+    /// Capacity of the smallest tier.
+    smallest_tier: Bytes,
     journalled: Option<Tick>,
     headed: bool,
     left_out_said: bool,
@@ -161,7 +173,11 @@ impl Engine {
             unplaceable: 0,
             present: 0,
             shifted: false,
+            waited: false,
             free_then: Vec::new(),
+            resident_then: None,
+            asking: Nanos::ZERO,
+            smallest_tier: Bytes::ZERO,
             journalled: None,
             headed: false,
             left_out_said: false,
@@ -261,7 +277,8 @@ impl Engine {
         // After a rest what is seen may be all new.
         let rested = self.next.relaxed && !watched.looks.is_empty();
         let worse = window::worse_nodes(&tiers);
-        if rested && self.wont.rests.surprised_by(&self.heat.foreseen(&watched.looks, &worse)).is_some() {
+        let cooling = !self.next.ignore_cooling;
+        if rested && self.wont.rests.surprised_by(&self.heat.foreseen(&watched.looks, &worse), cooling).is_some() {
             self.doubt();
         }
         self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
@@ -294,6 +311,10 @@ impl Engine {
         let tally = self.heat.by_node();
         self.account_for(&tiers, &tally, &watched, report.window);
         let present: u64 = tally.iter().map(|n| n.pages).sum();
+        if dozing && self.waited && present > self.present + self.present / NEW {
+            // Who fills memory begins something new.
+            self.doubt();
+        }
         self.present = present;
         let (snapshot, mut plan) = self.decide(tiers, &tally, &watched, filling, now);
         self.journal_step(&snapshot, &plan, &watched, now, report);
@@ -362,9 +383,16 @@ impl Engine {
         if !(old || shifted || self.must_locate) {
             return Ok(false);
         }
-        self.target.locate(self.heat.areas_mut()).map_err(stop)?;
-        self.located = Some(now);
+        if self.next.doze && self.waited {
+            // Pages came, and those that were there are where they were.
+            self.target.locate_new(self.heat.areas_mut()).map_err(stop)?;
+        } else {
+            self.target.locate(self.heat.areas_mut()).map_err(stop)?;
+            self.located = Some(now);
+        }
         self.must_locate = false;
+        self.resident_then = self.target.resident().ok();
+        self.smallest_tier = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();
         self.free_then = tiers.iter().map(|t| t.free).collect();
         Ok(true)
     }
@@ -404,6 +432,7 @@ impl Engine {
             sees,
             shifted: std::mem::take(&mut self.shifted),
             filling,
+            waited: std::mem::take(&mut self.waited),
             swept: self.heat.swept(),
             at_least: self.heat.at_least(),
             move_cost: self.account.move_cost(self.machine.page_size),
@@ -463,6 +492,10 @@ impl Engine {
                 }
                 Request::Relax => {
                     self.next.relaxed = true;
+                    continue;
+                }
+                Request::IgnoreCooling => {
+                    self.next.ignore_cooling = true;
                     continue;
                 }
             }

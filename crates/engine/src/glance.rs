@@ -37,8 +37,8 @@ pub(crate) struct Wont {
 
 impl Wont {
     /// Why heat must have shifted, if it must. A program that goes faster touches all of its pages more
-    /// often: that is no shift.
-    pub fn surprised_by(&mut self, seen: &Foreseen) -> Option<String> {
+    /// often: that is no shift. `cooling`: that pages cool is a surprise, too.
+    pub fn surprised_by(&mut self, seen: &Foreseen, cooling: bool) -> Option<String> {
         let faster = (seen.all.found / seen.all.expected.max(1.0)).max(1.0);
         let new = Touched { expected: seen.new.expected * faster, ..seen.new };
         let ratio = new.found / new.expected.max(1.0);
@@ -54,7 +54,8 @@ impl Wont {
         let seen_lately = [self.alarm.take(), Some(ratio)].into_iter().flatten();
         self.usual = Some(seen_lately.fold(usual, |usual, ratio| usual + SHARE * (ratio.max(1.0) - usual)));
         let all = &seen.all;
-        (all.found < (WENT * all.expected).min(all.expected - chance(all))).then(|| {
+        let went = all.found < (WENT * all.expected).min(all.expected - chance(all));
+        (cooling && went).then(|| {
             format!(
                 "{:.0} pages were touched in a short look, {:.0} were foreseen: heat has shifted",
                 all.found, all.expected
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn chance_is_no_surprise_and_a_shift_is() {
-        let surprises = |all, new| Wont::default().surprised_by(&seen(all, new)).is_some();
+        let surprises = |all, new| Wont::default().surprised_by(&seen(all, new), true).is_some();
         assert!(!surprises((5_000.0, 5_000.0), (1_120.0, 1_000.0)));
         assert!(!surprises((30.0, 0.0), (30.0, 0.0)), "few pages");
         assert!(surprises((5_000.0, 5_000.0), (2_400.0, 1_000.0)), "heat came");
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_program_that_goes_faster_is_no_surprise() {
-        assert_eq!(Wont::default().surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0))), None);
+        assert_eq!(Wont::default().surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)), true), None);
     }
 
     #[test]
@@ -138,18 +139,18 @@ mod tests {
         let mut wont = Wont::default();
         let look = |found| seen((5_000.0, 5_000.0), (found, 1_000.0));
         for _ in 0..20 {
-            assert_eq!(wont.surprised_by(&look(1_000.0)), None);
+            assert_eq!(wont.surprised_by(&look(1_000.0), true), None);
         }
-        assert!(wont.surprised_by(&look(1_400.0)).is_some());
+        assert!(wont.surprised_by(&look(1_400.0), true).is_some());
         wont.settled();
-        assert_eq!(wont.surprised_by(&look(1_400.0)), None, "once a false alarm, no alarm again");
-        assert!(wont.surprised_by(&look(2_500.0)).is_some());
+        assert_eq!(wont.surprised_by(&look(1_400.0), true), None, "once a false alarm, no alarm again");
+        assert!(wont.surprised_by(&look(2_500.0), true).is_some());
         wont.moved();
-        assert_eq!(wont.surprised_by(&look(1_400.0)), None, "nothing is known of what is usual");
+        assert_eq!(wont.surprised_by(&look(1_400.0), true), None, "nothing is known of what is usual");
         for _ in 0..20 {
-            assert_eq!(wont.surprised_by(&look(1_000.0)), None);
+            assert_eq!(wont.surprised_by(&look(1_000.0), true), None);
         }
-        assert!(wont.surprised_by(&look(1_400.0)).is_some(), "what was usual is forgotten");
+        assert!(wont.surprised_by(&look(1_400.0), true).is_some(), "what was usual is forgotten");
     }
 
     #[test]

@@ -87,6 +87,23 @@ pub trait Target {
     /// # Errors
     /// As [`Target::refresh`].
     fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError>;
+    /// The same of pages without the flag `PRESENT`, and leaves all others as they are: what came since is found at the cost of what was
+    /// missing.
+    ///
+    /// # Errors
+    /// As [`Target::refresh`].
+    fn locate_new(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
+        self.locate(areas)
+    }
+    /// Bytes that the target has in memory, by a figure that is cheap to ask for and may be off by as much as the kernel keeps in
+    /// counters by CPU. What the tiers' free memory says, where there is no other.
+    ///
+    /// # Errors
+    /// As [`Target::refresh`].
+    fn resident(&mut self) -> Result<Bytes, TargetError> {
+        let used = |t: &TierState| t.capacity.saturating_sub(t.free);
+        Ok(self.tiers()?.iter().map(used).fold(Bytes::ZERO, |all, one| all + one))
+    }
     /// State of the tiers, best first, as the target may use them (cpusets respected).
     ///
     /// # Errors

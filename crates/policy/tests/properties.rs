@@ -64,6 +64,7 @@ prop_compose! {
             by_cell,
             shifted: exact,
             filling: exact,
+            waited: false,
             swept: (window_ms % 5) as f32 / 4.0,
             at_least: exact && window_ms % 3 == 1,
             move_cost: Nanos(window_ms % 7 * 1000),

@@ -198,6 +198,7 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
         by_cell,
         shifted: false,
         filling: false,
+        waited: false,
         swept: 0.0,
         at_least: false,
         move_cost: Nanos::ZERO,
@@ -249,6 +250,7 @@ fn show(plan: &Plan, out: &mut String) {
                 writeln!(out, "  look closer at {:#x}+{}", range.start.0, range.len())
             }
             Request::Relax => writeln!(out, "  relax"),
+            Request::IgnoreCooling => writeln!(out, "  ignore cooling"),
             Request::Doze => writeln!(out, "  doze"),
             Request::Settle => writeln!(out, "  settle"),
         };

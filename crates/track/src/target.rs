@@ -6,7 +6,7 @@ use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_sys::maps::{maps, smaps, MapLine};
 use terrace_sys::zones::{room, zones, FrameMap};
 use terrace_sys::{query_pages, task, Category, PageEntry, PageMap, PageStatus, Root, SysError};
-use terrace_types::{Area, Bytes, NodeId, PageFlags, Pid, ThroughputSource, TierState, Vpn, VpnRange};
+use terrace_types::{Area, Bytes, NodeId, PageFlags, PageStat, Pid, ThroughputSource, TierState, Vpn, VpnRange};
 
 /// Nodes of one rank, nearest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +41,14 @@ const LOCATED_AT_ONCE: usize = 4096;
 const PLACE: PageFlags = PageFlags(
     PageFlags::PRESENT.0 | PageFlags::HUGE_HEAD.0 | PageFlags::HUGE_TAIL.0 | PageFlags::PINNED.0 | PageFlags::SHARED.0,
 );
+
+/// Which pages are located.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    All,
+    /// Those not known to be present.
+    New,
+}
 
 impl LiveTarget {
     /// The processes of `tree`, over `tiers`, best first. Call [`Target::refresh`] before use.
@@ -116,15 +124,26 @@ impl LiveTarget {
         hidden.into_iter().filter(|(pid, _)| !before.contains(pid)).map(|(pid, e)| (pid, e.to_string())).collect()
     }
 
-    fn locate_area(&mut self, area: &mut Area) -> Result<(), SysError> {
+    /// Of all pages, or of those alone that are not known to be present.
+    fn locate_area(&mut self, area: &mut Area, which: Which) -> Result<(), SysError> {
+        let wanted = |page: &PageStat| which == Which::All || !page.flags.has(PageFlags::PRESENT);
         let pagemap = PageMap::open(&self.root, area.pid)?;
         let pinned = self.pinned_ranges(area);
         let (mut entries, mut unplaced) = (Vec::new(), Vec::new());
-        let mut start = area.start;
+        let mut huge = Vec::new();
+        let mut next = area.start;
         for part in area.pages.chunks_mut(LOCATED_AT_ONCE) {
-            let range = VpnRange::new(start, Vpn(start.0 + part.len() as u64));
+            let first = next;
+            next = Vpn(first.0 + part.len() as u64);
+            let Some(from) = part.iter().position(wanted) else { continue };
+            let to = part.iter().rposition(wanted).map_or(part.len(), |last| last + 1);
+            let range = VpnRange::new(Vpn(first.0 + from as u64), Vpn(first.0 + to as u64));
             pagemap.read(range, &mut entries)?;
-            for ((vpn, page), entry) in (start.0..).map(Vpn).zip(part).zip(&entries) {
+            huge.push(range);
+            for ((vpn, page), entry) in (range.start.0..).map(Vpn).zip(&mut part[from..to]).zip(&entries) {
+                if !wanted(page) {
+                    continue;
+                }
                 page.flags = page.flags.without(PLACE);
                 if !entry.present() {
                     continue;
@@ -135,14 +154,16 @@ impl LiveTarget {
                     None => unplaced.push(vpn),
                 }
             }
-            start = range.end;
         }
         if !unplaced.is_empty() {
             self.frames_shown = false;
             self.ask_for(area, &unplaced)?;
         }
         if self.huge_pages && self.scan_works {
-            self.mark_huge(area, &pagemap)?;
+            let ranges = if which == Which::All { vec![area.range()] } else { huge };
+            for range in ranges {
+                self.mark_huge(area, range, &pagemap)?;
+            }
         }
         Ok(())
     }
@@ -163,12 +184,12 @@ impl LiveTarget {
         Ok(())
     }
 
-    fn mark_huge(&mut self, area: &mut Area, pagemap: &PageMap) -> Result<(), SysError> {
+    fn mark_huge(&mut self, area: &mut Area, range: VpnRange, pagemap: &PageMap) -> Result<(), SysError> {
         const SPAN: u64 = 512;
-        let range = area.range();
+        let first = area.start.0;
         let scanned = pagemap.scan(range, Category::HUGE, Category::HUGE, |run, _| {
             for vpn in run.start.0..run.end.0 {
-                let page = &mut area.pages[(vpn - range.start.0) as usize];
+                let page = &mut area.pages[(vpn - first) as usize];
                 let head = vpn % SPAN == 0;
                 let flag = if head { PageFlags::HUGE_HEAD } else { PageFlags::HUGE_TAIL };
                 page.flags = page.flags.with(flag);
@@ -181,6 +202,21 @@ impl LiveTarget {
             }
             other => other,
         }
+    }
+
+    fn locate_which(&mut self, areas: &mut [Area], which: Which) -> Result<(), TargetError> {
+        for area in areas {
+            match self.locate_area(area, which) {
+                Ok(()) => {}
+                Err(e) if task::is_over(&self.root, area.pid, &e) => {
+                    for page in &mut area.pages {
+                        page.flags = page.flags.without(PLACE);
+                    }
+                }
+                Err(e) => return Err(refused("find the pages", area.pid, &e)),
+            }
+        }
+        Ok(())
     }
 
     /// Parts of the area in mappings that are left alone.
@@ -273,18 +309,23 @@ impl Target for LiveTarget {
     }
 
     fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
-        for area in areas {
-            match self.locate_area(area) {
-                Ok(()) => {}
-                Err(e) if task::is_over(&self.root, area.pid, &e) => {
-                    for page in &mut area.pages {
-                        page.flags = page.flags.without(PLACE);
-                    }
-                }
-                Err(e) => return Err(refused("find the pages", area.pid, &e)),
+        self.locate_which(areas, Which::All)
+    }
+
+    fn locate_new(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
+        self.locate_which(areas, Which::New)
+    }
+
+    fn resident(&mut self) -> Result<Bytes, TargetError> {
+        let mut pages = 0u64;
+        for pid in self.tree.pids() {
+            match task::resident_pages(&self.root, pid) {
+                Ok(more) => pages = pages.saturating_add(more),
+                Err(e) if task::is_over(&self.root, pid, &e) => {}
+                Err(e) => return Err(refused("read the memory used", pid, &e)),
             }
         }
-        Ok(())
+        Ok(Bytes(pages.saturating_mul(self.page_size.get())))
     }
 
     fn tiers(&mut self) -> Result<Vec<TierState>, TargetError> {
@@ -315,7 +356,6 @@ impl Target for LiveTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_types::PageStat;
 
     fn own_target() -> LiveTarget {
         let me = Pid(std::process::id() as i32);

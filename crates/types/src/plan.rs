@@ -73,6 +73,9 @@ pub enum Request {
     },
     /// Heat has settled: tracking may slow down until something changes.
     Relax,
+    /// With [`Relax`](Self::Relax): that pages cool is no news, for the worse tiers serve too little for anything to be gained by it; that heat
+    /// comes there is.
+    IgnoreCooling,
     /// Nothing could be gained from looking at accesses: let time pass without trackers, and decide
     /// again once pages have come or memory was taken.
     Doze,

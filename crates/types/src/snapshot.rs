@@ -197,6 +197,9 @@ pub struct Snapshot {
     pub shifted: bool,
     /// Whether free memory went on shrinking while the last window passed: the target may still be filling its own.
     pub filling: bool,
+    /// Whether it was waited for since the previous snapshot, until its memory stood still.
+    #[serde(default)]
+    pub waited: bool,
     /// Part of the touches, from 0 to 1, that belong to sweeps: such a touch stands for all lines of its page, another
     /// for one. None while it cannot be told.
     #[serde(default)]

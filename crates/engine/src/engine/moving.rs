@@ -49,6 +49,10 @@ impl Engine {
         if promoted.saturating_mul(PACE_CHANGES) > present {
             self.heat.doubt();
         }
+        // What moves took and left is not memory that the target fills.
+        if let (Some(_), Ok(tiers)) = (&report.outcome, self.target.tiers()) {
+            self.free_then = tiers.iter().map(|t| t.free).collect();
+        }
         (longest, deciding)
     }
 

@@ -4,12 +4,14 @@ use super::{stop, Engine, Next, StepReport, Stop};
 use crate::journal::{DecisionEntry, Entry};
 use crate::watch::Watched;
 use crate::{Ask, Mapping};
-use terrace_types::{Nanos, NodeId, Tick, TierState};
+use terrace_types::{Bytes, Nanos, NodeId, Tick, TierState};
 
 /// Between two looks at free memory while the target fills its own.
-const SETTLING: Nanos = Nanos::millis(10);
-/// Between two looks at free memory while glances do.
-const FILLING: Nanos = Nanos::millis(25);
+const SETTLING: Nanos = Nanos::millis(5);
+/// Between two questions how much memory the target has, while glances do,
+const FILLING: Nanos = Nanos::millis(5);
+/// or so many times what one of them costs: half a per cent of a core.
+const ASKED: u64 = 200;
 /// Glances are not made rarer than this where pages were moved, as far as their share of a core allows.
 const RAREST: Nanos = Nanos::millis(250);
 /// It stands still when less than this part of a tier came or went in that time.
@@ -25,6 +27,10 @@ pub(super) fn differs(tier: &TierState, then: u64) -> bool {
 /// Nodes of all tiers but the best.
 pub(super) fn worse_nodes(tiers: &[TierState]) -> Vec<NodeId> {
     tiers.iter().skip(1).flat_map(|t| t.nodes.iter().copied()).collect()
+}
+
+const fn quarter(window: Nanos) -> Nanos {
+    Nanos(window.get() / 4)
 }
 
 impl Engine {
@@ -63,13 +69,19 @@ impl Engine {
         let before = (self.own_cpu)().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
-        let why = self.wont.glances.surprised_by(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers)));
+        let why = self
+            .wont
+            .glances
+            .surprised_by(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers)), !self.next.ignore_cooling);
         let confirmed = self.glances.confirmed(why.is_some());
-        // If so, the next look is at all pages, and asks where they are.
-        self.finds_new(&watched.looks);
-        if let Some(why) = why.filter(|_| confirmed) {
+        if self.finds_new(&watched.looks) || self.must_locate {
+            // It fills memory: what to do with that is decided as soon as it has done so.
+            self.glances.over();
+            self.free_then = tiers.iter().map(|t| t.free).collect();
+            self.next = Next { settle: Some(now), came: true, ..Next::default() };
+        } else if let Some(why) = why.filter(|_| confirmed) {
             self.doubt();
-            self.next = Next { window: Nanos(self.config.first_window.get() / 4), ..Next::default() };
+            self.next = Next { window: quarter(self.config.first_window), ..Next::default() };
             let entry = DecisionEntry {
                 at_ns: now.since(self.started).get(),
                 name: "look again".to_owned(),
@@ -135,30 +147,40 @@ impl Engine {
         watched
     }
 
-    /// Lets `wait` pass, or less where free memory shrinks meanwhile: a program that fills memory begins something new, and where
+    /// Lets `wait` pass, or less where the target grows meanwhile: a program that fills memory begins something new, and where
     /// its pages are must be asked again.
     fn wait_for_filling(&mut self, wait: Nanos) {
+        let before = (self.own_cpu)();
         let until = self.clock.now().after(wait);
-        let mut filling = false;
-        let mut cpu = Nanos::ZERO;
+        let every = FILLING.max(Nanos(self.asking.get().saturating_mul(ASKED)));
+        let (mut filling, mut asked) = (false, 0u64);
         while !filling && self.clock.now() < until {
             let begun = self.clock.now();
             let left = until.since(begun);
-            let part = left.min(FILLING);
+            let part = left.min(every);
             self.clock.wait(part);
             // The wait ends early with the target: there is nothing left to wait for.
             if self.clock.now().since(begun) < Nanos(part.get() / 2) {
                 break;
             }
-            if left > FILLING {
-                let before = (self.own_cpu)();
-                filling = self.target.tiers().is_ok_and(|tiers| self.shrank(&tiers));
-                cpu += (self.own_cpu)().saturating_sub(before);
+            if left > every {
+                filling = self.grew();
+                asked += 1;
             }
         }
         self.must_locate |= filling;
+        let cpu = (self.own_cpu)().saturating_sub(before);
+        self.asking = Nanos(cpu.get() / asked.max(1));
         self.account.between(cpu);
         self.quota.spend(cpu, self.clock.now());
+    }
+
+    /// Whether the target has more memory than when its pages were last located, or than at any time since.
+    fn grew(&mut self) -> bool {
+        let Ok(resident) = self.target.resident() else { return false };
+        let least = self.resident_then.get_or_insert(resident);
+        *least = (*least).min(resident);
+        resident.saturating_sub(*least) > Bytes(self.smallest_tier.get() / STANDS_STILL)
     }
 
     /// Lets a short time pass, and looks only at whether free memory stands still.
@@ -174,8 +196,12 @@ impl Engine {
         self.free_then = tiers.iter().map(|t| t.free).collect();
         if !moving || now.since(since) >= LONGEST_SETTLING {
             self.must_locate = true;
+            self.waited = true;
             // Long enough was waited.
-            self.next = Next { window: self.next.window, at_once: true, ..Next::default() };
+            self.next = match self.next.came {
+                true => Next { doze: true, ..Next::default() },
+                false => Next { window: self.next.window, at_once: true, ..Next::default() },
+            };
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
         self.account.window(Nanos::ZERO, deciding, self.heat.memory(), 0);

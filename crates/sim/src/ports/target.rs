@@ -3,7 +3,7 @@
 use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, PART_OF_HUGE};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
-use terrace_types::{Area, Bytes, NodeId, PageFlags, ThroughputSource, TierState, VpnRange};
+use terrace_types::{Area, Bytes, NodeId, PageFlags, PageStat, ThroughputSource, TierState, VpnRange};
 
 /// A base page.
 const PAGE: u64 = 4096;
@@ -28,6 +28,34 @@ impl SimTarget {
         let tiers = tiers.iter().map(|t| t.iter().map(|n| (*n, ids[*n])).collect()).collect();
         Self { world, tiers, ids, mappings: Vec::new() }
     }
+
+    /// Those that `which` chooses, at the cost of as many.
+    fn locate_those(&self, areas: &mut [Area], which: impl Fn(&PageStat) -> bool) {
+        let mut world = self.world.borrow_mut();
+        world.show(Work::Decide);
+        let those = areas.iter().flat_map(|a| &a.pages).filter(|page| which(page)).count();
+        world.charge(costs::locating(those as u64));
+        let mut hint = 0;
+        for area in areas {
+            for (vpn, stat) in (area.start.0..).zip(&mut area.pages) {
+                if !which(stat) {
+                    continue;
+                }
+                stat.flags = stat.flags.without(PLACE);
+                let Some(index) = world.memory.index(vpn, &mut hint).filter(|_| area.pid == PID) else { continue };
+                let page = world.memory.pages[index];
+                if page.frame == ABSENT {
+                    continue;
+                }
+                stat.node = self.ids[page.node as usize].0 as u8;
+                stat.flags = stat.flags.with(PageFlags::PRESENT).with(match (page.bits & PART_OF_HUGE, page.part) {
+                    (0, _) => PageFlags::default(),
+                    (_, 0) => PageFlags::HUGE_HEAD,
+                    _ => PageFlags::HUGE_TAIL,
+                });
+            }
+        }
+    }
 }
 
 impl Target for SimTarget {
@@ -48,26 +76,12 @@ impl Target for SimTarget {
     }
 
     fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
-        let mut world = self.world.borrow_mut();
-        world.show(Work::Decide);
-        world.charge(costs::locating(areas.iter().map(|a| a.pages.len() as u64).sum()));
-        let mut hint = 0;
-        for area in areas {
-            for (vpn, stat) in (area.start.0..).zip(&mut area.pages) {
-                stat.flags = stat.flags.without(PLACE);
-                let Some(index) = world.memory.index(vpn, &mut hint).filter(|_| area.pid == PID) else { continue };
-                let page = world.memory.pages[index];
-                if page.frame == ABSENT {
-                    continue;
-                }
-                stat.node = self.ids[page.node as usize].0 as u8;
-                stat.flags = stat.flags.with(PageFlags::PRESENT).with(match (page.bits & PART_OF_HUGE, page.part) {
-                    (0, _) => PageFlags::default(),
-                    (_, 0) => PageFlags::HUGE_HEAD,
-                    _ => PageFlags::HUGE_TAIL,
-                });
-            }
-        }
+        self.locate_those(areas, |_| true);
+        Ok(())
+    }
+
+    fn locate_new(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
+        self.locate_those(areas, |page| !page.flags.has(PageFlags::PRESENT));
         Ok(())
     }
 

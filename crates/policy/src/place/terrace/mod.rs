@@ -21,12 +21,14 @@
 
 mod carry;
 mod census;
+mod newcomers;
 mod params;
 mod probe;
 mod recent;
 mod shrink;
 mod trust;
 
+pub use newcomers::Newcomers;
 pub use params::Params;
 pub use probe::{Look, Probe};
 pub use recent::Recent;
@@ -98,6 +100,8 @@ pub struct State {
     pub present: u64,
     /// Steps in a row that waited for the target to fill its memory.
     pub waits: u32,
+    /// Whether memory filled lately was hot.
+    pub newcomers: Newcomers,
     /// The exchange that is under way; only from a step to the last [`go_on`] after it.
     #[serde(skip)]
     carry: Option<Carry>,
@@ -154,14 +158,17 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         return plan;
     }
     // What it grew by until it was waited for is no reason to wait again.
-    let grew = s.grew(pages.present) && snap.sees.pages && (s.waits == 0 || snap.filling);
+    let grew = s.grew(pages.present) && snap.sees.pages;
+    if grew && s.waits == 0 {
+        // More memory is another phase of the program: how long heat stayed in the last one says nothing.
+        (s.settled, s.trust) = (0, Trust::default());
+    }
+    let came = grew && snap.waited && !snap.filling;
+    let grew = grew && (snap.filling || s.waits == 0 && !snap.waited);
     s.waits = if grew { s.waits + 1 } else { 0 };
     if grew && s.waits <= MOST_WAITS {
         plan.decisions.push(plain("wait", "the target is still filling its memory".to_owned()));
         plan.requests = vec![Request::Settle, Request::Wait(quarter(p.window))];
-        s.settled = 0;
-        // More memory is another phase of the program: how long heat stayed in the last one says nothing.
-        s.trust = Trust::default();
         return plan;
     }
     if snap.sees.pages && snap.window == Nanos::ZERO {
@@ -172,6 +179,16 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     s.recent.fit(snap.page_count());
     s.recent.age(p.damp, now);
     let worths = worths(p, snap, &pages.touches);
+    s.newcomers.review(snap, &worths[0], now);
+    if came {
+        let (moves, count) = s.newcomers.take_in(p, snap, &worths[0], now);
+        if !moves.is_empty() {
+            plan.moves = moves;
+            plan.decisions.push(plain("take in", format!("{count} pages were filled on the worse tier: memory that was just filled is mostly hot, and they take the place of the coldest at the cost of a look")));
+            plan.requests = vec![Request::Wait(p.window)];
+            return plan;
+        }
+    }
     let to_move = pages.enough(p, snap, MOVES_A_PAGE);
     s.trust.review(snap, &worths[0].relative(), p.first_lifetime, now);
     if snap.shifted {
@@ -208,6 +225,11 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
         plan.requests.extend(s.probe.requests(snap));
     }
     pace(p, s, snap, enough.then_some(matters), &mut plan);
+    // Looks must repay what moves must, and can gain what the worse side costs at most.
+    let lifetime = s.trust.lifetime_at(p.first_lifetime, now).as_secs_f64();
+    if plan.requests.contains(&Request::Relax) && slow.value * lifetime < p.repay * newcomers::look_cost_ns(p, snap) {
+        plan.requests.push(Request::IgnoreCooling);
+    }
     plan
 }
 
