@@ -7,7 +7,9 @@ use crate::{Ask, Mapping};
 use terrace_types::{Bytes, Nanos, NodeId, Tick, TierState};
 
 /// Between two looks at free memory while the target fills its own.
-const SETTLING: Nanos = Nanos::millis(5);
+const SETTLING: Nanos = Nanos::millis(10);
+/// The same where it had settled before: what it adds is used soon.
+const ADDING: Nanos = Nanos::millis(2);
 /// Between two questions how much memory the target has, while glances do,
 const FILLING: Nanos = Nanos::millis(5);
 /// or so many times what one of them costs: half a per cent of a core.
@@ -186,7 +188,7 @@ impl Engine {
     /// Lets a short time pass, and looks only at whether free memory stands still.
     pub(super) fn settle(&mut self, since: Tick, looked: Nanos, report: &mut StepReport) -> Result<(), Stop> {
         let begun = self.clock.now();
-        self.clock.wait(SETTLING);
+        self.clock.wait(if self.next.came { ADDING } else { SETTLING });
         let now = self.clock.now();
         report.window = now.since(begun);
         let before = (self.own_cpu)().saturating_sub(looked);

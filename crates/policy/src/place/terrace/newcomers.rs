@@ -11,7 +11,7 @@ use super::{Params, Targets};
 use crate::place::runs::{add, free_pages, interleave, page_size, units, Unit};
 use crate::place::worth::Worth;
 use serde::{Deserialize, Serialize};
-use terrace_types::{buckets, Area, Move, MoveReason, PageFlags, Pid, Snapshot, Tick, Vpn};
+use terrace_types::{buckets, Move, MoveReason, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn};
 
 /// A look at all pages, with the decision after it, costs what moving this part of them does both ways: 0.4 us a page looked at, 4.6 us a
 /// pair moved (`lab-cxl`).
@@ -70,78 +70,104 @@ impl Newcomers {
 
     /// The moves that take them in, and how many they are; empty where there are too few or too many.
     pub fn take_in(&mut self, p: &Params, snap: &Snapshot, worth: &Worth, now: Tick) -> (Vec<Move>, u64) {
+        const NOTHING: (Vec<Move>, u64) = (Vec::new(), 0);
         let most = (snap.page_count() as f64 / AS_A_LOOK as f64 * self.credit_at(now)) as u64;
-        let best = Targets::new(p, &snap.tiers[0].nodes);
-        let mut up = Vec::new();
-        for (area, unit) in all(snap, |unit| is_new(unit) && snap.rank_of(unit.stat.node()) == Some(1)) {
-            let Some(to) = best.of(unit.stat.node()) else { continue };
-            push(&mut up, area, &unit, to, MoveReason::Hot);
-        }
-        let count = pages(&up);
+        let sides = Sides::new(snap);
+        let count = sides.newcomers(snap);
         let reserve = snap.tiers[0].capacity.pages(page_size(snap)) as f64 * p.reserve;
         let room = free_pages(snap, 0).saturating_sub(reserve as u64);
         if count < FEW || count > most || worth.unit() <= 0.0 {
-            return (Vec::new(), 0);
+            return NOTHING;
         }
-        let down = coldest(p, snap, worth, count.saturating_sub(room));
-        if pages(&down) + room < count {
-            return (Vec::new(), 0);
-        }
+        let Some((up, down)) = sides.moves(p, snap, worth, count.saturating_sub(room)) else { return NOTHING };
         (self.taken_in, self.put_out) = (samples(&up), samples(&down));
         self.credit = self.credit_at(now);
         self.since = now;
+        let count = pages(&up);
         (interleave(down, up, room, CHUNK), count)
     }
 }
 
-fn is_new(unit: &Unit) -> bool {
-    unit.stat.movable() && !unit.stat.flags.has(PageFlags::KNOWN)
+/// Which side of the first boundary a unit is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// On the better tier, and something is known of it.
+    Known,
+    /// On the worse tier, and nothing is.
+    New,
+    Other,
 }
 
-fn all<'a>(snap: &'a Snapshot, which: impl Fn(&Unit) -> bool + 'a) -> impl Iterator<Item = (&'a Area, Unit)> + 'a {
-    snap.areas.iter().flat_map(units_of).filter(move |(_, unit)| which(unit))
-}
+/// The tiers on both sides of the first boundary, by node.
+struct Sides([Option<u8>; 256]);
 
-fn units_of(area: &Area) -> impl Iterator<Item = (&Area, Unit)> + '_ {
-    units(area).map(move |unit| (area, unit))
-}
+impl Sides {
+    fn new(snap: &Snapshot) -> Self {
+        let mut ranks = [None; 256];
+        for (rank, tier) in (0u8..).zip(snap.tiers.iter().take(2)) {
+            tier.nodes.iter().for_each(|node| ranks[usize::from(node.0 as u8)] = Some(rank));
+        }
+        Self(ranks)
+    }
 
-fn push(moves: &mut Vec<Move>, area: &Area, unit: &Unit, to: terrace_types::NodeId, reason: MoveReason) {
-    let start = Vpn(area.start.0 + unit.index as u64);
-    add(moves, Move { pid: area.pid, start, pages: unit.pages, from: unit.stat.node(), to, reason });
+    fn of(&self, page: &PageStat) -> Side {
+        let known = page.flags.has(PageFlags::KNOWN);
+        match self.0[usize::from(page.node)].filter(|_| page.movable()) {
+            Some(0) if known => Side::Known,
+            Some(1) if !known => Side::New,
+            _ => Side::Other,
+        }
+    }
+
+    /// Base pages that came on the worse tier.
+    fn newcomers(&self, snap: &Snapshot) -> u64 {
+        let pages = snap.areas.iter().flat_map(|area| &area.pages);
+        pages.filter(|page| self.of(page) == Side::New).count() as u64
+    }
+
+    /// All newcomers up, and the coldest pages of the better tier down, `room` base pages; of those worth the same the ones at the
+    /// highest addresses, which lie together. None where there are not as many.
+    fn moves(&self, p: &Params, snap: &Snapshot, worth: &Worth, room: u64) -> Option<(Vec<Move>, Vec<Move>)> {
+        let bucket = |unit: &Unit| buckets::of(value_of(&unit.stat, worth) as f32);
+        let all = || snap.areas.iter().flat_map(|area| units(area).map(move |unit| (area, unit)));
+        let mut counts = vec![0u64; buckets::COUNT];
+        for (_, unit) in all().filter(|(_, unit)| self.of(&unit.stat) == Side::Known) {
+            counts[bucket(&unit)] += u64::from(unit.pages);
+        }
+        let mut below = 0;
+        let edge = counts.iter().position(|n| {
+            below += n;
+            below >= room
+        })?;
+        let mut spared = below - room;
+        let [best, worse] = [0, 1].map(|rank| Targets::new(p, &snap.tiers[rank].nodes));
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        for (area, unit) in all() {
+            let (moves, to, reason) = match self.of(&unit.stat) {
+                Side::New => (&mut up, best.of(unit.stat.node()), MoveReason::Hot),
+                Side::Known if room > 0 && bucket(&unit) < edge => {
+                    (&mut down, worse.of(unit.stat.node()), MoveReason::Cold)
+                }
+                Side::Known if room > 0 && bucket(&unit) == edge => {
+                    let size = u64::from(unit.pages);
+                    if spared >= size {
+                        spared -= size;
+                        continue;
+                    }
+                    (&mut down, worse.of(unit.stat.node()), MoveReason::Cold)
+                }
+                _ => continue,
+            };
+            let Some(to) = to else { continue };
+            let start = Vpn(area.start.0 + unit.index as u64);
+            add(moves, Move { pid: area.pid, start, pages: unit.pages, from: unit.stat.node(), to, reason });
+        }
+        Some((up, down))
+    }
 }
 
 fn pages(moves: &[Move]) -> u64 {
     moves.iter().map(|m| u64::from(m.pages)).sum()
-}
-
-/// The coldest pages of the best tier, so many; of those worth the same the ones at the highest addresses, which lie together.
-fn coldest(p: &Params, snap: &Snapshot, worth: &Worth, count: u64) -> Vec<Move> {
-    let known = |unit: &Unit| unit.stat.movable() && !is_new(unit) && snap.rank_of(unit.stat.node()) == Some(0);
-    let bucket = |unit: &Unit| buckets::of(value_of(&unit.stat, worth) as f32);
-    let mut counts = vec![0u64; buckets::COUNT];
-    for (_, unit) in all(snap, known) {
-        counts[bucket(&unit)] += u64::from(unit.pages);
-    }
-    let mut below = 0;
-    let Some(edge) = counts.iter().position(|n| {
-        below += n;
-        below >= count
-    }) else {
-        return Vec::new();
-    };
-    let mut skipped = below - count;
-    let worse = Targets::new(p, &snap.tiers[1].nodes);
-    let mut down = Vec::new();
-    for (area, unit) in all(snap, |unit| known(unit) && bucket(unit) <= edge) {
-        let size = u64::from(unit.pages);
-        if bucket(&unit) == edge && skipped >= size {
-            skipped -= size;
-        } else if let Some(to) = worse.of(unit.stat.node()) {
-            push(&mut down, area, &unit, to, MoveReason::Cold);
-        }
-    }
-    down
 }
 
 fn samples(moves: &[Move]) -> Vec<(Pid, Vpn)> {
