@@ -119,7 +119,8 @@ pub struct Engine {
     wont: Wonts,
     writes: Writes,
     skims: Skims,
-    located: Option<Tick>,
+    /// When pages were located: those that came at least, and all.
+    located: [Option<Tick>; 2],
     must_locate: bool,
     /// Touched pages that locating did not find.
     unplaceable: u64,
@@ -168,7 +169,7 @@ impl Engine {
             wont: Wonts::default(),
             writes: Writes::default(),
             skims: Skims::default(),
-            located: None,
+            located: [None; 2],
             must_locate: true,
             unplaceable: 0,
             present: 0,
@@ -369,12 +370,10 @@ impl Engine {
 
     /// Locating costs 0.15 to 0.3 us a page: only where something may have changed.
     fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, Stop> {
-        let every = if self.next.relaxed || self.next.doze {
-            Nanos(self.config.locate_every.get().saturating_mul(4))
-        } else {
-            self.config.locate_every
-        };
-        let old = self.located.is_none_or(|then| now.since(then) >= every);
+        let seldom = Nanos(self.config.locate_every.get().saturating_mul(4));
+        let every = if self.next.relaxed || self.next.doze { seldom } else { self.config.locate_every };
+        let [came, all] = self.located;
+        let old = came.is_none_or(|then| now.since(then) >= every) || all.is_none_or(|then| now.since(then) >= seldom);
         let shifted = self.free_then.len() != tiers.len()
             || tiers
                 .iter()
@@ -388,8 +387,9 @@ impl Engine {
             self.target.locate_new(self.heat.areas_mut()).map_err(stop)?;
         } else {
             self.target.locate(self.heat.areas_mut()).map_err(stop)?;
-            self.located = Some(now);
+            self.located[1] = Some(now);
         }
+        self.located[0] = Some(now);
         self.must_locate = false;
         self.resident_then = self.target.resident().ok();
         self.smallest_tier = tiers.iter().map(|t| t.capacity).min().unwrap_or_default();
