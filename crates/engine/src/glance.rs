@@ -130,6 +130,14 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_cool_are_none_where_that_could_gain_nothing() {
+        let cooled = seen((2_000.0, 5_000.0), (0.0, 0.0));
+        assert_eq!(Wont::default().surprised_by(&cooled, false), None);
+        let came = seen((2_000.0, 5_000.0), (300.0, 20.0));
+        assert!(Wont::default().surprised_by(&came, false).is_some(), "but heat that comes is");
+    }
+
+    #[test]
     fn a_program_that_goes_faster_is_no_surprise() {
         assert_eq!(Wont::default().surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)), true), None);
     }

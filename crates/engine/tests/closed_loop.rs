@@ -398,6 +398,62 @@ fn what_is_filled_late_is_looked_at_at_once() {
     assert!(longest <= Nanos::millis(400), "{waits:?}");
 }
 
+/// Few enough pages to move at the cost of a look are not looked at first: they take the places of the coldest as soon as they were filled.
+#[test]
+fn what_is_filled_late_is_taken_in_unseen_where_it_is_little() {
+    const LATE: usize = 480;
+    let first = COLD + HOT - LATE;
+    let waits = (0..8).map(|at| {
+        let begins = Tick(6 * SECONDS).after(Nanos::millis(70 * at));
+        let access = move |i: usize, now: Tick| match (i >= first, now < begins) {
+            (true, true) => read(0.0),
+            (true, false) => read(40_000.0),
+            _ => read(80.0),
+        };
+        let w = world(COLD + HOT, Box::new(access), 5);
+        w.borrow_mut().untouched = Some((first, begins));
+        let (mut engine, _) = engine(&w, "terrace", pages(&w));
+        while w.borrow().now() < begins || w.borrow().fast_share_now() < 0.95 {
+            show(&engine.run_step());
+            assert!(w.borrow().now() < begins.after(Nanos::secs(4)), "not found in 4 s");
+        }
+        let wait = w.borrow().now().since(begins);
+        wait
+    });
+    let waits: Vec<Nanos> = waits.collect();
+    let longest = *waits.iter().max().unwrap();
+    assert!(longest <= Nanos::millis(40), "{waits:?}");
+}
+
+/// Taking in what turns out cold costs its moves and those that undo it, and no more.
+#[test]
+fn what_was_taken_in_and_is_cold_goes_out_again() {
+    const LATE: usize = 480;
+    let begins = Tick(5 * SECONDS);
+    let total = COLD + HOT;
+    let first = total - LATE;
+    // As many warm pages as the fast tier holds: each that a newcomer takes the place of is missed.
+    let access = move |i: usize, _: Tick| match i {
+        _ if i >= first => read(1.0),
+        _ if i < FAST as usize => read(2_000.0),
+        _ => read(80.0),
+    };
+    let w = world(total, Box::new(access), 5);
+    w.borrow_mut().untouched = Some((first, begins));
+    let (mut engine, journal) = engine(&w, "terrace", pages(&w));
+    let mut before = (0.0, 0);
+    while w.borrow().now() < begins.after(Nanos::secs(3)) {
+        if w.borrow().now() < begins {
+            before = (w.borrow().fast_share_now(), w.borrow().total_moves());
+        }
+        show(&engine.run_step());
+    }
+    assert_eq!(journal.text().matches("\"take in\"").count(), 1);
+    let (share, moves) = (w.borrow().fast_share_now(), w.borrow().total_moves() - before.1);
+    assert!(share >= before.0 - 0.005, "{share}, {} before", before.0);
+    assert!(moves <= 5 * LATE as u64, "{moves} moves");
+}
+
 /// Looks at a window's end, as page tables are read; and how long it was let wait for that.
 struct Late {
     inner: PageTracker,

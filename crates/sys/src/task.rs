@@ -284,6 +284,18 @@ mod tests {
     }
 
     #[test]
+    fn resident_pages_follow_what_is_touched() {
+        let root = Root::live();
+        let before = resident_pages(&root, me()).unwrap();
+        let memory = vec![1_u8; 64 << 20];
+        let after = resident_pages(&root, me()).unwrap();
+        // Other tests of this process come and go beside it, and counters by CPU are rough.
+        assert!(before > 0 && after >= before + (48 << 20) / 4096, "{before} {after}");
+        drop(memory);
+        assert!(resident_pages(&root, Pid(i32::MAX)).unwrap_err().is_gone());
+    }
+
+    #[test]
     fn who_may_not_look_at_one_that_ends_is_not_refused() {
         let root = Root::live();
         let refused = |pid: Pid| SysError::from_errno("open", format!("/proc/{pid}/pagemap"), libc::EACCES, "");

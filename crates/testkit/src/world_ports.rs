@@ -242,7 +242,12 @@ impl Tracker for PageTracker {
             };
             let mut hits = Vec::with_capacity(range.len() as usize);
             for vpn in range.start.0..range.end.0 {
-                let rate = (world.spec.access)((vpn - START.0) as usize, begun).rate();
+                let page = (vpn - START.0) as usize;
+                if !world.is_there(page) {
+                    hits.push(PageLooks::NOT_LOOKED);
+                    continue;
+                }
+                let rate = (world.spec.access)(page, begun).rate();
                 hits.push(world.rng.successes(n, 1.0 - (-rate * self.look.as_secs_f64()).exp()) as u8);
             }
             seen.looks.push(PageLooks {
@@ -256,8 +261,9 @@ impl Tracker for PageTracker {
             });
         }
         if self.adapts {
-            let hits: u64 = seen.looks.iter().flat_map(|l| &l.hits).map(|h| u64::from(*h)).sum();
-            let all: u64 = seen.looks.iter().map(|l| l.hits.len() as u64 * u64::from(n)).sum();
+            let found = || seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageLooks::NOT_LOOKED);
+            let hits: u64 = found().map(|h| u64::from(*h)).sum();
+            let all = found().count() as u64 * u64::from(n);
             self.look = match hits * 1000 / all.max(1) {
                 0..80 => Nanos(self.look.get() * 2).min(Nanos::millis(50)),
                 80..=350 => self.look,

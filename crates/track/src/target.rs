@@ -404,6 +404,45 @@ mod tests {
     }
 
     #[test]
+    fn of_new_pages_alone_the_rest_stays_as_it_was() {
+        let me = Pid(std::process::id() as i32);
+        let mut target = own_target();
+        let pages = LOCATED_AT_ONCE + 100;
+        // Zeroed memory of this size is mapped and not touched.
+        let mut memory = vec![0_u8; (pages + 1) * 4096];
+        let first = memory.as_ptr().align_offset(4096);
+        let start = Vpn((memory.as_ptr() as u64 + first as u64) / 4096);
+        let touched = LOCATED_AT_ONCE - 3..LOCATED_AT_ONCE + 5;
+        for page in touched.clone() {
+            memory[first + page * 4096] = 1;
+        }
+        target.refresh().unwrap();
+        let mut areas = [Area { pid: me, start, pages: vec![PageStat::default(); pages] }];
+        // Of one that is taken to be there nothing is asked, though it is not.
+        let gone = &mut areas[0].pages[LOCATED_AT_ONCE - 5];
+        (gone.flags, gone.node) = (PageFlags::PRESENT, 77);
+        target.locate_new(&mut areas).unwrap();
+        let [area] = &areas;
+        assert!(touched.clone().all(|p| area.pages[p].movable()), "{:?}", area.pages[touched.start]);
+        assert_eq!(area.pages[LOCATED_AT_ONCE - 5].node, 77);
+        let huge = area.pages.iter().any(|p| p.flags.has(PageFlags::HUGE_HEAD));
+        assert!(huge || !area.pages[touched.end].flags.has(PageFlags::PRESENT));
+        target.locate(&mut areas).unwrap();
+        assert!(huge || !areas[0].pages[LOCATED_AT_ONCE - 5].flags.has(PageFlags::PRESENT), "all are asked for now");
+        drop(memory);
+    }
+
+    #[test]
+    fn memory_in_use_is_told_by_process() {
+        let mut target = own_target();
+        target.refresh().unwrap();
+        let before = target.resident().unwrap();
+        let memory = vec![1_u8; 64 << 20];
+        assert!(target.resident().unwrap() >= before + Bytes::mib(48));
+        drop(memory);
+    }
+
+    #[test]
     fn an_ended_target_says_so() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid(child.id() as i32);

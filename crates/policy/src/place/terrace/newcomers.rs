@@ -186,3 +186,103 @@ fn mean_value(snap: &Snapshot, samples: &[(Pid, Vpn)], worth: &Worth) -> Option<
     let known: Vec<f64> = samples.iter().filter_map(stat).map(|page| value_of(page, worth)).collect();
     (2 * known.len() >= samples.len()).then(|| known.iter().sum::<f64>() / known.len().max(1) as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::worth::Touches;
+    use terrace_types::{Area, Bytes, Heat, NodeId, ThroughputSource, TierState};
+
+    const OLD: u64 = 9_600;
+    const FAST: u64 = 6_000;
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Old pages, the fast tier full of them but for `free`, every third of them cold, and `new` ones after them on the slow tier.
+    fn grown(new: u64, free: u64) -> Snapshot {
+        let tier = |node: u16, pages: u64, free: u64| TierState {
+            nodes: vec![NodeId(node)],
+            capacity: Bytes(pages * 4096),
+            free: Bytes(free * 4096),
+            write_throughput: None,
+            throughput_source: ThroughputSource::Unknown,
+        };
+        let known = PageFlags::PRESENT.with(PageFlags::KNOWN);
+        let page = |i: u64| PageStat {
+            reads: Heat::from_rate(if i >= OLD || i % 3 == 0 { 0 } else { 900 }),
+            node: u8::from(i >= FAST),
+            flags: if i < OLD { known } else { PageFlags::PRESENT },
+            ..PageStat::default()
+        };
+        Snapshot {
+            page_size: Bytes(4096),
+            tiers: vec![tier(0, FAST + free, free), tier(1, 100_000, 50_000)],
+            areas: vec![Area { pid: Pid(1), start: Vpn(0x1000), pages: (0..OLD + new).map(page).collect() }],
+            ..Snapshot::default()
+        }
+    }
+
+    fn parts(preset: &str) -> (Params, Worth) {
+        let machine = terrace_machine::preset(preset).unwrap();
+        let worth = Worth::between(&machine, &[NodeId(0)], &[NodeId(1)], &Touches::BUSY);
+        (Params::for_machine(&machine), worth)
+    }
+
+    fn taken_in(newcomers: &mut Newcomers, new: u64, now: Tick) -> u64 {
+        let (p, worth) = parts("lab-cxl");
+        newcomers.take_in(&p, &grown(new, 0), &worth, now).1
+    }
+
+    /// What looks then find of the newcomers.
+    fn found(newcomers: &mut Newcomers, rate: u64, now: Tick) {
+        let (_, worth) = parts("lab-cxl");
+        let mut snap = grown(600, 0);
+        for page in &mut snap.areas[0].pages[OLD as usize..] {
+            page.reads = Heat::from_rate(rate);
+            page.flags = page.flags.with(PageFlags::KNOWN);
+        }
+        newcomers.review(&snap, &worth, now);
+    }
+
+    #[test]
+    fn they_take_the_places_of_the_coldest_which_lie_together() {
+        let (p, worth) = parts("lab-cxl");
+        let snap = grown(500, 130);
+        let (moves, count) = Newcomers::default().take_in(&p, &snap, &worth, Tick(0));
+        assert_eq!(count, 500);
+        let (up, down): (Vec<&Move>, Vec<&Move>) = moves.iter().partition(|m| m.to == NodeId(0));
+        let total = |moves: &[&Move]| moves.iter().map(|m| u64::from(m.pages)).sum::<u64>();
+        // A two-hundredth of the tier is left free for others.
+        assert_eq!((total(&up), total(&down)), (500, 500 - (130 - 30)));
+        assert!(up.iter().all(|m| m.start.0 >= 0x1000 + OLD));
+        assert!(down.iter().all(|m| m.pages == 1 && (m.start.0 - 0x1000) % 3 == 0), "cold ones");
+        assert!(down.iter().all(|m| m.start.0 >= 0x1000 + FAST - 3 * 400), "at the highest addresses");
+    }
+
+    #[test]
+    fn no_more_than_a_look_costs_and_no_few() {
+        let mut newcomers = Newcomers::default();
+        assert_eq!([63, 64, 640, 700].map(|new| taken_in(&mut newcomers, new, Tick(0))), [0, 64, 640, 0]);
+    }
+
+    #[test]
+    fn where_they_were_cold_fewer_are_taken_in_unseen_for_a_while() {
+        let mut newcomers = Newcomers::default();
+        let at = |ms: u64| Tick(ms * SECOND / 1000);
+        assert_eq!(taken_in(&mut newcomers, 600, at(0)), 600);
+        found(&mut newcomers, 1, at(20));
+        assert_eq!(taken_in(&mut newcomers.clone(), 600, at(30)), 600, "nothing was known yet");
+        found(&mut newcomers, 0, at(100));
+        assert_eq!([300, 330].map(|new| taken_in(&mut newcomers.clone(), new, at(110))), [300, 0]);
+        assert_eq!(taken_in(&mut newcomers.clone(), 600, at(10_200)), 600, "twice as many after ten seconds");
+        assert_eq!(taken_in(&mut newcomers, 300, at(200)), 300);
+        found(&mut newcomers, 5_000, at(300));
+        assert_eq!(taken_in(&mut newcomers, 600, at(310)), 600, "these were hot");
+    }
+
+    #[test]
+    fn where_no_tier_is_better_none_is_taken_in() {
+        let (p, _) = parts("lab-cxl");
+        let nothing = Worth { read_ns: 0.0, write_ns: 0.0 };
+        assert!(Newcomers::default().take_in(&p, &grown(500, 0), &nothing, Tick(0)).0.is_empty());
+    }
+}
