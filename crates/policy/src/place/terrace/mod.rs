@@ -14,7 +14,9 @@
 //!    both moves, and by a margin. Even heat (`stream`) beside a full better tier and all-fast (`fits`)
 //!    therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
-//! 5. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
+//! 5. **Newcomers**, memory that a settled program fills on the worse tier, are taken in before they are looked at, where that
+//!    costs no more than looking ([`newcomers`]).
+//! 6. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
 //!    down where all has settled; look often again when heat shifts.
 //!
 //! With more than two tiers, the best boundary with something to gain is served first, one a step.
