@@ -1,10 +1,10 @@
 //! Memory that a settled program fills on a worse tier: taken in before anything is known of its heat.
 //!
-//! A program that fills memory begins something new, and uses what it has filled: TPP leaves room for new pages on the better tier
-//! because they are hot more often than old ones (Al Maruf et al., ASPLOS 2023, section 5.2). Room that is left is paid for all the time,
-//! so none is left here; but newcomers change places at once with the coldest pages of the better tier, where that costs no
-//! more than the look that would tell whether they are hot. Whether they were is looked up afterwards, and as often as they were not, fewer are
-//! taken in unseen.
+//! A program that fills memory begins something new, and uses what it has filled: TPP keeps room for new pages on the better tier
+//! because they tend to be hot (Al Maruf et al., ASPLOS 2023, abstract). Room that is kept is paid for all the time, so none is kept
+//! here; but newcomers change places at once with the coldest pages of the better tier, where that costs no more than the look that
+//! would tell whether they are hot. Whether they were is looked up afterwards, and as often as they were not, fewer are taken in
+//! unseen (docs/adr/0225-newcomers-are-taken-in-unseen.md).
 
 use super::census::value_of;
 use super::{Params, Targets};
@@ -16,11 +16,6 @@ use terrace_types::{buckets, Move, MoveReason, PageFlags, PageStat, Pid, Snapsho
 /// A look at all pages, with the decision after it, costs what moving this part of them does both ways: 0.4 us a page looked at, 4.6 us a
 /// pair moved (`lab-cxl`).
 const AS_A_LOOK: u64 = 16;
-/// What a look at all pages costs, with the decision after it.
-pub(super) fn look_cost_ns(p: &Params, snap: &Snapshot) -> f64 {
-    2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / AS_A_LOOK as f64
-}
-
 /// Fewer are no reason to do anything.
 const FEW: u64 = 64;
 /// Base pages put out before as many are taken in.
@@ -47,6 +42,11 @@ impl Default for Newcomers {
     fn default() -> Self {
         Self { credit: 1.0, since: Tick(0), taken_in: Vec::new(), put_out: Vec::new() }
     }
+}
+
+/// What a look at all pages costs, with the decision after it.
+pub(super) fn look_cost_ns(p: &Params, snap: &Snapshot) -> f64 {
+    2.0 * p.page_cost_ns(snap.move_cost) * snap.page_count() as f64 / AS_A_LOOK as f64
 }
 
 impl Newcomers {
