@@ -101,7 +101,8 @@ fn row(o: &Object, wanted: &[usize], worth: &[i64], counts: &mut Vec<i64>) {
     let mut least = i64::MAX;
     for tier in wanted {
         let here = match o.split {
-            Split::Ordered => worth[*tier].min(least),
+            Split::Ordered if least == i64::MAX => worth[*tier],
+            Split::Ordered => worth[*tier].min(less(least)),
             Split::Free | Split::Fixed(_) => worth[*tier],
         };
         least = least.min(here);
@@ -113,10 +114,14 @@ fn row(o: &Object, wanted: &[usize], worth: &[i64], counts: &mut Vec<i64>) {
     // A part of a fixed split may fall back on the other tiers of the object, too.
     for tier in o.wanted.iter().chain(&o.fallback) {
         if row[*tier] == BARRED {
-            let at_most = worth[*tier].min(least);
-            row[*tier] = at_most - at_most / FALLBACK - 1;
+            row[*tier] = less(worth[*tier].min(least));
         }
     }
+}
+
+/// A little less than `count`.
+const fn less(count: i64) -> i64 {
+    count - count / FALLBACK - 1
 }
 
 fn check(problem: &Problem) -> Result<(), SolveError> {

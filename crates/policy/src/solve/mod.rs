@@ -13,7 +13,7 @@
 //!
 //! - in a tier that was not asked for (fallback) no more than in the least of those asked for, less a millionth, so that
 //!   nobody is given better memory than asked for at somebody else's cost, and asking is preferred to falling back;
-//! - with [`Split::Ordered`], in each tier of the list no more than in those before it: the order is the wish;
+//! - with [`Split::Ordered`], in each tier of the list less than in those before it, by a millionth at least: the order is the wish;
 //! - nowhere, nothing. Leaving a byte out is taken only where all tiers that may hold it are full: it costs twice the
 //!   largest worth of any byte, times the number of tiers and two. That is more than any exchange of places gains, but
 //!   of whole objects a smaller one worth much may be placed before a larger one worth little.

@@ -31,9 +31,14 @@ fn problem(tiers: Vec<Tier>, objects: Vec<Object>) -> Problem {
 /// What a byte counts, written down a second time from the module's text; `None` where it may not lie.
 fn counts(p: &Problem, o: &Object, tier: usize) -> Option<f64> {
     let worth = |t: usize| o.priority * (o.reads * p.tiers[t].read_gain + o.writes * p.tiers[t].write_gain);
-    let least = |upto: usize| o.wanted[..upto].iter().map(|t| worth(*t)).fold(f64::INFINITY, f64::min);
+    let ordered = o.split == Split::Ordered;
+    // Of the first so many tiers asked for.
+    let least = |upto: usize| {
+        let less = |least: f64, t: &usize| worth(*t).min(if ordered { least * (1.0 - 1e-6) } else { least });
+        o.wanted[..upto].iter().fold(f64::INFINITY, less)
+    };
     match o.wanted.iter().position(|t| *t == tier) {
-        Some(at) if o.split == Split::Ordered => Some(worth(tier).min(least(at))),
+        Some(at) if ordered => Some(least(at + 1)),
         Some(_) => Some(worth(tier)),
         None if !o.strict && o.fallback.contains(&tier) => Some(worth(tier).min(least(o.wanted.len())) * (1.0 - 1e-6)),
         None => None,
@@ -341,6 +346,17 @@ fn slow_memory_asked_for_is_slow_memory_got() {
     spill.split = Split::Ordered;
     let s = solve(&problem(vec![tier(100, 1.0), tier(100, 0.5)], vec![spill])).unwrap();
     assert_eq!(s.placed[0].nowhere(), Bytes::ZERO);
+    assert_eq!([0, 1].map(|tier| s.placed[0].bytes_in(tier).get() / KIB4), [50, 100]);
+}
+
+#[test]
+fn the_order_asked_for_is_kept_where_tiers_are_worth_the_same() {
+    for (wanted, got) in [([1, 0, 2], [50, 100, 0]), ([2, 1, 0], [0, 50, 100]), ([0, 2, 1], [100, 0, 50])] {
+        let mut spill = object(9.0, 150, &wanted, &[]);
+        spill.split = Split::Ordered;
+        let s = solve(&problem(vec![tier(100, 0.5), tier(100, 0.5), tier(100, 0.5)], vec![spill])).unwrap();
+        assert_eq!([0, 1, 2].map(|tier| s.placed[0].bytes_in(tier).get() / KIB4), got, "{wanted:?}");
+    }
 }
 
 #[test]
