@@ -403,8 +403,8 @@ fn what_is_filled_late_is_looked_at_at_once() {
 fn what_is_filled_late_is_taken_in_unseen_where_it_is_little() {
     const LATE: usize = 480;
     let first = COLD + HOT - LATE;
-    let waits = (0..8).map(|at| {
-        let begins = Tick(6 * SECONDS).after(Nanos::millis(70 * at));
+    let waits = (0..5).map(|at| {
+        let begins = Tick(3 * SECONDS).after(Nanos::millis(110 * at));
         let access = move |i: usize, now: Tick| match (i >= first, now < begins) {
             (true, true) => read(0.0),
             (true, false) => read(40_000.0),

@@ -8,7 +8,7 @@ use terrace_types::{Bytes, Nanos, NodeId, Tick, TierState};
 
 /// Between two looks at free memory while the target fills its own.
 const SETTLING: Nanos = Nanos::millis(10);
-/// The same where it had settled before: what it adds is used soon.
+/// The same at first where it had settled before: what it adds is used soon. What goes on is asked for ever more seldom.
 const ADDING: Nanos = Nanos::millis(2);
 /// Between two questions how much memory the target has, while glances do,
 const FILLING: Nanos = Nanos::millis(5);
@@ -188,7 +188,8 @@ impl Engine {
     /// Lets a short time pass, and looks only at whether free memory stands still.
     pub(super) fn settle(&mut self, since: Tick, looked: Nanos, report: &mut StepReport) -> Result<(), Stop> {
         let begun = self.clock.now();
-        self.clock.wait(if self.next.came { ADDING } else { SETTLING });
+        let seldom = Nanos(begun.since(since).get() / 2).max(ADDING);
+        self.clock.wait(if self.next.came { seldom.min(SETTLING) } else { SETTLING });
         let now = self.clock.now();
         report.window = now.since(begun);
         let before = (self.own_cpu)().saturating_sub(looked);
