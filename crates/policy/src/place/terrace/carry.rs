@@ -8,7 +8,7 @@ use super::census::{Cut, Rated, Rater, Scale};
 use super::recent::Recent;
 use super::{Params, Targets};
 use crate::place::runs::{add, units_from};
-use terrace_types::{Move, MoveReason, PageStat, Snapshot, Vpn};
+use terrace_types::{Area, Move, MoveReason, PageStat, Snapshot, Vpn};
 
 /// Base pages watched for each run of a part: 24 bytes a run, held twice (by the plan, and by what became of it), are two
 /// bytes a page, of which a look took one and has given it back by then.
@@ -83,6 +83,11 @@ struct Walk {
     /// The bucket of which only `rest` base pages are chosen; those beyond it are all chosen.
     edge: usize,
     rest: u64,
+    /// Of what goes down, for now: only from stretches whose pages are worth no more than this in the mean. Among hot pages those look
+    /// cold that chance made look so, and a few hundred say more of each other than of each can be seen.
+    usual: Option<f64>,
+    /// Whether that was asked of this stretch.
+    asked: bool,
 }
 
 impl Carry {
@@ -90,8 +95,9 @@ impl Carry {
     pub fn new(rater: Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> Self {
         let demote = cut.demote.min(below);
         let promote = cut.promote - (cut.demote - demote);
-        let walk = |slow, left, edge, rest| {
-            let mut walk = Walk { slow, at: (0, 0), stretch: (0, 0), left, edge, rest };
+        let walk = |slow: bool, left, edge, rest| {
+            let usual = (!slow).then_some(cut.usual);
+            let mut walk = Walk { slow, at: (0, 0), stretch: (0, 0), left, edge, rest, usual, asked: false };
             walk.begin(snap);
             walk
         };
@@ -154,6 +160,12 @@ impl Walk {
     fn take(&mut self, part: &mut Part<'_>, to: &Targets<'_>, (pages, runs): (u64, usize)) -> u64 {
         let mut taken = 0;
         while let Some(area) = part.snap.areas.get(self.at.0) {
+            if !std::mem::replace(&mut self.asked, true) && self.is_hot(&part.rater, area) {
+                if self.advance(part.snap) {
+                    continue;
+                }
+                break;
+            }
             for unit in units_from(area, self.at.1).take_while(|unit| unit.index < self.stretch.1) {
                 let size = u64::from(unit.pages);
                 let after = unit.index + unit.pages as usize;
@@ -201,10 +213,26 @@ impl Walk {
             self.block_before(snap, self.at.0, self.stretch.0);
         } else if self.at.0 > 0 {
             self.enter(snap, self.at.0 - 1);
+        } else if self.usual.take().is_some() {
+            // Once more, through what was passed over.
+            self.begin(snap);
         } else {
             return false;
         }
         self.at.0 < snap.areas.len()
+    }
+
+    /// Whether this stretch is passed over for now.
+    fn is_hot(&self, rater: &Rater<'_>, area: &Area) -> bool {
+        let Some(usual) = self.usual else { return false };
+        let (mut pages, mut value) = (0u64, 0.0);
+        for unit in units_from(area, self.stretch.0).take_while(|unit| unit.index < self.stretch.1) {
+            if let Some(rated) = rater.rate(area, &unit).filter(|rated| !rated.slow) {
+                pages += u64::from(unit.pages);
+                value += f64::from(rated.value) * f64::from(unit.pages);
+            }
+        }
+        value > usual * pages as f64
     }
 
     fn enter(&mut self, snap: &Snapshot, area: usize) {
@@ -218,6 +246,7 @@ impl Walk {
 
     /// The block that ends before the page at `end`.
     fn block_before(&mut self, snap: &Snapshot, area: usize, end: usize) {
+        self.asked = false;
         let start = snap.areas.get(area).map_or(0, |a| a.start.0);
         let last = (start + end as u64).saturating_sub(1);
         let first = (last / BLOCK * BLOCK).saturating_sub(start) as usize;
@@ -340,6 +369,29 @@ mod tests {
         assert_eq!(down.iter().map(|m| m.pages).sum::<u32>(), 1_000);
         assert!(down.len() <= 3, "{} runs", down.len());
         assert!(down.iter().all(|m| m.start.0 >= 0x1000 + FAST - 1_536), "from the highest address down");
+    }
+
+    #[test]
+    fn few_cold_pages_among_hot_ones_stay() {
+        let machine = terrace_machine::preset("lab-cxl").unwrap();
+        let (params, mut state, mut snap) = (Params::for_machine(&machine), State::default(), scattered());
+        // The upper half of the fast tier is hot, but for what chance made look cold; 3,000 pages of the slow one are hot.
+        for (at, page) in snap.areas.iter_mut().flat_map(|a| &mut a.pages).enumerate() {
+            let hot = (4_000..8_000).contains(&at) && at % 30 != 0 || (20_000..23_000).contains(&at);
+            page.reads = Heat::from_rate(if hot { 20_000 } else { 100 });
+        }
+        let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
+        let (mut moves, mut down) = (plan.moves, 0);
+        while !moves.is_empty() {
+            for m in moves.iter().filter(|m| m.reason == MoveReason::Cold) {
+                // Blocks are those of the address space: the one in which both meet is taken whole.
+                assert!(m.start.0 < 0x1000 + 4_096, "{m:?}");
+                down += m.pages;
+            }
+            make(&mut snap, &moves);
+            moves = go_on(&params, &mut state, &snap, Tick(1_000_000_000));
+        }
+        assert_eq!(down, 3_000);
     }
 
     #[test]

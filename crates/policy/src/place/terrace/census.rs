@@ -36,6 +36,8 @@ pub(super) struct Rated {
     /// On the worse side.
     pub slow: bool,
     pub bucket: usize,
+    /// As looked, nanoseconds a second.
+    pub value: f32,
 }
 
 /// How units are rated: worth of an access, chance taken out, and damping of those that moved
@@ -91,6 +93,7 @@ enum Side {
 struct Raw {
     counts: Vec<Vec<u32>>,
     slow_value: f64,
+    fast_value: f64,
     /// By kind.
     values: [f64; KINDS],
     rates: [f64; KINDS],
@@ -160,7 +163,8 @@ impl<'a> Rater<'a> {
 
     fn look(&self, snap: &Snapshot) -> Raw {
         let counts = vec![vec![0u32; buckets::COUNT]; 2 * KINDS];
-        let mut raw = Raw { counts, slow_value: 0.0, values: [0.0; KINDS], rates: [0.0; KINDS], known: 0 };
+        let mut raw =
+            Raw { counts, slow_value: 0.0, fast_value: 0.0, values: [0.0; KINDS], rates: [0.0; KINDS], known: 0 };
         for area in &snap.areas {
             let mut heads = 0;
             for page in &area.pages {
@@ -186,7 +190,7 @@ impl<'a> Rater<'a> {
         let value = f64::from(value);
         raw.values[class % KINDS] += value;
         raw.rates[class % KINDS] += f64::from(reads + writes);
-        raw.slow_value += if slow { value * f64::from(pages) } else { 0.0 };
+        *if slow { &mut raw.slow_value } else { &mut raw.fast_value } += value * f64::from(pages);
         raw.known += 1;
     }
 
@@ -254,9 +258,9 @@ impl<'a> Rater<'a> {
     /// Its side and its expected value.
     pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
         let slow = self.side(unit)?;
-        let seen = buckets::of(self.value(unit));
+        let value = self.value(unit);
         let tables = if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
-        Some(Rated { slow, bucket: expected(&tables[self.class(unit, slow)], seen) })
+        Some(Rated { slow, bucket: expected(&tables[self.class(unit, slow)], buckets::of(value)), value })
     }
 
     fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
@@ -281,7 +285,9 @@ impl<'a> Rater<'a> {
             }
             out
         });
-        let mut census = Census { fast, slow, slow_value: raw.slow_value, known: raw.known };
+        let pages: f64 = fast.iter().map(|n| f64::from(*n)).sum();
+        let fast_mean = raw.fast_value / pages.max(1.0);
+        let mut census = Census { fast, slow, slow_value: raw.slow_value, fast_mean, known: raw.known };
         if self.scale.damped {
             for area in &snap.areas {
                 for (index, page) in area.pages.iter().enumerate() {
@@ -318,6 +324,8 @@ pub(super) struct Census {
     slow: Vec<u32>,
     /// Value of all accesses that the worse side serves, nanoseconds a second.
     pub slow_value: f64,
+    /// What a page of the better side is worth in the mean.
+    fast_mean: f64,
     /// Units rated.
     pub known: u64,
 }
@@ -332,6 +340,8 @@ pub(super) struct Cut {
     pub promote_rest: u64,
     pub demote_to: usize,
     pub demote_rest: u64,
+    /// What a page of the better side is worth in the mean, as looked, nanoseconds a second.
+    pub usual: f64,
     /// Predicted, nanoseconds a second.
     pub gain: f64,
     /// Once, nanoseconds.
@@ -417,6 +427,7 @@ impl Census {
         if terms.by_page {
             self.widen(&mut cut, rater.params.margin);
         }
+        cut.usual = self.fast_mean;
         cut
     }
 
