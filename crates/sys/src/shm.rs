@@ -398,7 +398,10 @@ mod tests {
         }
         let mut status = 0;
         // SAFETY: waits for the child started above; `status` is writable.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+        // A runner under test beside this one waits for any child of this process: then that one has seen it end.
+        let taken = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
+        assert!(waited == child || waited == -1 && taken(), "{waited}");
         assert_eq!(lock.lock(), LockFound::OwnerDied);
         lock.put_right();
         lock.unlock();
