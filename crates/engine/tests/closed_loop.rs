@@ -371,58 +371,43 @@ fn what_is_filled_late_is_found_by_its_touches() {
     assert!(share > 0.85, "{share}");
 }
 
-/// A program that fills memory begins something new: that is seen by what is free, between glances too.
-#[test]
-fn what_is_filled_late_is_looked_at_at_once() {
-    const LATE: usize = 2_400;
-    let first = COLD + HOT - LATE;
-    let waits = (0..8).map(|at| {
-        let begins = Tick(6 * SECONDS).after(Nanos::millis(70 * at));
+/// The longest time until the best tier serves this share of the accesses, of programs that fill their last `late` pages at these times
+/// and use them most from then on.
+fn longest_wait(late: usize, rate: f64, share: f64, begins: impl Iterator<Item = Tick>) -> Nanos {
+    let first = COLD + HOT - late;
+    let waits = begins.map(|begins| {
         let access = move |i: usize, now: Tick| match (i >= first, now < begins) {
             (true, true) => read(0.0),
-            (true, false) => read(4_000.0),
+            (true, false) => read(rate),
             _ => read(80.0),
         };
         let w = world(COLD + HOT, Box::new(access), 5);
         w.borrow_mut().untouched = Some((first, begins));
         let (mut engine, _) = engine(&w, "terrace", pages(&w));
-        while w.borrow().now() < begins || w.borrow().fast_share_now() < 0.8 {
+        while w.borrow().now() < begins || w.borrow().fast_share_now() < share {
             show(&engine.run_step());
             assert!(w.borrow().now() < begins.after(Nanos::secs(4)), "not found in 4 s");
         }
         let wait = w.borrow().now().since(begins);
         wait
     });
-    let waits: Vec<Nanos> = waits.collect();
-    let longest = *waits.iter().max().unwrap();
-    assert!(longest <= Nanos::millis(400), "{waits:?}");
+    waits.max().expect("some times")
+}
+
+/// A program that fills memory begins something new: that is seen by what it has, between glances too.
+#[test]
+fn what_is_filled_late_is_looked_at_at_once() {
+    let begins = (0..8).map(|at| Tick(6 * SECONDS).after(Nanos::millis(70 * at)));
+    let longest = longest_wait(2_400, 4_000.0, 0.8, begins);
+    assert!(longest <= Nanos::millis(400), "{longest}");
 }
 
 /// Few enough pages to move at the cost of a look are not looked at first: they take the places of the coldest as soon as they were filled.
 #[test]
 fn what_is_filled_late_is_taken_in_unseen_where_it_is_little() {
-    const LATE: usize = 480;
-    let first = COLD + HOT - LATE;
-    let waits = (0..5).map(|at| {
-        let begins = Tick(3 * SECONDS).after(Nanos::millis(110 * at));
-        let access = move |i: usize, now: Tick| match (i >= first, now < begins) {
-            (true, true) => read(0.0),
-            (true, false) => read(40_000.0),
-            _ => read(80.0),
-        };
-        let w = world(COLD + HOT, Box::new(access), 5);
-        w.borrow_mut().untouched = Some((first, begins));
-        let (mut engine, _) = engine(&w, "terrace", pages(&w));
-        while w.borrow().now() < begins || w.borrow().fast_share_now() < 0.95 {
-            show(&engine.run_step());
-            assert!(w.borrow().now() < begins.after(Nanos::secs(4)), "not found in 4 s");
-        }
-        let wait = w.borrow().now().since(begins);
-        wait
-    });
-    let waits: Vec<Nanos> = waits.collect();
-    let longest = *waits.iter().max().unwrap();
-    assert!(longest <= Nanos::millis(40), "{waits:?}");
+    let begins = (0..5).map(|at| Tick(3 * SECONDS).after(Nanos::millis(110 * at)));
+    let longest = longest_wait(480, 40_000.0, 0.95, begins);
+    assert!(longest <= Nanos::millis(40), "{longest}");
 }
 
 /// Taking in what turns out cold costs its moves and those that undo it, and no more.
