@@ -312,6 +312,9 @@ pub struct LabRunArgs {
     /// Carry this program along too.
     #[arg(long, value_name = "PROGRAM")]
     pub carry: Vec<String>,
+    /// Minutes after which a run that has not ended is given up.
+    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    pub limit: u64,
     /// Command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
@@ -332,6 +335,9 @@ pub struct LabCompareArgs {
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     pub jobs: usize,
+    /// Minutes after which a run that has not ended is given up.
+    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    pub limit: u64,
     /// Argument for `terrace run` in the machine; may be given again.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     pub terrace_arg: Vec<String>,

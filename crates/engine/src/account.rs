@@ -33,12 +33,16 @@ impl Account {
         self.summary.deciding_cpu_ns = self.summary.deciding_cpu_ns.saturating_add(deciding.get());
     }
 
-    /// Books the fast tier's share of accesses over `span`, and the memory managed.
-    pub fn share(&mut self, share: Option<f64>, span: Nanos, managed: Bytes) {
+    /// Books the fast tier's share of accesses over `span`.
+    pub fn share(&mut self, share: Option<f64>, span: Nanos) {
         if let Some(share) = share {
             self.share_time += span.as_secs_f64();
             self.share_sum += share * span.as_secs_f64();
         }
+    }
+
+    /// Books the memory found to be managed.
+    pub fn managed(&mut self, managed: Bytes) {
         self.summary.managed_bytes = self.summary.managed_bytes.max(managed.get());
     }
 

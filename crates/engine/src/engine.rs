@@ -454,12 +454,12 @@ impl Engine {
 
     fn account_for(&mut self, tiers: &[TierState], tally: &[NodeTally], watched: &Watched, window: Nanos) {
         let present: u64 = tally.iter().map(|n| n.pages).sum();
-        let managed = Bytes(present.saturating_mul(self.machine.page_size.get()));
+        self.account.managed(Bytes(present.saturating_mul(self.machine.page_size.get())));
         let accesses =
             |tiers: &[TierState]| -> f64 { tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum() };
         let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
         let seen = !watched.saw_nothing;
-        self.account.share((seen && all > 0.0).then(|| fast / all), window, managed);
+        self.account.share((seen && all > 0.0).then(|| fast / all), window);
     }
 
     /// Passes a plan's requests on, and sets the next window by them.

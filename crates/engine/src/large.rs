@@ -131,6 +131,38 @@ pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
     out
 }
 
+/// What ordinary looks told of huge pages, set aside while these are looked at by themselves: a byte for each instead of one for each
+/// base page.
+#[derive(Debug, Default)]
+pub struct Aside(Vec<(PageLooks, usize)>);
+
+impl Aside {
+    /// Takes them out of `looks`.
+    pub fn take(looks: &mut Vec<PageLooks>, pid: Pid) -> Self {
+        let (mut all, mut aside) = (Vec::new(), Vec::new());
+        for mut one in looks.drain(..) {
+            if one.pid == pid && one.each > 1 {
+                let pages = one.hits.len();
+                one.hits = one.hits.iter().step_by(PAGES as usize).copied().collect();
+                aside.push((one, pages));
+            } else {
+                all.push(one);
+            }
+        }
+        *looks = all;
+        Self(aside)
+    }
+
+    /// As they were.
+    pub fn put_back(self, looks: &mut Vec<PageLooks>) {
+        looks.extend(self.0.into_iter().map(|(mut one, pages)| {
+            let hits = one.hits.iter().flat_map(|hits| [*hits; PAGES as usize]);
+            one.hits = hits.take(pages).collect();
+            one
+        }));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +193,23 @@ mod tests {
         assert_eq!(parts, expected.map(|(start, each, hits)| looks(start, each, hits)));
         assert_eq!(by_bit(looks(100, 1, 0..300), &heads), [looks(100, 1, 0..300)]);
         assert_eq!(by_bit(looks(1024, 1, 0..512), &heads), [looks(1024, 512, 0..512)]);
+    }
+
+    #[test]
+    fn looks_set_aside_come_back_as_they_were() {
+        let large = |pid: i32, start: u64, pages: u64| PageLooks {
+            pid: Pid(pid),
+            hits: (0..pages).map(|i| (i / PAGES) as u8).collect(),
+            ..looks(start, PAGES as u16, 0..0)
+        };
+        // The second is cut by its mapping's end.
+        let all = vec![looks(0, 1, 0..700), large(2, 1024, 1024), large(1, 2048, 1000)];
+        let mut left = all.clone();
+        let aside = Aside::take(&mut left, Pid(1));
+        assert_eq!(left, all[..2]);
+        assert_eq!(aside.0[0].0.hits, [0, 1]);
+        aside.put_back(&mut left);
+        assert_eq!(left, all);
     }
 
     #[test]

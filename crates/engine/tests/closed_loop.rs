@@ -497,6 +497,25 @@ fn looks_begin_once_memory_is_filled() {
     assert_eq!(*waits.borrow(), [Nanos::ZERO]);
 }
 
+/// Where touches are spread evenly no look books what came while the target was waited for: the skim that found so does.
+#[test]
+fn what_is_filled_while_it_is_waited_for_counts_as_managed() {
+    let all = COLD + HOT;
+    let w = world(all, Box::new(|_, _| read(200.0)), 31);
+    w.borrow_mut().untouched = Some((3_000, Tick(u64::MAX)));
+    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::as_page_tables(w.clone()))];
+    let (mut engine, journal) = engine(&w, "terrace", trackers);
+    let mut waited = false;
+    let (summary, _) = engine.run(|report| {
+        waited |= report.decisions.iter().any(|d| d.name == "wait");
+        w.borrow_mut().untouched = (!waited).then_some((5_000, Tick(u64::MAX)));
+        report.at >= Nanos::millis(500)
+    });
+    let text = journal.text();
+    assert!(waited && text.contains("\"even\"") && !text.contains("\"look\""), "{text}");
+    assert_eq!(summary.managed_bytes, all as u64 * 4096);
+}
+
 /// The live clock: once the target has ended, waits return at once.
 struct Ending {
     world: Shared,

@@ -3,7 +3,7 @@
 use crate::large::LargePages;
 use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
-use terrace_engine::large::{by_bit, LargeAim, PAGES};
+use terrace_engine::large::{by_bit, Aside, LargeAim, PAGES};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{
     now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry,
@@ -264,6 +264,8 @@ impl PageTable {
         let mut looked_at = 0;
         for (pid, watch) in self.watched.iter().filter(|(_, watch)| !watch.large.is_empty()) {
             let heads: Vec<Vpn> = watch.large.iter().map(|l| l.0).collect();
+            let before = held(&seen.looks);
+            let aside = Aside::take(&mut seen.looks, *pid);
             let told = LargePages::of(*pid, &heads, self.turn).and_then(|mut pages| {
                 let mut told = Vec::new();
                 pages.aim(&self.tables, &mut large.aim, &self.ask)?;
@@ -276,28 +278,30 @@ impl PageTable {
                 looked_at += pages.len();
                 Ok(told)
             });
+            let none = |told: &[PageLooks]| told.iter().flat_map(|one| &one.hits).all(|h| *h == PageLooks::NOT_LOOKED);
+            let mut over = false;
             match told {
-                Ok(told) if told.is_empty() => {}
+                Ok(told) if told.is_empty() => aside.put_back(&mut seen.looks),
                 // They went, or the kernel never clears them.
-                Ok(told) if told.iter().flat_map(|one| &one.hits).all(|h| *h == PageLooks::NOT_LOOKED) => {
+                Ok(told) if none(&told) => {
                     self.unlooked += 1;
-                    if self.unlooked >= UNLOOKED {
-                        self.large = None;
-                        return;
-                    }
+                    over = self.unlooked >= UNLOOKED;
+                    aside.put_back(&mut seen.looks);
                 }
                 Ok(told) => {
                     self.unlooked = 0;
-                    seen.looks.retain(|one| one.pid != *pid || one.each == 1);
-                    seen.memory += Bytes(told.iter().map(|one| one.hits.len() as u64).sum());
                     seen.looks.extend(told);
                 }
-                Err(e) if e.is_gone() => {}
-                // Not permitted, or none such in this kernel: as before there was this.
-                Err(_) => {
-                    self.large = None;
-                    return;
+                // Gone, not permitted, or none such in this kernel: as before there was this.
+                Err(e) => {
+                    over = !e.is_gone();
+                    aside.put_back(&mut seen.looks);
                 }
+            }
+            seen.memory = Bytes((seen.memory.get() + held(&seen.looks)).saturating_sub(before));
+            if over {
+                self.large = None;
+                return;
             }
         }
         large.aim.took(now().since(start).saturating_sub(lengths), looks);
@@ -325,6 +329,11 @@ impl PageTable {
             }
         }
     }
+}
+
+/// What looks page by page take.
+fn held(looks: &[PageLooks]) -> u64 {
+    looks.iter().map(|one| one.hits.len() as u64).sum()
 }
 
 fn midway(from: Tick, to: Tick) -> Tick {

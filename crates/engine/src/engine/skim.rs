@@ -60,6 +60,8 @@ impl Engine {
         }
         // A byte a page while it lasted.
         let (cpu, held) = skim.as_ref().map_or((Nanos::ZERO, 0), |s| (s.cpu, s.present));
+        // Pages may have come since they were last located.
+        self.account.managed(Bytes(held.saturating_mul(self.machine.page_size.get())));
         if let (Some(skim), Some(verdict)) = (skim, verdict) {
             self.tell(verdict, &skim, now);
         }
