@@ -1,8 +1,8 @@
 #!/bin/sh
-# Staging in the lab, the tables of docs/results/staging.md: the microbenchmark of Perarnau et al. on three machines beside memory
-# mode, data larger than the near node, and kernels that write.
+# Staging in the lab, the tables of docs/results/staging.md and migration.md: the microbenchmark of Perarnau et al. on three machines
+# beside memory mode, data larger than the near node, kernels that write, addresses that stay, and their migration study.
 #
-#   bench/staging.sh [--quick]      --quick: one machine, two numbers of passes, a kernel; a quarter of an hour without
+#   bench/staging.sh [--quick]      --quick: one machine, two numbers of passes, a kernel; half an hour without
 #
 # Rows go to target/bench/staging/, in the form of docs/results/staging/. Guest time: what else the host does changes nothing.
 set -eu
@@ -80,6 +80,18 @@ kernels() {
         cases=five:1,five:2,five:6,nine:2,nine:6,product:1,product:3
 }
 
+stays() {
+    lab lab-hbm first-touch stage_bench slow=0,10 fast=1,50 cache=4096 mib=48 block=6144 passes=3,8,40 \
+        rows=place:2,auto:2,stay/1:1,stay/auto:2
+}
+
+# moving MACHINE SERIAL-KIB THREADS [ARGUMENT...]
+moving() {
+    machine=$1 serial=$2 threads=$3
+    shift 3
+    lab "$machine" first-touch migration_study from=1 to=0 serial="$serial" parallel=64 threads="$threads" repeat=3 "$@"
+}
+
 passes=1,2,3,5,10,20
 if [ -n "$quick" ]; then
     rows quick.txt short
@@ -93,3 +105,9 @@ done
 rows lab-hbm.txt hbm
 rows larger-than-fast-pcie.txt larger
 rows kernels.txt kernels
+rows stays-hbm.txt stays
+base=4,16,64,256,1024,4096,16384,65536 huge=2048,4096,16384,65536
+rows migration-degraded.txt moving bench/machines/stage-degraded.toml $base 2,4,8,12
+rows moving-numa-base.txt moving lab-numa $base 2
+rows moving-numa-huge.txt moving lab-numa $huge 2 pages=huge
+rows moving-stage-numa-huge.txt moving bench/machines/stage-numa.toml $huge 2,4,8,12 pages=huge

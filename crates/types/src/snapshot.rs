@@ -220,6 +220,14 @@ impl Snapshot {
         self.tiers.iter().position(|t| t.nodes.contains(&node))
     }
 
+    /// What is known of a page; areas are in order of process and address.
+    #[must_use]
+    pub fn page(&self, pid: Pid, vpn: Vpn) -> Option<&PageStat> {
+        let after = self.areas.partition_point(|a| (a.pid, a.start) <= (pid, vpn));
+        let area = after.checked_sub(1).and_then(|i| self.areas.get(i)).filter(|a| a.pid == pid)?;
+        area.pages.get((vpn.0 - area.start.0) as usize)
+    }
+
     /// Base pages in all areas.
     #[must_use]
     pub fn page_count(&self) -> u64 {
@@ -234,6 +242,20 @@ mod tests {
     #[test]
     fn a_page_costs_six_bytes() {
         assert_eq!(std::mem::size_of::<PageStat>(), 6);
+    }
+
+    #[test]
+    fn a_page_is_found_by_its_process_and_address() {
+        let area = |pid: i32, start: u64, nodes: [u8; 2]| Area {
+            pid: Pid(pid),
+            start: Vpn(start),
+            pages: nodes.map(|node| PageStat { node, ..PageStat::default() }).to_vec(),
+        };
+        let areas = vec![area(1, 10, [1, 2]), area(1, 20, [3, 4]), area(2, 5, [5, 6])];
+        let snap = Snapshot { areas, ..Snapshot::default() };
+        let node = |pid: i32, vpn: u64| snap.page(Pid(pid), Vpn(vpn)).map(|page| page.node);
+        assert_eq!([(1, 10), (1, 21), (2, 6)].map(|(pid, vpn)| node(pid, vpn)), [Some(1), Some(4), Some(6)]);
+        assert_eq!([(1, 9), (1, 12), (1, 22), (2, 4), (3, 10)].map(|(pid, vpn)| node(pid, vpn)), [None; 5]);
     }
 
     #[test]

@@ -275,26 +275,17 @@ fn reason(stat: &PageStat) -> MoveReason {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::tier;
     use super::super::{go_on, step, State};
     use super::*;
     use std::collections::BTreeSet;
-    use terrace_types::{
-        Area, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Seed, Sees, Snapshot, ThroughputSource, Tick,
-        TierState, Vpn,
-    };
+    use terrace_types::{Area, Bytes, Heat, Nanos, PageFlags, PageStat, Pid, Seed, Sees, Snapshot, Tick, Vpn};
 
     const FAST: u64 = 8_000;
     const PAGES: u64 = 24_000;
 
     /// Every fourth page is hot; the first third of all is on the fast tier, which is full.
     fn scattered() -> Snapshot {
-        let tier = |node: u16, pages: u64, free: u64| TierState {
-            nodes: vec![NodeId(node)],
-            capacity: Bytes(pages * 4096),
-            free: Bytes(free * 4096),
-            write_throughput: None,
-            throughput_source: ThroughputSource::Unknown,
-        };
         let page = |i: u64| PageStat {
             reads: Heat::from_rate(if i % 4 == 0 { 20_000 } else { 10 }),
             node: u8::from(i >= FAST),

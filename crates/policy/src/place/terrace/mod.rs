@@ -510,14 +510,18 @@ mod tests {
     use super::*;
     use terrace_types::{Area, Bytes, Heat, PageFlags, PageStat, Pid, Sees, ThroughputSource, TierState, Vpn};
 
-    fn growing(pages: usize, filling: bool) -> Snapshot {
-        let tier = |node: u16, pages: u64, free: u64| TierState {
+    /// A tier of one node, sizes in base pages.
+    pub(super) fn tier(node: u16, pages: u64, free: u64) -> TierState {
+        TierState {
             nodes: vec![NodeId(node)],
             capacity: Bytes(pages * 4096),
             free: Bytes(free * 4096),
             write_throughput: None,
             throughput_source: ThroughputSource::Unknown,
-        };
+        }
+    }
+
+    fn growing(pages: usize, filling: bool) -> Snapshot {
         let flags = PageFlags::PRESENT.with(PageFlags::KNOWN);
         let page = |i| PageStat {
             reads: Heat::from_rate(if i >= 2_000 { 2_000 } else { 10 }),

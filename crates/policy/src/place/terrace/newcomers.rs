@@ -178,20 +178,18 @@ fn samples(moves: &[Move]) -> Vec<(Pid, Vpn)> {
 
 /// Of those that something is known of; none while that is less than half.
 fn mean_value(snap: &Snapshot, samples: &[(Pid, Vpn)], worth: &Worth) -> Option<f64> {
-    let stat = |(pid, vpn): &(Pid, Vpn)| {
-        let after = snap.areas.partition_point(|a| (a.pid, a.start) <= (*pid, *vpn));
-        let area = after.checked_sub(1).and_then(|i| snap.areas.get(i)).filter(|a| a.pid == *pid)?;
-        area.pages.get((vpn.0 - area.start.0) as usize).filter(|page| page.flags.has(PageFlags::KNOWN))
-    };
-    let known: Vec<f64> = samples.iter().filter_map(stat).map(|page| value_of(page, worth)).collect();
+    let stats = samples.iter().filter_map(|(pid, vpn)| snap.page(*pid, *vpn));
+    let known: Vec<f64> =
+        stats.filter(|page| page.flags.has(PageFlags::KNOWN)).map(|page| value_of(page, worth)).collect();
     (2 * known.len() >= samples.len()).then(|| known.iter().sum::<f64>() / known.len().max(1) as f64)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::tier;
     use super::*;
     use crate::place::worth::Touches;
-    use terrace_types::{Area, Bytes, Heat, NodeId, ThroughputSource, TierState};
+    use terrace_types::{Area, Bytes, Heat, NodeId};
 
     const OLD: u64 = 9_600;
     const FAST: u64 = 6_000;
@@ -199,13 +197,6 @@ mod tests {
 
     /// Old pages, the fast tier full of them but for `free`, every third of them cold, and `new` ones after them on the slow tier.
     fn grown(new: u64, free: u64) -> Snapshot {
-        let tier = |node: u16, pages: u64, free: u64| TierState {
-            nodes: vec![NodeId(node)],
-            capacity: Bytes(pages * 4096),
-            free: Bytes(free * 4096),
-            write_throughput: None,
-            throughput_source: ThroughputSource::Unknown,
-        };
         let known = PageFlags::PRESENT.with(PageFlags::KNOWN);
         let page = |i: u64| PageStat {
             reads: Heat::from_rate(if i >= OLD || i % 3 == 0 { 0 } else { 900 }),

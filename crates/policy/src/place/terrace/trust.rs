@@ -152,14 +152,8 @@ impl Trust {
 impl Batch {
     /// Mean value of its sampled pages that are still mapped.
     fn value_now(&self, snap: &Snapshot, worth: &Worth) -> f64 {
-        let mut sum = 0.0;
-        for (pid, vpn) in &self.samples {
-            let after = snap.areas.partition_point(|a| (a.pid, a.start) <= (*pid, *vpn));
-            let area = after.checked_sub(1).and_then(|i| snap.areas.get(i));
-            let page = area.filter(|a| a.pid == *pid).and_then(|a| a.pages.get((vpn.0 - a.start.0) as usize));
-            sum += page.map_or(0.0, |p| value_of(p, worth));
-        }
-        sum / self.samples.len().max(1) as f64
+        let mapped = self.samples.iter().filter_map(|(pid, vpn)| snap.page(*pid, *vpn));
+        mapped.map(|page| value_of(page, worth)).sum::<f64>() / self.samples.len().max(1) as f64
     }
 }
 
