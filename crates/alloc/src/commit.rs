@@ -136,6 +136,7 @@ pub(crate) struct Weighed {
 }
 
 const BY_TIER: &str = "its classes are full of what is worth more";
+const BY_SIZE: &str = "its classes have less room than it takes, even were they its own";
 const BY_LIMIT: &str = "the memory limit of the process's group leaves less";
 
 /// Weighs requests given what is free by node and what the group's limit leaves.
@@ -174,7 +175,10 @@ pub(crate) fn weigh(
     let mut decided: Vec<Decided> = vec![Decided { pieces: Vec::new(), refused: Some(BY_LIMIT) }; asked.len()];
     for ((at, placed), object) in positions.iter().zip(&solution.placed).zip(&problem.objects) {
         decided[*at] = match placed.refused {
-            true => Decided { pieces: Vec::new(), refused: Some(BY_TIER) },
+            true => {
+                let fits = fits_alone(object, &problem.tiers);
+                Decided { pieces: Vec::new(), refused: Some(if fits { BY_TIER } else { BY_SIZE }) }
+            }
             false => {
                 let pieces = pieces(&asked[*at], cuts[*at].as_deref(), placed, object, &groups, page);
                 Decided { pieces, refused: None }
@@ -182,6 +186,15 @@ pub(crate) fn weigh(
         };
     }
     Ok(Weighed { decided, value: solution.value, bound: solution.bound })
+}
+
+/// Whether the tiers it asks for hold it if nothing else does.
+fn fits_alone(object: &solve::Object, tiers: &[Tier]) -> bool {
+    let room = |t: &usize| tiers.get(*t).map_or(Bytes::ZERO, |tier| tier.capacity);
+    match &object.split {
+        solve::Split::Fixed(sizes) => sizes.iter().zip(&object.wanted).all(|(size, t)| *size <= room(t)),
+        _ => object.wanted.iter().map(room).sum::<Bytes>() >= object.size,
+    }
 }
 
 /// Nodes that no request tells apart, with the rank of their class, best class first.

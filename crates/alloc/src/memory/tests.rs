@@ -125,7 +125,7 @@ fn a_commit_refuses_the_least_worthy_and_takes_it_up_again() {
     let report = memory.commit(Scope::Epoch).unwrap();
     assert_eq!(report.refused(), 1);
     let late = report.rows.iter().find(|r| r.name == "late").unwrap();
-    assert!(late.refused && late.why.contains("refused"), "{}", late.why);
+    assert!(late.refused && late.why.contains("worth more"), "{}", late.why);
     assert_eq!(kernel.on(big..big + (40 << 20), 0), 40 * MIB);
     memory.free(big).unwrap();
     assert_eq!(memory.commit(Scope::Epoch).unwrap().refused(), 0);
@@ -318,6 +318,19 @@ proptest::proptest! {
         }
         proptest::prop_assert_eq!(kernel.rooms().iter().map(|r| r.1.get()).sum::<u64>(), room);
         proptest::prop_assert!(memory.state().unwrap().own.is_empty());
+    }
+}
+
+#[test]
+fn what_no_class_could_hold_is_not_told_that_others_are_worth_more() {
+    let (memory, kernel) = on("lab-cxl");
+    for split in [Split::Os, Split::Equal] {
+        let wish = Attributes { mismatch: Mismatch::Error, split, ..committed("large", 1) };
+        memory.allocate(Bytes::mib(100), wish).unwrap();
+    }
+    kernel.set_free(0, Bytes::mib(64));
+    for row in memory.commit(Scope::Epoch).unwrap().rows {
+        assert!(row.refused && row.why.contains("even were they its own"), "{}", row.why);
     }
 }
 
