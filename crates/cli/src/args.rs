@@ -312,8 +312,8 @@ pub struct LabRunArgs {
     /// Carry this program along too.
     #[arg(long, value_name = "PROGRAM")]
     pub carry: Vec<String>,
-    /// Minutes after which a run that has not ended is given up.
-    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    /// Seconds of this machine after which a run that has not ended is given up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub limit: u64,
     /// Command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -335,8 +335,8 @@ pub struct LabCompareArgs {
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     pub jobs: usize,
-    /// Minutes after which a run that has not ended is given up.
-    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    /// Seconds of this machine after which a run that has not ended is given up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub limit: u64,
     /// Argument for `terrace run` in the machine; may be given again.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]

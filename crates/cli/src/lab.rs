@@ -25,10 +25,6 @@ fn bench(machine: &str, progress: &Progress) -> Result<Bench, Failure> {
     lab.bench(&machine, None, progress).map_err(Failure::failed)
 }
 
-fn limit(minutes: u64) -> Duration {
-    Duration::from_secs(60 * minutes)
-}
-
 /// Booted, saved and calibrated, all of it only where it was not before.
 fn calibrated(machine: &str) -> Result<(Bench, calibrate::Calibration), Failure> {
     let progress = Progress::new(SETUP);
@@ -67,7 +63,7 @@ pub fn run(args: &LabRunArgs) -> Ending {
         let found = lab::program::look_up(program, path.as_deref()).map_err(Failure::usage)?;
         spec.carry(&found).map_err(Failure::usage)?;
     }
-    spec.limit_wall = limit(args.limit);
+    spec.limit_wall = Duration::from_secs(args.limit);
     let result = bench.run(&spec).map_err(Failure::failed)?;
     let _ = std::io::stderr().write_all(&result.stderr);
     let code = match result.reply.outcome {
@@ -112,7 +108,7 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         terrace_args: args.terrace_arg.clone(),
         jobs: args.jobs.max(1),
         repeat: 1,
-        limit_wall: limit(args.limit),
+        limit_wall: Duration::from_secs(args.limit),
         profiles: None,
     };
     let result = lab::compare(&bench, &spec, &Progress::new(runs(&spec))).map_err(Failure::failed)?;
