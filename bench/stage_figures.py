@@ -132,7 +132,9 @@ def figure4(folder):
             one = {kib: ns for threads, kib, m, ns in table if m == method and threads == 1 and ns > 0}
             serial[f"{machine}, {method}"] = ([(kib, ns / 1e3) for kib, ns in one.items()], None)
             many = [(t, kib, ns) for t, kib, m, ns in table if m == method and kib == largest]
-            parallel[f"{machine}, {method}"] = ([(t, one[largest] / ns) for t, _, ns in many if largest in one], None)
+            # The shared mover is asked by one thread.
+            if len(many) > 1:
+                parallel[f"{machine}, {method}"] = ([(t, one[largest] / ns) for t, _, ns in many if largest in one], None)
     sizes = sorted({kib for line, _ in serial.values() for kib, _ in line})
     draw(folder / "figure-4a.svg", "Figure 4a: serial migration", "KiB", "µs", serial, x_log=True, y_log=True, x_ticks=sizes)
     threads = sorted({t for line, _ in parallel.values() for t, _ in line})
