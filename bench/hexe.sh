@@ -1,5 +1,5 @@
 #!/bin/sh
-# The tables of docs/results/hexe.md, again: bench/hexe.sh [--machine lab-hbm|lab-snc4] [--mode flat|memory] [--what stream|cg|moving]
+# The tables of docs/results/hexe.md, again: bench/hexe.sh [--machine lab-hbm|lab-snc4] [--mode flat|memory] [--what stream|cg|moving|pic]
 #   [--size small|mid|large] [--by NAME] [--rounds N]
 # STREAM and a CG solve in the lab, by malloc, numactl, memkind and libterrace; each run in a machine woken anew. Takes
 # Debian's libmemkind-dev and numactl (installed, or unpacked where $NUMACTL says). Not part of the tests.
@@ -24,11 +24,15 @@ out=$target/hexe
 mkdir -p "$out"
 [ -n "${HEXE_BUILT:-}" ] || cargo build --quiet --release -p terrace-capi
 [ -n "${HEXE_BUILT:-}" ] || cargo build --quiet --release -p terrace-lab --example lab
-for program in stream cg; do
+for program in stream cg pic; do
     cc -O2 -s -ftree-vectorize -Wall -Wextra -Werror -fopenmp -Icrates/capi/include -o "$out/$program" \
         "bench/alloc/hexe/$program.c" bench/alloc/hexe/place.c "$target/release/libterrace.a" -lmemkind -lpthread -ldl -lm
 done
 cc -O2 -Wall -Wextra -Werror -o "$out/dram_only" bench/alloc/hexe/dram_only.c
+# VPIC's question, what spilling costs, takes a bus that its program can fill.
+if [ "$whats" = pic ]; then
+    machines=bench/machines/hbm-twelve.toml modes=flat
+fi
 if [ "$whats" = moving ]; then
     # SICM's: an arena, one move_pages and memmove, from node 0 to node 1, by MiB (docs/results/allocation.md).
     cc -O2 -s -Wall -Wextra -Werror -Icrates/capi/include -o "$out/moving" bench/alloc/hexe/moving.c \
@@ -41,6 +45,7 @@ numactl=${NUMACTL:-$(command -v numactl || true)}
 describe() {
     case $1 in
         lab-hbm) threads=2 fast=1 slow=0 tier=192 ;;
+        bench/machines/hbm-twelve.toml) threads=12 fast=1 slow=0 tier=192 ;;
         lab-snc4) threads=4 fast=4-7 slow=0-3 tier=256 ;;
         *) echo "bench/hexe.sh: no machine $1" >&2; exit 2 ;;
     esac
@@ -55,6 +60,10 @@ choose() {
     mib=$((tier * eighths / 8))
     if [ "$what" = stream ]; then
         arguments="$threads $mib $rounds"
+    elif [ "$what" = pic ]; then
+        # 928 bytes a cell, four planes a thread.
+        edge=$(awk "BEGIN { print int(sqrt($mib * 1048576 / 928 / 4 / $threads)) }")
+        arguments="$threads $edge 4 2" kinds=hbw-preferred
     else
         # 360 bytes a row; MiniFE with memkind prefers fast memory for everything.
         edge=$(awk "BEGIN { print int(($mib * 1048576 / 360) ^ (1 / 3)) }")
@@ -70,6 +79,7 @@ one_run() {
     case $2 in
         memkind) how=memkind:$kinds ;;
         terrace) how=terrace ;;
+        arena) how=arena:$fast,$slow ;;
         *) how=malloc ;;
     esac
     set -- "$1" "$2" "$program" "$how" $arguments
@@ -92,6 +102,8 @@ rows() {
     if [ "$1" = memory ]; then
         # memkind knows no memory mode, and there is nothing for numactl to prefer.
         echo malloc terrace
+    elif [ "$what" = pic ]; then
+        echo malloc numactl memkind arena terrace
     elif [ "$threads" = 2 ]; then
         echo malloc numactl memkind terrace
     else
@@ -110,7 +122,7 @@ for machine in $machines; do
                 choose "$size"
                 for by in $(rows "$mode"); do
                     [ -z "$only" ] || [ "$only" = "$by" ] || continue
-                    log=$out/$machine-$mode-$what-$size-$by
+                    log=$out/$(basename "$machine" .toml)-$mode-$what-$size-$by
                     one_run "$mode" "$by" >"$log" 2>"$log.err" || { echo "failed: $log.err" >&2; continue; }
                     awk -v head="| $machine | $mode | $what | $mib | $by |" '
                         $1 == "where" { where = where "; " substr($0, 7); next }

@@ -14,9 +14,10 @@
 
 enum { MOST_ARRAYS = 16, MOST_NODES = 64, SAMPLE = 7, BATCH = 1024, PAGE = 4096 };
 
-static enum { MALLOC, MEMKIND, TERRACE } how;
+static enum { MALLOC, MEMKIND, TERRACE, ARENA } how;
 static const char *kinds;
 static terrace_memory *memory;
+static terrace_arena *arena;
 static struct {
     const char *name;
     char *at;
@@ -46,8 +47,15 @@ void place_open(const char *text)
     } else if (strcmp(text, "terrace") == 0) {
         how = TERRACE;
         check(terrace_memory_create(&memory), "terrace_memory_create");
+    } else if (strncmp(text, "arena:", 6) == 0) {
+        how = ARENA;
+        uint32_t nodes[MOST_NODES];
+        size_t known = 0;
+        for (const char *at = text + 5; at != NULL && known < MOST_NODES; at = strchr(at + 1, ','))
+            nodes[known++] = (uint32_t)atoi(at + 1);
+        check(terrace_arena_create(0, TERRACE_DEVICES_SPILL, nodes, known, 0, "arrays", &arena), "terrace_arena_create");
     } else {
-        give_up(text, "give malloc, terrace or memkind:KIND,...");
+        give_up(text, "give malloc, terrace, arena:NODE,... or memkind:KIND,...");
     }
 }
 
@@ -100,6 +108,9 @@ void *place_array(const char *name, size_t bytes, unsigned priority, double read
         break;
     case MEMKIND:
         at = memkind_malloc(next_kind(), bytes);
+        break;
+    case ARENA:
+        at = terrace_arena_alloc(arena, bytes);
         break;
     case TERRACE:
         at = by_terrace(name, bytes, priority, reads, writes);
