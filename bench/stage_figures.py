@@ -76,11 +76,15 @@ def draw(path, title, x_label, y_label, series, x_log=False, y_log=False, x_tick
         colour = COLOURS[i // 2 % len(COLOURS)] if dashed is not None else COLOURS[i % len(COLOURS)]
         dash = ' stroke-dasharray="5 4"' if dashed else ""
         path_data = "M" + "L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in sorted(line))
-        if len(line) == fullest[name.split(",")[0]]:
+        whole = len(line) == fullest[name.split(",")[0]]
+        if whole:
             out.append(f'<path d="{path_data}" fill="none" stroke="{colour}" stroke-width="1.8"{dash}/>')
         out += [f'<circle cx="{x.at(a):.1f}" cy="{y.at(b):.1f}" r="2.6" fill="{colour}"/>' for a, b in line]
         at = TOP + 10 + 20 * i
-        out.append(f'<path d="M{WIDTH - RIGHT + 12} {at}h24" stroke="{colour}" stroke-width="1.8"{dash}/>')
+        if whole:
+            out.append(f'<path d="M{WIDTH - RIGHT + 12} {at}h24" stroke="{colour}" stroke-width="1.8"{dash}/>')
+        else:
+            out.append(f'<circle cx="{WIDTH - RIGHT + 24}" cy="{at}" r="2.6" fill="{colour}"/>')
         out.append(f'<text x="{WIDTH - RIGHT + 42}" y="{at + 4}">{name}</text>')
     path.write_text("\n".join(out) + "\n</svg>\n")
 

@@ -109,12 +109,13 @@ check terrace-gains-in-huge-pages gains compare-huge
 
 # Classes, reservations and commits where the fast node is another than the CPUs'.
 cargo build --quiet --release -p terrace-alloc --example residency --example offline || { echo "FAILED alloc-build: cargo build"; exit 1; }
+for example in residency offline; do
+    strip -o "$out/$example" "${CARGO_TARGET_DIR:-target}/release/examples/$example" || { echo "FAILED alloc-build: strip $example"; exit 1; }
+done
 check alloc-boots "$terrace" lab setup --machine lab-hbm &&
-    strip -o "$out/residency" "${CARGO_TARGET_DIR:-target}/release/examples/residency" &&
     check alloc-two-nodes "$terrace" lab run --machine lab-hbm -- "$out/residency"
 # A node of which the kernel takes seven blocks of nine offline: no data is lost, nothing is promised that is not there.
-strip -o "$out/offline" "${CARGO_TARGET_DIR:-target}/release/examples/offline" &&
-    check alloc-node-goes-offline "$terrace" lab run --machine lab-cxl -- "$out/offline" 1
+check alloc-node-goes-offline "$terrace" lab run --machine lab-cxl -- "$out/offline" 1
 # Four clusters with two nodes each, four CPUs.
 check alloc-boots-eight-nodes "$terrace" lab setup --machine lab-snc4 &&
     check alloc-eight-nodes "$terrace" lab run --machine lab-snc4 -- "$out/residency"

@@ -133,24 +133,21 @@ pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
 
 /// What ordinary looks told of huge pages, set aside while these are looked at by themselves: a byte for each instead of one for each
 /// base page.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Aside(Vec<(PageLooks, usize)>);
 
 impl Aside {
     /// Takes them out of `looks`.
     pub fn take(looks: &mut Vec<PageLooks>, pid: Pid) -> Self {
-        let (mut all, mut aside) = (Vec::new(), Vec::new());
-        for mut one in looks.drain(..) {
-            if one.pid == pid && one.each > 1 {
-                let pages = one.hits.len();
-                one.hits = one.hits.iter().step_by(PAGES as usize).copied().collect();
-                aside.push((one, pages));
-            } else {
-                all.push(one);
-            }
-        }
-        *looks = all;
-        Self(aside)
+        let (aside, rest): (Vec<_>, _) = looks.drain(..).partition(|one| one.pid == pid && one.each > 1);
+        *looks = rest;
+        Self(aside.into_iter().map(Self::packed).collect())
+    }
+
+    fn packed(mut one: PageLooks) -> (PageLooks, usize) {
+        let pages = one.hits.len();
+        one.hits = one.hits.iter().step_by(PAGES as usize).copied().collect();
+        (one, pages)
     }
 
     /// As they were.

@@ -1,0 +1,178 @@
+//! Programs that fill memory while they are managed: how soon that is noticed, and what becomes of what they filled.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{engine, pages, read, show, skew, world, world_on, Shared, COLD, FAST, HOT, SECONDS};
+use std::cell::RefCell;
+use std::rc::Rc;
+use terrace_engine::{Ask, Clock, Mapping, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_testkit::{dcpmm, PageTracker, WorldClock};
+use terrace_types::{Bytes, Nanos, Request, Tick};
+
+/// Memory that was mapped long ago and is filled only now has no sign but its touches: too little of it to be told by
+/// what is free (a sixty-fourth of the tier), and it is what the program uses most from then on.
+#[test]
+fn what_is_filled_late_is_found_by_its_touches() {
+    const LATE: usize = 800;
+    let begins = Tick(6 * SECONDS);
+    let first = COLD + HOT - LATE;
+    let hot = move |i: usize, now: Tick| i >= first && now >= begins;
+    let access = move |i: usize, now: Tick| match i >= first && now < begins {
+        true => read(0.0),
+        false => read(if hot(i, now) { 4_000.0 } else { 80.0 }),
+    };
+    let w = world(COLD + HOT, Box::new(access), 5);
+    w.borrow_mut().untouched = Some((first, begins));
+    let (mut engine, _) = engine(&w, "terrace", pages(&w));
+    while w.borrow().now() < begins.after(Nanos::millis(600)) {
+        show(&engine.run_step());
+    }
+    let share = w.borrow().fast_share_now();
+    assert!(share > 0.85, "{share}");
+}
+
+/// The longest time until the best tier serves this share of the accesses, of programs that fill their last `late` pages at these times
+/// and use them most from then on.
+fn longest_wait(late: usize, rate: f64, share: f64, begins: impl Iterator<Item = Tick>) -> Nanos {
+    let first = COLD + HOT - late;
+    let waits = begins.map(|begins| {
+        let access = move |i: usize, now: Tick| match (i >= first, now < begins) {
+            (true, true) => read(0.0),
+            (true, false) => read(rate),
+            _ => read(80.0),
+        };
+        let w = world(COLD + HOT, Box::new(access), 5);
+        w.borrow_mut().untouched = Some((first, begins));
+        let (mut engine, _) = engine(&w, "terrace", pages(&w));
+        while w.borrow().now() < begins || w.borrow().fast_share_now() < share {
+            show(&engine.run_step());
+            assert!(w.borrow().now() < begins.after(Nanos::secs(4)), "not found in 4 s");
+        }
+        let wait = w.borrow().now().since(begins);
+        wait
+    });
+    waits.max().expect("some times")
+}
+
+/// A program that fills memory begins something new: that is seen by what it has, between glances too.
+#[test]
+fn what_is_filled_late_is_looked_at_at_once() {
+    let begins = (0..8).map(|at| Tick(6 * SECONDS).after(Nanos::millis(70 * at)));
+    let longest = longest_wait(2_400, 4_000.0, 0.8, begins);
+    assert!(longest <= Nanos::millis(400), "{longest}");
+}
+
+/// Few enough pages to move at the cost of a look are not looked at first: they take the places of the coldest as soon as they were filled.
+#[test]
+fn what_is_filled_late_is_taken_in_unseen_where_it_is_little() {
+    let begins = (0..5).map(|at| Tick(3 * SECONDS).after(Nanos::millis(110 * at)));
+    let longest = longest_wait(480, 40_000.0, 0.95, begins);
+    assert!(longest <= Nanos::millis(15), "{longest}");
+}
+
+/// Taking in what turns out cold costs its moves and those that undo it, and no more.
+#[test]
+fn what_was_taken_in_and_is_cold_goes_out_again() {
+    const LATE: usize = 480;
+    let begins = Tick(5 * SECONDS);
+    let total = COLD + HOT;
+    let first = total - LATE;
+    // As many warm pages as the fast tier holds: each that a newcomer takes the place of is missed.
+    let access = move |i: usize, _: Tick| match i {
+        _ if i >= first => read(1.0),
+        _ if i < FAST as usize => read(2_000.0),
+        _ => read(80.0),
+    };
+    let w = world(total, Box::new(access), 5);
+    w.borrow_mut().untouched = Some((first, begins));
+    let (mut engine, journal) = engine(&w, "terrace", pages(&w));
+    let mut before = (0.0, 0);
+    while w.borrow().now() < begins.after(Nanos::secs(3)) {
+        if w.borrow().now() < begins {
+            before = (w.borrow().fast_share_now(), w.borrow().total_moves());
+        }
+        show(&engine.run_step());
+    }
+    assert_eq!(journal.text().matches("\"take in\"").count(), 1);
+    let (share, moves) = (w.borrow().fast_share_now(), w.borrow().total_moves() - before.1);
+    assert!(share >= before.0 - 0.005, "{share}, {} before", before.0);
+    assert!(moves <= 5 * LATE as u64, "{moves} moves");
+}
+
+/// Looks at a window's end, as page tables are read; and how long it was let wait for that.
+struct Late {
+    inner: PageTracker,
+    world: Shared,
+    begun: Tick,
+    asked: Option<(Vec<Mapping>, Ask)>,
+    waits: Rc<RefCell<Vec<Nanos>>>,
+}
+
+impl Tracker for Late {
+    fn info(&self) -> TrackerInfo {
+        self.inner.info()
+    }
+
+    fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
+        self.begun = self.world.borrow().now();
+        self.asked = Some((mappings.to_vec(), ask.clone()));
+        Ok(())
+    }
+
+    fn lead(&self) -> Nanos {
+        Nanos::millis(2)
+    }
+
+    fn finish(&mut self, now: Tick) -> Result<Observation, TrackError> {
+        self.waits.borrow_mut().push(now.since(self.begun));
+        let (mappings, ask) = self.asked.take().unwrap();
+        self.inner.begin(&mappings, &ask)?;
+        WorldClock(self.world.clone()).wait(self.lead());
+        let now = self.world.borrow().now();
+        self.inner.finish(now)
+    }
+
+    fn request(&mut self, request: &Request) -> Result<(), TrackError> {
+        self.inner.request(request)
+    }
+}
+
+/// What was waited for while memory was filled is not waited for again: the looks after it begin at once.
+#[test]
+fn looks_begin_once_memory_is_filled() {
+    let w = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, skew(4_000.0, 80.0), 5);
+    w.borrow_mut().untouched = Some((3_000, Tick(0).after(Nanos::millis(40))));
+    let waits = Rc::new(RefCell::new(Vec::new()));
+    let inner = PageTracker::new(w.clone());
+    let late = Late { inner, world: w.clone(), begun: Tick(0), asked: None, waits: waits.clone() };
+    let (mut engine, _) = engine(&w, "terrace", vec![Box::new(late)]);
+    let mut waited_for = false;
+    while waits.borrow().is_empty() {
+        let report = engine.run_step();
+        show(&report);
+        waited_for |= report.decisions.iter().any(|d| d.name == "wait");
+        assert!(w.borrow().now() < Tick(SECONDS), "never looked at");
+    }
+    assert!(waited_for, "the target was never seen to fill its memory");
+    assert_eq!(*waits.borrow(), [Nanos::ZERO]);
+}
+
+/// Where touches are spread evenly no look books what came while the target was waited for: the skim that found so does.
+#[test]
+fn what_is_filled_while_it_is_waited_for_counts_as_managed() {
+    let all = COLD + HOT;
+    let w = world(all, Box::new(|_, _| read(200.0)), 31);
+    w.borrow_mut().untouched = Some((3_000, Tick(u64::MAX)));
+    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::as_page_tables(w.clone()))];
+    let (mut engine, journal) = engine(&w, "terrace", trackers);
+    let mut waited = false;
+    let (summary, _) = engine.run(|report| {
+        waited |= report.decisions.iter().any(|d| d.name == "wait");
+        w.borrow_mut().untouched = (!waited).then_some((5_000, Tick(u64::MAX)));
+        report.at >= Nanos::millis(500)
+    });
+    let text = journal.text();
+    assert!(waited && text.contains("\"even\"") && !text.contains("\"look\""), "{text}");
+    assert_eq!(summary.managed_bytes, all as u64 * 4096);
+}
