@@ -4,6 +4,7 @@
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
+use std::sync::OnceLock;
 use terrace_alloc::arena::{self, Arena, Spec};
 
 /// Allocates.
@@ -60,17 +61,15 @@ fn symbol(name: &CStr) -> Result<*mut c_void, String> {
 
 // ---- Terrace
 
-static ARENA: AtomicPtr<Arena> = AtomicPtr::new(null_mut());
+static ARENA: OnceLock<Arena> = OnceLock::new();
 
 fn terrace() -> Result<(), String> {
     let arena = Arena::create(&Spec::default()).map_err(|e| e.to_string())?;
-    ARENA.store(Box::into_raw(Box::new(arena)), Release);
-    Ok(())
+    ARENA.set(arena).map_err(|_| "called twice".to_string())
 }
 
 unsafe extern "C" fn te_alloc(size: usize) -> *mut c_void {
-    // SAFETY: set before any thread begins, never freed.
-    let arena = unsafe { *ARENA.load(Relaxed) };
+    let Some(arena) = ARENA.get() else { return null_mut() };
     arena.alloc(size).map_or(null_mut(), |block| block.as_ptr().cast())
 }
 

@@ -22,16 +22,16 @@ use super::error::{AllocError, FreeError};
 use super::meta;
 use super::place::SPILL_MOST;
 use super::sizes::{
-    aligned_class, block_size, class_of, computed_class, slab_slices, tabled_class, CLASSES, MIN_ALIGN, SLICE,
-    SLICE_SHIFT, SMALL_MAX, TABLED,
+    aligned_class, block_size, class_of, computed_class, slab_slices, CLASSES, MIN_ALIGN, SLICE, SLICE_SHIFT,
+    SMALL_MAX, TABLED,
 };
-use super::slab::{state, Freed, Place, Slab};
+use super::slab::{state, Freed, Place, Shape, Slab};
 use super::space::{self, Segment, SEGMENT_SLICES};
 use super::thread::Thread;
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{compiler_fence, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{compiler_fence, AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use terrace_sys::Lock;
 
 /// Arenas at most.
@@ -46,24 +46,49 @@ const DISCARD_AT: usize = 1 << 20;
 static NO_SLAB: Slab = Slab::empty();
 
 /// Blocks on a bin's stack at most.
-const STACK: usize = 32;
+const STACK: usize = 31;
 /// Bytes on a bin's stack at most.
 const STACK_BYTES: usize = 16 << 10;
-/// A stack of freed blocks (all three null: none), and the slabs of one class.
+/// Bytes of a stack itself, and what it is aligned to.
+const STACK_SIZE: usize = (STACK + 1) * size_of::<*mut u8>();
+
+/// Blocks of one class that were freed lately, and its slabs.
+///
+/// A stack begins with a null and ends where its addresses leave a multiple of its size: both ends are seen without another word being
+/// read (ADR 0228). Where there is none, [`NO_STACK`] stands for it, which is empty and full.
 #[repr(C, align(64))]
 struct Bin {
     // The first 16 bytes of a line are left to what is used seldom: see `space::TABLE_AT`.
     current: *const Slab,
     listed: *mut Slab,
-    /// Written by its owner alone, and like `bottom` read by whoever counts.
+    /// The block freed last, or the null before the first. Written by its owner alone, and like `stack` read by whoever counts.
     top: AtomicPtr<*mut u8>,
-    end: *mut *mut u8,
-    bottom: AtomicPtr<*mut u8>,
+    /// Where the null is; null: there is no stack.
+    stack: AtomicPtr<*mut u8>,
 }
 
-/// Where a class's bin is among a cache's bins, in bytes.
+/// Empty, since its last word is null; full, since that is the last.
+#[repr(C, align(256))]
+struct NoStack([AtomicPtr<u8>; STACK + 1]);
+
+static NO_STACK: NoStack = NoStack([const { AtomicPtr::new(null_mut()) }; STACK + 1]);
+
+impl NoStack {
+    /// Its last word. Never written: there is no room above it, and no block below.
+    const fn top() -> *mut *mut u8 {
+        (&raw const NO_STACK.0[STACK]).cast::<*mut u8>().cast_mut()
+    }
+}
+
+/// Whether there is no room above this word of a stack.
+#[inline(always)]
+fn is_last(top: *mut *mut u8) -> bool {
+    top as usize & (STACK_SIZE - 1) == STACK_SIZE - size_of::<*mut u8>()
+}
+
+/// Where a class's bin is in a cache, in bytes.
 const fn bin_at(class: usize) -> u32 {
-    (class * size_of::<Bin>()) as u32
+    (offset_of!(Cache, bins) + class * size_of::<Bin>()) as u32
 }
 
 /// Where the bin for a size is in a cache, in bytes, by sixteenths: the common sizes find it with one load.
@@ -77,6 +102,7 @@ const BIN_BY_SIXTEEN: [u16; TABLED / 16 + 1] = {
     table
 };
 
+/// Blocks on a class's stack at most.
 const fn room_of(class: usize) -> usize {
     let fits = STACK_BYTES / block_size(class);
     if fits < STACK {
@@ -90,7 +116,7 @@ const fn room_of(class: usize) -> usize {
 /// and a copy of it elsewhere means nothing.
 #[inline(always)]
 fn mark(at: usize) -> usize {
-    at ^ 0x9d5c_1f3a_b7e6_4820
+    at.wrapping_add(0x9d5c_1f3a_b7e6_4820)
 }
 
 /// # Safety
@@ -112,6 +138,8 @@ pub(crate) struct Cache {
     generation: AtomicU64,
     /// Its thread is changing it: a signal handler keeps out.
     busy: AtomicBool,
+    /// Where slabs are found, here because freeing reads the rest of this line too.
+    table: space::Table,
     inner: *const Inner,
     next_orphan: *mut Cache,
     bins: [Bin; CLASSES],
@@ -127,7 +155,6 @@ struct Mailbox(AtomicPtr<Slab>);
 pub(crate) struct Inner {
     /// Differs for all arenas that ever were; 0: there is none.
     pub(crate) generation: AtomicU64,
-    pub(crate) index: AtomicU32,
     pub(crate) lock: Lock,
     locked: UnsafeCell<Held>,
 }
@@ -150,6 +177,11 @@ pub(crate) struct Held {
 
 // SAFETY: `locked` is reached under `lock` alone; the rest is atomic.
 unsafe impl Sync for Inner {}
+
+/// Number of the record of the arena that has this generation.
+pub(crate) const fn index_of(generation: u64) -> usize {
+    generation as usize % ARENAS_MOST
+}
 
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 static INNERS: AtomicPtr<Inner> = AtomicPtr::new(null_mut());
@@ -204,8 +236,7 @@ impl Inner {
             order: 0,
             twice: 0,
         };
-        self.index.store(index as u32, Relaxed);
-        let generation = GENERATIONS.fetch_add(1, Relaxed);
+        let generation = GENERATIONS.fetch_add(1, Relaxed) * ARENAS_MOST as u64 + index as u64;
         self.generation.store(generation, Release);
         generation
     }
@@ -242,10 +273,7 @@ impl Inner {
             unsafe {
                 let next = (*cache).next;
                 for bin in &(*cache).bins {
-                    let bottom = bin.bottom.load(Relaxed);
-                    if !bottom.is_null() {
-                        meta::give(bottom.cast(), STACK * size_of::<*mut u8>());
-                    }
+                    bin.end();
                 }
                 (*cache).generation.store(0, Release);
                 meta::give(cache.cast(), size_of::<Cache>());
@@ -298,6 +326,7 @@ impl Inner {
                 owner: AtomicU64::new(token),
                 generation: AtomicU64::new(generation),
                 busy: AtomicBool::new(false),
+                table: space::Table::now(),
                 inner: self,
                 next: held.caches,
                 next_orphan: null_mut(),
@@ -416,7 +445,7 @@ impl Inner {
         if thread.busy.get() {
             return Err(AllocError::Reentered);
         }
-        let index = self.index.load(Relaxed) as usize;
+        let index = index_of(generation);
         let mut cache = thread.cache(index, generation);
         // SAFETY: an arena of this generation is alive, so its caches are.
         if !cache.is_null() && unsafe { (*cache).busy.load(Relaxed) } {
@@ -497,6 +526,7 @@ pub(crate) static NO_CACHE: NoCache = NoCache(Cache {
     owner: AtomicU64::new(0),
     generation: AtomicU64::new(0),
     busy: AtomicBool::new(false),
+    table: space::Table::empty(),
     inner: std::ptr::null(),
     next: null_mut(),
     next_orphan: null_mut(),
@@ -509,6 +539,19 @@ pub(crate) struct NoCache(pub(crate) Cache);
 
 // SAFETY: never written: no arena has its generation, and no slab names it.
 unsafe impl Sync for NoCache {}
+
+/// Tells the compiler what is usual: `condition` is true. What is usual lies in one line then, and takes no jump (ADR 0228).
+#[inline(always)]
+fn usually(condition: bool) -> bool {
+    if !condition {
+        seldom();
+    }
+    condition
+}
+
+#[cold]
+#[inline]
+fn seldom() {}
 
 /// What slow paths return: an address, or the number of an error; one register instead of two words in memory.
 type Raw = usize;
@@ -528,6 +571,24 @@ fn result_of(raw: Raw) -> Result<NonNull<u8>, AllocError> {
     }
     Err(ERRORS[(raw.wrapping_sub(1)) % ERRORS.len()])
 }
+
+fn raw_of_free(result: Result<(), FreeError>) -> Raw {
+    match result {
+        Ok(()) => 0,
+        Err(error) => error as usize + 1,
+    }
+}
+
+#[inline(always)]
+fn freed_of(raw: Raw) -> Result<(), FreeError> {
+    if raw == 0 {
+        return Ok(());
+    }
+    Err(FREE_ERRORS[(raw - 1) % FREE_ERRORS.len()])
+}
+
+/// In the order of their numbers.
+const FREE_ERRORS: [FreeError; 3] = [FreeError::Foreign, FreeError::NotAllocated, FreeError::Interior];
 
 /// In the order of their numbers.
 const ERRORS: [AllocError; 6] = [

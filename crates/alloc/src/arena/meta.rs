@@ -10,6 +10,7 @@ use terrace_sys::{map_zeroed, Lock};
 const CHUNK: usize = 1 << 20;
 const STEP: usize = 64;
 const LISTS: usize = 64;
+const ALIGN_MOST: usize = 256;
 /// Larger records get a mapping of their own, by powers of two.
 const SINGLE: usize = STEP * LISTS;
 
@@ -47,7 +48,7 @@ pub(crate) fn unlock_after_fork() {
     META.lock.unlock();
 }
 
-/// Room for a record of `bytes`, aligned to 64; null when there is no memory. Content is as it was left:
+/// Room for a record of `bytes`, aligned to 64, and to 128 or 256 where its size is a multiple of that; null when there is no memory. Content is as it was left:
 /// zero the first time, else what the last record of this size held.
 pub(crate) fn take(bytes: usize) -> *mut u8 {
     let _held = META.lock.hold();
@@ -68,15 +69,26 @@ pub(crate) fn take(bytes: usize) -> *mut u8 {
         return unsafe { pop(list) };
     }
     let rounded = bytes.max(1).next_multiple_of(STEP);
-    if pools.end - pools.at < rounded {
+    let align = alignment(rounded);
+    if pools.end - pools.at < rounded + align {
         let Ok(chunk) = map_zeroed(CHUNK) else { return null_mut() };
         // Not at the start of a page, for the reason that `space::TABLE_AT` tells.
         pools.at = chunk + 15 * STEP;
         pools.end = chunk + CHUNK;
     }
-    let record = pools.at;
-    pools.at += rounded;
+    let record = pools.at.next_multiple_of(align);
+    pools.at = record + rounded;
     record as *mut u8
+}
+
+/// What records of so many bytes, a multiple of [`STEP`], are aligned to.
+const fn alignment(rounded: usize) -> usize {
+    let most = rounded & rounded.wrapping_neg();
+    if most < ALIGN_MOST {
+        most
+    } else {
+        ALIGN_MOST
+    }
 }
 
 /// Gives a record back.
@@ -114,10 +126,11 @@ mod tests {
 
     #[test]
     fn records_are_apart_and_come_back() {
-        for bytes in [1, 64, 65, 1216, SINGLE, SINGLE + 1, 3 << 20] {
+        for bytes in [1, 64, 256, 65, 1216, SINGLE, SINGLE + 1, 3 << 20] {
             let (one, two) = (take(bytes), take(bytes));
             assert!(!one.is_null() && !two.is_null() && one as usize % 64 == 0);
             assert!((one as usize).abs_diff(two as usize) >= bytes);
+            assert!(bytes % 256 > 0 || (one as usize | two as usize) % 256 == 0);
             // SAFETY: both are records of `bytes`, taken above and used by this test alone.
             unsafe {
                 one.write_bytes(1, bytes);

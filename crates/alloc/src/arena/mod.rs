@@ -89,27 +89,23 @@ impl std::fmt::Debug for Spec {
 
 /// A handle of an arena. Copies name the same arena; dropping one changes nothing. After
 /// [`Arena::destroy`] every call says so.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Arena {
-    inner: &'static Inner,
+    /// Of one arena alone, ever; it also tells where its record is: one word, so that allocating reads one ([`heap::index_of`]).
     generation: u64,
 }
 
-impl PartialEq for Arena {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.inner, other.inner) && self.generation == other.generation
-    }
-}
-
-impl Eq for Arena {}
-
 impl std::fmt::Debug for Arena {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Arena({}:{})", self.inner.index.load(Relaxed), self.generation)
+        write!(f, "Arena({}:{})", self.number(), self.generation)
     }
 }
 
 impl Arena {
+    fn inner(self) -> &'static Inner {
+        Inner::at(heap::index_of(self.generation))
+    }
+
     /// Makes an arena. It takes no memory until something is allocated.
     ///
     /// # Errors
@@ -124,7 +120,7 @@ impl Arena {
     /// [`AllocError`].
     #[inline(always)]
     pub fn alloc(self, size: usize) -> Result<NonNull<u8>, AllocError> {
-        heap::alloc(self.inner, self.generation, size)
+        heap::alloc(self.generation, size)
     }
 
     /// As [`Arena::alloc`], where a block of that size was freed lately and this is the arena that the calling thread used
@@ -140,7 +136,7 @@ impl Arena {
     /// # Errors
     /// [`AllocError`]; [`AllocError::Alignment`] unless `align` is a power of two.
     pub fn alloc_aligned(self, size: usize, align: usize) -> Result<NonNull<u8>, AllocError> {
-        heap::alloc_with(self.inner, self.generation, size, align, false)
+        heap::alloc_with(self.generation, size, align, false)
     }
 
     /// A block of `count` times `size` bytes, all zero.
@@ -149,13 +145,13 @@ impl Arena {
     /// [`AllocError`]; [`AllocError::TooLarge`] when the product overflows.
     pub fn calloc(self, count: usize, size: usize) -> Result<NonNull<u8>, AllocError> {
         let bytes = count.checked_mul(size).ok_or(AllocError::TooLarge)?;
-        heap::alloc_with(self.inner, self.generation, bytes, 1, true)
+        heap::alloc_with(self.generation, bytes, 1, true)
     }
 
     /// Number of the arena, for C and for tables; reused after [`Arena::destroy`].
     #[must_use]
     pub fn number(self) -> u32 {
-        self.inner.index.load(Relaxed)
+        heap::index_of(self.generation) as u32
     }
 
     /// The handle as two numbers, for edges that cannot hold it; see [`Arena::from_parts`].
@@ -173,7 +169,7 @@ impl Arena {
     /// Whether it was not destroyed yet.
     #[must_use]
     pub fn is_alive(self) -> bool {
-        self.inner.generation.load(Acquire) == self.generation
+        self.inner().generation.load(Acquire) == self.generation
     }
 
     /// Its name; `None` after [`Arena::destroy`].
@@ -297,7 +293,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> Result<NonNull<u8>, Reallo
             return Ok(same);
         }
         // SAFETY: by the contract.
-        if size > sizes::SMALL_MAX && unsafe { heap::resize_large(arena.inner, block as usize, size) } {
+        if size > sizes::SMALL_MAX && unsafe { heap::resize_large(arena.inner(), block as usize, size) } {
             return Ok(same);
         }
     }
@@ -315,7 +311,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> Result<NonNull<u8>, Reallo
 pub fn lookup(address: *const u8) -> Option<Arena> {
     let inner = heap::inner_of(address as usize)?;
     let generation = inner.generation.load(Acquire);
-    (generation != 0).then_some(Arena { inner, generation })
+    (generation != 0).then_some(Arena { generation })
 }
 
 /// All arenas, by number.
@@ -347,7 +343,7 @@ pub fn thread_default() -> Option<Arena> {
         return None;
     }
     let inner = Inner::at(number as usize);
-    (inner.generation.load(Acquire) == generation).then_some(Arena { inner, generation })
+    (inner.generation.load(Acquire) == generation).then_some(Arena { generation })
 }
 
 /// Addresses reserved for all arenas together, and threads that have allocated and not ended.

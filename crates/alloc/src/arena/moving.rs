@@ -281,12 +281,12 @@ fn bind(arena: Arena, devices: &Devices, huge: bool, nodes: &'static dyn NodeOps
     let classes = registry::classes(devices, huge, nodes)?;
     let page = terrace_sys::page_size().get();
     let mut parts = Vec::new();
-    let _held = arena.inner.lock.hold();
+    let _held = arena.inner().lock.hold();
     if !arena.is_alive() {
         return Err(ArenaError::Destroyed.into());
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner.held() };
+    let held = unsafe { arena.inner().held() };
     let mut done: Vec<(*mut space::Segment, u16)> = Vec::new();
     let mut room = Room::new(devices, nodes);
     let mut segment = held.segments;

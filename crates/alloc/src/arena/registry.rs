@@ -72,7 +72,7 @@ pub(crate) fn create(spec: &Spec) -> Result<Arena, ArenaError> {
         let generation = inner.start(number, limit, &classes);
         table.entries[number] =
             Some(Details { name, devices, huge: spec.huge_pages, nodes: spec.nodes, moving: None, generation });
-        Ok(Arena { inner, generation })
+        Ok(Arena { generation })
     })
 }
 
@@ -96,7 +96,7 @@ pub(crate) unsafe fn destroy(arena: Arena) -> Result<(), ArenaError> {
         moving.wait_for_end();
     }
     // SAFETY: by the contract; the entry was ours to take, so nobody else ends it.
-    unsafe { arena.inner.end(arena.generation) };
+    unsafe { arena.inner().end(arena.generation) };
     locked(|table| table.free.push(arena.number() as usize));
     Ok(())
 }
@@ -112,15 +112,12 @@ pub(crate) fn with<T>(arena: Arena, act: impl FnOnce(&mut Details) -> T) -> Opti
 pub(crate) fn alive(number: usize) -> Option<Arena> {
     locked(|table| {
         let generation = table.entries.get(number)?.as_ref()?.generation;
-        Some(Arena { inner: Inner::at(number), generation })
+        Some(Arena { generation })
     })
 }
 
 pub(crate) fn list() -> Vec<Arena> {
-    locked(|table| {
-        let arenas = table.entries.iter().enumerate();
-        arenas.filter_map(|(n, d)| Some(Arena { inner: Inner::at(n), generation: d.as_ref()?.generation })).collect()
-    })
+    locked(|table| table.entries.iter().flatten().map(|d| Arena { generation: d.generation }).collect())
 }
 
 /// From now on a fork finds every lock free in the child: they are all taken before it.

@@ -33,9 +33,8 @@ pub(crate) struct Slab {
     pub(crate) start: AtomicUsize,
     summary: AtomicU64,
     inverse: AtomicU64,
-    twos: AtomicU32,
-    /// Blocks below this were handed out at least once.
-    handed: AtomicU32,
+    /// What freeing asks for, in one word: see [`Shape`].
+    shape: AtomicU64,
     /// Bytes of a block; of the whole for a large one.
     pub(crate) size: AtomicUsize,
     /// The [`super::heap::Cache`] that owns it; null: large.
@@ -45,8 +44,6 @@ pub(crate) struct Slab {
     pub(crate) slices: AtomicU32,
     pub(crate) state: AtomicU8,
     pub(crate) class: AtomicU8,
-    /// Where the class's bin is in a cache, in bytes.
-    pub(crate) bin: AtomicU32,
     // Second line: what others write.
     remote_words: AtomicU64,
     in_flight: AtomicU32,
@@ -55,6 +52,36 @@ pub(crate) struct Slab {
     pub(crate) segment: AtomicUsize,
     free: [AtomicU64; 64],
     remote: [AtomicU64; 64],
+}
+
+/// How often 2 divides the size of a slab's blocks (bits 0 to 7), where their class's bin is in a cache, in bytes (8 to 31), and how
+/// many of them were handed out at least once, all below the highest (32 to 63).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape(u64);
+
+impl Shape {
+    fn new(twos: u32, bin: u32) -> Self {
+        Self(u64::from(twos) | u64::from(bin) << 8)
+    }
+
+    #[inline(always)]
+    fn twos(self) -> u32 {
+        self.0 as u32 & 0x3f
+    }
+
+    #[inline(always)]
+    pub(crate) fn bin(self) -> usize {
+        (self.0 as u32 >> 8) as usize
+    }
+
+    #[inline(always)]
+    fn handed(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    fn with_handed(self, handed: usize) -> Self {
+        Self(self.0 & 0xffff_ffff | (handed as u64) << 32)
+    }
 }
 
 /// What a pointer into a slab is.
@@ -83,8 +110,7 @@ impl Slab {
             start: AtomicUsize::new(0),
             summary: AtomicU64::new(0),
             inverse: AtomicU64::new(0),
-            twos: AtomicU32::new(0),
-            handed: AtomicU32::new(0),
+            shape: AtomicU64::new(0),
             size: AtomicUsize::new(0),
             cache: AtomicUsize::new(0),
             blocks: AtomicU32::new(0),
@@ -92,7 +118,6 @@ impl Slab {
             slices: AtomicU32::new(0),
             state: AtomicU8::new(state::NONE),
             class: AtomicU8::new(0),
-            bin: AtomicU32::new(0),
             remote_words: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
             mail: AtomicPtr::new(null_mut()),
@@ -106,14 +131,12 @@ impl Slab {
     /// Makes this record one of a slab of free blocks, owned by `cache`.
     pub(crate) fn become_small(&self, start: usize, class: usize, bin: u32, slices: usize, cache: usize) {
         let size = block_size(class);
-        self.bin.store(bin, Relaxed);
         let blocks = slices * SLICE / size;
         self.start.store(start, Relaxed);
         self.size.store(size, Relaxed);
         let (inverse, twos) = divisor(size);
         self.inverse.store(inverse, Relaxed);
-        self.twos.store(twos, Relaxed);
-        self.handed.store(0, Relaxed);
+        self.shape.store(Shape::new(twos, bin).0, Relaxed);
         self.cache.store(cache, Relaxed);
         self.blocks.store(blocks as u32, Relaxed);
         self.used.store(0, Relaxed);
@@ -133,7 +156,7 @@ impl Slab {
     pub(crate) fn become_large(&self, start: usize, slices: usize) {
         self.start.store(start, Relaxed);
         self.size.store(slices * SLICE, Relaxed);
-        self.handed.store(0, Relaxed);
+        self.shape.store(Shape::new(0, 0).0, Relaxed);
         self.cache.store(0, Relaxed);
         self.blocks.store(1, Relaxed);
         self.used.store(1, Relaxed);
@@ -168,8 +191,9 @@ impl Slab {
         }
         self.used.store(self.used.load(Relaxed) + 1, Relaxed);
         let block = (word << 6) + bits.trailing_zeros() as usize;
-        if block as u32 >= self.handed.load(Relaxed) {
-            self.handed.store(block as u32 + 1, Relaxed);
+        let shape = self.shape();
+        if block >= shape.handed() {
+            self.shape.store(shape.with_handed(block + 1).0, Relaxed);
         }
         (self.start.load(Relaxed) + block * self.size.load(Relaxed)) as *mut u8
     }
@@ -180,23 +204,28 @@ impl Slab {
         self.summary.load(Relaxed) != 0
     }
 
+    #[inline(always)]
+    pub(crate) fn shape(&self) -> Shape {
+        Shape(self.shape.load(Relaxed))
+    }
+
     /// Index of the block that begins at `at`, an address in the slab's slices; a number that is no index,
     /// when none does.
     #[inline(always)]
-    fn index(&self, at: usize) -> usize {
+    fn index(&self, at: usize, shape: Shape) -> usize {
         let offset = at.wrapping_sub(self.start.load(Relaxed));
-        index_of(offset, (self.inverse.load(Relaxed), self.twos.load(Relaxed)))
+        index_of(offset, (self.inverse.load(Relaxed), shape.twos()))
     }
 
-    /// Whether a block that was handed out, once at least, begins at `at`.
+    /// Whether a block that was handed out, once at least, begins at `at`. `shape` is the slab's.
     #[inline(always)]
-    pub(crate) fn was_handed(&self, at: usize) -> bool {
-        self.index(at) < self.handed.load(Relaxed) as usize
+    pub(crate) fn was_handed(&self, at: usize, shape: Shape) -> bool {
+        self.index(at, shape) < shape.handed()
     }
 
     /// Which block a pointer into the slab's slices is.
     pub(crate) fn place(&self, at: usize) -> Place {
-        let block = self.index(at);
+        let block = self.index(at, self.shape());
         if block < self.blocks.load(Relaxed) as usize {
             Place::Block(block)
         } else {

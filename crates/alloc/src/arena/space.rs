@@ -196,6 +196,41 @@ pub(crate) fn slab_of(at: usize) -> Option<*mut Slab> {
     Some(unsafe { (*table.add(offset >> SLICE_SHIFT)).load(Acquire) })
 }
 
+/// Where slabs are found, copied: good for as long as the process lives.
+#[derive(Clone, Copy)]
+pub(crate) struct Table {
+    base: usize,
+    len: usize,
+    slabs: *const AtomicPtr<Slab>,
+}
+
+impl Table {
+    /// In which nothing is found.
+    pub(crate) const fn empty() -> Self {
+        Self { base: 0, len: 0, slabs: std::ptr::null() }
+    }
+
+    /// As it is after [`ready`].
+    pub(crate) fn now() -> Self {
+        Self {
+            base: SPACE.base.load(Relaxed),
+            len: SPACE.len.load(Acquire),
+            slabs: SPACE.slabs.load(Relaxed) as *const AtomicPtr<Slab>,
+        }
+    }
+
+    /// As [`slab_of`].
+    #[inline(always)]
+    pub(crate) fn slab_of(&self, at: usize) -> Option<*mut Slab> {
+        let offset = at.wrapping_sub(self.base);
+        if offset >= self.len {
+            return None;
+        }
+        // SAFETY: as in `slab_entry`.
+        Some(unsafe { (*self.slabs.add(offset >> SLICE_SHIFT)).load(Acquire) })
+    }
+}
+
 fn segment_entry(at: usize) -> Option<&'static AtomicPtr<Segment>> {
     let offset = at.wrapping_sub(SPACE.base.load(Relaxed));
     if offset >= SPACE.len.load(Relaxed) {

@@ -52,12 +52,12 @@ impl Residency {
 }
 
 pub(crate) fn stats(arena: Arena) -> Result<Stats, ArenaError> {
-    let _held = arena.inner.lock.hold();
+    let _held = arena.inner().lock.hold();
     if !arena.is_alive() {
         return Err(ArenaError::Destroyed);
     }
     // SAFETY: the lock is held to the end of this function.
-    let held = unsafe { arena.inner.held() };
+    let held = unsafe { arena.inner().held() };
     let mut stats = Stats {
         held: bytes_of(held.taken),
         peak: bytes_of(held.peak),
@@ -92,12 +92,12 @@ pub(crate) fn residency(arena: Arena) -> Result<Residency, ArenaError> {
     let nodes = registry::with(arena, |d| d.nodes).ok_or(ArenaError::Destroyed)?;
     let mut ranges = Vec::new();
     {
-        let _held = arena.inner.lock.hold();
+        let _held = arena.inner().lock.hold();
         if !arena.is_alive() {
             return Err(ArenaError::Destroyed);
         }
         // SAFETY: the lock is held to the end of this block.
-        let mut segment = unsafe { arena.inner.held() }.segments;
+        let mut segment = unsafe { arena.inner().held() }.segments;
         while !segment.is_null() {
             // SAFETY: segments in the list are this arena's, and its lock is held.
             let this = unsafe { &*segment };

@@ -4,11 +4,10 @@ use super::*;
 
 /// Allocates `size` bytes, aligned to 16.
 #[inline(always)]
-pub(crate) fn alloc(inner: &'static Inner, generation: u64, size: usize) -> Result<NonNull<u8>, AllocError> {
+pub(crate) fn alloc(generation: u64, size: usize) -> Result<NonNull<u8>, AllocError> {
     match alloc_cached(generation, size) {
         Some(block) => Ok(block),
-        None if size > TABLED => result_of(bigger(inner, generation, size)),
-        None => result_of(small_raw(inner, generation, tabled_class(size))),
+        None => result_of(alloc_slowly(generation, size)),
     }
 }
 
@@ -16,13 +15,13 @@ pub(crate) fn alloc(inner: &'static Inner, generation: u64, size: usize) -> Resu
 /// call: `errno` is as it was.
 #[inline(always)]
 pub(crate) fn alloc_cached(generation: u64, size: usize) -> Option<NonNull<u8>> {
-    if size > TABLED {
+    if !usually(size <= TABLED) {
         return None;
     }
     let cache = crate::arena::thread::last_cache();
     // SAFETY: as in `small_raw`; the table holds places of bins.
     unsafe {
-        if (*cache).generation.load(Relaxed) != generation || (*cache).busy.load(Relaxed) {
+        if !usually((*cache).generation.load(Relaxed) == generation && !(*cache).busy.load(Relaxed)) {
             return None;
         }
         let at = usize::from(BIN_BY_SIXTEEN[size.div_ceil(16)]);
@@ -36,22 +35,27 @@ pub(crate) fn alloc_cached(generation: u64, size: usize) -> Option<NonNull<u8>> 
 /// The cache is the calling thread's, and its arena is alive.
 #[inline(always)]
 unsafe fn pop_stacked(cache: *mut Cache, bin: *mut Bin) -> Option<NonNull<u8>> {
-    // SAFETY: `bin` is one of the cache's; a stack holds marked blocks from `bottom` to `top`, nobody's; blocks have 16 bytes at least.
+    // SAFETY: `bin` is one of the cache's; above its null a stack holds marked blocks up to `top`, nobody's; blocks have 16 bytes at least.
     unsafe {
-        let _changing = Changing::new(cache);
-        let top = (*bin).top.load(Relaxed);
-        if top == (*bin).bottom.load(Relaxed) {
-            return None;
-        }
-        (*bin).top.store(top.sub(1), Relaxed);
-        let block = *top.sub(1);
+        let block = {
+            let _changing = Changing::new(cache);
+            let top = (*bin).top.load(Relaxed);
+            let block = *top;
+            if !usually(!block.is_null()) {
+                return None;
+            }
+            (*bin).top.store(top.sub(1), Relaxed);
+            block
+        };
         block.cast::<usize>().add(1).write(0);
         Some(NonNull::new_unchecked(block))
     }
 }
 
+/// C's convention: it never unwinds; one call alone, so that who makes it last needs no frame before (ADR 0228).
 #[inline(never)]
-fn bigger(inner: &'static Inner, generation: u64, size: usize) -> Raw {
+extern "C" fn alloc_slowly(generation: u64, size: usize) -> Raw {
+    let inner = Inner::at(index_of(generation));
     if size <= SMALL_MAX {
         small_raw(inner, generation, class_of(size))
     } else {
@@ -60,16 +64,11 @@ fn bigger(inner: &'static Inner, generation: u64, size: usize) -> Raw {
 }
 
 /// Allocates `size` bytes at a multiple of `align`; `zero`: all of them zero.
-pub(crate) fn alloc_with(
-    inner: &'static Inner,
-    generation: u64,
-    size: usize,
-    align: usize,
-    zero: bool,
-) -> Result<NonNull<u8>, AllocError> {
+pub(crate) fn alloc_with(generation: u64, size: usize, align: usize, zero: bool) -> Result<NonNull<u8>, AllocError> {
     if !align.is_power_of_two() {
         return Err(AllocError::Alignment);
     }
+    let inner = Inner::at(index_of(generation));
     let Some(class) = aligned_class(size, align) else { return large(inner, generation, size, align, zero) };
     let block = small(inner, generation, class)?;
     if zero {
@@ -84,7 +83,6 @@ fn small(inner: &'static Inner, generation: u64, class: usize) -> Result<NonNull
 }
 
 /// From the cache that the thread used last, if it is this arena's.
-#[inline(never)]
 fn small_raw(inner: &'static Inner, generation: u64, class: usize) -> Raw {
     let cache = crate::arena::thread::last_cache();
     // SAFETY: caches are records of the pool, which live for ever. The generation is this arena's, which is
@@ -107,7 +105,7 @@ fn small_raw(inner: &'static Inner, generation: u64, class: usize) -> Raw {
 /// The cache is the calling thread's, and its arena is alive.
 #[inline(always)]
 unsafe fn pop(cache: *mut Cache, class: usize) -> *mut u8 {
-    // SAFETY: `current` is never null; a stack holds marked blocks from `bottom` to `top`, nobody's; blocks have
+    // SAFETY: `current` is never null; above its null a stack holds marked blocks up to `top`, nobody's; blocks have
     // 16 bytes at least.
     unsafe {
         if let Some(block) = pop_stacked(cache, &raw mut (*cache).bins[class]) {
@@ -129,7 +127,7 @@ fn small_elsewhere(inner: &'static Inner, generation: u64, class: usize) -> Raw 
     if !here.is_null() && inner.generation.load(Relaxed) == generation {
         // SAFETY: the calling thread's own state; the arena is alive, so its caches are.
         unsafe {
-            let cache = (*here).cache(inner.index.load(Relaxed) as usize, generation);
+            let cache = (*here).cache(index_of(generation), generation);
             if !cache.is_null() && !(*cache).busy.load(Relaxed) {
                 crate::arena::thread::note_cache(cache);
                 let block = pop(cache, class);

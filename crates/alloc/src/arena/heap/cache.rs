@@ -11,11 +11,7 @@ impl Cache {
         let mut sums = (0, 0);
         for class in 0..CLASSES {
             // SAFETY: the fields are there; the owner may write them at this moment, hence atomics.
-            let count = unsafe {
-                let bin = &raw const (*this).bins[class];
-                let top = (*bin).top.load(Relaxed) as usize;
-                top.saturating_sub((*bin).bottom.load(Relaxed) as usize) / size_of::<usize>()
-            };
+            let count = unsafe { (*this).bins[class].count() };
             sums = (sums.0 + count as u64, sums.1 + (count * block_size(class)) as u64);
         }
         sums
@@ -40,10 +36,10 @@ impl Cache {
         // SAFETY: the stack holds `count + left` blocks, at most STACK; each is a free block of a slab of this
         // cache, which counts it as used, so that the slab is alive.
         unsafe {
-            let bottom = bin.bottom.load(Relaxed);
-            lowest[..count].copy_from_slice(std::slice::from_raw_parts(bottom, count));
-            std::ptr::copy(bottom.add(count), bottom, left);
-            bin.top.store(bottom.add(left), Relaxed);
+            let stack = bin.stack.load(Relaxed);
+            lowest[..count].copy_from_slice(std::slice::from_raw_parts(stack.add(1), count));
+            std::ptr::copy(stack.add(1 + count), stack.add(1), left);
+            bin.top.store(stack.add(left), Relaxed);
             for block in &lowest[..count] {
                 let Ok((slab, raw)) = slab_at(*block as usize) else { continue };
                 if let Place::Block(number) = slab.place(*block as usize) {
@@ -60,19 +56,13 @@ impl Cache {
         // SAFETY: the slab is this cache's, and its owner calls; the stack has the room that is asked of it.
         unsafe {
             let class = usize::from((*slab).class.load(Relaxed)) % CLASSES;
-            let room = room_of(class);
             let bin = &mut self.bins[class];
-            if bin.bottom.load(Relaxed).is_null() && room > 0 {
-                let bottom = meta::take(STACK * size_of::<*mut u8>()).cast::<*mut u8>();
-                bin.bottom.store(bottom, Relaxed);
-                bin.top.store(bottom, Relaxed);
-                bin.end = if bottom.is_null() { bottom } else { bottom.add(room) };
-            } else {
+            if !bin.begin(room_of(class)) {
                 let half = bin.count().div_ceil(2);
                 self.unstack(class, half);
             }
             let bin = &mut self.bins[class];
-            if bin.top.load(Relaxed) != bin.end {
+            if !is_last(bin.top.load(Relaxed)) {
                 bin.push(block);
                 return;
             }
@@ -229,28 +219,63 @@ impl Cache {
 impl Bin {
     pub(super) const fn empty() -> Self {
         Self {
-            top: AtomicPtr::new(null_mut()),
-            end: null_mut(),
-            bottom: AtomicPtr::new(null_mut()),
+            top: AtomicPtr::new(NoStack::top()),
+            stack: AtomicPtr::new(null_mut()),
             current: &raw const NO_SLAB,
             listed: null_mut(),
         }
     }
 
+    /// Gets it a stack with room for so many blocks. Whether it has got one now and had none before.
+    fn begin(&mut self, room: usize) -> bool {
+        if room == 0 || !self.stack.load(Relaxed).is_null() {
+            return false;
+        }
+        let words = meta::take(STACK_SIZE).cast::<*mut u8>();
+        if words.is_null() {
+            return false;
+        }
+        // SAFETY: the record has as many words, and is aligned to its size; a room is no more than STACK.
+        unsafe {
+            let stack = words.add(STACK - room);
+            stack.write(null_mut());
+            self.stack.store(stack, Relaxed);
+            self.top.store(stack, Relaxed);
+        }
+        true
+    }
+
+    /// Gives the stack back; its blocks are forgotten.
+    ///
+    /// # Safety
+    /// Nobody uses the bin any more.
+    pub(super) unsafe fn end(&self) {
+        let stack = self.stack.load(Relaxed);
+        if !stack.is_null() {
+            let words = (stack as usize & !(STACK_SIZE - 1)) as *mut u8;
+            // SAFETY: the record that `begin` took, aligned to its size; by the contract nobody uses it any more.
+            unsafe { meta::give(words, STACK_SIZE) };
+        }
+    }
+
+    /// Blocks on the stack.
     pub(super) fn count(&self) -> usize {
-        (self.top.load(Relaxed) as usize - self.bottom.load(Relaxed) as usize) / size_of::<*mut u8>()
+        let stack = self.stack.load(Relaxed) as usize;
+        if stack == 0 {
+            return 0;
+        }
+        (self.top.load(Relaxed) as usize).saturating_sub(stack).min(STACK_SIZE) / size_of::<*mut u8>()
     }
 
     /// # Safety
     /// `block` is a free block of this bin's size, and there is room.
-    #[inline(always)]
-    pub(super) unsafe fn push(&mut self, block: *mut u8) {
+    unsafe fn push(&mut self, block: *mut u8) {
         // SAFETY: by the contract; a block has 16 bytes at least.
         unsafe {
             block.cast::<usize>().add(1).write(mark(block as usize));
-            let top = self.top.load(Relaxed);
-            *top = block;
-            self.top.store(top.add(1), Relaxed);
+            let top = self.top.load(Relaxed).add(1);
+            top.write(block);
+            self.top.store(top, Relaxed);
         }
     }
 }

@@ -8,15 +8,12 @@ use super::*;
 /// Nobody uses the block any more.
 #[inline(always)]
 pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
-    let (slab, raw) = slab_at(at as usize)?;
-    let cache = crate::arena::thread::last_cache();
-    // SAFETY: caches are records of the pool, which live for ever. A slab names a cache only while its arena is
-    // alive, so this one is, and it is this thread's, for it was when it was noted.
+    // SAFETY: by the contract.
     unsafe {
-        if slab.cache.load(Relaxed) != cache as usize || (*cache).busy.load(Relaxed) {
-            return free_elsewhere(raw, at);
+        if free_cached(at) {
+            return Ok(());
         }
-        free_own(slab, raw, cache, at)
+        freed_of(free_slowly(at))
     }
 }
 
@@ -27,28 +24,52 @@ pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
 /// As [`free`].
 #[inline(always)]
 pub(crate) unsafe fn free_cached(at: *mut u8) -> bool {
-    let Ok((slab, _)) = slab_at(at as usize) else { return false };
     let cache = crate::arena::thread::last_cache();
-    // SAFETY: as in `free`.
+    // SAFETY: as in `free_slowly`; entries of the table point to records of the pool, which live for ever.
     unsafe {
-        slab.cache.load(Relaxed) == cache as usize
-            && !(*cache).busy.load(Relaxed)
-            && slab.was_handed(at as usize)
-            && !is_marked(at)
-            && push_stacked(slab, cache, at)
+        let Some(slab) = (*cache).table.slab_of(at as usize).and_then(|s| s.as_ref()) else { return false };
+        let shape = slab.shape();
+        usually(slab.cache.load(Relaxed) == cache as usize)
+            && usually(!(*cache).busy.load(Relaxed))
+            && usually(slab.was_handed(at as usize, shape))
+            && usually(!is_marked(at))
+            && usually(push_stacked(shape, cache, at))
     }
+}
+
+/// Frees a block that [`free_cached`] did not: a full stack, another arena's, another thread's, a large one, or none.
+///
+/// C's convention: it never unwinds, so that who calls it last needs no frame before (ADR 0228).
+///
+/// # Safety
+/// As [`free`].
+#[inline(never)]
+unsafe extern "C" fn free_slowly(at: *mut u8) -> Raw {
+    let (slab, raw) = match slab_at(at as usize) {
+        Ok(found) => found,
+        Err(error) => return raw_of_free(Err(error)),
+    };
+    let cache = crate::arena::thread::last_cache();
+    // SAFETY: caches are records of the pool, which live for ever. A slab names a cache only while its arena is
+    // alive, so this one is, and it is this thread's, for it was when it was noted.
+    raw_of_free(unsafe {
+        if slab.cache.load(Relaxed) == cache as usize && !(*cache).busy.load(Relaxed) {
+            free_own(slab, raw, cache, at)
+        } else {
+            free_elsewhere(raw, at)
+        }
+    })
 }
 
 /// # Safety
 /// The slab is the cache's, the cache the calling thread's.
-#[inline(always)]
 unsafe fn free_own(slab: &Slab, raw: *mut Slab, cache: *mut Cache, at: *mut u8) -> Result<(), FreeError> {
     // SAFETY: by the contract; what was handed out is a block.
     unsafe {
-        if !slab.was_handed(at as usize) || is_marked(at) {
+        if !slab.was_handed(at as usize, slab.shape()) || is_marked(at) {
             return Err(not_a_block(raw, at as usize));
         }
-        if !push_stacked(slab, cache, at) {
+        if !push_stacked(slab.shape(), cache, at) {
             let _changing = Changing::new(cache);
             put_slow(cache, raw, at);
         }
@@ -59,26 +80,27 @@ unsafe fn free_own(slab: &Slab, raw: *mut Slab, cache: *mut Cache, at: *mut u8) 
 /// Puts a block on its bin's stack; false where that is full.
 ///
 /// # Safety
-/// The slab is the cache's, the cache the calling thread's; `at` is a block that nobody uses, not marked.
+/// The shape is that of the block's slab, which is the cache's, and the cache is the calling thread's; `at` is a block that nobody uses,
+/// not marked.
 #[inline(always)]
-unsafe fn push_stacked(slab: &Slab, cache: *mut Cache, at: *mut u8) -> bool {
-    // SAFETY: by the contract; a slab names the place of its bin; blocks have 16 bytes at least.
+unsafe fn push_stacked(shape: Shape, cache: *mut Cache, at: *mut u8) -> bool {
+    // SAFETY: by the contract; a shape tells the place of a bin; a stack has room above `top` where that is not its last word; blocks
+    // have 16 bytes at least.
     unsafe {
         let _changing = Changing::new(cache);
-        let bin = cache.byte_add(slab.bin.load(Relaxed) as usize).byte_add(offset_of!(Cache, bins)).cast::<Bin>();
+        let bin = cache.byte_add(shape.bin()).cast::<Bin>();
         let top = (*bin).top.load(Relaxed);
-        if top == (*bin).end {
+        if !usually(!is_last(top)) {
             return false;
         }
-        (*bin).top.store(top.add(1), Relaxed);
-        *top = at;
         at.cast::<usize>().add(1).write(mark(at as usize));
+        top.add(1).write(at);
+        (*bin).top.store(top.add(1), Relaxed);
         true
     }
 }
 
 /// Frees a block that is not of the cache used last: of another arena, of another thread, or a large one.
-#[inline(never)]
 unsafe fn free_elsewhere(raw: *mut Slab, at: *mut u8) -> Result<(), FreeError> {
     // SAFETY: slabs and caches are records of the pool, which live for ever; `here` is this thread's own state;
     // the rest by the contract of `free`.
@@ -96,7 +118,7 @@ unsafe fn free_elsewhere(raw: *mut Slab, at: *mut u8) -> Result<(), FreeError> {
         if mine {
             return free_own(slab, raw, cache, at);
         }
-        if !slab.was_handed(at as usize) || is_marked(at) {
+        if !slab.was_handed(at as usize, slab.shape()) || is_marked(at) {
             return Err(not_a_block(raw, at as usize));
         }
         let Place::Block(block) = slab.place(at as usize) else { return Err(FreeError::Interior) };
@@ -115,8 +137,6 @@ unsafe fn not_a_block(slab: *mut Slab, at: usize) -> FreeError {
     }
 }
 
-#[cold]
-#[inline(never)]
 unsafe fn put_slow(cache: *mut Cache, slab: *mut Slab, block: *mut u8) {
     // SAFETY: by the contract of `Cache::put_slow`, which the caller keeps; `here` is this thread's own state.
     unsafe {
@@ -198,7 +218,7 @@ pub(crate) fn usable(at: usize) -> Result<usize, FreeError> {
     }
     match slab.place(at) {
         // SAFETY: it is a block.
-        Place::Block(_) if slab.was_handed(at) && unsafe { !is_marked(at as *mut u8) } => Ok(size),
+        Place::Block(_) if slab.was_handed(at, slab.shape()) && unsafe { !is_marked(at as *mut u8) } => Ok(size),
         Place::Block(_) => Err(FreeError::NotAllocated),
         Place::Inside => Err(FreeError::Interior),
     }
