@@ -89,12 +89,19 @@ fn a_middle_level_serves_what_left_the_first() {
 }
 
 #[test]
-fn copies_take_the_slower_bus() {
+fn copies_go_through_caches_and_wait_for_buses() {
     let mut e = engine("lab-cxl", 2, false);
-    // 4096 bytes at 20 GB/s, and at 100 GB/s within the lab's fast node.
-    assert_eq!(e.copy(0, 1, 0, 4096), 204_800);
-    assert_eq!((e.counters(0).read_bytes[1], e.counters(0).write_bytes[0]), (4096, 4096));
-    assert_eq!(e.copy(1, 0, 0, 4096), 81_920);
+    for page in (0..100 * 4096).step_by(4096) {
+        let before = e.units[0].core.time;
+        let took = e.copy(0, SLOW + page, page, 4096);
+        assert_eq!(e.units[0].core.time, before);
+        e.units[0].core.time += took;
+    }
+    // 20 GB/s read from the slow node; the fast one's lines come beside them.
+    within(e.units[0].core.time as f64 / 100.0, 4096.0 / 20e9 * 1e12, 0.10);
+    let counts = e.counters(0);
+    assert_eq!(counts.read_bytes, [409_600, 409_600]);
+    assert!(counts.write_bytes.iter().all(|b| *b == 0), "what was written is in the last level still");
 }
 
 #[test]

@@ -275,19 +275,20 @@ impl World {
         if self.ended() {
             return;
         }
-        let cores = self.queues.len();
-        let core = (0..cores).find(|c| !self.busy(*c)).unwrap_or_else(|| {
-            self.manager_core = (self.manager_core + 1) % cores;
-            self.manager_core
-        });
-        self.engine.units[core].core.time += span.get() * PS;
+        self.manager_core = self.next_manager_core();
+        self.engine.units[self.manager_core].core.time += span.get() * PS;
         self.pass(span);
     }
 
-    /// Time passes for the program while something else stands still (the manager waits for a page to be copied).
-    pub fn copy(&mut self, from: usize, to: usize, bytes: u64) {
-        let core = self.manager_core;
-        let _the_manager_is_charged_for_the_time = self.engine.copy(core, from, to, bytes);
+    /// Where the manager works next: on a core that nobody uses, or on each in turn.
+    fn next_manager_core(&self) -> usize {
+        let cores = self.queues.len();
+        (0..cores).find(|c| !self.busy(*c)).unwrap_or((self.manager_core + 1) % cores)
+    }
+
+    /// `bytes` are copied from one frame to another on the core that is charged next: how long the buses and caches keep it.
+    pub fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Nanos {
+        Nanos(self.engine.copy(self.next_manager_core(), from << 12, to << 12, bytes).div_ceil(PS))
     }
 
     /// Translations of the page `vpn` (and of those that move with it) are dropped on all cores.

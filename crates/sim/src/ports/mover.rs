@@ -123,7 +123,8 @@ impl SimMover {
         run.outcome.longest_call = run.outcome.longest_call.max(took);
     }
 
-    /// Pages that the kernel unmaps together and copies one after the other. Who touches one waits for it.
+    /// Pages that the kernel unmaps together and copies one after the other. Who touches one waits for it, as long as that takes where
+    /// buses are idle.
     fn group(&self, world: &mut World, run: &mut Run<'_>, which: &[usize], to: usize) {
         let pages: u64 = which.iter().map(|u| run.units[*u].pages).sum();
         if pages == 0 {
@@ -133,15 +134,16 @@ impl SimMover {
         let copying = (100 - ISOLATING.0 - UNMAPPING.0, 100);
         let start = world.now();
         let mut done = 0;
+        let mut copies = Vec::with_capacity(which.len());
         for u in which {
             let unit = run.units[*u];
             let Some(head) = unit.head else { continue };
-            let from = world.memory.pages[head].node as usize;
+            let from = u64::from(world.memory.pages[head].frame);
             done += unit.pages;
             let ready = start.after(unmapping + part(self.cost.page, done, copying));
             if world.memory.relocate(head, to, ready.0.saturating_mul(PS)) {
                 world.shoot_down(unit.vpn);
-                world.copy(from, to, unit.pages * PAGE);
+                copies.push((from, u64::from(world.memory.pages[head].frame), unit.pages));
                 run.units[*u].fate = Some(Ok(()));
                 run.moved += unit.pages;
             } else {
@@ -149,7 +151,12 @@ impl SimMover {
             }
         }
         world.interrupt(costs::SHOOT_DOWN);
-        world.charge(unmapping + part(self.cost.page, pages, copying));
+        world.charge(unmapping);
+        // What the machine file says is with idle buses; those that others use keep a copy longer.
+        for (from, to, pages) in copies {
+            let took = world.copy(from, to, pages * PAGE);
+            world.charge(part(self.cost.page, pages, copying).max(took));
+        }
     }
 
     /// How many of `units` from the first on go into one call of at most `most` pages.
