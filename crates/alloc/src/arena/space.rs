@@ -187,13 +187,7 @@ pub(crate) fn clear_slab(start: usize, slices: usize) {
 /// The slab that an address belongs to, null where there is none; `None` outside the reservation.
 #[inline(always)]
 pub(crate) fn slab_of(at: usize) -> Option<*mut Slab> {
-    let offset = at.wrapping_sub(SPACE.base.load(Relaxed));
-    if offset >= SPACE.len.load(Relaxed) {
-        return None;
-    }
-    let table = SPACE.slabs.load(Relaxed) as *const AtomicPtr<Slab>;
-    // SAFETY: as in `slab_entry`.
-    Some(unsafe { (*table.add(offset >> SLICE_SHIFT)).load(Acquire) })
+    Table::now().slab_of(at)
 }
 
 /// Where slabs are found, copied: good for as long as the process lives.
@@ -219,7 +213,7 @@ impl Table {
         }
     }
 
-    /// As [`slab_of`].
+    /// The slab in whose slices an address lies; null: none there now; `None`: no address of any arena.
     #[inline(always)]
     pub(crate) fn slab_of(&self, at: usize) -> Option<*mut Slab> {
         let offset = at.wrapping_sub(self.base);
