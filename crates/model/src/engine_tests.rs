@@ -89,7 +89,7 @@ fn a_middle_level_serves_what_left_the_first() {
 }
 
 #[test]
-fn copies_go_through_caches_and_wait_for_buses() {
+fn copies_go_through_caches_at_the_slower_nodes_rate() {
     let mut e = engine("lab-cxl", 2, false);
     for page in (0..100 * 4096).step_by(4096) {
         let before = e.units[0].core.time;
@@ -102,6 +102,26 @@ fn copies_go_through_caches_and_wait_for_buses() {
     let counts = e.counters(0);
     assert_eq!(counts.read_bytes, [409_600, 409_600]);
     assert!(counts.write_bytes.iter().all(|b| *b == 0), "what was written is in the last level still");
+}
+
+#[test]
+fn copies_wait_for_a_bus_that_another_core_fills() {
+    let mut e = engine("lab-cxl", 2, false);
+    let (mut lines, mut pages) = (0, 0);
+    for _ in 0..200 {
+        while e.units[0].core.time < e.lockstep().end() {
+            let took = e.copy(0, SLOW + pages * 4096, pages * 4096, 4096);
+            e.units[0].core.time += took;
+            pages += 1;
+        }
+        while e.units[1].core.time < e.lockstep().end() {
+            touch(&mut e, 1, SLOW + (128 << 20) + lines * LINE, false);
+            lines += 1;
+        }
+        e.advance(|_| false);
+    }
+    // Half of the 20 GB/s that it has alone.
+    within(e.units[0].core.time as f64 / pages as f64, 4096.0 / 10e9 * 1e12, 0.15);
 }
 
 #[test]

@@ -151,6 +151,22 @@ fn without_drops_of_translations_reads_are_seen_all_the_same() {
 }
 
 #[test]
+fn moves_take_what_the_buses_take_however_little_the_machine_file_says() {
+    let mut machine = machine();
+    machine.migration.page = terrace_types::Nanos(10);
+    let options = Options { journal: true, ..Options::default() };
+    let run = simulate(&Plan::new(&machine, SKEW).unwrap(), "terrace", options).unwrap();
+    let end = run.journal.as_deref().and_then(|j| j.lines().last()).unwrap();
+    let of = |name: &str| {
+        let (_, after) = end.split_once(&format!("\"{name}\":")).unwrap();
+        after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
+    };
+    let (pages, moving) = (of("promoted_pages") + of("demoted_pages"), of("moving_ns"));
+    // One line in two comes over the slow node's 20 GB/s at least.
+    assert!(pages > 2_000 && moving > pages * 200, "{pages} pages in {moving} ns");
+}
+
+#[test]
 fn memory_mode_serves_what_is_reused() {
     let run = run("skew,accesses=300k,size=4MiB,hot_size=2MiB", "hardware:memory-mode");
     assert!(run.fast_access_share.unwrap() > 0.9, "{run:?}");

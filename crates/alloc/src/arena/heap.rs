@@ -71,6 +71,9 @@ struct Bin {
 #[repr(C, align(256))]
 struct NoStack([AtomicPtr<u8>; STACK + 1]);
 
+// As stacks themselves are, whose records are aligned to their size.
+const _: () = assert!(align_of::<NoStack>() == STACK_SIZE && meta::ALIGN_MOST >= STACK_SIZE);
+
 static NO_STACK: NoStack = NoStack([const { AtomicPtr::new(null_mut()) }; STACK + 1]);
 
 impl NoStack {
@@ -619,4 +622,27 @@ fn slab_at(at: usize) -> Result<(&'static Slab, *mut Slab), FreeError> {
     }
     // SAFETY: entries point to records of the pool, which live for ever.
     Ok((unsafe { &*slab }, slab))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_their_names_through_their_numbers() {
+        for error in ERRORS {
+            assert_eq!(result_of(raw_of(Err(error))), Err(error));
+        }
+        for error in FREE_ERRORS {
+            assert_eq!(freed_of(raw_of_free(Err(error))), Err(error));
+        }
+        assert_eq!(freed_of(raw_of_free(Ok(()))), Ok(()));
+    }
+
+    #[test]
+    fn a_stack_that_is_none_is_empty_and_full() {
+        let top = NoStack::top();
+        // SAFETY: a word of a static that nobody writes.
+        assert!(is_last(top) && unsafe { (*top).is_null() });
+    }
 }

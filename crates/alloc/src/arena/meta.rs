@@ -10,7 +10,8 @@ use terrace_sys::{map_zeroed, Lock};
 const CHUNK: usize = 1 << 20;
 const STEP: usize = 64;
 const LISTS: usize = 64;
-const ALIGN_MOST: usize = 256;
+/// Records are aligned to what divides their size, up to this.
+pub(crate) const ALIGN_MOST: usize = 256;
 /// Larger records get a mapping of their own, by powers of two.
 const SINGLE: usize = STEP * LISTS;
 
