@@ -21,7 +21,7 @@ pub use hierarchy::{Hierarchy, LevelCount, Mesi, Traffic};
 pub use level::{Flags, Held, Level, Replacement};
 pub use lru::{Cache, Outcome, Victim};
 pub use prefetch::Prefetch;
-pub use sets::{Sets, Slot, Used};
+pub use sets::{Fetched, Sets, Slot, Used};
 pub use spec::{HierarchySpec, Inclusion, LevelSpec, SpecError, WritePolicy};
 
 /// Why a cache cannot be built.

@@ -2,7 +2,7 @@
 //!
 //! Used by the lab's timing plugin for every memory access of the guest, and by the simulator for most.
 
-use crate::sets::{Sets, Used};
+use crate::sets::{Fetched, Sets, Used};
 use crate::GeometryError;
 
 /// A line that had to leave.
@@ -107,13 +107,24 @@ impl Cache {
         }
     }
 
+    /// As [`Self::access`]; of what left, only a line that must be written back is told.
     #[inline(always)]
-    fn victim(&self, set: usize, (tag, dirty): (u64, bool)) -> Victim {
-        let line = match self.power {
+    pub fn fetch(&mut self, line: u64, write: bool) -> Fetched {
+        let (set, tag) = self.place(line);
+        self.ways.fetch(set, tag, write).named(|tag| self.line(set, tag))
+    }
+
+    #[inline(always)]
+    fn line(&self, set: usize, tag: u64) -> u64 {
+        match self.power {
             Some(power) => tag << power | set as u64,
             None => tag * self.sets + set as u64,
-        };
-        Victim { line, dirty }
+        }
+    }
+
+    #[inline(always)]
+    fn victim(&self, set: usize, (tag, dirty): (u64, bool)) -> Victim {
+        Victim { line: self.line(set, tag), dirty }
     }
 
     /// `line` leaves, if it is here; what it holds is dropped.
@@ -127,8 +138,7 @@ impl Cache {
     #[inline]
     pub fn mark_dirty(&mut self, line: u64) -> bool {
         let (set, tag) = self.place(line);
-        let slot = self.ways.peek(set, tag);
-        slot.map(|slot| self.ways.mark(slot, true)).is_some()
+        self.ways.mark_tag(set, tag)
     }
 }
 
@@ -168,6 +178,7 @@ mod tests {
     fn agrees_with_a_list_of_lines() {
         for (ways, sets) in [(1u32, 8u64), (4, 4), (3, 5), (11, 4), (20, 3)] {
             let mut cache = Cache::new(u64::from(ways) * sets * 64, ways, 64).unwrap();
+            let mut twin = cache.clone();
             let mut lists: Vec<Vec<(u64, bool)>> = vec![Vec::new(); sets as usize];
             let mut x = 88_172_645_463_325_252u64;
             for _ in 0..20_000 {
@@ -185,6 +196,12 @@ mod tests {
                     let over = if list.len() > ways as usize { list.pop() } else { None };
                     Outcome::Miss { victim: over.map(|(line, dirty)| Victim { line, dirty }) }
                 };
+                let fetched = twin.fetch(line, write);
+                let dirty = match expected {
+                    Outcome::Miss { victim: Some(Victim { line, dirty: true }) } => Some(line),
+                    _ => None,
+                };
+                assert_eq!((fetched.hit(), fetched.left()), (expected == Outcome::Hit, dirty));
                 assert_eq!(cache.access(line, write), expected);
             }
         }

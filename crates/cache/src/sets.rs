@@ -73,6 +73,43 @@ pub enum Used {
     First(Option<(u64, bool)>),
 }
 
+/// What the use of a tag came to, for those who want no more than this to be told of what left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetched(u64);
+
+impl Fetched {
+    const HIT: Self = Self(u64::MAX);
+    const CLEAN: Self = Self(u64::MAX - 1);
+
+    fn of(used: Used) -> Self {
+        match used {
+            Used::Again => Self::HIT,
+            Used::First(Some((tag, true))) => Self(tag),
+            Used::First(_) => Self::CLEAN,
+        }
+    }
+
+    /// It was there.
+    #[inline(always)]
+    #[must_use]
+    pub fn hit(self) -> bool {
+        self == Self::HIT
+    }
+
+    /// What left for it, if its flag was set.
+    #[inline(always)]
+    #[must_use]
+    pub fn left(self) -> Option<u64> {
+        (self.0 < Self::CLEAN.0).then_some(self.0)
+    }
+
+    /// The same, by another name of what left.
+    #[inline(always)]
+    pub(crate) fn named(self, name: impl FnOnce(u64) -> u64) -> Self {
+        self.left().map_or(self, |tag| Self(name(tag)))
+    }
+}
+
 /// Bytes of the tags by way, rests of the tags by way, and the ways in order of use, four bits each, the one used last
 /// lowest.
 #[derive(Debug, Clone, Copy)]
@@ -127,10 +164,11 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
             let differs = word ^ (byte * BYTES);
             !(((differs & !BYTE_TOPS) + !BYTE_TOPS) | differs) & BYTE_TOPS
         };
-        let mut likely = self.bytes.iter().enumerate().fold(0, |all, (at, word)| all | zeroes(*word) >> (7 - at));
+        let mut likely = self.bytes.iter().enumerate().fold(0, |all, (at, word)| all | zeroes(*word) >> at);
         while likely != 0 {
             let bit = likely.trailing_zeros() as usize;
-            let way = (bit / 8 + bit % 8 * WORD) % WAYS;
+            // The first word's bits are the highest of their bytes, the second's those below.
+            let way = (bit / 8 + (!bit & 7) * WORD) % WAYS;
             let have: u64 = self.rests[way].into();
             if have >> 1 == tag >> IN_BYTE {
                 return Some(way);
@@ -179,6 +217,39 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
         Some(Used::First(old))
     }
 
+    #[inline(always)]
+    fn find_flag(&mut self, tag: u64) -> Option<(usize, bool)> {
+        let way = self.seek(tag)?;
+        self.touch(way);
+        let rest: u64 = self.rests[way % WAYS].into();
+        Some((way, rest & 1 == 1))
+    }
+
+    #[inline(always)]
+    fn mark_tag(&mut self, tag: u64) -> bool {
+        let way = self.seek(tag);
+        way.map(|way| self.mark(way, true)).is_some()
+    }
+
+    /// As [`Self::access`].
+    #[inline(always)]
+    fn fetch(&mut self, last: u32, tag: u64, flag: bool) -> Option<Fetched> {
+        if let Some(way) = self.seek(tag) {
+            self.touch(way);
+            self.mark(way, flag);
+            return Some(Fetched::HIT);
+        }
+        let rest = rest(tag, flag)?;
+        let way = (self.order >> last & 15) as usize;
+        self.order = (self.order & !(15 << last)) << 4 | way as u64;
+        let old: u64 = std::mem::replace(&mut self.rests[way % WAYS], rest).into();
+        let byte = self.byte(way);
+        self.put_byte(way, tag & (PRESENT - 1) | PRESENT);
+        // What an empty way held last is of no interest.
+        let left = old & 1 == 1 && byte != 0;
+        Some(if left { Fetched(old >> 1 << IN_BYTE | byte & (PRESENT - 1)) } else { Fetched::CLEAN })
+    }
+
     /// Puts a tag in place of what was used longest ago: its way, and what it held.
     #[inline(always)]
     fn replace(&mut self, last: u32, tag: u64, rest: R) -> (usize, Option<(u64, bool)>) {
@@ -192,6 +263,7 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
 
     #[inline(always)]
     fn put_byte(&mut self, way: usize, byte: u64) {
+        // The whole word: the host would have to wait for a byte alone where the word is read soon.
         let at = way % WORD * 8;
         let word = &mut self.bytes[way / WORD % WORDS];
         *word = *word & !(0xff << at) | byte << at;
@@ -224,22 +296,33 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
     }
 }
 
-/// Does the same with a set of whichever form.
+/// Does the same with a set of whichever form. They are told apart by comparisons, the common ones first: a jump by a table
+/// is more to do.
 macro_rules! with {
     ($form:expr, $at:expr, $set:ident => $packed:expr, $list:ident => $listed:expr) => {
-        match $form {
-            Form::One(sets) => sets.get($at).map(|$set| $packed),
-            Form::Two(sets) => sets.get($at).map(|$set| $packed),
-            Form::Many(sets) => sets.get($at).map(|Line($set)| $packed),
-            Form::Lists(sets) => sets.get($at).map(|$list| $listed),
+        if let Form::One(sets) = $form {
+            sets.get($at).map(|$set| $packed)
+        } else if let Form::Many(sets) = $form {
+            sets.get($at).map(|Line($set)| $packed)
+        } else {
+            match $form {
+                Form::Two(sets) => sets.get($at).map(|$set| $packed),
+                Form::Lists(sets) => sets.get($at).map(|$list| $listed),
+                Form::One(_) | Form::Many(_) => None,
+            }
         }
     };
     (mut $form:expr, $at:expr, $set:ident => $packed:expr, $list:ident => $listed:expr) => {
-        match $form {
-            Form::One(sets) => sets.get_mut($at).map(|$set| $packed),
-            Form::Two(sets) => sets.get_mut($at).map(|$set| $packed),
-            Form::Many(sets) => sets.get_mut($at).map(|Line($set)| $packed),
-            Form::Lists(sets) => sets.get_mut($at).map(|$list| $listed),
+        if let Form::One(sets) = $form {
+            sets.get_mut($at).map(|$set| $packed)
+        } else if let Form::Many(sets) = $form {
+            sets.get_mut($at).map(|Line($set)| $packed)
+        } else {
+            match $form {
+                Form::Two(sets) => sets.get_mut($at).map(|$set| $packed),
+                Form::Lists(sets) => sets.get_mut($at).map(|$list| $listed),
+                Form::One(_) | Form::Many(_) => None,
+            }
         }
     };
 }
@@ -302,6 +385,32 @@ impl Sets {
         Some(Slot { set, way })
     }
 
+    /// As [`Sets::find`]: the way, and its flag.
+    #[inline(always)]
+    pub fn find_flag(&mut self, set: usize, tag: u64) -> Option<(usize, bool)> {
+        if let Form::One(sets) = &mut self.form {
+            return sets.get_mut(set)?.find_flag(tag);
+        }
+        if let Form::Many(sets) = &mut self.form {
+            return sets.get_mut(set)?.0.find_flag(tag);
+        }
+        let slot = self.find(set, tag)?;
+        Some((slot.way, self.flag(slot)))
+    }
+
+    /// Sets the flag of `tag` without using it; whether it is there.
+    #[inline(always)]
+    pub fn mark_tag(&mut self, set: usize, tag: u64) -> bool {
+        if let Form::One(sets) = &mut self.form {
+            return sets.get_mut(set).is_some_and(|s| s.mark_tag(tag));
+        }
+        if let Form::Many(sets) = &mut self.form {
+            return sets.get_mut(set).is_some_and(|s| s.0.mark_tag(tag));
+        }
+        let slot = self.peek(set, tag);
+        slot.map(|slot| self.mark(slot, true)).is_some()
+    }
+
     /// Lets `tag` in, which must not be there, in place of what was used longest ago: its slot, and what that held. Without
     /// a set of this number nothing happens.
     #[inline(always)]
@@ -326,16 +435,33 @@ impl Sets {
     #[inline(always)]
     pub fn access(&mut self, set: usize, tag: u64, flag: bool) -> Used {
         let last = self.last;
-        let used = match &mut self.form {
-            Form::One(sets) => sets.get_mut(set).and_then(|s| s.access(last, tag, flag)),
-            Form::Two(sets) => sets.get_mut(set).and_then(|s| s.access(last, tag, flag)),
-            Form::Many(sets) => sets.get_mut(set).and_then(|s| s.0.access(last, tag, flag)),
-            Form::Lists(_) => None,
-        };
-        match used {
-            Some(used) => used,
-            None => self.access_slowly(set, tag, flag),
+        // Told apart by comparisons, which are foreseen; a jump by a table is more to do.
+        if let Form::One(sets) = &mut self.form {
+            if let Some(used) = sets.get_mut(set).and_then(|s| s.access(last, tag, flag)) {
+                return used;
+            }
+        } else if let Form::Many(sets) = &mut self.form {
+            if let Some(used) = sets.get_mut(set).and_then(|s| s.0.access(last, tag, flag)) {
+                return used;
+            }
         }
+        self.access_slowly(set, tag, flag)
+    }
+
+    /// As [`Sets::access`].
+    #[inline(always)]
+    pub fn fetch(&mut self, set: usize, tag: u64, flag: bool) -> Fetched {
+        let last = self.last;
+        if let Form::One(sets) = &mut self.form {
+            if let Some(fetched) = sets.get_mut(set).and_then(|s| s.fetch(last, tag, flag)) {
+                return fetched;
+            }
+        } else if let Form::Many(sets) = &mut self.form {
+            if let Some(fetched) = sets.get_mut(set).and_then(|s| s.0.fetch(last, tag, flag)) {
+                return fetched;
+            }
+        }
+        Fetched::of(self.access_slowly(set, tag, flag))
     }
 
     #[inline(never)]
@@ -413,9 +539,9 @@ impl Sets {
     /// Empties all.
     pub fn clear(&mut self) {
         match &mut self.form {
-            Form::One(sets) => sets.iter_mut().for_each(|s| s.bytes = [0; 1]),
-            Form::Two(sets) => sets.iter_mut().for_each(|s| s.bytes = [0; 2]),
-            Form::Many(sets) => sets.iter_mut().for_each(|s| s.0.bytes = [0; 2]),
+            Form::One(sets) => sets.iter_mut().for_each(|s| s.bytes = Default::default()),
+            Form::Two(sets) => sets.iter_mut().for_each(|s| s.bytes = Default::default()),
+            Form::Many(sets) => sets.iter_mut().for_each(|s| s.0.bytes = Default::default()),
             Form::Lists(sets) => sets.iter_mut().flatten().for_each(|held| held.tag = None),
         }
     }
@@ -467,6 +593,16 @@ mod tests {
                         known.map(|at| list.remove(at));
                     }
                     1 => assert_eq!(sets.peek(set, tag).map(|s| sets.flag(s)), known.map(|at| list[at].1)),
+                    3 => {
+                        assert_eq!(sets.mark_tag(set, tag), known.is_some());
+                        known.into_iter().for_each(|at| list[at].1 = true);
+                    }
+                    4 => {
+                        let found = sets.find_flag(set, tag);
+                        assert_eq!(found.map(|f| f.1), known.map(|at| list[at].1));
+                        assert_eq!(found.map(|f| f.0), sets.peek(set, tag).map(|s| s.way));
+                        known.into_iter().for_each(|at| list[..=at].rotate_right(1));
+                    }
                     2 if step % 1000 == 0 => {
                         sets.clear();
                         lists.iter_mut().for_each(Vec::clear);
@@ -497,6 +633,7 @@ mod tests {
     fn to_use_is_to_find_or_to_replace() {
         for (ways, count) in [(4, 3), (11, 600), (16, 2), (20, 3)] {
             let (mut one, mut two) = (Sets::new(count, ways), Sets::new(count, ways));
+            let mut three = one.clone();
             let mut x = 7_046_029_254_386_353_131u64;
             for step in 0..40_000u64 {
                 x ^= x << 13;
@@ -512,6 +649,10 @@ mod tests {
                     None => Used::First(two.replace(set, tag, flag).unwrap().1),
                 };
                 assert_eq!(one.access(set, tag, flag), used);
+                assert_eq!(three.fetch(set, tag, flag), Fetched::of(used));
+                if step % 97 == 0 {
+                    [&mut one, &mut two, &mut three].into_iter().for_each(|sets| sets.forget(set, tag));
+                }
             }
         }
     }
