@@ -8,7 +8,7 @@ use crate::lockstep::Lockstep;
 use crate::memory_mode::{Found, MemoryMode};
 use crate::params::{CacheParams, LinkParams, ModelError, Params};
 use crate::LINE;
-use terrace_cache::{Cache, Outcome, Victim};
+use terrace_cache::Cache;
 
 /// One memory access that missed the first level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Engine {
         self.uncore.params.layout.node_of(a.physical)?;
         let (unit, uncore) = self.parts(vcpu);
         let left = unit.l1.fill(a.physical / LINE, a.write);
-        uncore.missed(unit, a, left, value)
+        uncore.missed(unit, a, left.filter(|left| left.dirty).map(|left| left.line), value)
     }
 
     /// A store of `vcpu` past the caches: a line is written over the bus once, unread, when it is begun. What caches hold of it is
@@ -222,64 +222,60 @@ impl Engine {
 }
 
 impl Uncore {
-    /// As [`Engine::miss`], of memory (no device), where the first level of `unit` has let the line in already and `left`
-    /// left it.
+    /// As [`Engine::miss`], of memory (no device), where the first level of `unit` has let the line in already; `left`: a
+    /// dirty line that left it.
     #[inline]
     pub fn missed(
         &mut self,
         unit: &mut Unit,
         a: Access,
-        left: Option<Victim>,
+        left: Option<u64>,
         value: impl FnOnce() -> Option<u64>,
     ) -> Option<usize> {
         let line = a.physical / LINE;
         unit.counters.l1_misses += 1;
         let stream = unit.core.follows_stream(a.virtual_ / LINE);
-        if let Some(Victim { line, dirty: true }) = left {
+        if let Some(line) = left {
             unit.counters.l1_writebacks += 1;
             if !unit.l2.as_mut().is_some_and(|l2| l2.mark_dirty(line)) {
                 self.leave_to_last(unit, line);
             }
         }
         if let (Some(l2), Some(params)) = (&mut unit.l2, &self.params.l2) {
-            match l2.access(line, false) {
-                Outcome::Hit => {
-                    unit.counters.l2_hits += 1;
-                    unit.wait(a, stream, params.hit_ps, value);
-                    return None;
-                }
-                Outcome::Miss { victim: Some(Victim { line, dirty: true }) } => {
-                    unit.counters.l2_writebacks += 1;
-                    self.leave_to_last(unit, line);
-                }
-                Outcome::Miss { .. } => {}
+            let fetched = l2.fetch(line, false);
+            if fetched.hit() {
+                unit.counters.l2_hits += 1;
+                unit.wait(a, stream, params.hit_ps, value);
+                return None;
+            }
+            // The next to leave this set, if it is dirty: the host fetches what its leaving will look at, while there is time.
+            if let Some(next) = l2.dirty_before(line) {
+                self.llc.ahead(next);
+            }
+            if let Some(line) = fetched.left() {
+                unit.counters.l2_writebacks += 1;
+                self.leave_to_last(unit, line);
             }
         }
-        match self.llc.access(line, false) {
-            Outcome::Hit => {
-                unit.counters.llc_hits += 1;
-                unit.wait(a, stream, self.params.llc.hit_ps, value);
-                None
-            }
-            Outcome::Miss { victim } => {
-                if let Some(Victim { line, dirty: true }) = victim {
-                    self.write_back(unit, line);
-                }
-                let node = self.params.layout.node_of(a.physical)?;
-                let value = if a.write || stream { None } else { value().or(Some(0)) };
-                self.fetch(unit, node, line, a, stream, value)
-            }
+        let fetched = self.llc.fetch(line, false);
+        if fetched.hit() {
+            unit.counters.llc_hits += 1;
+            unit.wait(a, stream, self.params.llc.hit_ps, value);
+            return None;
         }
+        if let Some(line) = fetched.left() {
+            self.write_back(unit, line);
+        }
+        let node = self.params.layout.node_of(a.physical)?;
+        let value = if a.write || stream { None } else { value().or(Some(0)) };
+        self.fetch(unit, node, line, a, stream, value)
     }
 
-    /// The host fetches what a miss of this line in the first level of `unit` will look at: it takes long to come, for all
-    /// tags together are larger than the host's own caches.
+    /// The host fetches what a miss of this line in a core's own caches will look at: it takes long to come, for the last
+    /// level's tags are larger than the host's own caches.
     #[inline(always)]
-    pub fn ahead(&self, unit: &Unit, line: u64) {
+    pub fn ahead(&self, line: u64) {
         self.llc.ahead(line);
-        if let Some(left) = unit.l2.as_ref().and_then(|l2| l2.dirty_before(line)) {
-            self.llc.ahead(left);
-        }
     }
 
     /// A dirty line leaves a core's own caches.

@@ -23,7 +23,7 @@ pub mod memory_mode;
 pub mod params;
 
 pub use counters::Counters;
-pub use engine::{Access, Engine};
+pub use engine::{Access, Engine, Uncore, Unit};
 pub use lockstep::Lockstep;
 pub use params::{ModelError, Options, Params};
 

@@ -5,6 +5,7 @@
 //! began later) does not hold anybody up, and decodes for itself what has been let go. What is simulated never depends
 //! on any of it.
 
+use crate::event::{Event, KEPT};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use terrace_trace::{Block, Kind};
@@ -23,18 +24,24 @@ const SPARE: usize = 4;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Columns {
     pub process: u32,
+    /// In what `words` tell addresses: the process, or, where they do so by numbers, this block.
+    pub space: u64,
     pub first_time: u64,
     pub last_time: u64,
-    pub addresses: Vec<u64>,
-    pub kinds: Vec<Kind>,
-    pub gaps: Vec<u32>,
+    /// First words of its accesses as [`Event`] has them, where the recording has them or, if its addresses are too wide,
+    /// by the GiBs' numbers in `gibs`.
+    pub words: Vec<u64>,
+    /// The GiBs that it touches, in the order in which it does: what tells one in `words`, and its number in the recording.
+    pub gibs: Vec<(u64, u64)>,
+    /// Of each access, the index of the first that depends on it; zero where there is none. Empty: there are none at all.
+    pub dependents: Vec<u16>,
     /// Where the thread waited: before which access, and the times before and after.
     pub waits: Vec<(usize, u64, u64)>,
 }
 
 impl Columns {
     /// The block's columns, in the memory of others that are no longer needed.
-    pub(crate) fn of(block: &mut Block, mut memory: Self) -> Self {
+    pub(crate) fn of(block: &mut Block, memory: Self) -> Self {
         let mut times = Vec::new();
         if block.jumps().iter().any(|j| j.0 > 0) {
             block.times_into(&mut times);
@@ -43,10 +50,100 @@ impl Columns {
             let at = *at as usize;
             Some((at, *times.get(at.checked_sub(1)?)?, *times.get(at)?))
         };
-        let waits = block.jumps().iter().filter_map(wait).collect();
+        let waits: Vec<(usize, u64, u64)> = block.jumps().iter().filter_map(wait).collect();
         let info = *block.info();
-        block.exchange(&mut memory.addresses, &mut memory.kinds, &mut memory.gaps);
-        Self { process: info.process, first_time: info.first_time, last_time: info.last_time, waits, ..memory }
+        let Self { mut words, mut dependents, .. } = memory;
+        find_dependents(block.kinds(), &mut dependents);
+        let wide = block.addresses().iter().fold(0, |all, address| all | address) >> 48 > 0;
+        let (mut names, mut gibs) = (Gibs::default(), Gibs::default());
+        if block.packed().len() < block.kinds().len() {
+            // The thread waited in between, or addresses are wider than a word has room for.
+            words.clear();
+            let accesses = block.addresses().iter().zip(block.kinds()).zip(block.gaps());
+            words.extend(accesses.map(|((address, kind), gap)| {
+                let (gib, rest) = (address >> KEPT, address & ((1 << KEPT) - 1));
+                let gib = if wide { names.number(gib) } else { gib };
+                Event::new(gib << KEPT | rest, kind.is_store(), u64::from(*gap), 0).words()[0]
+            }));
+        } else {
+            block.exchange_packed(&mut words);
+        }
+        for word in &words {
+            gibs.number(Event::from_words([*word, 0]).address() >> KEPT);
+        }
+        let named = |gib: u64| if wide { names.list.get(gib as usize).copied().unwrap_or(0) } else { gib };
+        Self {
+            process: info.process,
+            space: if wide { 1 << 63 | info.offset } else { u64::from(info.process) },
+            first_time: info.first_time,
+            last_time: info.last_time,
+            words,
+            gibs: gibs.list.into_iter().map(|gib| (gib, named(gib))).collect(),
+            dependents,
+            waits,
+        }
+    }
+}
+
+/// Puts into `dependents`, for each access, the index of the first whose address depends on what it loaded.
+fn find_dependents(kinds: &[Kind], dependents: &mut Vec<u16>) {
+    /// As far back as a dependence reaches.
+    const LOADS: usize = 16;
+    dependents.clear();
+    if kinds.iter().fold(0, |all, kind| all | kind.depends()) == 0 {
+        return;
+    }
+    // One more than there are accesses: what depends on nothing is written there.
+    dependents.resize(kinds.len() + 1, 0);
+    let (mut loads, mut count) = ([0u16; LOADS], 0usize);
+    for (at, kind) in kinds.iter().enumerate() {
+        // No branch, for none could be foreseen: all is written always, and counted where it is true.
+        let back = usize::from(kind.depends());
+        let on = usize::from(loads[count.wrapping_sub(back) % LOADS]);
+        let on = if back.wrapping_sub(1) < count { on } else { kinds.len() };
+        if let Some(first) = dependents.get_mut(on) {
+            *first = if *first == 0 { at as u16 } else { *first };
+        }
+        loads[count % LOADS] = at as u16;
+        count += usize::from(!kind.is_store());
+    }
+}
+
+/// GiBs that are found without the list of them.
+const NEAR: usize = 64;
+
+/// Numbers for GiBs, in the order in which they come.
+struct Gibs {
+    list: Vec<u64>,
+    near: [(u64, u64); NEAR],
+}
+
+impl Default for Gibs {
+    fn default() -> Self {
+        Self { list: Vec::new(), near: [(u64::MAX, 0); NEAR] }
+    }
+}
+
+impl Gibs {
+    #[inline(always)]
+    fn number(&mut self, gib: u64) -> u64 {
+        let (known, number) = self.near[gib as usize % NEAR];
+        if known == gib {
+            number
+        } else {
+            self.look_up(gib)
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, gib: u64) -> u64 {
+        let known = self.list.iter().position(|have| *have == gib);
+        let number = known.unwrap_or_else(|| {
+            self.list.push(gib);
+            self.list.len() - 1
+        }) as u64;
+        self.near[gib as usize % NEAR] = (gib, number);
+        number
     }
 }
 
@@ -141,6 +238,18 @@ impl Member {
     }
 }
 
+impl Member {
+    /// Takes columns back for their memory, if nobody else has them.
+    pub(crate) fn recycle(&self, columns: Arc<Columns>) {
+        if let Some(columns) = Arc::into_inner(columns) {
+            let mut state = self.sharing.state();
+            if state.spare.len() < SPARE {
+                state.spare.push(columns);
+            }
+        }
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         let Some(index) = self.index else { return };
@@ -160,9 +269,7 @@ mod tests {
     use super::*;
 
     fn columns(position: usize) -> Columns {
-        let first_time = position as u64;
-        let (addresses, kinds, gaps, waits) = Default::default();
-        Columns { process: 0, first_time, last_time: first_time, addresses, kinds, gaps, waits }
+        Columns { first_time: position as u64, ..Columns::default() }
     }
 
     #[test]

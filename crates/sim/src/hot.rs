@@ -4,11 +4,13 @@
 //! [`crate::mmu`]), so the core's time and instructions are kept in registers and written back only before something
 //! else must be looked at. The results are those of taking each access by itself.
 
-use crate::event::Event;
-use crate::memory::{Misses, WAITS};
+use crate::event::{Accesses, Batch, Event};
+use crate::memory::{Memory, Misses, WAITS};
+use crate::mmu::{Mmu, NOWHERE};
+use crate::sampler::Sampler;
 use crate::world::{Thread, World};
-use terrace_cache::{ahead, Outcome};
-use terrace_model::{Access, Counters, LINE};
+use terrace_cache::ahead;
+use terrace_model::{Access, Counters, Uncore, Unit, LINE};
 
 /// Accesses before an access at which the host is told to fetch what it will look at; at twice as many, its page.
 const AHEAD: usize = 8;
@@ -52,91 +54,212 @@ impl World {
     /// `SAMPLED`: somebody samples accesses. `FAR`: so many accesses leave a core's own caches that the host is told ahead
     /// what will be looked at.
     fn run_events_as<const SAMPLED: bool, const FAR: bool>(&mut self, core: usize, thread: usize, end: u64) {
-        let Thread { events, at, .. } = &mut self.threads[thread];
-        let (engine, memory, mmu) = (&mut self.engine, &mut self.memory, &mut self.mmus[core]);
-        let home = self.homes[core];
-        let words = &events.words[*at..];
-        let mut made = 0;
-        let mut unmapped = (0, 0);
-        let mut stores = 0;
-        let mut waits = false;
-        let (unit, uncore) = engine.parts(core);
-        let pace = unit.core.pace();
-        let (mut time, mut instructions, mut clear) = (unit.core.time, unit.core.instructions, unit.core.clear_until());
-        for (number, word) in words.iter().enumerate() {
-            if time >= end {
-                break;
-            }
-            made += 1;
-            if FAR {
-                let page = |word: &u64| memory.index_nearby(Event::from_words([*word, 0]).address() >> 12, mmu.hint);
-                if let Some(index) = words.get(number + 2 * AHEAD).and_then(page) {
-                    ahead(&memory.pages, index);
-                }
-                let next = words.get(number + AHEAD).and_then(|word| Some((word, memory.pages.get(page(word)?)?)));
-                if let Some((word, page)) = next {
-                    let address = Event::from_words([*word, 0]).address();
-                    uncore.ahead(unit, (u64::from(page.frame) << 12 | address & 4095) / LINE);
-                }
-            }
-            let event = Event::from_words([*word, 0]);
-            let (address, store) = (event.address(), event.store());
-            instructions += event.instructions();
-            time += event.instructions() * pace;
-            stores += u64::from(store);
-            if SAMPLED && store {
-                if let Some(sampler) = &mut self.sampler {
-                    time += sampler.store(address >> 12);
-                }
-            }
-            if instructions <= clear && mmu.settled(address, store) {
-                continue;
-            }
-            (unit.core.time, unit.core.instructions) = (time, instructions);
-            unit.core.execute(0);
-            match mmu.translate(memory, address, store, home, unit.core.time) {
-                None if store => unmapped.1 += 1,
-                None => unmapped.0 += 1,
-                Some(found) if found.time == WAITS => {
-                    waits = true;
-                    stores -= u64::from(store);
-                    made -= 1;
-                    time = unit.core.time;
-                    break;
-                }
-                Some(found) => {
-                    unit.core.time = found.time;
-                    let physical = u64::from(found.at.frame) << 12 | address & 4095;
-                    let outcome = unit.l1.access(physical / LINE, store);
-                    mmu.settle(address, store);
-                    if let Outcome::Miss { victim } = outcome {
-                        let access = Access { physical, virtual_: address, write: store };
-                        let value = || Some(events.values.get(*at + made - 1).copied().unwrap_or(0));
-                        if uncore.missed(unit, access, victim, value).is_some() {
-                            if let Some(misses) = &mut memory.misses {
-                                count(&mut misses[found.at.page as usize], store);
-                            }
-                            if SAMPLED && !store {
-                                if let Some(sampler) = &mut self.sampler {
-                                    unit.core.time += sampler.missed_load(address >> 12);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-            (time, clear) = (unit.core.time, unit.core.clear_until());
+        let Thread { events, at, again, .. } = &mut self.threads[thread];
+        let (unit, uncore) = self.engine.parts(core);
+        let (time, instructions, clear) = (unit.core.time, unit.core.instructions, unit.core.clear_until());
+        let mut lane = Lane {
+            pace: unit.core.pace(),
+            unit,
+            uncore,
+            memory: &mut self.memory,
+            mmu: &mut self.mmus[core],
+            sampler: self.sampler.as_mut(),
+            home: self.homes[core],
+            end,
+            time,
+            instructions,
+            clear,
+            stores: 0,
+            unmapped: (0, 0),
+            waits: false,
+        };
+        let begun = *at;
+        match events {
+            Batch::Own { words, values } => lane.run::<SAMPLED, FAR>(&(&words[..], &values[..]), at, again),
+            Batch::Part(part) => lane.run::<SAMPLED, FAR>(part, at, again),
         }
+        let made = (*at - begun) as u64;
+        let Lane { unit, time, instructions, stores, unmapped, waits, .. } = lane;
         (unit.core.time, unit.core.instructions) = (time, instructions);
         unit.counters.stores += stores - unmapped.1;
-        unit.counters.loads += made as u64 - stores - unmapped.0;
-        *at += made;
-        self.accesses += made as u64;
+        unit.counters.loads += made - stores - unmapped.0;
+        self.accesses += made;
         if waits {
-            let word = &mut events.words[*at];
+            *again = true;
+            if let Some(event) = events.at(*at) {
+                self.page_in(thread, event.address() >> 12, event.store(), time);
+            }
+        }
+    }
+}
+
+/// What an access came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// It was made.
+    On,
+    /// Nothing is mapped there and nothing can be.
+    Nowhere,
+    /// Its thread has to wait for the page.
+    ToWait,
+}
+
+/// A core that makes accesses of a thread.
+struct Lane<'a> {
+    unit: &'a mut Unit,
+    uncore: &'a mut Uncore,
+    memory: &'a mut Memory,
+    mmu: &'a mut Mmu,
+    sampler: Option<&'a mut Sampler>,
+    home: usize,
+    /// The core's time at which it stops.
+    end: u64,
+    pace: u64,
+    /// The core's time and instructions; the core itself is told before anything else needs them.
+    time: u64,
+    instructions: u64,
+    /// Up to this count of instructions to execute is only to add.
+    clear: u64,
+    /// Stores made, loads and stores that came nowhere, and whether the thread has to wait.
+    stores: u64,
+    unmapped: (u64, u64),
+    waits: bool,
+}
+
+impl Lane<'_> {
+    /// One access after the other, from that of index `at` on.
+    #[inline(always)]
+    fn run<const SAMPLED: bool, const FAR: bool>(&mut self, source: &impl Accesses, at: &mut usize, again: &mut bool) {
+        self.mmu.turn_to(source.space());
+        let (mut time, mut instructions, mut clear, mut stores) = (self.time, self.instructions, self.clear, 0);
+        let words = source.words();
+        if let Some(word) = words.get(*at).filter(|_| *again) {
+            // It is made anew: its instructions, which are added below, have been executed.
             let event = Event::from_words([*word, 0]);
-            *word = event.again().words()[0];
-            self.page_in(thread, event.address() >> 12, event.store(), time);
+            time -= event.instructions() * self.pace;
+            instructions -= event.instructions();
+            *again = false;
+        }
+        let mut number = *at;
+        while time < self.end {
+            let Some(word) = words.get(number) else { break };
+            if FAR {
+                self.look_ahead(source, number);
+            }
+            let event = Event::from_words([*word, 0]);
+            instructions += event.instructions();
+            time += event.instructions() * self.pace;
+            if SAMPLED {
+                time += self.sampled(source, event);
+            }
+            if !(instructions <= clear && self.mmu.settled(event.address(), event.store())) {
+                let came;
+                (came, time, clear) = self.access::<SAMPLED>(event, time, instructions, clear, (source, number));
+                self.waits = came == Came::ToWait;
+                if self.waits {
+                    break;
+                }
+            }
+            stores += u64::from(event.store());
+            number += 1;
+        }
+        *at = number;
+        (self.time, self.instructions, self.clear) = (time, instructions, clear);
+        self.stores += stores;
+    }
+
+    /// The host fetches what accesses to come will look at: the page of the further one, lines of caches of the nearer one.
+    #[inline(always)]
+    fn look_ahead(&self, source: &impl Accesses, at: usize) {
+        let words = source.words();
+        let address = |ahead: usize| words.get(at + ahead).map(|word| Event::from_words([*word, 0]).address());
+        let page = |address: u64| self.memory.index_nearby(source.placed(address) >> 12, self.mmu.hint);
+        if let Some(index) = address(2 * AHEAD).and_then(page) {
+            ahead(&self.memory.pages, index);
+        }
+        let next = address(AHEAD).and_then(|address| Some((address, self.memory.pages.get(page(address)?)?)));
+        if let Some((address, page)) = next {
+            self.uncore.ahead((u64::from(page.frame) << 12 | address & 4095) / LINE);
+        }
+    }
+
+    /// The time that it takes to sample a store, if it is one.
+    #[inline(always)]
+    fn sampled(&mut self, source: &impl Accesses, event: Event) -> u64 {
+        match &mut self.sampler {
+            Some(sampler) if event.store() => sampler.store(source.placed(event.address()) >> 12),
+            _ => 0,
+        }
+    }
+
+    /// An access that may change something, by a core that has come to `time` and `instructions` and is `clear` of
+    /// waits; `source`: whose access it is. What it came to, and what time and `clear` are then.
+    #[inline(always)]
+    fn access<const SAMPLED: bool>(
+        &mut self,
+        event: Event,
+        time: u64,
+        instructions: u64,
+        clear: u64,
+        source: (&impl Accesses, usize),
+    ) -> (Came, u64, u64) {
+        let (address, store) = (event.address(), event.store());
+        let (mut time, mut clear) = (time, clear);
+        if instructions > clear {
+            let core = &mut self.unit.core;
+            (core.time, core.instructions) = (time, instructions);
+            core.execute(0);
+            (time, clear) = (core.time, core.clear_until());
+        }
+        let at = match self.mmu.known(address, store) {
+            Some(at) => at,
+            None => {
+                let place = source.0.placed(address);
+                let found = self.mmu.translate_other(self.memory, (address, place), store, self.home, time);
+                // What is no time is more than any.
+                if found.time >= NOWHERE {
+                    if found.time == WAITS {
+                        return (Came::ToWait, time, clear);
+                    }
+                    *(if store { &mut self.unmapped.1 } else { &mut self.unmapped.0 }) += 1;
+                    return (Came::Nowhere, time, clear);
+                }
+                time = found.time;
+                found.at
+            }
+        };
+        let physical = u64::from(at.frame) << 12 | address & 4095;
+        let fetched = self.unit.l1.fetch(physical / LINE, store);
+        self.mmu.settle(address, store);
+        if !fetched.hit() {
+            let core = &mut self.unit.core;
+            (core.time, core.instructions) = (time, instructions);
+            let access = Access { physical, virtual_: source.0.placed(address), write: store };
+            self.missed::<SAMPLED>(access, at.page, fetched.left(), source);
+            (time, clear) = (self.unit.core.time, self.unit.core.clear_until());
+        }
+        (Came::On, time, clear)
+    }
+
+    /// An access that missed the first level, which has let its line in: `left`, if anything, left it dirty.
+    #[inline(never)]
+    fn missed<const SAMPLED: bool>(
+        &mut self,
+        access: Access,
+        page: u32,
+        left: Option<u64>,
+        (source, number): (&impl Accesses, usize),
+    ) {
+        let store = access.write;
+        if self.uncore.missed(self.unit, access, left, || Some(source.value(number))).is_some() {
+            if let Some(misses) = &mut self.memory.misses {
+                count(&mut misses[page as usize], store);
+            }
+            if SAMPLED && !store {
+                if let Some(sampler) = &mut self.sampler {
+                    self.unit.core.time += sampler.missed_load(access.virtual_ >> 12);
+                }
+            }
         }
     }
 }
@@ -152,35 +275,123 @@ fn count(misses: &mut Misses, store: bool) {
 
 #[cfg(test)]
 mod tests {
-    use crate::build::{Births, Mode, Plan};
+    use crate::build::{Births, Input, Mode, Plan};
+    use crate::event::KEPT;
+    use crate::memory::{ACCESSED, WATCHED};
     use crate::mmu::Mmu;
-    use terrace_machine::preset;
+    use crate::recording::{Recording, Source};
+    use crate::world::World;
+    use std::io::Cursor;
+    use std::sync::Arc;
+    use terrace_machine::{preset, Machine};
+    use terrace_trace::{Access, Header, TraceWriter};
     use terrace_types::{Bytes, Nanos};
 
-    /// Each access by itself, as far as the translations go: a first level that is said to have many sets settles none.
-    fn plainly(plan: &Plan) -> (Nanos, terrace_model::Counters) {
+    /// Each access by itself, as far as the lines go: of a first level that is said to have many sets none is remembered.
+    fn plain(plan: &Plan) -> World {
         let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
         for mmu in &mut world.mmus {
             *mmu = Mmu::new(plan.machine.core.tlb_flush, &plan.machine.tlb, 1 << 20);
         }
-        world.pass(Nanos(u64::MAX / 2000));
-        world.measured.result().unwrap()
+        world
+    }
+
+    fn machine(name: &str) -> Machine {
+        let mut machine = preset(name).unwrap();
+        machine.nodes.iter_mut().for_each(|n| n.capacity = n.capacity.min(Bytes::mib(512)));
+        machine
     }
 
     #[test]
     fn the_short_cut_changes_nothing() {
-        for (machine, workload) in [
+        for (name, workload) in [
             ("lab-cxl", "skew,accesses=60k,size=2MiB,hot_size=1MiB,threads=3"),
             ("dram-dcpmm", "graph-bfs,fast=2MiB,accesses=30k"),
             ("ddr-cxl", "shift,fast=2MiB,accesses=50k,phase_seconds=0.0001,pages=thp"),
             ("lab-hbm", "stream,fast=1MiB,accesses=40k"),
         ] {
-            let mut machine = preset(machine).unwrap();
-            machine.nodes.iter_mut().for_each(|n| n.capacity = n.capacity.min(Bytes::mib(512)));
-            let plan = Plan::new(&machine, workload).unwrap();
-            let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
-            world.pass(Nanos(u64::MAX / 2000));
-            assert_eq!(world.measured.result().unwrap(), plainly(&plan), "{workload}");
+            let plan = Plan::new(&machine(name), workload).unwrap();
+            let (mut short, mut plain) = (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
+            [&mut short, &mut plain].into_iter().for_each(|world| world.pass(Nanos(u64::MAX / 2000)));
+            assert_eq!(short.measured.result().unwrap(), plain.measured.result().unwrap(), "{workload}");
+        }
+    }
+
+    /// Threads of two processes that share cores, each going through a few streams and among many pages, some of which others
+    /// write too.
+    fn mixed(seed: u64) -> Recording {
+        let mut x = seed;
+        let mut random = move |below: u64| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 8) % below
+        };
+        let mut writer = TraceWriter::new(Vec::new(), &Header { dependence: true, ..Header::default() }).unwrap();
+        for step in 0..90_000u64 {
+            let thread = random(6) as u32;
+            let stream = random(4);
+            let (page, offset) = match stream {
+                0 => (1 + random(3), random(4096)),
+                1 => (100 + step / 4096, step % 4096),
+                2 => (300 + random(1500), random(64) * 64),
+                _ => (2000 + 16 * random(8), random(512) * 8),
+            };
+            let address = 0x7f00_0000_0000 + (stream << KEPT) + page * 4096 + offset / 8 * 8;
+            let (store, depends) = (random(3) == 0, random(8).saturating_sub(5) as u8);
+            let access = Access { address, size: 8, store, depends, gap: 1 + random(9) as u32, pc: 0 };
+            writer.access(thread % 2, thread, &access).unwrap();
+            if random(5000) == 0 {
+                writer.advance(thread % 2, thread, 4000).unwrap();
+            }
+        }
+        let bytes = writer.finish().unwrap();
+        Recording::new(Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>))).unwrap()
+    }
+
+    /// What happens to pages between accesses: they move, their translations are dropped, they are copied, watched.
+    fn disturb(world: &mut World, step: u64) {
+        let pages: Vec<(u64, usize)> = world.memory.present().collect();
+        for pick in 0..step % 7 {
+            let (vpn, index) = pages[(step * 7919 + pick * 104_729) as usize % pages.len()];
+            let node = usize::from(world.memory.pages[index].node == 0);
+            let ready = world.engine.units[0].core.time + 5_000_000 * (step % 3);
+            match (step + pick) % 5 {
+                0 => world.memory.pages[index].bits |= WATCHED,
+                1 => {
+                    let frame = u64::from(world.memory.pages[index].frame);
+                    let _took = world.copy(frame, frame ^ 1, 4096);
+                }
+                2 => world.memory.pages[index].bits &= !ACCESSED,
+                _ => drop(world.memory.relocate(index, node, ready)),
+            }
+            world.shoot_down(vpn);
+        }
+        if step % 11 == 0 {
+            world.flush_translations();
+        }
+        world.charge(Nanos(step % 4 * 500));
+    }
+
+    #[test]
+    fn the_short_cut_changes_nothing_while_pages_move() {
+        for (name, seed) in [("dram-dcpmm", 1), ("lab-cxl", 2), ("ddr-cxl", 3), ("lab-hbm", 4)] {
+            let input = Input::Recording { name: "mixed".to_owned(), recording: mixed(seed) };
+            let plan = Plan::of(&machine(name), input).unwrap();
+            let (mut short, mut plain) = (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
+            for world in [&mut short, &mut plain] {
+                let mut step = 0;
+                while !world.ended() {
+                    step += 1;
+                    world.pass(Nanos::micros(20));
+                    disturb(world, step);
+                }
+                assert!(step > 20, "{name}: {step}");
+            }
+            assert_eq!(short.counters(), plain.counters(), "{name}");
+            assert_eq!(short.memory.pages, plain.memory.pages, "{name}");
+            let times = |world: &World| world.engine.units.iter().map(|u| u.core.time).collect::<Vec<_>>();
+            assert_eq!(times(&short), times(&plain), "{name}");
         }
     }
 }

@@ -12,24 +12,30 @@ use terrace_types::Nanos;
 
 /// Lines that are remembered: first-level caches with more sets choose the set by more than the page's offset, so that
 /// a virtual address does not tell it.
-const MOST_LINES: u64 = 64;
-/// Pages of which a core with unlimited translations remembers that they have one.
-const PAGES: usize = 64;
+const MOST_LINES: usize = 64;
+/// Pages that are remembered; of a core with unlimited translations, those of which it is that they have one.
+const MOST_PAGES: usize = 64;
 /// Translations that are found without looking for the page first, where they are unlimited.
 const NEAR: usize = 1024;
 
 /// What a core remembers of the page tables.
 #[derive(Debug, Clone)]
 pub struct Mmu {
-    /// By set of the first-level cache: the virtual line used last times two, plus one if it is dirty there and its
+    /// By set of the first-level cache: the virtual line used last times two, plus one unless it is dirty there and its
     /// page writable here; [`u64::MAX`]: none.
-    lines: Vec<u64>,
-    /// By set of the first-level translations: the page used last plus one, and where it is.
-    pages: Vec<(u64, Translation)>,
+    lines: [u64; MOST_LINES],
+    /// All bits where nothing is remembered of lines, else none.
+    no_lines: u64,
+    /// By set of the first-level translations, or some of those together: what was used last.
+    pages: [Used; MOST_PAGES],
+    line_mask: usize,
+    page_mask: usize,
     kept: Kept,
     walk: u64,
     flush_every: u64,
     next_flush: u64,
+    /// What those addresses are called by.
+    space: u64,
     /// The region of the last access.
     pub hint: usize,
 }
@@ -43,16 +49,47 @@ enum Kept {
     Some(Box<Tlb>),
 }
 
+/// The time of a translation that there is not: nothing is mapped and nothing can be.
+pub const NOWHERE: u64 = u64::MAX - 1;
+
+/// The translation used last of its set.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    /// The page times two, plus one unless it is writable; [`u64::MAX`]: none.
+    key: u64,
+    page: u32,
+    frame: u32,
+}
+
+impl Used {
+    const NONE: Self = Self { key: u64::MAX, page: 0, frame: 0 };
+
+    const fn of(vpn: u64, at: Translation) -> Self {
+        Self { key: vpn << 1 | !at.writable as u64, page: at.page, frame: at.frame }
+    }
+}
+
 const WRITABLE: u64 = 1 << 16;
 const EPOCHS: u64 = 1 << 16;
-const NOWHERE: (u64, Translation) = (0, Translation { page: 0, frame: 0, writable: false });
+/// No page of those that are near.
+const NONE: (u64, Translation) = (0, Translation { page: 0, frame: 0, writable: false });
+
+/// Where a page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its index.
+    pub page: u32,
+    /// Its frame.
+    pub frame: u32,
+}
 
 /// A translation and what it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Translated {
-    /// The translation.
-    pub at: Translation,
-    /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet, and no translation.
+    /// Where the page is.
+    pub at: Place,
+    /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet, and no translation; [`NOWHERE`]:
+    /// there is none.
     pub time: u64,
 }
 
@@ -63,18 +100,22 @@ impl Mmu {
     pub fn new(flush: Nanos, figures: &Figures, sets: u64) -> Self {
         let flush_every = flush.get().saturating_mul(PS);
         let tlb = Tlb::new(figures);
-        let pages = tlb.as_ref().map_or(PAGES, Tlb::sets);
-        let lines = if sets.is_power_of_two() && sets <= MOST_LINES { sets as usize } else { 0 };
+        let pages = tlb.as_ref().map_or(MOST_PAGES, Tlb::sets);
+        let lines = if sets.is_power_of_two() && sets <= MOST_LINES as u64 { sets as usize } else { 0 };
         Self {
-            lines: vec![u64::MAX; lines],
-            pages: vec![NOWHERE; pages],
+            lines: [u64::MAX; MOST_LINES],
+            no_lines: if lines == 0 { u64::MAX } else { 0 },
+            pages: [Used::NONE; MOST_PAGES],
+            line_mask: lines.wrapping_sub(1) & (MOST_LINES - 1),
+            page_mask: pages.wrapping_sub(1) & (MOST_PAGES - 1),
             kept: match tlb {
                 Some(tlb) => Kept::Some(Box::new(tlb)),
-                None => Kept::All { entries: Vec::new(), epoch: 1, near: vec![NOWHERE; NEAR] },
+                None => Kept::All { entries: Vec::new(), epoch: 1, near: vec![NONE; NEAR] },
             },
             walk: figures.walk.get().saturating_mul(PS),
             flush_every,
             next_flush: flush_every,
+            space: 0,
             hint: 0,
         }
     }
@@ -85,11 +126,20 @@ impl Mmu {
     #[must_use]
     pub fn settled(&self, address: u64, store: bool) -> bool {
         let line = address >> 6;
-        let vpn = address >> 12;
-        // A length of zero (never settled) makes the mask that of all, which no index has.
-        let known = self.lines.get(line as usize & self.lines.len().wrapping_sub(1)).copied().unwrap_or(u64::MAX);
-        let page = self.pages.get(vpn as usize & (self.pages.len() - 1)).map_or(0, |p| p.0);
-        (known ^ (line << 1 | 1)) <= u64::from(!store) && page == vpn + 1
+        let known = self.lines[self.line_slot(line)];
+        let page = self.pages[self.page_slot(address >> 12)].key;
+        (known ^ line << 1) <= u64::from(!store) && page >> 1 == address >> 12
+    }
+
+    #[inline(always)]
+    fn line_slot(&self, line: u64) -> usize {
+        (line as usize & self.line_mask) % MOST_LINES
+    }
+
+    /// A set of pages, or several that stand together: what was used last of them was so of its own, too.
+    #[inline(always)]
+    fn page_slot(&self, vpn: u64) -> usize {
+        (vpn as usize & self.page_mask) % MOST_PAGES
     }
 
     /// The line of `address` is now the last used of its set in the first-level cache (dirty, if by a store). Its page's
@@ -97,15 +147,32 @@ impl Mmu {
     #[inline(always)]
     pub fn settle(&mut self, address: u64, store: bool) {
         let line = address >> 6;
-        let mask = self.lines.len().wrapping_sub(1);
-        if let Some(slot) = self.lines.get_mut(line as usize & mask) {
-            *slot = line << 1 | u64::from(store || *slot == line << 1 | 1);
+        let slot = self.line_slot(line);
+        let clean = !store & (self.lines[slot] != line << 1);
+        self.lines[slot] = line << 1 | u64::from(clean) | self.no_lines;
+    }
+
+    /// Addresses to come are called as in this space: the same names in another mean something else.
+    pub fn turn_to(&mut self, space: u64) {
+        if self.space != space {
+            self.space = space;
+            self.unsettle();
         }
     }
 
     fn unsettle(&mut self) {
         self.lines.fill(u64::MAX);
-        self.pages.fill(NOWHERE);
+        self.pages.fill(Used::NONE);
+    }
+
+    /// The translation of `address` where it is the last used of its set, and may be used for a store if this is one: to
+    /// use it again changes nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn known(&self, address: u64, store: bool) -> Option<Place> {
+        let vpn = address >> 12;
+        let used = &self.pages[self.page_slot(vpn)];
+        (used.key ^ vpn << 1 <= u64::from(!store)).then_some(Place { page: used.page, frame: used.frame })
     }
 
     /// Translates, by a walk if need be; `None` where nothing is mapped and nothing can be.
@@ -118,49 +185,70 @@ impl Mmu {
         home: usize,
         time: u64,
     ) -> Option<Translated> {
-        let vpn = address >> 12;
-        let set = vpn as usize & (self.pages.len() - 1);
-        if let Some((page, at)) = self.pages.get(set) {
-            // The last used of its set: to use it again changes nothing.
-            if *page == vpn + 1 && (at.writable || !store) {
-                return Some(Translated { at: *at, time });
-            }
-        }
-        self.translate_other(memory, vpn, store, home, time)
+        let found = match self.known(address, store) {
+            Some(at) => Translated { at, time },
+            None => self.translate_other(memory, (address, address), store, home, time),
+        };
+        (found.time != NOWHERE).then_some(found)
     }
 
+    /// As [`Self::translate`], of an address that is not known, by what it is called and where it is; [`NOWHERE`] is the time
+    /// where there is nothing.
     #[inline(never)]
-    fn translate_other(
+    pub fn translate_other(
+        &mut self,
+        memory: &mut Memory,
+        (name, address): (u64, u64),
+        store: bool,
+        home: usize,
+        time: u64,
+    ) -> Translated {
+        match self.look_up(memory, address >> 12, store, home, time) {
+            Some((at, time)) => {
+                if time != WAITS {
+                    let slot = self.page_slot(name >> 12);
+                    self.pages[slot] = Used::of(name >> 12, at);
+                }
+                Translated { at: Place { page: at.page, frame: at.frame }, time }
+            }
+            None => Translated { at: Place { page: 0, frame: 0 }, time: NOWHERE },
+        }
+    }
+
+    #[inline(always)]
+    fn look_up(
         &mut self,
         memory: &mut Memory,
         vpn: u64,
         store: bool,
         home: usize,
         time: u64,
-    ) -> Option<Translated> {
-        let mut time = time;
-        let at = match &mut self.kept {
+    ) -> Option<(Translation, u64)> {
+        match &mut self.kept {
             Kept::Some(tlb) => match tlb.find(vpn, store) {
                 Looked::Up(Found { at, took, large_moved }) => {
                     if large_moved {
-                        self.pages.fill(NOWHERE);
+                        self.pages.fill(Used::NONE);
                     }
-                    time += took;
-                    at
+                    Some((at, time + took))
                 }
-                looked => return self.walk(memory, vpn, store, home, time, looked),
+                looked => self.walk(memory, vpn, store, home, time, looked),
             },
             Kept::All { near, .. } => match near[vpn as usize % NEAR] {
-                (page, at) if page == vpn + 1 && (at.writable || !store) => at,
-                _ => return self.look_up(memory, vpn, store, home, time),
+                (page, at) if page == vpn + 1 && (at.writable || !store) => Some((at, time)),
+                _ => self.look_up_in_all(memory, vpn, store, home, time),
             },
-        };
-        let set = vpn as usize & (self.pages.len() - 1);
-        self.pages[set] = (vpn + 1, at);
-        Some(Translated { at, time })
+        }
     }
 
-    fn look_up(&mut self, memory: &mut Memory, vpn: u64, store: bool, home: usize, time: u64) -> Option<Translated> {
+    fn look_up_in_all(
+        &mut self,
+        memory: &mut Memory,
+        vpn: u64,
+        store: bool,
+        home: usize,
+        time: u64,
+    ) -> Option<(Translation, u64)> {
         let page = memory.index_or_map(vpn, &mut self.hint)?;
         if let Kept::All { entries, epoch, near } = &mut self.kept {
             let entry = entries.get(page).copied().unwrap_or(0);
@@ -168,9 +256,7 @@ impl Mmu {
             if entry & (EPOCHS - 1) == *epoch && (!store || writable) {
                 let at = Translation { page: page as u32, frame: (entry >> 32) as u32, writable };
                 near[vpn as usize % NEAR] = (vpn + 1, at);
-                let set = vpn as usize & (self.pages.len() - 1);
-                self.pages[set] = (vpn + 1, at);
-                return Some(Translated { at, time });
+                return Some((at, time));
             }
         }
         self.walk(memory, vpn, store, home, time, Looked::Absent)
@@ -185,13 +271,13 @@ impl Mmu {
         home: usize,
         time: u64,
         looked: Looked,
-    ) -> Option<Translated> {
+    ) -> Option<(Translation, u64)> {
         let page = memory.index_or_map(vpn, &mut self.hint)?;
         let walked = memory.walk(page, vpn, store, home, time + self.walk);
-        if walked.time == WAITS {
-            return Some(Translated { at: NOWHERE.1, time: WAITS });
-        }
         let at = Translation { page: page as u32, frame: walked.frame, writable: walked.writable };
+        if walked.time == WAITS {
+            return Some((at, WAITS));
+        }
         match &mut self.kept {
             Kept::All { entries, epoch, near } => {
                 if page >= entries.len() {
@@ -206,13 +292,11 @@ impl Mmu {
                 let part = (page.bits & PART_OF_HUGE != 0).then_some(page.part);
                 tlb.learn(vpn, at, part, looked);
                 if part.is_some() {
-                    self.pages.fill(NOWHERE);
+                    self.pages.fill(Used::NONE);
                 }
             }
         }
-        let set = vpn as usize & (self.pages.len() - 1);
-        self.pages[set] = (vpn + 1, at);
-        Some(Translated { at, time: walked.time })
+        Some((at, walked.time))
     }
 
     /// Drops the translations of `span` pages from page `vpn` on, which has the index `page`.
@@ -225,7 +309,7 @@ impl Mmu {
                     entries.fill(0);
                 }
                 for vpn in vpn..vpn + span as u64 {
-                    near[vpn as usize % NEAR] = NOWHERE;
+                    near[vpn as usize % NEAR] = NONE;
                 }
             }
             Kept::Some(tlb) if span == 1 => tlb.forget(vpn),
@@ -239,7 +323,7 @@ impl Mmu {
         self.unsettle();
         match &mut self.kept {
             Kept::All { entries, epoch, near } => {
-                near.fill(NOWHERE);
+                near.fill(NONE);
                 *epoch += 1;
                 if *epoch == EPOCHS {
                     entries.fill(0);
@@ -324,6 +408,22 @@ mod tests {
             took(&mut mmu, &mut m, vpn);
         }
         assert_eq!(took(&mut mmu, &mut m, 1), 2_000);
+    }
+
+    #[test]
+    fn what_is_called_the_same_elsewhere_is_not_taken_for_it() {
+        let (mut mmu, mut m) = (Mmu::new(Nanos::ZERO, &Figures::default(), 64), memory());
+        let first = mmu.translate_other(&mut m, (0x7000_5040, 0x5040), true, 0, 0).at;
+        mmu.settle(0x7000_5040, true);
+        assert!(mmu.settled(0x7000_5040, true) && mmu.known(0x7000_5fff, true) == Some(first));
+        assert!(!mmu.settled(0x5040, false) && mmu.known(0x5040, false).is_none());
+        mmu.turn_to(0);
+        assert!(mmu.settled(0x7000_5040, true));
+        mmu.turn_to(1);
+        assert!(!mmu.settled(0x7000_5040, false) && mmu.known(0x7000_5040, false).is_none());
+        let second = mmu.translate_other(&mut m, (0x7000_5040, 0x9040), true, 0, 0).at;
+        assert_ne!(first, second);
+        assert_eq!(mmu.translate_other(&mut m, (0, 4096 << 12), true, 0, 0).time, NOWHERE);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! recording. That an address depends on a value loaded before is handed to the core as what that load brings.
 
 use crate::decoded::{Columns, Member, Sharing};
-use crate::event::{Batch, Event};
+use crate::event::{Batch, Part, Places, KEPT};
 use crate::feed::{Feed, Supply};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -102,7 +102,6 @@ impl Recording {
             folds: Folds::default(),
             failed: None,
             member: self.sharing.member(),
-            spare: Vec::new(),
         })
     }
 
@@ -133,8 +132,6 @@ pub(crate) struct RecordingFeed {
     folds: Folds,
     failed: Option<String>,
     member: Member,
-    /// Batches that have been run.
-    spare: Vec<Batch>,
 }
 
 impl fmt::Debug for RecordingFeed {
@@ -143,54 +140,21 @@ impl fmt::Debug for RecordingFeed {
     }
 }
 
-/// Bits of an address that stay as they are.
-const KEPT: u32 = 30;
-
 /// Where the GiB of a recording's first access begins in the simulated address space; the next that is touched comes behind it.
 pub const FIRST: u64 = 1 << KEPT;
 
-/// Places that are found without the table.
-const NEAR: usize = 64;
-
 /// Addresses of several processes, and of any width, in one space of 48 bits: each GiB that is touched gets the next
 /// free GiB.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Folds {
     places: HashMap<(u32, u64), u64>,
-    /// Of one process, some GiBs' places, by the GiB's number; never asked about another process.
-    near: [(u64, u64); NEAR],
-    process: Option<u32>,
-}
-
-impl Default for Folds {
-    fn default() -> Self {
-        Self { places: HashMap::new(), near: [(u64::MAX, 0); NEAR], process: None }
-    }
 }
 
 impl Folds {
-    /// What follows is about this process.
-    fn turn_to(&mut self, process: u32) {
-        if self.process != Some(process) {
-            self.near.fill((u64::MAX, 0));
-            self.process = Some(process);
-        }
-    }
-
-    #[inline(always)]
-    fn fold(&mut self, address: u64) -> u64 {
-        let gib = address >> KEPT;
-        let (known, place) = self.near[gib as usize % NEAR];
-        let place = if known == gib { place } else { self.look_up(gib) };
-        place | address & ((1 << KEPT) - 1)
-    }
-
-    #[inline(never)]
-    fn look_up(&mut self, gib: u64) -> u64 {
+    /// Where a GiB of a process is: a GiB's number.
+    fn place(&mut self, process: u32, gib: u64) -> u64 {
         let next = self.places.len() as u64 + 1;
-        let place = *self.places.entry((self.process.unwrap_or(0), gib)).or_insert(next) << KEPT;
-        self.near[gib as usize % NEAR] = (gib, place);
-        place
+        *self.places.entry((process, gib)).or_insert(next)
     }
 }
 
@@ -201,7 +165,7 @@ impl RecordingFeed {
         let Some(position) = self.recording.threads[index].get(cursor.next) else { return false };
         cursor.next += 1;
         let (reader, block) = (&mut self.reader, &mut self.block);
-        let decode = |memory| match reader.read(*position, block) {
+        let decode = |memory| match reader.read_packed(*position, block) {
             Ok(()) => Ok(Columns::of(block, memory)),
             Err(error) => Err(error.to_string()),
         };
@@ -212,53 +176,26 @@ impl RecordingFeed {
                 return false;
             }
         };
-        self.folds.turn_to(columns.process);
-        let mut batch = self.spare.pop().unwrap_or_default();
-        fill(&mut batch, &columns, &mut self.folds);
+        let place = |(name, gib): &(u64, u64)| (*name, self.folds.place(columns.process, *gib));
+        let places = Arc::new(columns.gibs.iter().map(place).collect::<Places>());
+        let part = |from: usize, to: usize| {
+            Supply::Accesses(Batch::Part(Part { columns: columns.clone(), places: places.clone(), from, to }))
+        };
         // Backwards: what comes first is taken last.
         cursor.waiting.push(Supply::Reached(columns.last_time));
+        let mut end = columns.words.len();
         for (at, before, after) in columns.waits.iter().rev() {
-            cursor.waiting.push(Supply::Accesses(batch.split_off(*at)));
+            cursor.waiting.push(part(*at, end));
             cursor.waiting.push(Supply::Until(*after));
             cursor.waiting.push(Supply::Reached(*before));
+            end = *at;
         }
-        cursor.waiting.push(Supply::Accesses(batch));
+        cursor.waiting.push(part(0, end));
         if columns.first_time > cursor.reached {
             cursor.waiting.push(Supply::Until(columns.first_time));
         }
         cursor.reached = columns.last_time;
         true
-    }
-}
-
-/// A block's accesses; a load that another address depends on brings that address.
-fn fill(batch: &mut Batch, columns: &Columns, folds: &mut Folds) {
-    let Batch { words, values } = batch;
-    words.clear();
-    values.clear();
-    let accesses = columns.addresses.iter().zip(&columns.kinds).zip(&columns.gaps);
-    words.extend(accesses.map(|((address, kind), gap)| {
-        let [word, _] = Event::new(folds.fold(*address), kind.is_store(), u64::from(*gap), 0).words();
-        word
-    }));
-    if columns.kinds.iter().fold(0, |all, kind| all | kind.depends()) == 0 {
-        return;
-    }
-    values.resize(words.len(), 0);
-    /// As far back as a dependence reaches.
-    const LOADS: usize = 16;
-    let (mut loads, mut count) = ([0usize; LOADS], 0usize);
-    for (at, (kind, word)) in columns.kinds.iter().zip(words.iter()).enumerate() {
-        let back = usize::from(kind.depends());
-        if back > 0 && back <= count {
-            let value = &mut values[loads[(count - back) % LOADS]];
-            if *value == 0 {
-                *value = Event::from_words([*word, 0]).address();
-            }
-        }
-        // Written always and counted where it is a load: no branch, which could not be foreseen.
-        loads[count % LOADS] = at;
-        count += usize::from(!kind.is_store());
     }
 }
 
@@ -286,9 +223,8 @@ impl Feed for RecordingFeed {
     }
 
     fn recycle(&mut self, batch: Batch) {
-        // As many as there are threads are on their way; pieces of blocks are not worth keeping.
-        if self.spare.len() <= self.cursors.len() && batch.words.capacity() >= 1 << 12 {
-            self.spare.push(batch);
+        if let Batch::Part(part) = batch {
+            self.member.recycle(part.columns);
         }
     }
 
@@ -303,6 +239,7 @@ impl Feed for RecordingFeed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::Event;
     use std::io::Cursor as Bytes;
     use terrace_trace::{Access, Header, TraceWriter};
 
@@ -342,19 +279,78 @@ mod tests {
     #[test]
     fn processes_do_not_share_addresses_and_wide_ones_fit() {
         let mut folds = Folds::default();
-        let mut fold = |process: u32, address: u64| {
-            folds.turn_to(process);
-            folds.fold(address)
-        };
-        let a = fold(0, 0x7fff_ffff_f000);
-        assert_eq!(a, fold(0, 0x7fff_ffff_f000));
-        assert_ne!(a >> KEPT, fold(1, 0x7fff_ffff_f000) >> KEPT);
-        assert!(fold(0, u64::MAX) < 1 << 48);
-        assert_eq!(fold(0, 0x7fff_ffff_f000) & 0xfff_ffff, 0xfff_f000);
-        // GiBs that share a slot.
-        let places: Vec<u64> = (0..256u64).map(|gib| fold(7, gib << KEPT)).collect();
-        assert!((0..256u64).all(|gib| fold(7, gib << KEPT) == places[gib as usize]));
+        let a = folds.place(0, 0x1_ffff);
+        assert_eq!(a, folds.place(0, 0x1_ffff));
+        assert_ne!(a, folds.place(1, 0x1_ffff));
+        let places: Vec<u64> = (0..256u64).map(|gib| folds.place(7, gib << 20)).collect();
+        assert!((0..256u64).all(|gib| folds.place(7, gib << 20) == places[gib as usize]));
         assert_eq!(places.iter().collect::<std::collections::HashSet<_>>().len(), 256);
+    }
+
+    /// Blocks of several processes, some with addresses that a word has no room for, more GiBs than are found quickly, gaps
+    /// that are cut off, and waits.
+    #[test]
+    fn blocks_are_what_was_recorded() {
+        let mut x = 88_172_645_463_325_252u64;
+        let mut random = move |below: u64| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 8) % below
+        };
+        for round in 0..30u64 {
+            let gibs = [1, 3, 200][round as usize % 3];
+            let wide = if round % 4 == 3 { 1 << 50 } else { 0 };
+            let accesses: Vec<(u32, Access)> = (0..2000)
+                .map(|_| {
+                    let gib = random(gibs) * if round % 2 == 0 { 64 } else { 1 };
+                    let gap = if random(50) == 0 { 40_000 } else { random(9) as u32 };
+                    let address = gib << KEPT | random(1 << 12) | wide;
+                    let (store, depends) = (random(3) == 0, random(16).saturating_sub(8) as u8);
+                    (random(2) as u32, Access { store, gap, ..access(address, depends) })
+                })
+                .collect();
+            let recording = recording(|w| {
+                for (at, (process, access)) in accesses.iter().enumerate() {
+                    // A thread a process.
+                    w.access(*process, *process, access).unwrap();
+                    if at % 700 == 699 && round % 5 == 0 {
+                        w.advance(*process, *process, 1000).unwrap();
+                    }
+                }
+            })
+            .unwrap();
+            let mut feed = recording.feed().unwrap();
+            let mut places = HashMap::new();
+            for process in 0..2u32 {
+                let of: Vec<&Access> = accesses.iter().filter(|a| a.0 == process).map(|a| &a.1).collect();
+                let mut expected: Vec<Event> = Vec::new();
+                let mut loads: Vec<usize> = Vec::new();
+                for (at, a) in of.iter().enumerate() {
+                    let next = places.len() as u64 + 1;
+                    let place: u64 = *places.entry((process, a.address >> KEPT)).or_insert(next);
+                    let address = place << KEPT | a.address & ((1 << KEPT) - 1);
+                    let on = loads.len().checked_sub(usize::from(a.depends)).filter(|_| a.depends > 0);
+                    if let Some(load) = on.map(|on| &mut expected[loads[on]]).filter(|load| load.value == 0) {
+                        load.value = address;
+                    }
+                    if !a.store {
+                        loads.push(at);
+                    }
+                    expected.push(Event::new(address, a.store, u64::from(a.gap), 0));
+                }
+                let mut got: Vec<Event> = Vec::new();
+                loop {
+                    match feed.step(process as usize, Nanos::ZERO) {
+                        Supply::Accesses(batch) => got.extend(batch.iter()),
+                        Supply::Done => break,
+                        _ => {}
+                    }
+                }
+                assert_eq!(got, expected, "round {round}, process {process}");
+            }
+            assert_eq!(feed.finish(), Ok(2000));
+        }
     }
 
     #[test]

@@ -63,8 +63,8 @@ impl Level {
     #[inline(always)]
     fn find(&mut self, key: Key) -> Option<(bool, (u32, u32))> {
         let (set, tag) = self.set(key);
-        let slot = self.sets.find(set, tag)?;
-        Some((self.sets.flag(slot), *self.place(slot)?))
+        let (way, writable) = self.sets.find_flag(set, tag)?;
+        Some((writable, *self.place(Slot { set, way })?))
     }
 
     /// Whether the entry of a page is there and not the latest of its set.

@@ -42,6 +42,8 @@ pub(crate) struct Thread {
     doing: Doing,
     pub(crate) events: Batch,
     pub(crate) at: usize,
+    /// The access there is made anew: its instructions have been executed.
+    pub(crate) again: bool,
     waiting: VecDeque<Batch>,
     /// What comes after the accesses at hand.
     then: Supply,
@@ -125,6 +127,7 @@ impl World {
             doing: Doing::Unborn,
             events: Batch::default(),
             at: 0,
+            again: false,
             waiting: VecDeque::new(),
             then: Supply::Again,
             reached: 0,

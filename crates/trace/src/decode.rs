@@ -9,6 +9,41 @@ use crate::pack::{unzigzag, Taker, Unpacker};
 /// Room for steps.
 const STEPS: usize = 1 << 16;
 
+/// Bits of an address that a packed access has room for.
+const PACKED_ADDRESS: u32 = 48;
+/// The longest gap that a packed access has room for.
+const PACKED_GAP: u64 = (1 << 15) - 1;
+
+/// A line of the dictionary, taken apart for [`Block::packed`].
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(32))]
+struct Shape {
+    /// Gap and direction, where a packed access has them.
+    head: u64,
+    /// Bits of the address it is predicted from that count: those of an address, or none.
+    counts: u64,
+    /// Where its class has its position in the register of positions, and one there.
+    shift: u32,
+    advance: u64,
+    /// Accesses back to the one it is predicted from.
+    back: u16,
+    kind: Kind,
+}
+
+impl Shape {
+    fn of(line: u64) -> Self {
+        let (class, kind, gap) = (line as u32 & 3, Kind((line >> 16) as u8), line >> 24);
+        Self {
+            head: gap.min(PACKED_GAP) << PACKED_ADDRESS | u64::from(kind.is_store()) << 63,
+            counts: if class == u32::from(class::WHOLE) { 0 } else { (1 << PACKED_ADDRESS) - 1 },
+            shift: class * 16,
+            advance: 1 << (class * 16),
+            back: (line >> 2) as u16 & 0x3fff,
+            kind,
+        }
+    }
+}
+
 /// A block's content, decoded into columns. Make one and hand it to the reader again and again: its memory is reused.
 ///
 /// Of an access block, `addresses`, `kinds` and `gaps` have an element for each access, in the order of the thread's
@@ -19,6 +54,7 @@ pub struct Block {
     addresses: Vec<u64>,
     kinds: Vec<Kind>,
     gaps: Vec<u32>,
+    packed: Vec<u64>,
     jumps: Vec<(u32, u64)>,
     odd: Vec<(u32, u32)>,
     pcs: Vec<u64>,
@@ -29,6 +65,10 @@ pub struct Block {
     steps: Box<[u64; STEPS]>,
     pub(crate) unpacker: Unpacker,
 }
+
+const SHORT: &str = "its address bytes end too early";
+const BACK: &str = "an address is predicted from before the block";
+const ESCAPES_END: &str = "it escapes more often than it has escapes";
 
 impl Block {
     /// An empty block.
@@ -52,6 +92,7 @@ impl Block {
             addresses: Vec::new(),
             kinds: Vec::new(),
             gaps: Vec::new(),
+            packed: Vec::new(),
             jumps: Vec::new(),
             odd: Vec::new(),
             pcs: Vec::new(),
@@ -72,7 +113,32 @@ impl Block {
     /// Virtual addresses of the first bytes.
     #[must_use]
     pub fn addresses(&self) -> &[u64] {
-        &self.addresses[..self.kinds.len()]
+        &self.addresses[..self.apart()]
+    }
+
+    /// Accesses whose addresses and gaps are in columns of their own.
+    fn apart(&self) -> usize {
+        if self.packed.is_empty() {
+            self.kinds.len()
+        } else {
+            0
+        }
+    }
+
+    /// Addresses, gaps and directions in a word an access, where the reader was asked for them so
+    /// ([`crate::TraceReader::read_packed`]), else empty: bits 0 to 47 are the address, bits 48 to 62 the gap, or 32,767 if
+    /// it is longer, and bit 63 is set for a store.
+    #[must_use]
+    pub fn packed(&self) -> &[u64] {
+        &self.packed
+    }
+
+    /// Gives [`Block::packed`] away, in exchange for memory for the next: what the list held before is of no interest. The block
+    /// has no accesses afterwards.
+    pub fn exchange_packed(&mut self, packed: &mut Vec<u64>) {
+        std::mem::swap(&mut self.packed, packed);
+        self.packed.clear();
+        self.kinds.clear();
     }
 
     /// Size, direction and dependence.
@@ -84,18 +150,7 @@ impl Block {
     /// Instructions executed since the thread's access before, this access's own included.
     #[must_use]
     pub fn gaps(&self) -> &[u32] {
-        &self.gaps[..self.kinds.len()]
-    }
-
-    /// Gives [`Block::addresses`], [`Block::kinds`] and [`Block::gaps`] away, in exchange for memory for the next ones: what
-    /// the lists held before is of no interest. The block is empty of them afterwards.
-    pub fn exchange(&mut self, addresses: &mut Vec<u64>, kinds: &mut Vec<Kind>, gaps: &mut Vec<u32>) {
-        self.addresses.truncate(self.kinds.len());
-        self.gaps.truncate(self.kinds.len());
-        std::mem::swap(&mut self.addresses, addresses);
-        std::mem::swap(&mut self.gaps, gaps);
-        std::mem::swap(&mut self.kinds, kinds);
-        self.kinds.clear();
+        &self.gaps[..self.apart()]
     }
 
     /// Program counters, one an access; empty where they were not kept.
@@ -157,7 +212,8 @@ impl Block {
         }
     }
 
-    pub(crate) fn decode(&mut self, info: BlockInfo, payload: &[u8]) -> Result<(), &'static str> {
+    /// `pack`: see [`crate::TraceReader::read_packed`].
+    pub(crate) fn decode(&mut self, info: BlockInfo, payload: &[u8], pack: bool) -> Result<(), &'static str> {
         self.clear();
         if crc32fast::hash(payload) != info.payload_crc {
             return Err("its checksum does not match");
@@ -165,7 +221,7 @@ impl Block {
         self.unpacker.unpack(payload)?;
         self.info = info;
         let done = match info.kind {
-            BlockKind::Accesses => self.decode_accesses(),
+            BlockKind::Accesses => self.decode_accesses(pack),
             BlockKind::Events => self.decode_events(),
             BlockKind::End => Ok(()),
         };
@@ -180,6 +236,7 @@ impl Block {
     fn clear(&mut self) {
         self.info.count = 0;
         self.kinds.clear();
+        self.packed.clear();
         self.jumps.clear();
         self.odd.clear();
         self.pcs.clear();
@@ -201,13 +258,17 @@ impl Block {
         }
     }
 
-    fn decode_accesses(&mut self) -> Result<(), &'static str> {
-        self.decode_columns()?;
+    fn decode_accesses(&mut self, pack: bool) -> Result<(), &'static str> {
+        self.decode_sparse()?;
+        let pack = pack && self.jumps.iter().all(|(at, _)| *at == 0);
+        if !pack || !self.decode_packed()? {
+            self.packed.clear();
+            self.decode_columns()?;
+        }
         let stores = self.kinds.iter().filter(|k| k.is_store()).count();
         if stores != self.info.stores as usize {
             return Err("it has not as many stores as it says");
         }
-        self.decode_sparse()?;
         self.decode_pcs()?;
         self.values.extend_from_slice(self.unpacker.get(section::VALUES));
         if !self.values.is_empty() {
@@ -223,17 +284,10 @@ impl Block {
     /// predicted from. Without a branch that depends on how an address was told: in programs that jump about, no such
     /// branch can be foreseen. And without a counter in memory, for the next access would wait until it was stored.
     fn decode_columns(&mut self) -> Result<(), &'static str> {
-        const SHORT: &str = "its address bytes end too early";
-        const BACK: &str = "an address is predicted from before the block";
         let count = self.info.count as usize;
         let ends = self.decode_steps()?;
         let shapes = self.unpacker.get(section::SHAPES);
-        if shapes.len() != count || count > BLOCK_ACCESSES {
-            return Err("it has not as many accesses as it says");
-        }
-        if ends[3] != count {
-            return Err("it has not as many addresses as accesses");
-        }
+        self.check_counts(shapes, ends)?;
         let table = self.dictionary(shapes)?;
         let mut escapes = self.unpacker.get(section::ESCAPES).chunks_exact(LINE);
         if self.addresses.len() < count {
@@ -250,7 +304,7 @@ impl Block {
         for (i, (shape, (gap, kind))) in shapes.iter().zip(columns).enumerate() {
             let mut line = table[usize::from(*shape)];
             if *shape == ESCAPE {
-                line = split(escapes.next().ok_or("it escapes more often than it has escapes")?);
+                line = split(escapes.next().ok_or(ESCAPES_END)?);
             }
             *gap = (line >> 24) as u32;
             *kind = Kind((line >> 16) as u8);
@@ -267,6 +321,51 @@ impl Block {
         } else {
             Err(SHORT)
         }
+    }
+
+    /// As [`Self::decode_columns`], into [`Self::packed`] and kinds alone. `false`: an address does not fit.
+    fn decode_packed(&mut self) -> Result<bool, &'static str> {
+        let count = self.info.count as usize;
+        let ends = self.decode_steps()?;
+        let shapes = self.unpacker.get(section::SHAPES);
+        self.check_counts(shapes, ends)?;
+        let mut table = self.dictionary(shapes)?.map(Shape::of);
+        let mut escapes = self.unpacker.get(section::ESCAPES).chunks_exact(LINE);
+        self.packed.resize(count, 0);
+        self.kinds.resize(count, Kind(0));
+        let (mut next, end) = (packed([0, ends[0], ends[1], ends[2]]), packed(ends));
+        let (words, steps) = (&mut self.packed[..count], &*self.steps);
+        let mut all = 0;
+        for (i, (shape, kind)) in shapes.iter().zip(&mut self.kinds).enumerate() {
+            if *shape == ESCAPE {
+                table[usize::from(ESCAPE)] = Shape::of(split(escapes.next().ok_or(ESCAPES_END)?));
+            }
+            let shape = &table[usize::from(*shape)];
+            *kind = shape.kind;
+            let step = steps[(next >> shape.shift) as usize % STEPS];
+            next = next.wrapping_add(shape.advance);
+            let from = *words.get(i.wrapping_sub(usize::from(shape.back))).ok_or(BACK)?;
+            let address = (from & shape.counts).wrapping_add(step);
+            all |= address;
+            words[i] = address | shape.head;
+        }
+        if next == end {
+            Ok(all >> PACKED_ADDRESS == 0)
+        } else {
+            // Of addresses that do not fit, which lines follow does not depend.
+            Err(SHORT)
+        }
+    }
+
+    fn check_counts(&self, shapes: &[u8], ends: [usize; 4]) -> Result<(), &'static str> {
+        let count = self.info.count as usize;
+        if shapes.len() != count || count > BLOCK_ACCESSES {
+            return Err("it has not as many accesses as it says");
+        }
+        if ends[3] != count {
+            return Err("it has not as many addresses as accesses");
+        }
+        Ok(())
     }
 
     /// The block's dictionary, if it has all lines that are used.

@@ -115,6 +115,20 @@ impl<R: Read + Seek> TraceReader<R> {
     /// # Errors
     /// [`TraceError::Damaged`], after which `block` is empty and other blocks can still be read; [`TraceError::Read`].
     pub fn read(&mut self, position: usize, block: &mut Block) -> Result<(), TraceError> {
+        self.read_as(position, block, false)
+    }
+
+    /// As [`TraceReader::read`], of an access block into [`Block::packed`] in place of [`Block::addresses`] and
+    /// [`Block::gaps`], which is faster. Where an address has more than 48 bits, or the thread waited within the block
+    /// ([`Block::jumps`]), it is read as ever.
+    ///
+    /// # Errors
+    /// As [`TraceReader::read`].
+    pub fn read_packed(&mut self, position: usize, block: &mut Block) -> Result<(), TraceError> {
+        self.read_as(position, block, true)
+    }
+
+    fn read_as(&mut self, position: usize, block: &mut Block, pack: bool) -> Result<(), TraceError> {
         let Some(info) = self.blocks.get(position).copied() else {
             return Err(TraceError::Unfit("a block that the trace does not have"));
         };
@@ -123,7 +137,7 @@ impl<R: Read + Seek> TraceReader<R> {
         let start = SeekFrom::Start(offset + HEAD as u64);
         let read = self.input.seek(start).and_then(|_| self.input.read_exact(&mut self.payload));
         read.map_err(|source| TraceError::Read { offset, source })?;
-        block.decode(info, &self.payload).map_err(|why| TraceError::Damaged { offset, why })
+        block.decode(info, &self.payload, pack).map_err(|why| TraceError::Damaged { offset, why })
     }
 
     /// Reads the next block of the file; `false` after the last. A damaged block is an error once, and the next call goes

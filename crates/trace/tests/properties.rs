@@ -129,6 +129,36 @@ proptest! {
     }
 
     #[test]
+    fn packed_accesses_are_the_same(steps in vec(step(), 0..400), narrow in any::<bool>(), waits in any::<bool>()) {
+        let steps: Vec<Step> = steps.into_iter().filter(|step| waits || !matches!(step, Step::Jump(..))).map(|step| match step {
+            Step::Access(thread, a) if narrow => Step::Access(thread, Access { address: a.address & ((1 << 48) - 1), ..a }),
+            other => other,
+        }).collect();
+        let bytes = write(&Header { values: false, ..Header::default() }, &steps);
+        let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
+        let (mut apart, mut packed) = (Block::new().unwrap(), Block::new().unwrap());
+        for position in 0..reader.blocks().len() {
+            reader.read(position, &mut apart).unwrap();
+            reader.read_packed(position, &mut packed).unwrap();
+            prop_assert_eq!(apart.kinds(), packed.kinds());
+            prop_assert_eq!(apart.jumps(), packed.jumps());
+            prop_assert!(apart.packed().is_empty());
+            let fits = apart.addresses().iter().all(|a| a >> 48 == 0) && apart.jumps().iter().all(|jump| jump.0 == 0);
+            if !fits {
+                prop_assert!(packed.packed().is_empty());
+                prop_assert_eq!((apart.addresses(), apart.gaps()), (packed.addresses(), packed.gaps()));
+                continue;
+            }
+            prop_assert_eq!((packed.addresses().len(), packed.gaps().len()), (0, 0));
+            let each = apart.addresses().iter().zip(apart.gaps()).zip(apart.kinds());
+            let expected: Vec<u64> = each
+                .map(|((address, gap), kind)| address | u64::from((*gap).min(32_767)) << 48 | u64::from(kind.is_store()) << 63)
+                .collect();
+            prop_assert_eq!(packed.packed(), &expected[..]);
+        }
+    }
+
+    #[test]
     fn a_file_cut_anywhere_opens_up_to_its_last_whole_block(steps in vec(step(), 1..200), at in 0.0f64..1.0) {
         let bytes = write(&Header::default(), &steps);
         let cut = (bytes.len() as f64 * at) as usize;
