@@ -32,8 +32,9 @@ pub struct Cache {
     /// Tags, with whether they are dirty.
     ways: Sets,
     sets: u64,
-    /// Where the number of sets is a power of two, which.
+    /// Where the number of sets is a power of two, that many bits tell the set; and which.
     power: Option<u32>,
+    mask: u64,
 }
 
 impl Cache {
@@ -48,14 +49,14 @@ impl Cache {
         }
         let sets = bytes / set_bytes;
         let power = sets.is_power_of_two().then(|| sets.trailing_zeros());
-        Ok(Self { ways: Sets::new(sets as usize, ways as usize), sets, power })
+        Ok(Self { ways: Sets::new(sets as usize, ways as usize), sets, power, mask: sets - 1 })
     }
 
     /// Set and tag.
     #[inline(always)]
     fn place(&self, line: u64) -> (usize, u64) {
         match self.power {
-            Some(power) => ((line & (self.sets - 1)) as usize, line >> power),
+            Some(power) => ((line & self.mask) as usize, line >> power),
             None => ((line % self.sets) as usize, line / self.sets),
         }
     }

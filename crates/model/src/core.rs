@@ -170,7 +170,7 @@ impl Core {
     }
 
     /// Does the access to this virtual line continue a stream?
-    #[inline]
+    #[inline(always)]
     pub fn follows_stream(&mut self, line: u64) -> bool {
         if self.stream_lines.may_have(line) {
             for last in &mut self.streams {
