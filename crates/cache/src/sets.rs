@@ -21,7 +21,7 @@ const WORD: usize = 8;
 /// Ways whose order fits a word.
 const MOST_PACKED: usize = 16;
 /// From so many sets on they are kept small.
-const MANY: usize = 512;
+const MANY: usize = 128;
 
 /// What is left of a tag behind its byte, and its flag in the lowest bit.
 type Narrow = u16;
