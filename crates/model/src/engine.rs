@@ -206,18 +206,29 @@ impl Engine {
     /// `copy_page` does (arch/x86/lib/copy_page_64.S): a line written is read first and leaves the last level later. The time that
     /// takes, picoseconds, with the buses as busy as they are; the core's own time is left as it was. Counted as any access is.
     pub fn copy(&mut self, vcpu: usize, from: u64, to: u64, bytes: u64) -> u64 {
+        self.aside(vcpu, |engine| {
+            for at in (0..bytes).step_by(LINE as usize) {
+                engine.touch(vcpu, from + at, false);
+                engine.touch(vcpu, to + at, true);
+            }
+        })
+    }
+
+    /// What `work` takes on `vcpu`, picoseconds, with the buses as busy as they are; the core's own time is left as it was, for whoever
+    /// shares the work out over time.
+    pub fn aside(&mut self, vcpu: usize, work: impl FnOnce(&mut Self)) -> u64 {
         let before = self.units[vcpu].core.time;
-        let counters = &mut self.units[vcpu].counters;
-        counters.loads += bytes.div_ceil(LINE);
-        counters.stores += bytes.div_ceil(LINE);
-        for at in (0..bytes).step_by(LINE as usize) {
-            let access = |address: u64, write| Access { physical: address + at, virtual_: address + at, write };
-            self.miss(vcpu, access(from, false), || None);
-            self.miss(vcpu, access(to, true), || None);
-        }
+        work(self);
         let took = self.units[vcpu].core.time - before;
         self.units[vcpu].core.time = before;
         took
+    }
+
+    /// One load or store of `vcpu` to the line at a physical address, that nothing depends on, by who knows no other address.
+    pub fn touch(&mut self, vcpu: usize, physical: u64, write: bool) {
+        let counters = &mut self.units[vcpu].counters;
+        *(if write { &mut counters.stores } else { &mut counters.loads }) += 1;
+        self.miss(vcpu, Access { physical, virtual_: physical, write }, || None);
     }
 }
 

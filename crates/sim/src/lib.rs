@@ -6,7 +6,7 @@
 //!
 //! From the bottom up: [`event`] one access; [`feed`] where accesses come from (a workload; [`recording`]); [`pool`] a node's frames; [`memory`]
 //! pages and the kernel's part; [`mmu`] a core's translations, [`tlb`] as many as
-//! hardware keeps; [`sampler`] the processor's samples; [`far`] what lies behind memory; [`world`] all of them and time; [`ports`] the engine's
+//! hardware keeps; [`sampler`] the processor's samples; `kernel` what going over pages takes; [`far`] what lies behind memory; [`world`] all of them and time; [`ports`] the engine's
 //! view; [`build`] from a machine file; [`bounds`] what no policy can know; [`run`] from start to end.
 //!
 //! Times inside are picoseconds where they are `u64`; outside they are [`terrace_types::Nanos`]. Deterministic: equal
@@ -22,6 +22,7 @@ pub mod event;
 pub mod far;
 pub mod feed;
 mod hot;
+mod kernel;
 pub mod memory;
 pub mod mmu;
 pub mod pool;

@@ -160,6 +160,15 @@ impl Memory {
         self.first_touch = FirstTouch::Placed(places, lists.clone());
     }
 
+    /// The node, by its index, on which whoever is at home on node `home` and is no part of the program would have its next page: the first
+    /// with room, else the last.
+    pub(crate) fn nearest_with_room(&self, home: usize) -> usize {
+        let (FirstTouch::Nearest(lists) | FirstTouch::Placed(_, lists)) = &self.first_touch;
+        let list = lists.get(home).or(lists.first()).map_or(&[][..], Vec::as_slice);
+        let room = list.iter().find(|node| self.pools[**node].free() > 0);
+        room.or(list.last()).copied().unwrap_or_default()
+    }
+
     /// Takes the misses counted so far by page, in the order of addresses; counting begins anew.
     pub fn take_misses(&mut self) -> Vec<(u64, Misses)> {
         let Some(misses) = &mut self.misses else { return Vec::new() };

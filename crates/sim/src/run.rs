@@ -6,7 +6,8 @@ use crate::error::SimError;
 use crate::far::FarCount;
 use crate::memory::Misses;
 use crate::ports::{
-    own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover, SimTarget, SoftDirtyScan,
+    costs, own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover, SimTarget,
+    SoftDirtyScan,
 };
 use crate::world::World;
 use serde::Serialize;
@@ -306,7 +307,8 @@ fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }
 
-/// The best static placement, made once while the program waits at the begin of its phase.
+/// The best static placement, made once while the program waits at the begin of its phase: it pays for finding out where its
+/// pages are and for moving them.
 ///
 /// A recording is all phase: nothing is in memory when it begins, so nothing is moved.
 fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
@@ -317,7 +319,8 @@ fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     world.pass(FOR_EVER);
     let moved = bounds::place(&mut world.memory, &ranking, fast, slow, plan.machine.migration);
     world.flush_translations();
-    world.proceed(moved.cost);
+    let mapped: u64 = world.memory.mappings().map(|range| range.len()).sum();
+    world.proceed(moved.cost + costs::QUERYING.worked(mapped));
     world.pass(FOR_EVER);
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }

@@ -19,6 +19,10 @@ use terrace_types::{Nanos, Tick, Vpn, VpnRange};
 /// scheduler on two cores (`kernel/sched/fair.c`, 0.7 ms times 1 + log2 of the cores, rounded up by the tick of 250 Hz).
 const SLICE: u64 = 4_000_000_000;
 
+/// How much later than asked for who sleeps goes on: the kernel's slack of timers (`init_task.timer_slack_ns`, 50 us), and being woken.
+/// In the lab 59 us, idle or beside two busy threads.
+const LATE: Nanos = Nanos::micros(59);
+
 /// What a thread of the program is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
@@ -272,19 +276,27 @@ impl World {
         }
     }
 
-    /// The manager works for `span` on a core; the program has that core back afterwards.
+    /// The manager sleeps for `span`; it wakes a little later.
+    pub fn sleep(&mut self, span: Nanos) {
+        if span > Nanos::ZERO {
+            self.pass(span + LATE);
+        }
+    }
+
+    /// The manager works for `span` on a core, which the program has for the rest of the time that this takes.
     pub fn charge(&mut self, span: Nanos) {
         self.manager += span;
         if self.ended() {
             return;
         }
         self.manager_core = self.next_manager_core();
+        let takes = self.shared(self.manager_core, span);
         self.engine.units[self.manager_core].core.time += span.get() * PS;
-        self.pass(span);
+        self.pass(takes);
     }
 
     /// Where the manager works next: on a core that nobody uses, or on each in turn.
-    fn next_manager_core(&self) -> usize {
+    pub(crate) fn next_manager_core(&self) -> usize {
         let cores = self.queues.len();
         (0..cores).find(|c| !self.busy(*c)).unwrap_or((self.manager_core + 1) % cores)
     }
@@ -361,7 +373,12 @@ impl World {
     }
 
     fn busy(&self, core: usize) -> bool {
-        self.queues[core].threads.iter().any(|t| self.threads[*t].doing == Doing::Running)
+        self.runnable(core) > 0
+    }
+
+    /// Threads of the program that want the core.
+    pub(crate) fn runnable(&self, core: usize) -> u64 {
+        self.queues[core].threads.iter().filter(|t| self.threads[**t].doing == Doing::Running).count() as u64
     }
 
     /// The thread that has the core now: the next one where a slice is over or a thread has nothing to do.

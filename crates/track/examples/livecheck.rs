@@ -2,7 +2,7 @@
 //!
 //! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|auto] [hot=MIB] [cold=MIB]
 //!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [window=MS] [seconds=S]
-//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [costs=0|1] [move=0|1] [expect=PERCENT]
+//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [threads=1] [costs=0|1] [move=0|1] [expect=PERCENT]
 //!        livecheck guardian=1
 //!
 //! A child touches all its pages, then sends `share` of its accesses to the hot ones. The parent
@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use terrace_engine::{Ask, MoveLimits, Mover, PageLooks, PageWrites, Target, Tracker};
 use terrace_migrate::{MoveCosts, MovePages};
 use terrace_sys::{
@@ -130,38 +131,48 @@ fn child(options: &Options) -> ! {
         // SAFETY: this option of prctl takes numbers only.
         unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     }
-    let mut memory = vec![0_u8; (all as usize + 1) * PAGE];
+    let memory: Vec<AtomicU8> = (0..(all as usize + 1) * PAGE).map(|_| AtomicU8::new(0)).collect();
     let base = memory.as_ptr() as usize;
     let first = base.div_ceil(PAGE) * PAGE - base;
     for page in 0..all as usize {
-        memory[first + page * PAGE] = 1;
+        memory[first + page * PAGE].store(1, Relaxed);
     }
     println!("{}", (base + first) / PAGE);
     std::io::stdout().flush().unwrap();
-    let mut seed = Seed(3);
-    let mut sum = 0_u64;
-    let mut count = 0_u64;
-    loop {
-        for _ in 0..100_000 {
-            let (r, next) = seed.next();
-            seed = next;
-            let to_hot = (r & 0xffff) < share;
-            let page = if to_hot { u64::from(hot[((r >> 16) % hot.len() as u64) as usize]) } else { (r >> 16) % all };
-            let at = first + page as usize * PAGE + ((r >> 44) as usize & (PAGE - 1));
-            if write && (to_hot || cold_too) {
-                memory[at] = memory[at].wrapping_add(1);
-            } else {
-                sum = sum.wrapping_add(u64::from(std::hint::black_box(memory[at])));
+    let accesses = |number: u64| -> ! {
+        let mut seed = Seed(3 + number);
+        let mut sum = 0_u64;
+        let mut count = 0_u64;
+        loop {
+            for _ in 0..100_000 {
+                let (r, next) = seed.next();
+                seed = next;
+                let to_hot = (r & 0xffff) < share;
+                let page =
+                    if to_hot { u64::from(hot[((r >> 16) % hot.len() as u64) as usize]) } else { (r >> 16) % all };
+                let at = &memory[first + page as usize * PAGE + ((r >> 44) as usize & (PAGE - 1))];
+                if write && (to_hot || cold_too) {
+                    at.store(at.load(Relaxed).wrapping_add(1), Relaxed);
+                } else {
+                    sum = sum.wrapping_add(u64::from(std::hint::black_box(at.load(Relaxed))));
+                }
+            }
+            count += 100_000;
+            if count % 1_000_000 == 0 && number == 0 {
+                println!("{count}");
+                if std::io::stdout().flush().is_err() {
+                    std::process::exit((sum & 1) as i32);
+                }
             }
         }
-        count += 100_000;
-        if count % 1_000_000 == 0 {
-            println!("{count}");
-            if std::io::stdout().flush().is_err() {
-                std::process::exit((sum & 1) as i32);
-            }
+    };
+    std::thread::scope(|scope| {
+        for number in 1..options.number("threads", 1.0) as u64 {
+            let accesses = &accesses;
+            scope.spawn(move || accesses(number));
         }
-    }
+        accesses(0)
+    })
 }
 
 fn choice(name: &str) -> TrackerChoice {
@@ -225,9 +236,9 @@ fn parent(options: &Options) {
 /// What single operations on the child take, by the clock on the wall.
 fn costs(root: &Root, pid: Pid, range: VpnRange) {
     let timed = |what: &str, run: &mut dyn FnMut() -> String| {
-        let start = now();
+        let (start, cpu) = (now(), terrace_sys::own_cpu());
         let said = run();
-        println!("  {what}: {} {said}", now().since(start));
+        println!("  {what}: {} ({} of CPU) {said}", now().since(start), terrace_sys::own_cpu().saturating_sub(cpu));
     };
     let pagemap = PageMap::open(root, pid).unwrap();
     let mut entries = Vec::new();
@@ -248,18 +259,23 @@ fn costs(root: &Root, pid: Pid, range: VpnRange) {
     match PageTables::open(root) {
         Ok(mut tables) => {
             timed("find tables", &mut || format!("{:?}", tables.resolve(pid, &pagemap, &[range])));
-            timed("walk tables", &mut || {
-                let (mut present, mut accessed, mut huge) = (0, 0, 0);
-                tables.walk(pid, range, |_, words, span| {
-                    huge += u64::from(span.is_some());
-                    let span = span.unwrap_or(1);
-                    for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
-                        present += span;
-                        accessed += span * u64::from(entry.accessed());
-                    }
+            for _ in 0..6 {
+                terrace_sys::sleep(Nanos::millis(1));
+                timed("clear_refs 1 again", &mut || format!("{:?}", clear.clear(Clear::Accessed)));
+                terrace_sys::sleep(Nanos::millis(1));
+                timed("walk tables", &mut || {
+                    let (mut present, mut accessed, mut huge) = (0, 0, 0);
+                    tables.walk(pid, range, |_, words, span| {
+                        huge += u64::from(span.is_some());
+                        let span = span.unwrap_or(1);
+                        for entry in words.iter().map(|w| TableEntry(*w)).filter(|e| e.present()) {
+                            present += span;
+                            accessed += span * u64::from(entry.accessed());
+                        }
+                    });
+                    format!("{present} present, {accessed} accessed, {huge} huge pages")
                 });
-                format!("{present} present, {accessed} accessed, {huge} huge pages")
-            });
+            }
         }
         Err(e) => println!("  {e}"),
     }

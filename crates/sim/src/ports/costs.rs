@@ -1,67 +1,55 @@
 //! What tracking, locating and deciding cost, in CPU time of the manager. Each from a measurement that is named; none
 //! from the results that the simulator is compared with.
 
+use crate::kernel::{Touch, Visit};
 use terrace_types::Nanos;
 
-/// A cost in picoseconds for each base page.
-const fn per_page(pages: u64, ps: u64) -> Nanos {
-    Nanos(pages.saturating_mul(ps) / 1000)
-}
-
 /// Clearing accessed bits (`clear_refs` = 1): 0.86 ms for 40,960 pages in the lab, measured by itself
-/// (`crates/track/examples/livecheck.rs`, as are the next two).
-pub const fn clearing(pages: u64) -> Nanos {
-    per_page(pages, 21_000)
-}
+/// (`crates/track/examples/livecheck.rs`, as are the next two). It changes the entry and the flags of the frame's record
+/// (`clear_refs_pte_range`, fs/proc/task_mmu.c). Where memory is waited for it takes longer: 3.6 ms beside two threads that write to
+/// the slow node of `lab-dcpmm`, on which a quarter of the pages are.
+pub const CLEARING: Visit = Visit { work: 21_000, entry: Touch::Write, record: Touch::Write, own: 0 };
 
-/// Reading accessed bits from the page tables: 0.24 ms for the same pages.
-pub const fn reading(pages: u64) -> Nanos {
-    per_page(pages, 6_000)
-}
+/// Reading accessed bits from the page tables: 0.24 ms for the same pages. Two bytes are kept of each.
+pub const READING: Visit = Visit { work: 6_000, entry: Touch::Read, record: Touch::No, own: 2 };
+
+/// The same, when only the accessed pages are counted.
+pub const COUNTING: Visit = Visit { own: 0, ..READING };
 
 /// Taking the translation of one huge page away (`MADV_COLD`), one a call: 1.2 us on an AMD EPYC virtual machine as in the
 /// lab, 0.5 to 1.1 by eight.
 pub const COOLING: Nanos = Nanos(1_200);
 
-/// Reading the entries of huge pages back, at most: [`reading`] of a table of 512. Live, a word is read for each.
+/// Reading the entries of huge pages back, at most: [`READING`] of a table of 512. Live, a word is read for each.
 pub const READING_A_TABLE: Nanos = Nanos(3_000);
 
 /// Finding a process's page tables for the first time, by the kernel's own pointers (ADR 0044).
 pub const FINDING_TABLES: Nanos = Nanos::micros(11);
 
-/// Clearing soft-dirty bits (`clear_refs` = 4). With [`scanning`] 30 ns a page: 7 ms for 900 MiB in
+/// Clearing soft-dirty bits (`clear_refs` = 4). With [`SCANNING`] 30 ns a page: 7 ms for 900 MiB in
 /// `docs/results/tracking.md`.
-pub const fn clearing_soft_dirty(pages: u64) -> Nanos {
-    per_page(pages, 12_000)
-}
+pub const CLEARING_SOFT_DIRTY: Visit = Visit { work: 12_000, entry: Touch::Write, record: Touch::No, own: 0 };
 
 /// Asking which pages were written (`PAGEMAP_SCAN`).
-pub const fn scanning(pages: u64) -> Nanos {
-    per_page(pages, 18_000)
-}
+pub const SCANNING: Visit = Visit { work: 18_000, entry: Touch::Read, record: Touch::No, own: 0 };
 
 /// Looking up where pages are, by `/proc/PID/pagemap` and frame numbers: 1.4 ms for 40,960 pages, and 1.1 ms to find
-/// which of them are huge.
-pub const fn locating(pages: u64) -> Nanos {
-    per_page(pages, 61_000)
-}
+/// which of them are huge. The kernel looks at each frame's record, and the heat map at its own of each page.
+pub const LOCATING: Visit = Visit { work: 61_000, entry: Touch::Read, record: Touch::Read, own: HEAT };
 
-/// Asking `move_pages` where pages are, as the mover does before it moves: 0.15 us a page measured.
-pub const fn querying(pages: u64) -> Nanos {
-    per_page(pages, 150_000)
-}
+/// Asking `move_pages` where pages are, as the mover does before it moves: 0.15 us a page measured; the record says.
+pub const QUERYING: Visit = Visit { work: 150_000, entry: Touch::Read, record: Touch::Read, own: 0 };
+
+/// Bytes of the heat map a page (`docs/results/tracking.md`).
+const HEAT: u64 = 10;
 
 /// Merging what was seen into the heat map, deciding, journalling: 5.7 ms a step of `terrace` for 40,974 pages in the
 /// lab, locating in every other step included; what is left without that.
-pub const fn deciding(pages: u64) -> Nanos {
-    per_page(pages, 108_000)
-}
+pub const DECIDING: Visit = Visit { work: 108_000, entry: Touch::No, record: Touch::No, own: HEAT };
 
 /// Comparing a glance with what the heat map foresees: look and comparison are a fifth of a full look (eight looks) and
-/// decision (ADR 0055), and the look is [`clearing`] and [`reading`].
-pub const fn foreseeing(pages: u64) -> Nanos {
-    per_page(pages, 38_000)
-}
+/// decision (ADR 0055), and the look is [`CLEARING`] and [`READING`].
+pub const FORESEEING: Visit = Visit { work: 38_000, entry: Touch::No, record: Touch::No, own: HEAT };
 
 /// An interrupt for dropping translations on a core that runs the program (an estimate; published figures for x86 lie
 /// between 0.5 and 4 us with the wait of the sender).

@@ -83,9 +83,9 @@ impl SimMover {
     fn call(&self, world: &mut World, run: &mut Run<'_>, which: &[usize]) {
         let Some(first) = which.first() else { return };
         let id = run.moves[run.units[*first].of].to;
-        let pages: u64 = which.iter().map(|u| run.units[*u].pages).sum();
-        world.charge(costs::querying(pages));
-        run.outcome.tried += pages;
+        let pages = which.iter().flat_map(|u| (run.units[*u].vpn..).take(run.units[*u].pages as usize));
+        world.visit(pages, costs::QUERYING);
+        run.outcome.tried += which.iter().map(|u| run.units[*u].pages).sum::<u64>();
         let Some(to) = self.ids.iter().position(|n| *n == id) else {
             which.iter().for_each(|u| run.units[*u].fate = Some(Err(MoveFailure::NotAllowed)));
             return;

@@ -4,6 +4,7 @@
 //! pages are looked at by themselves (ADR 0188).
 
 use super::{costs, Shared, Work, PID};
+use crate::kernel::Visit;
 use crate::memory::{ABSENT, ACCESSED};
 use crate::world::World;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
@@ -50,13 +51,14 @@ impl PageTableScan {
         }
     }
 
-    fn pages(&self) -> u64 {
-        self.ranges.iter().map(|r| r.len()).sum()
-    }
-
     fn charge(&mut self, world: &mut World, span: Nanos) {
         self.cpu += span;
         world.charge(span);
+    }
+
+    /// Goes over all pages that are watched.
+    fn visit(&mut self, world: &mut World, visit: Visit) {
+        self.cpu += world.visit(self.ranges.iter().flat_map(|r| r.start.0..r.end.0), visit);
     }
 
     /// Tables are there once the program has touched something.
@@ -70,7 +72,7 @@ impl PageTableScan {
 
     /// Pages present, and of those the accessed.
     fn count(&mut self, world: &mut World) -> (u64, u64) {
-        self.charge(world, costs::reading(self.pages()));
+        self.visit(world, costs::COUNTING);
         let (mut present, mut accessed, mut hint) = (0, 0, 0);
         for vpn in self.ranges.iter().flat_map(|r| r.start.0..r.end.0) {
             let Some(index) = world.memory.index(vpn, &mut hint) else { continue };
@@ -83,15 +85,17 @@ impl PageTableScan {
     }
 
     fn clear(&mut self, world: &mut World) {
-        self.charge(world, costs::clearing(self.pages()));
+        let before = world.now();
+        self.visit(world, costs::CLEARING);
         world.memory.pages.iter_mut().for_each(|p| p.bits &= !ACCESSED);
-        self.cleared = world.now();
+        self.cleared = midway(before, world.now());
     }
 
     /// Reads the bits into the tallies; pages found present and accessed.
     fn read(&mut self, world: &mut World) -> (u64, u64) {
-        self.waited += world.now().since(self.cleared);
-        self.charge(world, costs::reading(self.pages()));
+        let before = world.now();
+        self.visit(world, costs::READING);
+        self.waited += midway(before, world.now()).since(self.cleared);
         let (mut present, mut accessed, mut hint) = (0, 0, 0);
         for (range, tallies) in self.ranges.iter().zip(&mut self.tallies) {
             for (vpn, tally) in (range.start.0..).zip(tallies) {
@@ -115,7 +119,7 @@ impl PageTableScan {
         for _ in 0..group.looks {
             self.clear(world);
             let before = world.now();
-            world.pass(group.length);
+            world.sleep(group.length);
             *slept += world.now().since(before);
             let (present, accessed) = self.read(world);
             found.present += present;
@@ -228,6 +232,11 @@ impl PageTableScan {
     }
 }
 
+/// Bits are cleared and read one after the other, so a look begins and ends midway.
+const fn midway(from: Tick, to: Tick) -> Tick {
+    Tick(from.0.midpoint(to.0))
+}
+
 /// First pages of whole huge pages.
 fn heads(world: &World, ranges: &[VpnRange]) -> Vec<Vpn> {
     let mut hint = 0;
@@ -303,7 +312,7 @@ impl Tracker for PageTableScan {
         let mut skim = Skim::default();
         for touched in &mut skim.touched {
             self.clear(&mut world);
-            world.pass(Skim::LOOK);
+            world.sleep(Skim::LOOK);
             (skim.present, *touched) = self.read(&mut world);
         }
         skim.both = self.tallies.drain(..).flatten().filter(|t| t.hits() == 2).count() as u64;
@@ -312,7 +321,7 @@ impl Tracker for PageTableScan {
                 break;
             }
             let gone = world.now().since(self.cleared);
-            world.pass(at.saturating_sub(gone));
+            world.sleep(at.saturating_sub(gone));
             let read = world.now().since(self.cleared);
             let (_, touched) = self.count(&mut world);
             skim.later.push((read, touched));

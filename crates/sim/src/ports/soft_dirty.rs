@@ -27,7 +27,7 @@ pub struct SoftDirtyScan {
 #[derive(Debug)]
 struct Open {
     since: Tick,
-    pages: u64,
+    ranges: Vec<VpnRange>,
     window: Window,
     cpu: Nanos,
 }
@@ -36,9 +36,7 @@ impl Open {
     /// Looks which pages are dirty by now.
     fn look(&mut self, world: &mut World) {
         let before = world.now();
-        let cpu = costs::scanning(self.pages);
-        world.charge(cpu);
-        self.cpu += cpu;
+        self.cpu += world.visit(self.ranges.iter().flat_map(|range| range.start.0..range.end.0), costs::SCANNING);
         let (mut hint, since) = (0, self.since);
         // A page's bit was read somewhere on the way: the middle is least wrong.
         let middle = Nanos((before.since(since).0 + world.now().since(since).0) / 2);
@@ -94,9 +92,8 @@ impl Tracker for SoftDirtyScan {
             return Ok(());
         }
         let ranges: Vec<VpnRange> = mappings.iter().map(|m| m.range).collect();
-        let pages = ranges.iter().map(|r| r.len()).sum();
-        let cpu = costs::scanning(pages) + costs::clearing_soft_dirty(pages);
-        world.charge(cpu);
+        let all = || ranges.iter().flat_map(|range| range.start.0..range.end.0);
+        let cpu = world.visit(all(), costs::SCANNING) + world.visit(all(), costs::CLEARING_SOFT_DIRTY);
         for index in 0..world.memory.pages.len() {
             if world.memory.pages[index].frame != ABSENT {
                 let head = world.memory.head(index);
@@ -105,15 +102,15 @@ impl Tracker for SoftDirtyScan {
         }
         world.flush_translations();
         world.interrupt(costs::SHOOT_DOWN);
-        let (mut window, mut hint) = (Window::new(ranges), 0);
+        let (mut window, mut hint) = (Window::new(ranges.clone()), 0);
         let Ok(()) = window.leave_out_absent::<Infallible>(|range, tell| {
             there(&world, range, &mut hint, tell);
             Ok(())
         });
-        let mut open = Open { since: world.now(), pages, window, cpu };
+        let mut open = Open { since: world.now(), ranges, window, cpu };
         for at in EARLY {
             let gone = world.now().since(open.since);
-            world.pass(at.saturating_sub(gone));
+            world.sleep(at.saturating_sub(gone));
             open.look(&mut world);
         }
         self.open = Some(open);

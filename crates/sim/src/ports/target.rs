@@ -33,8 +33,8 @@ impl SimTarget {
     fn locate_those(&self, areas: &mut [Area], which: impl Fn(&PageStat) -> bool) {
         let mut world = self.world.borrow_mut();
         world.show(Work::Decide);
-        let those = areas.iter().flat_map(|a| &a.pages).filter(|page| which(page)).count();
-        world.charge(costs::locating(those as u64));
+        let those = areas.iter().flat_map(|a| (a.start.0..).zip(&a.pages)).filter(|(_, page)| which(page));
+        world.visit(those.map(|(vpn, _)| vpn), costs::LOCATING);
         let mut hint = 0;
         for area in areas {
             for (vpn, stat) in (area.start.0..).zip(&mut area.pages) {

@@ -1,0 +1,220 @@
+//! What whoever manages goes over: the kernel's records of the program's pages, and records of its own.
+//!
+//! Going over pages is work of the processor and waiting for memory, and the second depends on what the program does to the
+//! buses meanwhile. The kernel has a line of 64 bytes for each frame (`struct page`) on the frame's own node, and eight bytes
+//! of page table for each page, which are taken at the page's first touch where the page is taken, too. What the manager
+//! remembers lies where a first touch of the moment would put it.
+
+use crate::memory::ABSENT;
+use crate::world::World;
+use terrace_model::{Engine, Params, LINE, PS};
+use terrace_types::Nanos;
+
+/// A base page.
+const PAGE: u64 = 4096;
+/// Bytes of a `struct page` and of an entry of a page table.
+const RECORD: u64 = 64;
+const ENTRY: u64 = 8;
+/// The manager's records go round in so many bytes.
+const OWN: u64 = 1 << 20;
+/// Pages gone over before the program goes on: about two microseconds where nothing is waited for, a part of a quantum.
+const AT_ONCE: usize = 64;
+/// Weights of the manager, which is scheduled ten nice levels ahead (ADR 0056), and of a thread of the program
+/// (`sched_prio_to_weight`, kernel/sched/core.c).
+const WEIGHTS: (u64, u64) = (9548, 1024);
+
+/// What is done to a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Touch {
+    /// Nothing.
+    #[default]
+    No,
+    /// It is read.
+    Read,
+    /// It is changed.
+    Write,
+}
+
+/// What is done for each page gone over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Visit {
+    /// Work of the processor a page, picoseconds, as measured where nothing is waited for.
+    pub work: u64,
+    /// Its entry in the page table.
+    pub entry: Touch,
+    /// Its frame's `struct page`.
+    pub record: Touch,
+    /// Bytes that the manager remembers of it, which are changed.
+    pub own: u64,
+}
+
+impl Visit {
+    /// What `pages` take where nothing is waited for.
+    pub(crate) const fn worked(self, pages: u64) -> Nanos {
+        Nanos(pages.saturating_mul(self.work) / PS)
+    }
+}
+
+impl World {
+    /// The manager goes over `pages` in order. Charges what that takes, and says how much it was.
+    pub(crate) fn visit(&mut self, pages: impl IntoIterator<Item = u64>, visit: Visit) -> Nanos {
+        let (mut pages, mut hint, mut total) = (pages.into_iter(), 0, Nanos::ZERO);
+        loop {
+            let frames: Vec<(u64, Option<u64>)> = (&mut pages)
+                .take(AT_ONCE)
+                .map(|vpn| {
+                    let index = self.memory.index(vpn, &mut hint);
+                    let frame = index.map(|i| self.memory.pages[i].frame).filter(|f| *f != ABSENT);
+                    (vpn, frame.map(u64::from))
+                })
+                .collect();
+            if frames.is_empty() {
+                return total;
+            }
+            let (core, own) = (self.next_manager_core(), self.own_node());
+            // Once the program has ended no time passes on the machine, and nobody is in the way.
+            let took = match self.ended() {
+                true => visit.worked(frames.len() as u64),
+                false => {
+                    let took = self.engine.aside(core, |engine| go_over(engine, core, &frames, visit, own));
+                    Nanos(took.div_ceil(PS))
+                }
+            };
+            self.charge(took);
+            total += took;
+        }
+    }
+
+    /// The node, by its index, that the manager's next page would be on.
+    fn own_node(&self) -> usize {
+        self.memory.nearest_with_room(self.homes[0])
+    }
+
+    /// How long a core that the program wants, too, takes for so much of the manager's work.
+    pub(crate) fn shared(&self, core: usize, span: Nanos) -> Nanos {
+        let (manager, thread) = WEIGHTS;
+        span + Nanos(span.get().saturating_mul(thread * self.runnable(core)) / manager)
+    }
+}
+
+fn go_over(engine: &mut Engine, core: usize, frames: &[(u64, Option<u64>)], visit: Visit, own: usize) {
+    let pace = engine.units[core].core.pace().max(1);
+    let (mut due, mut last) = (0, [None; 3]);
+    for (vpn, frame) in frames {
+        due += visit.work;
+        engine.units[core].core.execute(due / pace);
+        due %= pace;
+        let params = engine.params();
+        let lines = [
+            frame.and_then(|f| entry(params, f)).filter(|_| visit.entry != Touch::No),
+            frame.and_then(|f| record(params, f)).filter(|_| visit.record != Touch::No),
+            own_record(params, own, *vpn, visit.own),
+        ]
+        .map(|address| address.map(|a| a / LINE));
+        let writes = [visit.entry == Touch::Write, visit.record == Touch::Write, true];
+        for ((line, last), write) in lines.into_iter().zip(&mut last).zip(writes) {
+            // What is on the line touched before has come with it.
+            if let Some(line) = line.filter(|l| last.replace(*l) != Some(*l)) {
+                engine.touch(core, line * LINE, write);
+            }
+        }
+    }
+}
+
+/// Where the `struct page` of a frame is: in what the kernel keeps of the frame's node, of which it is the last part here.
+fn record(params: &Params, frame: u64) -> Option<u64> {
+    let (node, number) = place(params, frame)?;
+    params.layout.address(node, params.sizes[node] - params.sizes[node] / PAGE * RECORD + number * RECORD)
+}
+
+/// Where the entry for a frame is in the page table, before the records of the node.
+fn entry(params: &Params, frame: u64) -> Option<u64> {
+    let (node, number) = place(params, frame)?;
+    let pages = params.sizes[node] / PAGE;
+    params.layout.address(node, params.sizes[node] - pages * (RECORD + ENTRY) + number * ENTRY)
+}
+
+/// Where the manager remembers a page, before those.
+fn own_record(params: &Params, node: usize, vpn: u64, bytes: u64) -> Option<u64> {
+    let pages = params.sizes[node] / PAGE;
+    let first = (params.sizes[node] - pages * (RECORD + ENTRY)).checked_sub(OWN)?;
+    (bytes > 0).then(|| params.layout.address(node, first + vpn * bytes % OWN))?
+}
+
+/// A frame's node, and its number there.
+fn place(params: &Params, frame: u64) -> Option<(usize, u64)> {
+    let node = params.layout.node_of(frame * PAGE)?;
+    Some((node, params.layout.offset(node, frame * PAGE)? / PAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Births, Mode, Plan};
+    use crate::ports::costs;
+
+    /// A machine whose program of so many threads is under way in its phase, and the pages of its data.
+    fn under_way(births: Births, threads: u32) -> (World, Vec<u64>) {
+        let workload = format!("skew,accesses=64M,size=64MiB,hot_size=32MiB,fast=64MiB,threads={threads}");
+        let plan = Plan::new(&terrace_machine::preset("lab-dcpmm").unwrap(), &workload).unwrap();
+        let mut world = plan.world(Mode::Plain, births).unwrap();
+        while world.measured.begin.is_none() {
+            world.pass(Nanos::millis(5));
+        }
+        world.pass(Nanos::millis(2));
+        let pages = world.memory.mappings().flat_map(|r| r.start.0..r.end.0).take(4096).collect();
+        (world, pages)
+    }
+
+    fn each(world: &mut World, pages: &[u64], visit: Visit) -> f64 {
+        world.visit(pages.iter().copied(), visit).get() as f64 / pages.len() as f64
+    }
+
+    #[test]
+    fn records_on_a_bus_that_the_program_fills_take_longer() {
+        let (mut fast, pages) = under_way(Births::Nearest, 1);
+        let (mut slow, same) = under_way(Births::Slow, 2);
+        assert_eq!(pages, same);
+        let (quick, late) = (each(&mut fast, &pages, costs::CLEARING), each(&mut slow, &pages, costs::CLEARING));
+        // 21 ns a page in the lab where nothing is waited for, and 267 more for each page on the slow node beside two threads that write.
+        assert!((20.0..40.0).contains(&quick), "{quick}");
+        assert!((100.0..600.0).contains(&late), "{late}");
+    }
+
+    #[test]
+    fn what_is_next_to_each_other_comes_with_one_line() {
+        let (mut world, pages) = under_way(Births::Slow, 2);
+        let loads = |world: &World| world.engine().counters(0).loads + world.engine().counters(1).loads;
+        let before = loads(&world);
+        let mut touched = 0;
+        let next = world.next_manager_core();
+        let frames: Vec<(u64, Option<u64>)> = pages
+            .iter()
+            .map(|vpn| (*vpn, world.memory.index(*vpn, &mut 0).map(|i| u64::from(world.memory.pages[i].frame))))
+            .collect();
+        world.engine.aside(next, |engine| {
+            go_over(engine, next, &frames, costs::COUNTING, 0);
+            touched = engine.counters(0).loads + engine.counters(1).loads - before;
+        });
+        // Eight entries of a page table in a line.
+        assert_eq!(touched, 4096 / 8);
+    }
+
+    #[test]
+    fn the_program_has_its_share_of_the_managers_core() {
+        let (mut world, _) = under_way(Births::Nearest, 2);
+        let (begun, used) = (world.now(), world.manager_cpu());
+        world.charge(Nanos::millis(10));
+        assert_eq!(world.manager_cpu().saturating_sub(used), Nanos::millis(10));
+        // 10 ms of 9548 parts in 10,572.
+        assert_eq!(world.now().since(begun), Nanos(11_072_475));
+    }
+
+    #[test]
+    fn a_core_that_nobody_wants_is_the_managers_alone() {
+        let (mut world, _) = under_way(Births::Nearest, 1);
+        let begun = world.now();
+        world.charge(Nanos::millis(10));
+        assert_eq!(world.now().since(begun), Nanos::millis(10));
+    }
+}
