@@ -58,6 +58,66 @@ impl Told {
     }
 }
 
+/// Address bits of a capture's words.
+const ADDRESS: u64 = 0xffff_ffff_ffff;
+
+/// An access of a [`Row`]: its instruction, and which of the words holds its address.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pc: u64,
+    word: u16,
+    slot: u16,
+}
+
+impl Place {
+    /// `pc` is not 0.
+    pub fn new(pc: u64, word: u16) -> Self {
+        Self { pc, word, slot: slot_of(pc) as u16 }
+    }
+}
+
+/// Accesses of known instructions in a fixed order, but for their addresses. Their sizes are powers of two.
+#[derive(Debug, Default)]
+pub struct Row {
+    places: Vec<Place>,
+    /// Of each access, its dictionary line but for the predictor.
+    rests: Vec<u64>,
+    stores: u32,
+}
+
+impl Row {
+    /// Adds an access; the first one's gap is told later and must be 0 here.
+    pub fn add(&mut self, place: Place, kind: Kind, gap: u32) {
+        self.places.push(place);
+        self.rests.push(rest(kind, gap));
+        self.stores += u32::from(kind.is_store());
+    }
+
+    /// Sets how many loads ago the value was loaded that an access's address was computed from; 15 at most.
+    pub fn depend(&mut self, at: usize, depends: u8) {
+        if let Some(rest) = self.rests.get_mut(at) {
+            *rest = *rest & !(0xf0 << 16) | u64::from(depends) << 20;
+        }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+}
+
+/// A dictionary line but for the predictor.
+#[inline]
+fn rest(kind: Kind, gap: u32) -> u64 {
+    u64::from(kind.0) << 16 | u64::from(gap) << 24
+}
+
+/// Where a program counter's context is.
+#[inline]
+fn slot_of(pc: u64) -> usize {
+    (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS
+}
+
 /// What is remembered of an instruction.
 #[derive(Debug, Clone, Copy, Default)]
 struct Context {
@@ -158,23 +218,77 @@ impl BlockBuilder {
             put_number(&mut self.odd, u64::from(access.size));
             self.odd_at = at;
         }
-        let rest = u64::from(kind.0) << 16 | u64::from(access.gap) << 24;
+        let rest = rest(kind, access.gap);
         if access.pc == 0 {
             let (class, back, step) = self.nearest(access.address);
             let line = u64::from(self.steps.tell(class, back, step, access.address)) | rest;
             let code = self.code(line);
             self.shape(code, line);
         } else {
-            self.push_known(access.pc, access.address, rest);
+            self.push_known(slot_of(access.pc), access.pc, access.address, rest);
         }
         self.total += 1;
         self.recent[(self.total % TRIED as u64) as usize] = access.address;
     }
 
+    /// Adds a row, for which there must be room. `first` is the gap of its first access.
+    #[inline]
+    pub fn push_row(&mut self, words: &[u64], row: &Row, first: u32) {
+        self.stores += row.stores;
+        let mut gap = u64::from(first) << 24;
+        for (place, rest) in row.places.iter().zip(&row.rests) {
+            let address = words.get(usize::from(place.word)).copied().unwrap_or(0) & ADDRESS;
+            let rest = rest | gap;
+            gap = 0;
+            if !self.push_usual(place, address, rest) {
+                self.push_known(usize::from(place.slot) % CONTEXTS, place.pc, address, rest);
+            }
+            self.total += 1;
+        }
+        let last = row.places.iter().rev().take(TRIED);
+        for (back, place) in last.enumerate() {
+            let address = words.get(usize::from(place.word)).copied().unwrap_or(0) & ADDRESS;
+            self.recent[((self.total - back as u64) % TRIED as u64) as usize] = address;
+        }
+    }
+
+    /// Adds an access that is told like the last one of its instruction, if it is: what `push_known` does, for what is
+    /// nearly always so in a loop.
+    #[inline(always)]
+    fn push_usual(&mut self, place: &Place, address: u64, rest: u64) -> bool {
+        let context = &mut self.contexts[usize::from(place.slot) % CONTEXTS];
+        let here = self.total + 1;
+        let step = address.wrapping_sub(context.address) as i64;
+        let usual = context.pc == place.pc
+            && context.position > self.begin
+            && here - context.position == u64::from(context.back)
+            && context.line ^ rest == context.line & 0xffff
+            && context.code != ESCAPE;
+        if !usual {
+            return false;
+        }
+        let near = step == i64::from(step as i8);
+        match context.line as u16 & 3 {
+            class::NEAR if near => {
+                self.steps.near[self.steps.used[0] % BLOCK_ACCESSES] = step as u8;
+                self.steps.used[0] += 1;
+            }
+            class::MIDDLE if !near && step == i64::from(step as i16) => {
+                self.steps.middle[self.steps.used[1] % BLOCK_ACCESSES] = step as u16;
+                self.steps.used[1] += 1;
+            }
+            _ => return false,
+        }
+        context.narrower = 0;
+        context.step = step;
+        (context.address, context.position) = (address, here);
+        self.shapes[(self.total - self.begin) as usize % BLOCK_ACCESSES] = context.code;
+        true
+    }
+
     /// Adds an access of a known instruction: predicted from that one's last access in this block.
     #[inline]
-    fn push_known(&mut self, pc: u64, address: u64, rest: u64) {
-        let slot = (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS;
+    fn push_known(&mut self, slot: usize, pc: u64, address: u64, rest: u64) {
         let context = &mut self.contexts[slot];
         if context.pc != pc {
             *context = Context { pc, ..Context::default() };

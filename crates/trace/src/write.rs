@@ -1,10 +1,10 @@
 //! Writes traces, block by block.
 
-use crate::encode::{BlockBuilder, Told};
+use crate::encode::{BlockBuilder, Row, Told};
 use crate::error::TraceError;
 use crate::event::{Access, Clock, Event, Header};
 use crate::events;
-use crate::frame::{section, BlockInfo, BlockKind, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
+use crate::frame::{section, BlockInfo, BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
 use crate::pack::Packer;
 use std::collections::HashMap;
 use std::io::Write;
@@ -115,6 +115,32 @@ impl<W: Write> TraceWriter<W> {
             open.builder.push_pc(pc);
         }
         Ok(())
+    }
+
+    /// Whether program counters are kept.
+    pub(crate) fn keeps_pcs(&self) -> bool {
+        self.header.pcs
+    }
+
+    /// Adds a row of accesses, as many calls of [`TraceWriter::access`] would: their addresses are in `words`. `first` is
+    /// the first one's gap, `rest` the sum of the others'. `false`, and nothing is added, where the block has no room for
+    /// all of them.
+    #[inline]
+    pub(crate) fn row(
+        &mut self,
+        (process, thread): (u32, u32),
+        words: &[u64],
+        row: &Row,
+        first: u32,
+        rest: u64,
+    ) -> Result<bool, TraceError> {
+        let open = self.open(process, thread)?;
+        if open.builder.len() + row.len() > BLOCK_ACCESSES {
+            return Ok(false);
+        }
+        open.builder.push_row(words, row, first);
+        open.now = open.now.saturating_add(u64::from(first)).saturating_add(rest);
+        Ok(true)
     }
 
     /// Adds a store with the bytes it wrote; `value` must be `access.size` long. For traces whose header says `values`:

@@ -5,6 +5,7 @@
 
 mod code;
 mod filter;
+mod paths;
 mod threads;
 
 pub use filter::Filter;
@@ -12,12 +13,20 @@ pub use filter::Filter;
 use crate::error::TraceError;
 use crate::event::{Access, Event, What};
 use crate::write::TraceWriter;
-use code::Code;
+use code::{Code, Span};
+use paths::Paths;
 use std::collections::HashMap;
 use std::io::Write;
 use threads::{Pending, Thread};
 
 const IS_WORD: u64 = 1 << 63;
+
+/// Whether a word says that a block begins.
+#[inline]
+fn is_block(word: u64) -> bool {
+    word >> 60 == IS_WORD >> 60
+}
+
 /// Blocks beyond this number are not remembered: their accesses have neither program counter nor dependence.
 const MOST_BLOCKS: usize = 1 << 22;
 /// A message longer than this is nonsense.
@@ -76,6 +85,9 @@ pub struct Capture<W: Write> {
     /// Nothing is filtered.
     all: bool,
     code: Code,
+    paths: Paths,
+    /// Words are looked at a path at a time where that is possible.
+    by_path: bool,
     slots: HashMap<u32, Thread>,
     processes: HashMap<u64, u32>,
     totals: Totals,
@@ -86,8 +98,11 @@ impl<W: Write> Capture<W> {
     pub fn new(writer: TraceWriter<W>, filter: Filter, values: bool) -> Self {
         let recording = !filter.begins_later;
         let all = filter.notes().is_empty();
+        let by_path = all && !values && !writer.keeps_pcs();
         Self {
             all,
+            by_path,
+            paths: Paths::default(),
             writer,
             filter,
             values,
@@ -97,6 +112,12 @@ impl<W: Write> Capture<W> {
             processes: HashMap::new(),
             totals: Totals::default(),
         }
+    }
+
+    /// Looks at each word by itself, which gives the same trace, slower: for tests that compare.
+    #[must_use]
+    pub fn without_paths(self) -> Self {
+        Self { by_path: false, ..self }
     }
 
     /// What was seen so far.
@@ -138,7 +159,12 @@ impl<W: Write> Capture<W> {
                 };
                 self.access(thread, word, value)?;
                 at += 1;
-            } else if word >> 60 & 7 == 0 {
+            } else if is_block(word) {
+                let passed = if self.by_path { self.pass(thread, &words[at..])? } else { 0 };
+                if passed > 0 {
+                    at += passed;
+                    continue;
+                }
                 if !self.enter(thread, word, last)? {
                     break;
                 }
@@ -251,14 +277,52 @@ impl<W: Write> Capture<W> {
             thread.patience -= 1;
             return Ok(false);
         }
-        self.settle(thread)?;
-        thread.values.leave(&self.code, thread.block);
+        self.leave(thread)?;
         thread.patience = threads::PATIENCE;
-        thread.before = thread.before.saturating_add(thread.length);
-        self.totals.instructions += thread.length;
         thread.length = word >> 32 & 0xfff;
         thread.block = known.unwrap_or_default();
         Ok(true)
+    }
+
+    /// The block has been executed; the thread is between two.
+    #[inline]
+    fn leave(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+        self.settle(thread)?;
+        thread.values.leave(&self.code, thread.block);
+        thread.before = thread.before.saturating_add(thread.length);
+        self.totals.instructions += thread.length;
+        thread.length = 0;
+        thread.block = Span::default();
+        Ok(())
+    }
+
+    /// Takes a whole path, if the words begin with one that is known and nothing speaks against it; how many words.
+    #[inline]
+    fn pass(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
+        let Some((process, number)) = thread.number.filter(|_| self.recording) else { return Ok(0) };
+        let Some(head) = self.paths.head(&self.code, words) else { return Ok(0) };
+        // The block is known, so it begins here, path or no path.
+        if thread.length > 0 || thread.pending.is_some() {
+            self.leave(thread)?;
+        }
+        let Some(path) = self.paths.find(head, &self.code, words) else { return Ok(0) };
+        let after = path.pass(thread.values.ages());
+        if path.row.len() > 0 {
+            let since = (thread.before + path.first).checked_sub(thread.last).and_then(|gap| u32::try_from(gap).ok());
+            let Some(gap) = since else { return Ok(0) };
+            if !self.writer.row((process, number), words, &path.row, gap, path.last - path.first)? {
+                return Ok(0);
+            }
+            thread.last = thread.before + path.last;
+        }
+        thread.before += path.instructions;
+        thread.values.pass(after, u64::from(path.loads));
+        thread.patience = threads::PATIENCE;
+        self.totals.instructions += path.instructions;
+        self.totals.loads += u64::from(path.loads);
+        self.totals.stores += u64::from(path.stores);
+        self.totals.kept += path.row.len() as u64;
+        Ok(path.len())
     }
 
     fn message(&mut self, thread: &mut Thread, which: u64, content: &[u64]) -> Result<(), TraceError> {
@@ -337,6 +401,9 @@ impl<W: Write> Capture<W> {
         if at >= MOST_BLOCKS || count > 4096 {
             self.totals.nonsense += 1;
             return;
+        }
+        if self.code.get(at).is_some() {
+            self.paths.forget();
         }
         self.code.add(at, pc, &raw, count as usize);
     }
