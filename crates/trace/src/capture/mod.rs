@@ -5,6 +5,7 @@
 
 mod code;
 mod filter;
+mod message;
 mod paths;
 mod threads;
 
@@ -14,6 +15,7 @@ use crate::error::TraceError;
 use crate::event::{Access, Event, What};
 use crate::write::TraceWriter;
 use code::{Code, Span};
+use message::{mapping, words_as_text};
 use paths::Paths;
 use std::collections::HashMap;
 use std::io::Write;
@@ -31,28 +33,6 @@ fn is_block(word: u64) -> bool {
 const MOST_BLOCKS: usize = 1 << 22;
 /// A message longer than this is nonsense.
 const MOST_CONTENT: usize = 4096;
-
-mod message {
-    pub const THREAD: u64 = 1;
-    pub const BLOCK: u64 = 2;
-    pub const SYSCALL: u64 = 3;
-    pub const JUMP: u64 = 4;
-    pub const MAP: u64 = 5;
-    pub const EXEC: u64 = 6;
-    pub const MARK: u64 = 7;
-    pub const BEGIN: u64 = 8;
-    pub const END: u64 = 9;
-    pub const EXIT: u64 = 10;
-    pub const HOOKS: u64 = 11;
-    pub const OBJECT: u64 = 12;
-}
-
-mod syscall {
-    pub const MMAP: u64 = 9;
-    pub const MUNMAP: u64 = 11;
-    pub const BRK: u64 = 12;
-    pub const MREMAP: u64 = 25;
-}
 
 /// What was seen and kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -296,7 +276,8 @@ impl<W: Write> Capture<W> {
         Ok(())
     }
 
-    /// Takes a whole path, if the words begin with one that is known and nothing speaks against it; how many words.
+    /// Takes a whole path, as often as it comes, if the words begin with one that is known and nothing speaks against it; how
+    /// many words.
     #[inline]
     fn pass(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
         let Some((process, number)) = thread.number.filter(|_| self.recording) else { return Ok(0) };
@@ -306,23 +287,35 @@ impl<W: Write> Capture<W> {
             self.leave(thread)?;
         }
         let Some(path) = self.paths.find(head, &self.code, words) else { return Ok(0) };
-        let after = path.pass(thread.values.ages());
-        if path.row.len() > 0 {
-            let since = (thread.before + path.first).checked_sub(thread.last).and_then(|gap| u32::try_from(gap).ok());
-            let Some(gap) = since else { return Ok(0) };
-            if !self.writer.row((process, number), words, &path.row, gap, path.last - path.first)? {
-                return Ok(0);
+        let mut used = 0;
+        // Loops go the same path again and again.
+        loop {
+            let after = path.pass(thread.values.ages());
+            if path.row.len() > 0 {
+                let since =
+                    (thread.before + path.first).checked_sub(thread.last).and_then(|gap| u32::try_from(gap).ok());
+                let Some(gap) = since else { break };
+                let (row, rest) = (&path.row, path.last - path.first);
+                if !self.writer.row((process, number), &words[used..], row, gap, rest)? {
+                    break;
+                }
+                thread.last = thread.before + path.last;
             }
-            thread.last = thread.before + path.last;
+            used += path.len();
+            thread.before += path.instructions;
+            thread.values.pass(after, u64::from(path.loads));
+            self.totals.instructions += path.instructions;
+            self.totals.loads += u64::from(path.loads);
+            self.totals.stores += u64::from(path.stores);
+            self.totals.kept += path.row.len() as u64;
+            if !path.is(&words[used..]) {
+                break;
+            }
         }
-        thread.before += path.instructions;
-        thread.values.pass(after, u64::from(path.loads));
-        thread.patience = threads::PATIENCE;
-        self.totals.instructions += path.instructions;
-        self.totals.loads += u64::from(path.loads);
-        self.totals.stores += u64::from(path.stores);
-        self.totals.kept += path.row.len() as u64;
-        Ok(path.len())
+        if used > 0 {
+            thread.patience = threads::PATIENCE;
+        }
+        Ok(used)
     }
 
     fn message(&mut self, thread: &mut Thread, which: u64, content: &[u64]) -> Result<(), TraceError> {
@@ -474,27 +467,4 @@ impl<W: Write> Capture<W> {
         }
         Ok((self.totals, self.writer.finish()?))
     }
-}
-
-/// The event that a system call means.
-fn mapping(number: u64, result: u64, [a, b, c, d]: [u64; 4], text: &[u64]) -> Option<What> {
-    let failed = result > u64::MAX - 4096;
-    match number {
-        _ if failed => None,
-        syscall::MMAP => {
-            let name = words_as_text(text);
-            Some(What::Map { start: result, length: b, protection: c as u32, flags: d as u32, name })
-        }
-        syscall::MUNMAP => Some(What::Unmap { start: a, length: b }),
-        syscall::BRK => Some(What::Break { end: result }),
-        syscall::MREMAP => Some(What::Remap { from: a, old_length: b, to: result, length: c }),
-        _ => None,
-    }
-}
-
-/// Text behind its length; what is no text is replaced.
-fn words_as_text(words: &[u64]) -> String {
-    let Some((length, rest)) = words.split_first() else { return String::new() };
-    let bytes: Vec<u8> = rest.iter().flat_map(|w| w.to_le_bytes()).take(*length as usize).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
 }

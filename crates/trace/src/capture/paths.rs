@@ -58,6 +58,52 @@ struct Told {
     loads: u16,
 }
 
+/// The same for one whose address comes from registers as the path found them: another path before it may change it.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    /// Which access of the path.
+    at: u16,
+    /// The registers, at most two; the same twice where it is one.
+    registers: [u8; 2],
+    /// Further ones.
+    more: u16,
+    /// Loads of the path before it, and how many loads ago the latest load of the path was that its address comes from.
+    loads: u8,
+    latest: u8,
+}
+
+impl Open {
+    fn new(at: usize, told: &Told) -> Option<Self> {
+        let mut left = told.address.registers;
+        if left == 0 {
+            return None;
+        }
+        let mut next = || {
+            let register = left.trailing_zeros() as u8;
+            left &= left.wrapping_sub(1);
+            register
+        };
+        let first = next();
+        let second = if told.address.registers.count_ones() > 1 { next() } else { first };
+        let none = Origin { registers: 0, ..told.address };
+        let latest = none.age(&[OLD; REGISTERS], told.loads);
+        let loads = told.loads.min(u16::from(OLD)) as u8;
+        Some(Self { at: at as u16, registers: [first, second], more: left, loads, latest })
+    }
+
+    #[inline]
+    fn age(&self, ages: &Ages) -> u8 {
+        let register = |r: u8| ages[usize::from(r) % REGISTERS];
+        let [first, second] = self.registers;
+        let (mut age, mut left) = (register(first).min(register(second)), self.more);
+        while left != 0 {
+            age = age.min(register(left.trailing_zeros() as u8));
+            left &= left - 1;
+        }
+        (age + self.loads).min(self.latest)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Path {
@@ -69,9 +115,8 @@ pub struct Path {
     pieces: Box<[(u16, bool)]>,
     /// Registers left changed, and whence.
     changes: Box<[(u8, Origin)]>,
-    told: Box<[Told]>,
-    /// Bit `r`: a dependence follows from register `r`.
-    used: u16,
+    /// Accesses whose dependence is not the same each time.
+    open: Box<[Open]>,
     blocks: u8,
     uses: u32,
     /// Loads and stores it makes, and instructions it executes.
@@ -90,7 +135,7 @@ pub struct Path {
 impl Path {
     /// Whether these words are this path, and a block follows.
     #[inline]
-    fn is(&self, words: &[u64]) -> bool {
+    pub fn is(&self, words: &[u64]) -> bool {
         let Some((words, [next, ..])) = words.split_at_checked(self.words.len()) else { return false };
         // The first blocks tell most paths apart.
         let differ = |words: &[u64], range: std::ops::Range<usize>| {
@@ -124,11 +169,8 @@ impl Path {
     }
 
     fn look_again(&mut self, before: &Ages) {
-        let differ = (0..REGISTERS).any(|r| self.used >> r & 1 == 1 && before[r] != self.before[r]);
-        if differ {
-            for (at, told) in self.told.iter().enumerate() {
-                self.row.depend(at, depends(told.address.age(before, told.loads)));
-            }
+        for open in &self.open {
+            self.row.depend(usize::from(open.at), depends(open.age(before)));
         }
         self.before = *before;
         self.after = grown(*before, u64::from(self.loads));
@@ -373,12 +415,10 @@ impl<'a> Draft<'a> {
             return None;
         }
         let (mut row, mut last) = (Row::default(), None);
-        let mut used = 0;
         for access in &self.accesses {
             let kind = Kind::new(access.size, access.store, 0);
             let gap = last.map_or(0, |last| access.position - last);
             last = Some(access.position);
-            used |= access.told.address.registers;
             row.add(Place::new(access.pc, access.word), kind, gap as u32);
         }
         let unchanged = |r: usize| Origin { registers: 1 << r, load: 0 };
@@ -388,8 +428,7 @@ impl<'a> Draft<'a> {
             bits: self.bits.into(),
             pieces: self.pieces.into(),
             changes: changes.map(|(r, origin)| (r as u8, *origin)).collect(),
-            told: self.accesses.iter().map(|access| access.told).collect(),
-            used: u16::MAX,
+            open: self.accesses.iter().enumerate().filter_map(|(at, access)| Open::new(at, &access.told)).collect(),
             blocks: self.blocks,
             uses: 0,
             loads: self.loads,
@@ -402,8 +441,10 @@ impl<'a> Draft<'a> {
             before: [u8::MAX; REGISTERS],
             after: [0; REGISTERS],
         };
+        for (at, access) in self.accesses.iter().enumerate() {
+            path.row.depend(at, depends(access.told.address.age(&[OLD; REGISTERS], access.told.loads)));
+        }
         path.look_again(&[OLD; REGISTERS]);
-        path.used = used;
         Some(path)
     }
 }
