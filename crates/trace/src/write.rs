@@ -137,6 +137,23 @@ impl<W: Write> TraceWriter<W> {
         Ok(true)
     }
 
+    /// Adds accesses as compilers' hooks tell them, one instruction each, as many as `words` begin with and the block has room
+    /// for; how many, and how many of them are stores. `first` is the first one's gap.
+    #[inline]
+    pub(crate) fn hooked(
+        &mut self,
+        (process, thread): (u32, u32),
+        words: &[u64],
+        first: u32,
+    ) -> Result<(usize, u64), TraceError> {
+        let open = self.open(process, thread)?;
+        let stores = open.builder.stores();
+        let run = open.builder.push_hooked(words, first);
+        let ticks = if run > 0 { u64::from(first) + (run as u64 - 1) } else { 0 };
+        open.now = open.now.saturating_add(ticks);
+        Ok((run, u64::from(open.builder.stores() - stores)))
+    }
+
     /// Adds a store with the bytes it wrote; `value` must be `access.size` long. For traces whose header says `values`:
     /// there every store must come this way.
     ///

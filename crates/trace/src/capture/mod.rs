@@ -66,7 +66,7 @@ pub struct Capture<W: Write> {
     all: bool,
     code: Code,
     paths: Paths,
-    /// Words are looked at a path at a time where that is possible.
+    /// Words are looked at a path or a run at a time where that is possible.
     by_path: bool,
     slots: HashMap<u32, Thread>,
     processes: HashMap<u64, u32>,
@@ -127,8 +127,11 @@ impl<W: Write> Capture<W> {
         let mut at = 0;
         while let Some(&word) = words.get(at) {
             if word & IS_WORD == 0 && thread.hooked {
-                self.hooked_access(thread, word)?;
-                at += 1;
+                let run = if self.by_path { self.hooked_run(thread, &words[at..])? } else { 0 };
+                if run == 0 {
+                    self.hooked_access(thread, word)?;
+                }
+                at += run.max(1);
             } else if word & IS_WORD == 0 {
                 let value = if self.values && threads::is_store(word) {
                     let Some(value) = words.get(at + 1) else { break };
@@ -140,7 +143,7 @@ impl<W: Write> Capture<W> {
                 self.access(thread, word, value)?;
                 at += 1;
             } else if is_block(word) {
-                let passed = if self.by_path { self.pass(thread, &words[at..])? } else { 0 };
+                let passed = if self.by_path && !thread.hooked { self.pass(thread, &words[at..])? } else { 0 };
                 if passed > 0 {
                     at += passed;
                     continue;
@@ -180,6 +183,21 @@ impl<W: Write> Capture<W> {
             thread.value.extend_from_slice(&value.to_le_bytes()[..bytes as usize]);
         }
         Ok(())
+    }
+
+    /// The same as `hooked_access` for as many of these words as can be taken together; how many.
+    #[inline]
+    fn hooked_run(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
+        let Some((process, number)) = thread.number.filter(|_| self.recording) else { return Ok(0) };
+        let Ok(first) = u32::try_from((thread.before + 1).saturating_sub(thread.last)) else { return Ok(0) };
+        let (run, stores) = self.writer.hooked((process, number), words, first)?;
+        thread.before += run as u64;
+        thread.last = thread.before;
+        self.totals.instructions += run as u64;
+        self.totals.kept += run as u64;
+        self.totals.stores += stores;
+        self.totals.loads += run as u64 - stores;
+        Ok(run)
     }
 
     /// An access that a compiler's hook told: whole, without the code it stands in. It counts as one instruction.

@@ -176,6 +176,33 @@ impl BlockBuilder {
         }
     }
 
+    /// Adds accesses as compilers' hooks tell them, as many as `words` begin with and there is room for; how many. `first` is
+    /// the gap of the first one, all others have 1.
+    #[inline]
+    pub fn push_hooked(&mut self, words: &[u64], first: u32) -> usize {
+        let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
+        let (mut gap, mut stores, mut done) = (first, 0, 0);
+        for word in words.iter().take(room).take_while(|word| **word >> 63 == 0) {
+            let (place, kind) = row::hooked(*word);
+            let rest = rest(kind, gap);
+            stores += u32::from(kind.is_store());
+            if !self.push_usual(&place, word & ADDRESS, rest) {
+                self.push_known(usize::from(place.slot) % CONTEXTS, place.pc, word & ADDRESS, rest);
+            }
+            self.total += 1;
+            self.recent[(self.total % TRIED as u64) as usize] = word & ADDRESS;
+            gap = 1;
+            done += 1;
+        }
+        self.columns.stores += stores;
+        done
+    }
+
+    /// Stores so far.
+    pub fn stores(&self) -> u32 {
+        self.columns.stores
+    }
+
     /// Adds an access that is told like the last one of its instruction, if it is: what `push_known` does, for what is
     /// nearly always so in a loop.
     #[inline(always)]

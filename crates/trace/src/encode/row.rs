@@ -47,3 +47,12 @@ impl Row {
         self.places.len()
     }
 }
+
+/// What a word of a compiler's hook says but for its address: which place of the code (not where that is, but enough to
+/// predict the address from that place's last), and what kind of access.
+#[inline]
+pub(super) fn hooked(word: u64) -> (Place, Kind) {
+    // Sizes as the capture reads them: three bits can say up to 128 bytes, hooks never do.
+    let (size, store) = ((word >> 48 & 7).min(6) as u8, word >> 51 & 1 == 1);
+    (Place::new(1 + (word >> 52 & 0x7ff), 0), Kind(size | u8::from(store) << 3))
+}
