@@ -94,7 +94,25 @@ static inline uint64_t access_word(qemu_plugin_meminfo_t info, uint64_t address,
     return (address & 0xffffffffffffull) | shift << 48 | (uint64_t)(uintptr_t)index;
 }
 
-static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
+/* The rare half of `put`, apart, so that its callers need no stack. */
+static __attribute__((noinline)) void put_at_limit(uint64_t word)
+{
+    RING_REFILL();
+    *me.next++ = word;
+}
+
+static inline void put_one(uint64_t word)
+{
+    uint64_t *next = me.next;
+    if (__builtin_expect(next == me.limit, 0)) {
+        put_at_limit(word);
+        return;
+    }
+    *next = word;
+    me.next = next + 1;
+}
+
+static __attribute__((noinline)) void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
 {
     (void)cpu;
     uint64_t word = access_word(info, address, index);
@@ -104,6 +122,17 @@ static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address
         way = MEM_W;
     }
     put(word | (uint64_t)(way >> 1) << 51);
+}
+
+/* The same where `info` can be read directly: the one that nearly always runs. */
+static void on_access_fast(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
+{
+    if (__builtin_expect((info >> 16 & 3) == (MEM_R | MEM_W), 0)) {
+        on_access(cpu, info, address, index);
+        return;
+    }
+    uint64_t kind = (info >> 4 & 7) | (info >> 14 & 8);
+    put_one((address & 0xffffffffffffull) | kind << 48 | (uint64_t)(uintptr_t)index);
 }
 
 static void on_access_with_value(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address, void *index)
@@ -125,7 +154,7 @@ static void on_block(unsigned cpu, void *word)
     (void)cpu;
     uint64_t w = (uint64_t)(uintptr_t)word;
     me.clock += w >> 32 & 0xfff;
-    put(w);
+    put_one(w);
 }
 
 static void on_mark(unsigned cpu, void *which)
@@ -239,7 +268,7 @@ static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
     if (control->end_at[0] && is_entry(tb, first, control->end_at, &end_pc))
         qemu_plugin_register_vcpu_tb_exec_cb(tb, on_border, NO_REGS, (void *)(uintptr_t)M_END);
     qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, NO_REGS, (void *)(uintptr_t)(IS_WORD | number | (uint64_t)n << 32));
-    vcpu_mem_cb told = control->options & KEEP_VALUES ? on_access_with_value : on_access;
+    vcpu_mem_cb told = control->options & KEEP_VALUES ? on_access_with_value : fast_info ? on_access_fast : on_access;
     for (size_t i = 0; i < n; i++) {
         struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
         size_t size = qemu_plugin_insn_size(insn);

@@ -1,9 +1,10 @@
-//! Arbitrary words as a program's ring: what a program can do to its recorder.
+//! Arbitrary words as a program's ring: what a program can do to its recorder. Taken a path at a time they give the same trace
+//! as one by one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::io::Cursor;
-use terrace_trace::capture::{Capture, Filter};
+use terrace_trace::capture::{Capture, Filter, Totals};
 use terrace_trace::{Header, Info, TraceReader, TraceWriter};
 
 fuzz_target!(|data: &[u8]| {
@@ -11,12 +12,22 @@ fuzz_target!(|data: &[u8]| {
     let values = options & 1 != 0;
     let header = Header { values, pcs: options & 2 != 0, ..Header::default() };
     let filter = Filter { period: u64::from(options >> 2 & 3) + 1, ..Filter::default() };
-    let Ok(writer) = TraceWriter::new(Vec::new(), &header) else { return };
-    let mut capture = Capture::new(writer, filter, values);
-    let words: Vec<u64> = data
-        .chunks_exact(8)
-        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
-        .collect();
+    let one_by_one = run(&header, &filter, values, data, false);
+    let Some((totals, bytes)) = run(&header, &filter, values, data, true) else { return };
+    assert_eq!(one_by_one, Some((totals, bytes.clone())));
+    let mut reader = TraceReader::open(Cursor::new(bytes)).expect("what was written can be read");
+    let info = Info::of(&mut reader).expect("all of it");
+    assert!(info.complete && info.damage.is_empty() && info.accesses == totals.kept, "{info:?} {totals:?}");
+});
+
+fn run(header: &Header, filter: &Filter, values: bool, data: &[u8], by_path: bool) -> Option<(Totals, Vec<u8>)> {
+    let writer = TraceWriter::new(Vec::new(), header).ok()?;
+    let mut capture = Capture::new(writer, filter.clone(), values);
+    if !by_path {
+        capture = capture.without_paths();
+    }
+    let words: Vec<u64> =
+        data.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
     // Two slots take turns; what was not used comes again.
     let mut left = [Vec::new(), Vec::new()];
     for (i, part) in words.chunks(16).enumerate() {
@@ -26,8 +37,5 @@ fuzz_target!(|data: &[u8]| {
         assert!(used <= mine.len());
         mine.drain(..used);
     }
-    let Ok((totals, bytes)) = capture.finish() else { return };
-    let mut reader = TraceReader::open(Cursor::new(bytes)).expect("what was written can be read");
-    let info = Info::of(&mut reader).expect("all of it");
-    assert!(info.complete && info.damage.is_empty() && info.accesses == totals.kept, "{info:?} {totals:?}");
-});
+    capture.finish().ok()
+}

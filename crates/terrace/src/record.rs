@@ -121,7 +121,12 @@ pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
     let output = |source| RecordError::Output { path: spec.output.clone(), source };
     let file = BufWriter::with_capacity(1 << 20, File::create(&spec.output).map_err(output)?);
     let filter = Filter { begins_later: spec.begin_at.is_some(), ..spec.filter.clone() };
-    let capture = Capture::new(TraceWriter::new(file, &spec.header(argv))?, filter, spec.values);
+    let mut writer = TraceWriter::new(file, &spec.header(argv))?;
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        // Begun with the first block, so after the program is started and signals to it are ours to pass on.
+        writer = writer.with_thread();
+    }
+    let capture = Capture::new(writer, filter, spec.values);
     let (emulator, plugin) = emulated.as_ref().map(|(e, p, _)| (e.clone(), p.clone())).unwrap_or_default();
     let area = CaptureArea::create(&CaptureOptions {
         slots: SLOTS,

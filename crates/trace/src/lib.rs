@@ -53,6 +53,7 @@ pub mod import;
 mod info;
 mod pack;
 mod read;
+mod sink;
 mod text;
 mod write;
 

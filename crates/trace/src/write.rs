@@ -1,11 +1,11 @@
 //! Writes traces, block by block.
 
-use crate::encode::{BlockBuilder, Told};
+use crate::encode::{BlockBuilder, Row, Told};
 use crate::error::TraceError;
 use crate::event::{Access, Clock, Event, Header};
 use crate::events;
-use crate::frame::{section, BlockInfo, BlockKind, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
-use crate::pack::Packer;
+use crate::frame::{BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
+use crate::sink::{Content, Head, Sink};
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -32,10 +32,8 @@ struct Open {
 /// trace reads as cut off.
 #[derive(Debug)]
 pub struct TraceWriter<W: Write> {
-    out: W,
-    offset: u64,
+    sink: Sink<W>,
     header: Header,
-    packer: Packer,
     threads: HashMap<u32, Open>,
     /// The thread used last, kept out of the map: nearly every access is of the same thread as the one before.
     current: Option<(u32, Open)>,
@@ -46,7 +44,6 @@ pub struct TraceWriter<W: Write> {
     pending_span: Option<(u64, u64)>,
     scratch: Vec<u8>,
     uses: u64,
-    failed: bool,
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -67,10 +64,8 @@ impl<W: Write> TraceWriter<W> {
         head.extend_from_slice(&json);
         out.write_all(&head).map_err(failed)?;
         Ok(Self {
-            out,
-            offset: head.len() as u64,
+            sink: Sink::new(out, head.len() as u64)?,
             header: header.clone(),
-            packer: Packer::new()?,
             threads: HashMap::new(),
             current: None,
             spare: Vec::new(),
@@ -80,13 +75,12 @@ impl<W: Write> TraceWriter<W> {
             pending_span: None,
             scratch: Vec::new(),
             uses: 0,
-            failed: false,
         })
     }
 
     /// Bytes written whole so far.
     pub fn written(&self) -> u64 {
-        self.offset
+        self.sink.written()
     }
 
     /// A thread's time as it follows from what was written.
@@ -115,6 +109,49 @@ impl<W: Write> TraceWriter<W> {
             open.builder.push_pc(pc);
         }
         Ok(())
+    }
+
+    /// Whether program counters are kept.
+    pub(crate) fn keeps_pcs(&self) -> bool {
+        self.header.pcs
+    }
+
+    /// Adds a row of accesses, as many calls of [`TraceWriter::access`] would: their addresses are in `words`. `first` is
+    /// the first one's gap, `rest` the sum of the others'. `false`, and nothing is added, where the block has no room for
+    /// all of them.
+    #[inline]
+    pub(crate) fn row(
+        &mut self,
+        (process, thread): (u32, u32),
+        words: &[u64],
+        row: &Row,
+        first: u32,
+        rest: u64,
+    ) -> Result<bool, TraceError> {
+        let open = self.open(process, thread)?;
+        if open.builder.len() + row.len() > BLOCK_ACCESSES {
+            return Ok(false);
+        }
+        open.builder.push_row(words, row, first);
+        open.now = open.now.saturating_add(u64::from(first)).saturating_add(rest);
+        Ok(true)
+    }
+
+    /// Adds accesses as compilers' hooks tell them, one instruction each, as many as `words` begin with and the block has room
+    /// for; how many, and how many of them are stores. `first` is the first one's gap.
+    #[inline]
+    pub(crate) fn hooked(
+        &mut self,
+        (process, thread): (u32, u32),
+        words: &[u64],
+        first: u32,
+    ) -> Result<(usize, u64), TraceError> {
+        let open = self.open(process, thread)?;
+        let stores = open.builder.stores();
+        let run = open.builder.push_hooked(words, first);
+        let ticks = if run > 0 { u64::from(first) + (run as u64 - 1) } else { 0 };
+        open.now = open.now.saturating_add(ticks);
+        Ok((run, u64::from(open.builder.stores() - stores)))
     }
 
     /// Adds a store with the bytes it wrote; `value` must be `access.size` long. For traces whose header says `values`:
@@ -210,7 +247,7 @@ impl<W: Write> TraceWriter<W> {
             self.flush_thread(thread)?;
         }
         self.write_events()?;
-        self.out.flush().map_err(|source| TraceError::Write { offset: self.offset, source })
+        self.sink.flush()
     }
 
     /// Writes what is left and the mark that the trace is whole.
@@ -219,10 +256,9 @@ impl<W: Write> TraceWriter<W> {
     /// [`TraceError::Write`].
     pub fn finish(mut self) -> Result<W, TraceError> {
         self.flush()?;
-        self.packer.begin();
-        self.write_block(BlockKind::End, (0, 0), 0, 0, (0, 0))?;
-        self.out.flush().map_err(|source| TraceError::Write { offset: self.offset, source })?;
-        Ok(self.out)
+        let head = Head { kind: BlockKind::End, process: 0, thread: 0, count: 0, stores: 0, span: (0, 0) };
+        self.sink.write(head, Content::End)?;
+        self.sink.finish()
     }
 
     #[inline]
@@ -280,55 +316,29 @@ impl<W: Write> TraceWriter<W> {
             return Ok(());
         }
         self.write_events()?;
-        let stores = open.builder.stores();
-        let span = open.builder.time_range.unwrap_or((open.began, open.now));
-        open.builder.pack(&mut self.packer)?;
+        let columns = open.builder.take(self.sink.empty());
+        let span = columns.time_range.unwrap_or((open.began, open.now));
         open.began = open.now;
-        self.write_block(BlockKind::Accesses, (open.process, thread), count, stores, span)
+        let (kind, process, stores) = (BlockKind::Accesses, open.process, columns.stores);
+        self.sink.write(Head { kind, process, thread, count, stores, span }, Content::Accesses(columns))
     }
 
     fn write_events(&mut self) -> Result<(), TraceError> {
         let Some(span) = self.pending_span.take() else { return Ok(()) };
-        self.packer.begin();
-        self.packer.section(section::EVENTS, &self.pending)?;
-        self.pending.clear();
         let count = std::mem::take(&mut self.pending_count);
-        self.write_block(BlockKind::Events, (0, 0), count, 0, span)
+        let events = std::mem::take(&mut self.pending);
+        let head = Head { kind: BlockKind::Events, process: 0, thread: 0, count, stores: 0, span };
+        self.sink.write(head, Content::Events(events))
     }
+}
 
-    fn write_block(
-        &mut self,
-        kind: BlockKind,
-        (process, thread): (u32, u32),
-        count: u32,
-        stores: u32,
-        (first_time, last_time): (u64, u64),
-    ) -> Result<(), TraceError> {
-        let offset = self.offset;
-        if self.failed {
-            // Behind a block that was written in part, nothing could be found again.
-            let source = std::io::Error::other("an earlier block could not be written");
-            return Err(TraceError::Write { offset, source });
-        }
-        let payload = self.packer.payload();
-        let info = BlockInfo {
-            offset,
-            kind,
-            process,
-            thread,
-            count,
-            stores,
-            first_time,
-            last_time,
-            payload_bytes: payload.len() as u32,
-            payload_crc: crc32fast::hash(payload),
-        };
-        let done = self.out.write_all(&info.to_bytes()).and_then(|()| self.out.write_all(payload));
-        if let Err(source) = done {
-            self.failed = true;
-            return Err(TraceError::Write { offset, source });
-        }
-        self.offset += info.stored_bytes();
-        Ok(())
+impl<W: Write + Send + 'static> TraceWriter<W> {
+    /// Leaves packing and writing to a thread of its own, for who has a processor to spare. The file is the same. An error is
+    /// told with one of the next calls instead of the one that made the block, at the latest by [`TraceWriter::flush`] and
+    /// [`TraceWriter::finish`]. The thread is begun with the first block, by the thread that completes it, whose signal mask
+    /// it has.
+    #[must_use]
+    pub fn with_thread(self) -> Self {
+        Self { sink: self.sink.behind(), ..self }
     }
 }

@@ -4,7 +4,7 @@
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register};
 
 /// Registers whose values are followed.
-const REGISTERS: usize = 16;
+pub const REGISTERS: usize = 16;
 /// A value older than so many loads does not delay anybody.
 const RECENT: u64 = 64;
 /// Instructions of a block at most, as QEMU has it.
@@ -28,10 +28,10 @@ impl Origin {
 /// An origin as it is looked up for every access: up to two registers (`NONE` holds no load), a load (0 is none), and
 /// the rare further registers as bits.
 #[derive(Debug, Clone, Copy)]
-struct Source {
-    registers: [u8; 2],
-    load: u16,
-    more: u16,
+pub struct Source {
+    pub registers: [u8; 2],
+    pub load: u16,
+    pub more: u16,
 }
 
 /// Number of a register that never holds anything.
@@ -55,9 +55,9 @@ impl From<Origin> for Source {
 
 /// An instruction: its address, and where its memory operands' addresses come from.
 #[derive(Debug, Clone, Copy)]
-struct Site {
-    pc: u64,
-    address: Source,
+pub struct Site {
+    pub pc: u64,
+    pub address: Source,
 }
 
 /// Where a block lies in [`Code`].
@@ -112,8 +112,15 @@ impl Code {
         span
     }
 
+    /// Registers that a block leaves changed, all from what they held before it.
+    pub fn changes(&self, span: Span) -> &[(u8, Source)] {
+        let start = span.change as usize;
+        &self.changes[start..start + usize::from(span.changes)]
+    }
+
+    /// An instruction of a block.
     #[inline]
-    fn site(&self, span: Span, index: usize) -> Option<&Site> {
+    pub fn site(&self, span: Span, index: usize) -> Option<&Site> {
         if index < usize::from(span.sites) {
             self.sites.get(span.site as usize + index)
         } else {
@@ -181,33 +188,48 @@ fn writes(access: OpAccess) -> bool {
     matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)
 }
 
-/// Which loads a thread's registers hold values of. Loads are numbered from 1 in the order the thread makes them.
+/// How many loads ago each register's value was loaded, as a block finds them: 0 is the load just before, [`OLD`] a value that
+/// comes from no load, or from one so long ago that it delays nobody.
+pub type Ages = [u8; REGISTERS];
+
+/// See [`Ages`].
+pub const OLD: u8 = RECENT as u8;
+
+/// Which loads a thread's registers hold values of.
 #[derive(Debug)]
 pub struct Values {
-    /// By register; those above 15 stay 0.
-    registers: [u64; 32],
+    ages: Ages,
+    /// Loads of the thread, and those before the block being executed.
     loads: u64,
-    /// By instruction of the block being executed, from 1; number 0 stays 0.
+    entered: u64,
+    /// By instruction of the block being executed: its load, counted through all blocks from 1. What other blocks left
+    /// here is smaller than `entered`.
     of_instruction: Box<[u64; 1024]>,
 }
 
 impl Values {
     pub fn new() -> Self {
-        Self { registers: [0; 32], loads: 0, of_instruction: Box::new([0; 1024]) }
+        Self { ages: [OLD; REGISTERS], loads: 0, entered: 0, of_instruction: Box::new([0; 1024]) }
     }
 
-    /// Number of the latest load that a value comes from; 0 for none.
+    /// How many loads ago the latest was made that a value comes from, as in [`Ages`].
     #[inline]
-    fn latest(&self, source: Source) -> u64 {
-        let register = |r: u8| self.registers[usize::from(r) % 32];
+    fn latest(&self, source: Source) -> u8 {
+        let register = |r: u8| self.ages.get(usize::from(r)).copied().unwrap_or(OLD);
         let [a, b] = source.registers;
-        let mut latest = register(a).max(register(b)).max(self.of_instruction[usize::from(source.load) % 1024]);
+        let mut age = register(a).min(register(b));
         let mut left = source.more;
         while left != 0 {
-            latest = latest.max(register(left.trailing_zeros() as u8));
+            age = age.min(register(left.trailing_zeros() as u8));
             left &= left - 1;
         }
-        latest
+        let here = self.loads - self.entered;
+        let mut latest = if age < OLD { here + u64::from(age) } else { RECENT };
+        let load = self.of_instruction[usize::from(source.load) % 1024];
+        if load > self.entered {
+            latest = latest.min(self.loads - load);
+        }
+        latest.min(RECENT) as u8
     }
 
     /// Address of an instruction, 0 where it is not known; and how many loads ago the value was loaded that the address
@@ -215,9 +237,7 @@ impl Values {
     #[inline]
     pub fn site(&self, code: &Code, span: Span, index: usize) -> (u64, u8) {
         let Some(site) = code.site(span, index) else { return (0, 0) };
-        let latest = self.latest(site.address);
-        let ago = self.loads + 1 - latest;
-        (site.pc, if latest == 0 || ago > RECENT { 0 } else { ago.min(15) as u8 })
+        (site.pc, depends(self.latest(site.address)))
     }
 
     /// An instruction loads.
@@ -230,16 +250,42 @@ impl Values {
     /// The block has been executed.
     #[inline]
     pub fn leave(&mut self, code: &Code, span: Span) {
-        let start = span.change as usize;
-        let changes = &code.changes[start..start + usize::from(span.changes)];
+        let mut after = grown(self.ages, self.loads - self.entered);
         // All from what the registers held before.
-        let mut after = [0; REGISTERS];
-        for ((_, source), value) in changes.iter().zip(&mut after) {
-            *value = self.latest(*source);
+        for (register, source) in code.changes(span) {
+            after[usize::from(*register) % REGISTERS] = self.latest(*source);
         }
-        for ((register, _), value) in changes.iter().zip(after) {
-            self.registers[usize::from(*register) % REGISTERS] = value;
-        }
+        self.ages = after;
+        self.entered = self.loads;
+    }
+
+    /// The ages between two blocks.
+    pub fn ages(&self) -> &Ages {
+        &self.ages
+    }
+
+    /// Several blocks with so many loads have been executed, which left the registers so.
+    pub fn pass(&mut self, ages: Ages, loads: u64) {
+        self.ages = ages;
+        self.loads += loads;
+        self.entered = self.loads;
+    }
+}
+
+/// Ages so many loads later.
+#[inline]
+pub fn grown(ages: Ages, loads: u64) -> Ages {
+    let more = loads.min(RECENT) as u8;
+    ages.map(|age| (age + more).min(OLD))
+}
+
+/// The dependence of an access whose address comes from a load of this age.
+#[inline]
+pub fn depends(age: u8) -> u8 {
+    if age >= OLD {
+        0
+    } else {
+        (age + 1).min(15)
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod code;
 mod filter;
+mod message;
+mod paths;
 mod threads;
 
 pub use filter::Filter;
@@ -12,38 +14,25 @@ pub use filter::Filter;
 use crate::error::TraceError;
 use crate::event::{Access, Event, What};
 use crate::write::TraceWriter;
-use code::Code;
+use code::{Code, Span};
+use message::{mapping, words_as_text};
+use paths::Paths;
 use std::collections::HashMap;
 use std::io::Write;
 use threads::{Pending, Thread};
 
 const IS_WORD: u64 = 1 << 63;
+
+/// Whether a word says that a block begins.
+#[inline]
+fn is_block(word: u64) -> bool {
+    word >> 60 == IS_WORD >> 60
+}
+
 /// Blocks beyond this number are not remembered: their accesses have neither program counter nor dependence.
 const MOST_BLOCKS: usize = 1 << 22;
 /// A message longer than this is nonsense.
 const MOST_CONTENT: usize = 4096;
-
-mod message {
-    pub const THREAD: u64 = 1;
-    pub const BLOCK: u64 = 2;
-    pub const SYSCALL: u64 = 3;
-    pub const JUMP: u64 = 4;
-    pub const MAP: u64 = 5;
-    pub const EXEC: u64 = 6;
-    pub const MARK: u64 = 7;
-    pub const BEGIN: u64 = 8;
-    pub const END: u64 = 9;
-    pub const EXIT: u64 = 10;
-    pub const HOOKS: u64 = 11;
-    pub const OBJECT: u64 = 12;
-}
-
-mod syscall {
-    pub const MMAP: u64 = 9;
-    pub const MUNMAP: u64 = 11;
-    pub const BRK: u64 = 12;
-    pub const MREMAP: u64 = 25;
-}
 
 /// What was seen and kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,6 +65,9 @@ pub struct Capture<W: Write> {
     /// Nothing is filtered.
     all: bool,
     code: Code,
+    paths: Paths,
+    /// Words are looked at a path or a run at a time where that is possible.
+    by_path: bool,
     slots: HashMap<u32, Thread>,
     processes: HashMap<u64, u32>,
     totals: Totals,
@@ -86,8 +78,11 @@ impl<W: Write> Capture<W> {
     pub fn new(writer: TraceWriter<W>, filter: Filter, values: bool) -> Self {
         let recording = !filter.begins_later;
         let all = filter.notes().is_empty();
+        let by_path = all && !values && !writer.keeps_pcs();
         Self {
             all,
+            by_path,
+            paths: Paths::default(),
             writer,
             filter,
             values,
@@ -97,6 +92,12 @@ impl<W: Write> Capture<W> {
             processes: HashMap::new(),
             totals: Totals::default(),
         }
+    }
+
+    /// Looks at each word by itself, which gives the same trace, slower: for tests that compare.
+    #[must_use]
+    pub fn without_paths(self) -> Self {
+        Self { by_path: false, ..self }
     }
 
     /// What was seen so far.
@@ -126,8 +127,11 @@ impl<W: Write> Capture<W> {
         let mut at = 0;
         while let Some(&word) = words.get(at) {
             if word & IS_WORD == 0 && thread.hooked {
-                self.hooked_access(thread, word)?;
-                at += 1;
+                let run = if self.by_path { self.hooked_run(thread, &words[at..])? } else { 0 };
+                if run == 0 {
+                    self.hooked_access(thread, word)?;
+                }
+                at += run.max(1);
             } else if word & IS_WORD == 0 {
                 let value = if self.values && threads::is_store(word) {
                     let Some(value) = words.get(at + 1) else { break };
@@ -138,7 +142,12 @@ impl<W: Write> Capture<W> {
                 };
                 self.access(thread, word, value)?;
                 at += 1;
-            } else if word >> 60 & 7 == 0 {
+            } else if is_block(word) {
+                let passed = if self.by_path && !thread.hooked { self.pass(thread, &words[at..])? } else { 0 };
+                if passed > 0 {
+                    at += passed;
+                    continue;
+                }
                 if !self.enter(thread, word, last)? {
                     break;
                 }
@@ -174,6 +183,21 @@ impl<W: Write> Capture<W> {
             thread.value.extend_from_slice(&value.to_le_bytes()[..bytes as usize]);
         }
         Ok(())
+    }
+
+    /// The same as `hooked_access` for as many of these words as can be taken together; how many.
+    #[inline]
+    fn hooked_run(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
+        let Some((process, number)) = thread.number.filter(|_| self.recording) else { return Ok(0) };
+        let Ok(first) = u32::try_from((thread.before + 1).saturating_sub(thread.last)) else { return Ok(0) };
+        let (run, stores) = self.writer.hooked((process, number), words, first)?;
+        thread.before += run as u64;
+        thread.last = thread.before;
+        self.totals.instructions += run as u64;
+        self.totals.kept += run as u64;
+        self.totals.stores += stores;
+        self.totals.loads += run as u64 - stores;
+        Ok(run)
     }
 
     /// An access that a compiler's hook told: whole, without the code it stands in. It counts as one instruction.
@@ -251,14 +275,65 @@ impl<W: Write> Capture<W> {
             thread.patience -= 1;
             return Ok(false);
         }
-        self.settle(thread)?;
-        thread.values.leave(&self.code, thread.block);
+        self.leave(thread)?;
         thread.patience = threads::PATIENCE;
-        thread.before = thread.before.saturating_add(thread.length);
-        self.totals.instructions += thread.length;
         thread.length = word >> 32 & 0xfff;
         thread.block = known.unwrap_or_default();
         Ok(true)
+    }
+
+    /// The block has been executed; the thread is between two.
+    #[inline]
+    fn leave(&mut self, thread: &mut Thread) -> Result<(), TraceError> {
+        self.settle(thread)?;
+        thread.values.leave(&self.code, thread.block);
+        thread.before = thread.before.saturating_add(thread.length);
+        self.totals.instructions += thread.length;
+        thread.length = 0;
+        thread.block = Span::default();
+        Ok(())
+    }
+
+    /// Takes a whole path, as often as it comes, if the words begin with one that is known and nothing speaks against it; how
+    /// many words.
+    #[inline]
+    fn pass(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
+        let Some((process, number)) = thread.number.filter(|_| self.recording) else { return Ok(0) };
+        let Some(head) = self.paths.head(&self.code, words) else { return Ok(0) };
+        // The block is known, so it begins here, path or no path.
+        if thread.length > 0 || thread.pending.is_some() {
+            self.leave(thread)?;
+        }
+        let Some(path) = self.paths.find(head, &self.code, words) else { return Ok(0) };
+        let mut used = 0;
+        // Loops go the same path again and again.
+        loop {
+            let after = path.pass(thread.values.ages());
+            if path.row.len() > 0 {
+                let since =
+                    (thread.before + path.first).checked_sub(thread.last).and_then(|gap| u32::try_from(gap).ok());
+                let Some(gap) = since else { break };
+                let (row, rest) = (&path.row, path.last - path.first);
+                if !self.writer.row((process, number), &words[used..], row, gap, rest)? {
+                    break;
+                }
+                thread.last = thread.before + path.last;
+            }
+            used += path.len();
+            thread.before += path.instructions;
+            thread.values.pass(after, u64::from(path.loads));
+            self.totals.instructions += path.instructions;
+            self.totals.loads += u64::from(path.loads);
+            self.totals.stores += u64::from(path.stores);
+            self.totals.kept += path.row.len() as u64;
+            if !path.is(&words[used..]) {
+                break;
+            }
+        }
+        if used > 0 {
+            thread.patience = threads::PATIENCE;
+        }
+        Ok(used)
     }
 
     fn message(&mut self, thread: &mut Thread, which: u64, content: &[u64]) -> Result<(), TraceError> {
@@ -338,6 +413,9 @@ impl<W: Write> Capture<W> {
             self.totals.nonsense += 1;
             return;
         }
+        if self.code.get(at).is_some() {
+            self.paths.forget();
+        }
         self.code.add(at, pc, &raw, count as usize);
     }
 
@@ -407,27 +485,4 @@ impl<W: Write> Capture<W> {
         }
         Ok((self.totals, self.writer.finish()?))
     }
-}
-
-/// The event that a system call means.
-fn mapping(number: u64, result: u64, [a, b, c, d]: [u64; 4], text: &[u64]) -> Option<What> {
-    let failed = result > u64::MAX - 4096;
-    match number {
-        _ if failed => None,
-        syscall::MMAP => {
-            let name = words_as_text(text);
-            Some(What::Map { start: result, length: b, protection: c as u32, flags: d as u32, name })
-        }
-        syscall::MUNMAP => Some(What::Unmap { start: a, length: b }),
-        syscall::BRK => Some(What::Break { end: result }),
-        syscall::MREMAP => Some(What::Remap { from: a, old_length: b, to: result, length: c }),
-        _ => None,
-    }
-}
-
-/// Text behind its length; what is no text is replaced.
-fn words_as_text(words: &[u64]) -> String {
-    let Some((length, rest)) = words.split_first() else { return String::new() };
-    let bytes: Vec<u8> = rest.iter().flat_map(|w| w.to_le_bytes()).take(*length as usize).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
 }

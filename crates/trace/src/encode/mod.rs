@@ -5,10 +5,15 @@
 //! does the rest. Everything about an access but those bytes (how it was predicted, size, direction, dependence, gap) is
 //! one byte that names a line of the block's dictionary, for loops repeat few such combinations.
 
-use crate::error::TraceError;
+mod columns;
+mod row;
+
+pub use columns::Columns;
+pub use row::{Place, Row};
+
 use crate::event::{Access, Kind};
-use crate::frame::{section, BLOCK_ACCESSES};
-use crate::pack::{put_number, zigzag, Packer};
+use crate::frame::BLOCK_ACCESSES;
+use crate::pack::{put_number, zigzag};
 
 /// How an address is told, in the two low bits of a predictor; the others hold how many accesses back to look.
 pub(crate) mod class {
@@ -58,6 +63,21 @@ impl Told {
     }
 }
 
+/// Address bits of a capture's words.
+const ADDRESS: u64 = 0xffff_ffff_ffff;
+
+/// A dictionary line but for the predictor.
+#[inline]
+fn rest(kind: Kind, gap: u32) -> u64 {
+    u64::from(kind.0) << 16 | u64::from(gap) << 24
+}
+
+/// Where a program counter's context is.
+#[inline]
+fn slot_of(pc: u64) -> usize {
+    (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS
+}
+
 /// What is remembered of an instruction.
 #[derive(Debug, Clone, Copy, Default)]
 struct Context {
@@ -83,25 +103,9 @@ pub struct BlockBuilder {
     /// Accesses through all blocks, and when this block began.
     total: u64,
     begin: u64,
-    stores: u32,
     /// Dictionary lines plus one, and their codes; zero is empty.
     slots: Vec<(u64, u8)>,
-    lines: Vec<u64>,
-    shapes: Box<[u8; BLOCK_ACCESSES]>,
-    escapes: Vec<u8>,
-    steps: Steps,
-    jumps: Vec<u8>,
-    jump_at: u64,
-    odd: Vec<u8>,
-    odd_at: u64,
-    pc_list: Vec<u64>,
-    pc_codes: std::collections::HashMap<u64, u16>,
-    pcs: [Vec<u8>; 2],
-    values: Vec<u8>,
-    times: Vec<u8>,
-    time_last: u64,
-    /// Smallest and largest explicit time.
-    pub(crate) time_range: Option<(u64, u64)>,
+    columns: Columns,
 }
 
 impl BlockBuilder {
@@ -111,23 +115,8 @@ impl BlockBuilder {
             recent: [0; TRIED],
             total: 0,
             begin: 0,
-            stores: 0,
             slots: vec![(0, 0); SLOTS],
-            lines: Vec::new(),
-            shapes: Box::new([0; BLOCK_ACCESSES]),
-            escapes: Vec::new(),
-            steps: Steps::new(),
-            jumps: Vec::new(),
-            jump_at: 0,
-            odd: Vec::new(),
-            odd_at: 0,
-            pc_list: Vec::new(),
-            pc_codes: std::collections::HashMap::new(),
-            pcs: Default::default(),
-            values: Vec::new(),
-            times: Vec::new(),
-            time_last: 0,
-            time_range: None,
+            columns: Columns::default(),
         }
     }
 
@@ -136,45 +125,122 @@ impl BlockBuilder {
         (self.total - self.begin) as usize
     }
 
-    /// Stores among them.
-    pub fn stores(&self) -> u32 {
-        self.stores
-    }
-
     /// Whether the block must be closed before the next access.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.len() >= BLOCK_ACCESSES || self.values.len() >= MOST_VALUES
+        self.len() >= BLOCK_ACCESSES || self.columns.values.len() >= MOST_VALUES
     }
 
     /// Adds an access.
     #[inline]
     pub fn push(&mut self, access: &Told) {
         let kind = access.kind;
-        self.stores += u32::from(kind.is_store());
+        self.columns.stores += u32::from(kind.is_store());
         if kind.size().is_none() {
             let at = self.len() as u64;
-            put_number(&mut self.odd, at - self.odd_at);
-            put_number(&mut self.odd, u64::from(access.size));
-            self.odd_at = at;
+            put_number(&mut self.columns.odd, at - self.columns.odd_at);
+            put_number(&mut self.columns.odd, u64::from(access.size));
+            self.columns.odd_at = at;
         }
-        let rest = u64::from(kind.0) << 16 | u64::from(access.gap) << 24;
+        let rest = rest(kind, access.gap);
         if access.pc == 0 {
             let (class, back, step) = self.nearest(access.address);
-            let line = u64::from(self.steps.tell(class, back, step, access.address)) | rest;
+            let line = u64::from(self.columns.steps.tell(class, back, step, access.address)) | rest;
             let code = self.code(line);
             self.shape(code, line);
         } else {
-            self.push_known(access.pc, access.address, rest);
+            self.push_known(slot_of(access.pc), access.pc, access.address, rest);
         }
         self.total += 1;
         self.recent[(self.total % TRIED as u64) as usize] = access.address;
     }
 
+    /// Adds a row, for which there must be room. `first` is the gap of its first access.
+    #[inline]
+    pub fn push_row(&mut self, words: &[u64], row: &Row, first: u32) {
+        self.columns.stores += row.stores;
+        let mut gap = u64::from(first) << 24;
+        for (place, rest) in row.places.iter().zip(&row.rests) {
+            let address = words.get(usize::from(place.word)).copied().unwrap_or(0) & ADDRESS;
+            let rest = rest | gap;
+            gap = 0;
+            if !self.push_usual(place, address, rest) {
+                self.push_known(usize::from(place.slot) % CONTEXTS, place.pc, address, rest);
+            }
+            self.total += 1;
+        }
+        let last = row.places.iter().rev().take(TRIED);
+        for (back, place) in last.enumerate() {
+            let address = words.get(usize::from(place.word)).copied().unwrap_or(0) & ADDRESS;
+            self.recent[((self.total - back as u64) % TRIED as u64) as usize] = address;
+        }
+    }
+
+    /// Adds accesses as compilers' hooks tell them, as many as `words` begin with and there is room for; how many. `first` is
+    /// the gap of the first one, all others have 1.
+    #[inline]
+    pub fn push_hooked(&mut self, words: &[u64], first: u32) -> usize {
+        let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
+        let (mut gap, mut stores, mut done) = (first, 0, 0);
+        for word in words.iter().take(room).take_while(|word| **word >> 63 == 0) {
+            let (place, kind) = row::hooked(*word);
+            let rest = rest(kind, gap);
+            stores += u32::from(kind.is_store());
+            if !self.push_usual(&place, word & ADDRESS, rest) {
+                self.push_known(usize::from(place.slot) % CONTEXTS, place.pc, word & ADDRESS, rest);
+            }
+            self.total += 1;
+            self.recent[(self.total % TRIED as u64) as usize] = word & ADDRESS;
+            gap = 1;
+            done += 1;
+        }
+        self.columns.stores += stores;
+        done
+    }
+
+    /// Stores so far.
+    pub fn stores(&self) -> u32 {
+        self.columns.stores
+    }
+
+    /// Adds an access that is told like the last one of its instruction, if it is: what `push_known` does, for what is
+    /// nearly always so in a loop.
+    #[inline(always)]
+    fn push_usual(&mut self, place: &Place, address: u64, rest: u64) -> bool {
+        let context = &mut self.contexts[usize::from(place.slot) % CONTEXTS];
+        let here = self.total + 1;
+        let step = address.wrapping_sub(context.address) as i64;
+        let usual = context.pc == place.pc
+            && context.position > self.begin
+            && here - context.position == u64::from(context.back)
+            && context.line ^ rest == context.line & 0xffff
+            && context.code != ESCAPE;
+        if !usual {
+            return false;
+        }
+        let near = step == i64::from(step as i8);
+        match context.line as u16 & 3 {
+            class::NEAR if near => {
+                self.columns.steps.near[self.columns.steps.used[0] % BLOCK_ACCESSES] = step as u8;
+                self.columns.steps.used[0] += 1;
+                context.narrower = 0;
+            }
+            class::MIDDLE if step == i64::from(step as i16) && (!near || context.narrower + 1 < PATIENCE) => {
+                self.columns.steps.middle[self.columns.steps.used[1] % BLOCK_ACCESSES] = step as u16;
+                self.columns.steps.used[1] += 1;
+                context.narrower = if near { context.narrower + 1 } else { 0 };
+            }
+            _ => return false,
+        }
+        context.step = step;
+        (context.address, context.position) = (address, here);
+        self.columns.shapes[(self.total - self.begin) as usize % BLOCK_ACCESSES] = context.code;
+        true
+    }
+
     /// Adds an access of a known instruction: predicted from that one's last access in this block.
     #[inline]
-    fn push_known(&mut self, pc: u64, address: u64, rest: u64) {
-        let slot = (pc.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % CONTEXTS;
+    fn push_known(&mut self, slot: usize, pc: u64, address: u64, rest: u64) {
         let context = &mut self.contexts[slot];
         if context.pc != pc {
             *context = Context { pc, ..Context::default() };
@@ -195,7 +261,7 @@ impl BlockBuilder {
         context.step = step;
         (context.address, context.position) = (address, here);
         let (old_line, old_code) = (context.line, context.code);
-        let line = u64::from(self.steps.tell(chosen, back, step, address)) | rest;
+        let line = u64::from(self.columns.steps.tell(chosen, back, step, address)) | rest;
         if here_before && line == old_line {
             self.shape(old_code, line);
             return;
@@ -235,93 +301,62 @@ impl BlockBuilder {
             }
             slot = (slot + 1) % SLOTS;
         }
-        if self.lines.len() >= usize::from(ESCAPE) {
+        if self.columns.lines.len() >= usize::from(ESCAPE) {
             return ESCAPE;
         }
-        let code = self.lines.len() as u8;
+        let code = self.columns.lines.len() as u8;
         self.slots[slot] = (line + 1, code);
-        self.lines.push(line);
+        self.columns.lines.push(line);
         code
     }
 
     #[inline]
     fn shape(&mut self, code: u8, line: u64) {
-        self.shapes[self.len() % BLOCK_ACCESSES] = code;
+        self.columns.shapes[self.len() % BLOCK_ACCESSES] = code;
         if code == ESCAPE {
-            self.escapes.extend_from_slice(&line.to_le_bytes()[..LINE]);
+            self.columns.escapes.extend_from_slice(&line.to_le_bytes()[..LINE]);
         }
     }
 
     /// Adds the program counter of the access just added.
     pub fn push_pc(&mut self, pc: u64) {
-        let next = self.pc_list.len() as u16;
-        let code = *self.pc_codes.entry(pc).or_insert(next);
+        let next = self.columns.pc_list.len() as u16;
+        let code = *self.columns.pc_codes.entry(pc).or_insert(next);
         if code == next {
-            self.pc_list.push(pc);
+            self.columns.pc_list.push(pc);
         }
-        self.pcs[0].push(code as u8);
-        self.pcs[1].push((code >> 8) as u8);
+        self.columns.pcs[0].push(code as u8);
+        self.columns.pcs[1].push((code >> 8) as u8);
     }
 
     /// Adds the value of the store just added.
     pub fn push_value(&mut self, value: &[u8]) {
-        self.values.extend_from_slice(value);
+        self.columns.values.extend_from_slice(value);
     }
 
     /// Adds the time of the access just added.
     pub fn push_time(&mut self, time: u64) {
-        put_number(&mut self.times, zigzag(time.wrapping_sub(self.time_last) as i64));
-        self.time_last = time;
-        let (low, high) = self.time_range.unwrap_or((time, time));
-        self.time_range = Some((low.min(time), high.max(time)));
+        put_number(&mut self.columns.times, zigzag(time.wrapping_sub(self.columns.time_last) as i64));
+        self.columns.time_last = time;
+        let (low, high) = self.columns.time_range.unwrap_or((time, time));
+        self.columns.time_range = Some((low.min(time), high.max(time)));
     }
 
     /// Time goes on by `ticks` before the next access.
     pub fn push_jump(&mut self, ticks: u64) {
         let at = self.len() as u64;
-        put_number(&mut self.jumps, at - self.jump_at);
-        put_number(&mut self.jumps, ticks);
-        self.jump_at = at;
+        put_number(&mut self.columns.jumps, at - self.columns.jump_at);
+        put_number(&mut self.columns.jumps, ticks);
+        self.columns.jump_at = at;
     }
 
-    /// Packs the block and begins the next.
-    pub fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
-        packer.begin();
-        packer.section(section::SHAPES, &self.shapes[..self.len()])?;
-        let lines: Vec<u8> = self.lines.iter().flat_map(|line| line.to_le_bytes().into_iter().take(LINE)).collect();
-        packer.section(section::DICTIONARY, &lines)?;
-        packer.section(section::ESCAPES, &self.escapes)?;
-        self.steps.pack(packer)?;
-        packer.section(section::JUMPS, &self.jumps)?;
-        packer.section(section::ODD, &self.odd)?;
-        let mut list = Vec::new();
-        let mut last = 0u64;
-        for pc in &self.pc_list {
-            put_number(&mut list, zigzag(pc.wrapping_sub(last) as i64));
-            last = *pc;
-        }
-        packer.section(section::PC_LIST, &list)?;
-        for (i, plane) in self.pcs.iter().enumerate() {
-            packer.section(section::PCS + i as u8, plane)?;
-        }
-        packer.section(section::VALUES, &self.values)?;
-        packer.section(section::TIMES, &self.times)?;
-        self.clear();
-        Ok(())
-    }
-
-    fn clear(&mut self) {
+    /// Ends the block, in exchange for columns that are empty.
+    pub fn take(&mut self, mut empty: Box<Columns>) -> Box<Columns> {
+        self.columns.count = self.len();
         self.begin = self.total;
-        self.stores = 0;
         self.slots.fill((0, 0));
-        self.lines.clear();
-        self.pc_list.clear();
-        self.pc_codes.clear();
-        let flat = [&mut self.escapes, &mut self.jumps, &mut self.odd, &mut self.values, &mut self.times];
-        self.pcs.iter_mut().chain(flat).for_each(Vec::clear);
-        self.steps.used = [0; 4];
-        (self.jump_at, self.odd_at, self.time_last) = (0, 0, 0);
-        self.time_range = None;
+        std::mem::swap(&mut self.columns, &mut empty);
+        empty
     }
 }
 
@@ -350,70 +385,5 @@ impl Context {
             return natural;
         }
         usual
-    }
-}
-
-/// Steps and whole addresses as they come, a list a class; they become byte planes when the block is packed.
-#[derive(Debug)]
-struct Steps {
-    near: Box<[u8; BLOCK_ACCESSES]>,
-    middle: Box<[u16; BLOCK_ACCESSES]>,
-    far: Box<[u32; BLOCK_ACCESSES]>,
-    whole: Box<[u64; BLOCK_ACCESSES]>,
-    /// How many of each class.
-    used: [usize; 4],
-    plane: Vec<u8>,
-}
-
-impl Steps {
-    fn new() -> Self {
-        Self {
-            near: Box::new([0; BLOCK_ACCESSES]),
-            middle: Box::new([0; BLOCK_ACCESSES]),
-            far: Box::new([0; BLOCK_ACCESSES]),
-            whole: Box::new([0; BLOCK_ACCESSES]),
-            used: [0; 4],
-            plane: Vec::new(),
-        }
-    }
-
-    /// Adds one; the predictor that tells it. A block never has more than there is room for.
-    #[inline]
-    fn tell(&mut self, class: u16, back: usize, step: i64, address: u64) -> u16 {
-        let used = &mut self.used[usize::from(class & 3)];
-        let at = *used % BLOCK_ACCESSES;
-        *used += 1;
-        match class {
-            class::NEAR => self.near[at] = step as u8,
-            class::MIDDLE => self.middle[at] = step as u16,
-            class::FAR => self.far[at] = step as u32,
-            _ => {
-                self.whole[at] = address;
-                return class::WHOLE;
-            }
-        }
-        (back as u16) << 2 | class
-    }
-
-    fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
-        let [near, middle, far, whole] = self.used;
-        packer.section(section::NEAR, &self.near[..near])?;
-        let plane = &mut self.plane;
-        for i in 0..2 {
-            plane.clear();
-            plane.extend(self.middle[..middle].iter().map(|step| (step >> (8 * i)) as u8));
-            packer.section(section::MIDDLE + i, plane)?;
-        }
-        for i in 0..4 {
-            plane.clear();
-            plane.extend(self.far[..far].iter().map(|step| (step >> (8 * i)) as u8));
-            packer.section(section::FAR + i, plane)?;
-        }
-        for i in 0..8 {
-            plane.clear();
-            plane.extend(self.whole[..whole].iter().map(|step| (step >> (8 * i)) as u8));
-            packer.section(section::WHOLE + i, plane)?;
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,58 @@
+//! Accesses that come in the same order again and again.
+
+use super::{rest, slot_of};
+use crate::event::Kind;
+
+/// An access of a [`Row`]: its instruction, and which of the words holds its address.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub(super) pc: u64,
+    pub(super) word: u16,
+    pub(super) slot: u16,
+}
+
+impl Place {
+    /// `pc` is not 0.
+    pub fn new(pc: u64, word: u16) -> Self {
+        Self { pc, word, slot: slot_of(pc) as u16 }
+    }
+}
+
+/// Accesses of known instructions in a fixed order, but for their addresses. Their sizes are powers of two.
+#[derive(Debug, Default)]
+pub struct Row {
+    pub(super) places: Vec<Place>,
+    /// Of each access, its dictionary line but for the predictor.
+    pub(super) rests: Vec<u64>,
+    pub(super) stores: u32,
+}
+
+impl Row {
+    /// Adds an access; the first one's gap is told later and must be 0 here.
+    pub fn add(&mut self, place: Place, kind: Kind, gap: u32) {
+        self.places.push(place);
+        self.rests.push(rest(kind, gap));
+        self.stores += u32::from(kind.is_store());
+    }
+
+    /// Sets how many loads ago the value was loaded that an access's address was computed from; 15 at most.
+    pub fn depend(&mut self, at: usize, depends: u8) {
+        if let Some(rest) = self.rests.get_mut(at) {
+            *rest = *rest & !(0xf0 << 16) | u64::from(depends) << 20;
+        }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+}
+
+/// What a word of a compiler's hook says but for its address: which place of the code (not where that is, but enough to
+/// predict the address from that place's last), and what kind of access.
+#[inline]
+pub(super) fn hooked(word: u64) -> (Place, Kind) {
+    // Sizes as the capture reads them: three bits can say up to 128 bytes, hooks never do.
+    let (size, store) = ((word >> 48 & 7).min(6) as u8, word >> 51 & 1 == 1);
+    (Place::new(1 + (word >> 52 & 0x7ff), 0), Kind(size | u8::from(store) << 3))
+}
