@@ -229,6 +229,7 @@ impl Context {
         self.writer.written += (self.next - self.writer.begin) / 8;
         if self.next >= self.writer.ring + self.writer.bytes {
             self.next -= self.writer.bytes;
+            self.set_limit(self.limit.saturating_sub(self.writer.bytes));
         }
         (self.writer.begin, self.writer.told) = (self.next, self.next);
         slot.clock.store(self.writer.clock, Ordering::Relaxed);
