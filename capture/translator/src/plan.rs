@@ -84,6 +84,13 @@ impl Plan {
             let repeated = is_repeated(&instruction);
             let how = match repeated {
                 Some(Err(why)) => How::Not(why),
+                Some(Ok(())) => {
+                    // Of one step: what all of them touch is known to the processor only.
+                    let mut once = instruction;
+                    once.set_has_rep_prefix(false);
+                    once.set_has_repne_prefix(false);
+                    accesses(&once, factory, &mut self.some)
+                }
                 _ => accesses(&instruction, factory, &mut self.some),
             };
             let alone = repeated.is_some() || how != How::InLine;
