@@ -122,8 +122,16 @@ fn untold(instruction: &Instruction) -> bool {
     use Op::*;
     matches!(
         instruction.code(),
-        Clflush_m8 | Clflushopt_m8 | Clwb_m8 | Prefetchw_m8 | Prefetchwt1_m8 | Prefetch_m8 | Prefetchnta_m8
-            | Prefetcht0_m8 | Prefetcht1_m8 | Prefetcht2_m8
+        Clflush_m8
+            | Clflushopt_m8
+            | Clwb_m8
+            | Prefetchw_m8
+            | Prefetchwt1_m8
+            | Prefetch_m8
+            | Prefetchnta_m8
+            | Prefetcht0_m8
+            | Prefetcht1_m8
+            | Prefetcht2_m8
     )
 }
 

@@ -23,8 +23,6 @@ const NOBODY: u32 = u32::MAX;
 /// Code for some of the program's.
 pub struct Block {
     pub pc: u64,
-    /// Where the program's code ends.
-    end: u64,
     /// Where the code made begins, and where it is entered.
     pub begin: u64,
     entry: u64,
@@ -51,6 +49,8 @@ struct State {
     factory: InstructionInfoFactory,
     /// Where functions begin at which recording begins and ends; 0 for none.
     borders: [u64; 2],
+    /// Memory that the program can both write and execute, from and to: its code may change and nobody is told.
+    writable: Vec<(u64, u64)>,
 }
 
 /// The process's only one.
@@ -64,8 +64,7 @@ pub struct Cache {
 // SAFETY: `state` is touched under `lock` only.
 unsafe impl Sync for Cache {}
 
-pub static CACHE: Cache =
-    Cache { lock: Lock::new(), state: UnsafeCell::new(None), unrecorded: AtomicU64::new(0) };
+pub static CACHE: Cache = Cache { lock: Lock::new(), state: UnsafeCell::new(None), unrecorded: AtomicU64::new(0) };
 
 impl Cache {
     /// Takes the memory. `borders`: where functions begin at which recording begins and ends.
@@ -86,6 +85,7 @@ impl Cache {
             maker: Maker::new(),
             factory: InstructionInfoFactory::new(),
             borders,
+            writable: Vec::new(),
         });
         Ok(())
     }
@@ -131,9 +131,19 @@ impl Cache {
         })
     }
 
-    /// The program's code in this range is other code from now on, or none.
-    pub fn forget(&self, start: u64, bytes: u64) {
-        self.with(|state| state.forget(start, start.saturating_add(bytes)));
+    /// The program's code in this range is other code from now on, or none. `protection`: what may be done there, 0 where
+    /// nothing is mapped any more.
+    pub fn forget(&self, start: u64, bytes: u64, protection: u64) {
+        self.with(|state| {
+            let end = start.saturating_add(bytes).div_ceil(4096).saturating_mul(4096);
+            state.forget(start, end);
+            let old = core::mem::take(&mut state.writable);
+            let rest = old.into_iter().flat_map(|(a, b)| [(a, b.min(start)), (a.max(end), b)]);
+            state.writable = rest.filter(|(a, b)| a < b).collect();
+            if protection & 6 == 6 {
+                state.writable.push((start, end));
+            }
+        });
     }
 
     /// Which block the code at this address belongs to, and the places in it; made again to know.
@@ -210,6 +220,9 @@ impl State {
             return Err(Full);
         }
         let mut kind = self.plan.read(pc, self.borders, &mut self.factory);
+        if self.writable.iter().any(|(a, b)| *a < self.plan.end() && pc < *b) {
+            kind = Kind::Not("it lies in memory that the program can write, so that it may change unnoticed");
+        }
         let border = u8::from(pc == self.borders[0]) | u8::from(pc == self.borders[1]) << 1;
         let number = match crate::area() {
             Some(area) => area.control().blocks.fetch_add(1, Ordering::Relaxed) + 1,
@@ -232,7 +245,7 @@ impl State {
         self.next = base + code.len() as u64;
         let index = self.blocks.len() as u32;
         let end = self.plan.end();
-        self.blocks.push(Block { pc, end, begin: base, entry, number, kind, valid: true, border });
+        self.blocks.push(Block { pc, begin: base, entry, number, kind, valid: true, border });
         self.insert(index);
         for page in pc >> 12..=(end.max(pc + 1) - 1) >> 12 {
             self.pages.entry(page).or_default().push(index);

@@ -17,7 +17,8 @@ const OPENAT: u64 = 257;
 const CLONE3: u64 = 435;
 const RSEQ: u64 = 334;
 const SHMAT: u64 = 30;
-const SHMDT: u64 = 67;
+const SHM_EXEC: u64 = 0o100_000;
+const PKEY_MPROTECT: u64 = 329;
 const CLONE_VM: u64 = 0x100;
 const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_VFORK: u64 = 0x4000;
@@ -120,7 +121,7 @@ pub fn system_call(context: &mut Context) {
         },
         // Its sections are known by addresses that are not executed here.
         RSEQ => -sys::ENOSYS,
-        sys::MMAP | sys::MUNMAP | sys::MREMAP | sys::BRK | sys::MPROTECT | SHMAT | SHMDT => {
+        sys::MMAP | sys::MUNMAP | sys::MREMAP | sys::BRK | sys::MPROTECT | PKEY_MPROTECT | SHMAT => {
             memory(context, number, a)
         }
         sys::READLINK if is_own(a[0]) => give_program(a[1], a[2]),
@@ -184,12 +185,16 @@ fn memory(context: &mut Context, number: u64, a: [u64; 6]) -> i64 {
         return result;
     }
     match number {
-        sys::MMAP => CACHE.forget(result as u64, a[1]),
-        sys::MUNMAP | sys::MPROTECT => CACHE.forget(a[0], a[1]),
+        sys::MMAP => CACHE.forget(result as u64, a[1], a[2]),
+        sys::MUNMAP => CACHE.forget(a[0], a[1], 0),
+        sys::MPROTECT => CACHE.forget(a[0], a[1], a[2]),
         sys::MREMAP => {
-            CACHE.forget(a[0], a[1]);
-            CACHE.forget(result as u64, a[2]);
+            CACHE.forget(a[0], a[1], 0);
+            // What may be done there is not known here: the worst.
+            CACHE.forget(result as u64, a[2], 7);
         }
+        PKEY_MPROTECT => CACHE.forget(a[0], a[1], a[2]),
+        SHMAT if a[2] & SHM_EXEC != 0 => CACHE.forget(0, u64::MAX >> 1, 7),
         _ => {}
     }
     if !matches!(number, sys::MMAP | sys::MUNMAP | sys::MREMAP | sys::BRK) {
@@ -348,7 +353,9 @@ fn strings(at: u64) -> Option<Vec<Vec<u8>>> {
 /// The program replaces itself: with the translator again, for the new program. What does not fit (scripts are resolved;
 /// other architectures and set-user-ID programs are not) is left to the kernel, unrecorded.
 fn exec(context: &mut Context, a: [u64; 6]) -> i64 {
-    let Some(area) = area().filter(|area| context.recorded() && !area.gone()) else { return direct(context, sys::EXECVE, a) };
+    let Some(area) = area().filter(|area| context.recorded() && !area.gone()) else {
+        return direct(context, sys::EXECVE, a);
+    };
     let Some((path, words)) = under_translator(area, a) else { return direct(context, sys::EXECVE, a) };
     let mut pointers: Vec<u64> = words.iter().map(|w| w.as_ptr() as u64).collect();
     pointers.push(0);

@@ -7,7 +7,6 @@
 extern crate alloc;
 
 mod access;
-mod memory;
 mod asm;
 mod cache;
 mod calls;
@@ -16,6 +15,7 @@ mod elf;
 mod glue;
 mod lock;
 mod make;
+mod memory;
 mod plan;
 mod ring;
 mod runtime;

@@ -7,7 +7,9 @@ use crate::glue;
 use crate::plan::{is_syscall, Kind, Plan};
 use crate::ring::{head, message};
 use alloc::vec::Vec;
-use iced_x86::{Code as Op, Encoder, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
+use iced_x86::{
+    Code as Op, Encoder, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register,
+};
 
 const RCX: u8 = 1;
 const RSP: u8 = 4;
@@ -275,10 +277,9 @@ impl Maker {
                 };
                 match base {
                     // The stack pointer can be a base only, but then it is none that is in memory.
-                    Some(RSP) => self.code.lea(
-                        SCRATCH,
-                        Address { base: Some(RSP), index: Some((SCRATCH, 1)), ..Address::default() },
-                    ),
+                    Some(RSP) => self
+                        .code
+                        .lea(SCRATCH, Address { base: Some(RSP), index: Some((SCRATCH, 1)), ..Address::default() }),
                     Some(r) if stolen(r) => {
                         self.code.load_gs(other, home(r));
                         add(&mut self.code, other);
@@ -546,7 +547,8 @@ impl Maker {
             }
         }
         self.place(instruction.ip(), [borrowed, None]);
-        let load = Instruction::with2(Op::Mov_r64_rm64, scratch, memory).map_err(|_| "its operand is not known here")?;
+        let load =
+            Instruction::with2(Op::Mov_r64_rm64, scratch, memory).map_err(|_| "its operand is not known here")?;
         self.encode(&load)?;
         if let Some(other) = borrowed {
             self.code.load_gs(other, at!(save));
@@ -595,8 +597,7 @@ impl Maker {
         self.advance();
         self.code.lea(RCX, Address { base: Some(RCX), displacement: -1, ..Address::default() });
         use iced_x86::Mnemonic::*;
-        let compares =
-            matches!(instruction.mnemonic(), Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq);
+        let compares = matches!(instruction.mnemonic(), Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq);
         let differs = compares.then(|| self.code.short(&[if instruction.has_repne_prefix() { 0x74 } else { 0x75 }]));
         // Once more to see that nothing is left, as the emulator does: that counts as an instruction too.
         self.code.jump(None, entry);

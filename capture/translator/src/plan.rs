@@ -133,8 +133,26 @@ fn is_repeated(instruction: &Instruction) -> Option<Result<(), &'static str>> {
     use Mnemonic::*;
     let known = matches!(
         instruction.mnemonic(),
-        Movsb | Movsw | Movsd | Movsq | Stosb | Stosw | Stosd | Stosq | Lodsb | Lodsw | Lodsd | Lodsq | Cmpsb | Cmpsw
-            | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq
+        Movsb
+            | Movsw
+            | Movsd
+            | Movsq
+            | Stosb
+            | Stosw
+            | Stosd
+            | Stosq
+            | Lodsb
+            | Lodsw
+            | Lodsd
+            | Lodsq
+            | Cmpsb
+            | Cmpsw
+            | Cmpsd
+            | Cmpsq
+            | Scasb
+            | Scasw
+            | Scasd
+            | Scasq
     );
     let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();
     let narrow = (0..instruction.op_count()).any(|i| {

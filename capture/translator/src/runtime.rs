@@ -89,7 +89,7 @@ fn stop(context: &mut Context) {
         Some((_, Kind::Absent, _)) => {
             context.write_out();
             // Code may be mapped there later.
-            CACHE.forget(context.rip, 1);
+            CACHE.forget(context.rip & !4095, 4096, 0);
             // SAFETY: the context holds the program's whole state.
             unsafe { glue::terrace_detach() }
         }

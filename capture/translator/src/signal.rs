@@ -3,7 +3,7 @@
 //! Faults are told at the instruction of the program that made them.
 
 use crate::cache::{BASE, BYTES, CACHE};
-use crate::context::{at, Context, R11, RAX, RDI, RDX, RCX, RING, RSI, RSP};
+use crate::context::{at, Context, R11, RAX, RCX, RDI, RDX, RING, RSI, RSP};
 use crate::glue;
 use crate::lock::Lock;
 use crate::sys;
@@ -141,9 +141,8 @@ pub fn set_action(a: [u64; 6]) -> i64 {
         let native = new.map(|n| if n.handler > 1 { master(&n) } else { n });
         let native_at = native.as_ref().map_or(0, |n| n as *const Action as u64);
         // SAFETY: the kernel reads and writes actions of ours; the handler is ours, or none.
-        let done = unsafe {
-            sys::call(sys::RT_SIGACTION, [a[0], native_at, &mut before as *mut Action as u64, 8, 0, 0])
-        };
+        let done =
+            unsafe { sys::call(sys::RT_SIGACTION, [a[0], native_at, &mut before as *mut Action as u64, 8, 0, 0]) };
         if done >= 0 {
             if before.handler == handle as *const () as u64 {
                 before = all[number];
@@ -227,7 +226,9 @@ unsafe extern "C" fn handle(number: u64, info: *const [u64; 16], user: u64) {
         }
         if fault || again {
             *saved.add(SAVED_RIP) = glue::terrace_reenter as *const () as u64;
-        } else if (glue::terrace_call_begin as *const () as u64..=glue::terrace_call_now as *const () as u64).contains(&rip) {
+        } else if (glue::terrace_call_begin as *const () as u64..=glue::terrace_call_now as *const () as u64)
+            .contains(&rip)
+        {
             *saved.add(SAVED_RIP) = glue::terrace_call_not as *const () as u64;
         }
         core::ptr::write_volatile(&mut context.limit, 0);

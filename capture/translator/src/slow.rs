@@ -134,9 +134,7 @@ fn component(which: u32) -> Option<u64> {
 fn state_bytes(context: &Context, instruction: &Instruction) -> usize {
     use iced_x86::Mnemonic::{Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
     let compact = matches!(instruction.mnemonic(), Xsavec | Xsavec64);
-    if !compact
-        && !matches!(instruction.mnemonic(), Xrstor | Xrstor64 | Xsave | Xsave64 | Xsaveopt | Xsaveopt64)
-    {
+    if !compact && !matches!(instruction.mnemonic(), Xrstor | Xrstor64 | Xsave | Xsave64 | Xsaveopt | Xsaveopt64) {
         return 0;
     }
     let asked = context.registers[RAX] & 0xffff_ffff | context.registers[RDX] << 32;

@@ -62,6 +62,9 @@ pub unsafe fn run(stack: *const u64) -> ! {
     let loaded = elf::load(path).unwrap_or_else(|why| refuse(path, why));
     let linker = loaded.interpreter.as_ref().map(|p| elf::load(p).unwrap_or_else(|why| refuse(p, why)));
     CACHE.open(borders(path, &loaded)).unwrap_or_else(|why| give_up(why));
+    for (start, bytes, protection) in linker.iter().flat_map(|l| &l.parts).chain(&loaded.parts) {
+        CACHE.forget(*start, *bytes, *protection);
+    }
     let Some(context) = Context::new() else { give_up("there is no memory for a thread") };
     let mut given = Vec::new();
     let mut at = auxiliary;
