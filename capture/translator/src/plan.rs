@@ -184,7 +184,7 @@ fn mark_of(code: &[u8]) -> Option<u8> {
     }
 }
 
-/// Whether an instruction is a jump out of the block that is linked by its target.
+/// Whether an instruction asks the kernel for something.
 pub fn is_syscall(instruction: &Instruction) -> bool {
     instruction.code() == Op::Syscall
 }

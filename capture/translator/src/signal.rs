@@ -3,7 +3,7 @@
 //! Faults are told at the instruction of the program that made them.
 
 use crate::cache::{BASE, BYTES, CACHE};
-use crate::context::{at, Context, R11, RAX, RCX, RDI, RDX, RING, RSI, RSP};
+use crate::context::{Context, R11, RAX, RCX, RDI, RDX, RING, RSI, RSP, SCRATCH};
 use crate::glue;
 use crate::lock::Lock;
 use crate::sys;
@@ -273,8 +273,9 @@ unsafe fn rebuild(context: &mut Context, saved: *const u64, rip: u64) {
     };
     // SAFETY: the kernel's frame.
     let saved = |at: usize| unsafe { *saved.add(at) };
-    for register in 0..14 {
-        context.registers[register] = saved(SAVED[register]);
+    // The two that the cache keeps for itself are in the context already.
+    for (register, at) in SAVED.into_iter().enumerate().take(usize::from(SCRATCH)) {
+        context.registers[register] = saved(at);
     }
     for (slot, register) in place.borrowed.into_iter().enumerate() {
         if let Some(register) = register {
@@ -441,5 +442,4 @@ pub fn after_call(context: &mut Context, result: i64) {
     context.registers[RAX] = result as u64;
     context.registers[RCX] = context.rip;
     context.registers[R11] = context.flags;
-    let _ = at!(limit);
 }
