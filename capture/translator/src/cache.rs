@@ -101,7 +101,7 @@ impl Cache {
 
     /// Nobody translates while a process forks, so that the child's copy is whole.
     pub fn fork<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.with(|_| work())
+        self.with(|_| crate::memory::MEMORY.quiet(work))
     }
 
     /// Where the code for `pc` is entered; made now if it is not there.

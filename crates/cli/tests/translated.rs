@@ -29,7 +29,7 @@ fn parts() -> Option<&'static Path> {
         build.arg(folder.join("terrace-translate")).env("TERRACE_TRANSLATOR_TARGET", root.join("translator"));
         done(&mut build).map_err(|e| format!("the translator cannot be built: {e}"))?;
         let alone: &[&str] = &["-nostdlib", "-static", "-no-pie", "-O2", "-fno-builtin", "-fno-stack-protector"];
-        let programs: [(&str, &str, &[&str]); 7] = [
+        let programs: [(&str, &str, &[&str]); 9] = [
             ("counted.S", "counted", &["-nostdlib", "-static"]),
             ("instructions.c", "instructions", alone),
             ("threads.c", "threads", &["-O1", "-static", "-pthread"]),
@@ -37,6 +37,8 @@ fn parts() -> Option<&'static Path> {
             ("chase.c", "chase", &["-O1"]),
             ("chase.c", "chase-static", &["-O1", "-static"]),
             ("signals.c", "signals", &["-O1", "-pthread"]),
+            ("made.c", "made", &["-O1"]),
+            ("gathers.c", "gathers", &["-O1"]),
         ];
         for (source, program, flags) in programs {
             let source = here.join("tests/programs").join(source);
@@ -279,4 +281,37 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
     assert!(text(&output.stdout).starts_with("0x"), "{}", text(&output.stdout));
     let said = text(&output.stderr);
     assert!(said.contains("recording stopped early: cannot write the trace"), "{said}");
+}
+
+#[test]
+fn code_made_at_run_time_is_followed_where_its_changes_are_told_and_else_refused() {
+    let Some(folder) = parts() else { return };
+    let expected = "40\n41\n42\n43\n44\n";
+    let (output, _) = record(folder, "translated", "made", &["--quiet"], &["./made"]);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), (expected, Some(6)));
+    assert_eq!(text(&output.stderr), "");
+    let (output, _) = record(folder, "translated", "writable", &[], &["./made", "writable"]);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), (expected, Some(6)));
+    let said = text(&output.stderr);
+    assert!(said.contains("goes on unrecorded") && said.contains("not whole"), "{said}");
+}
+
+#[test]
+fn gathers_are_told_element_by_element() {
+    let Some(folder) = parts() else { return };
+    let (output, file) = record(folder, "translated", "gathers", &["--pc"], &["./gathers"]);
+    if output.status.code() == Some(3) {
+        println!("skipped: no AVX2 here");
+        return;
+    }
+    let said = text(&output.stdout);
+    let at: Vec<u64> =
+        said.split_whitespace().map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap()).collect();
+    let (accesses, _) = read(&file);
+    let within = |start: u64, size: u32| -> Vec<u64> {
+        let all = accesses.iter().filter(|a| !a.store && (start..start + 64 * u64::from(size)).contains(&a.address));
+        all.inspect(|a| assert_eq!(a.size, size)).map(|a| (a.address - start) / u64::from(size)).collect()
+    };
+    assert_eq!(within(at[0], 8), [0, 10, 30]);
+    assert_eq!(within(at[1], 4), [10, 20, 30, 50]);
 }
