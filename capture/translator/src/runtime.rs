@@ -87,6 +87,12 @@ fn stop(context: &mut Context) {
     match CACHE.about(context.rip) {
         Some((_, Kind::Not(why), _)) => leave(context, why),
         Some((_, Kind::Absent, _)) => {
+            // SAFETY: asks whether the page is mapped.
+            let mapped =
+                unsafe { sys::call3(sys::MINCORE, context.rip & !4095, 4096, [0u8; 8].as_mut_ptr() as u64) } == 0;
+            if mapped {
+                leave(context, "its code cannot be read");
+            }
             context.write_out();
             // Code may be mapped there later.
             CACHE.forget(context.rip & !4095, 4096, 0);

@@ -16,6 +16,7 @@ pub const PREAD: u64 = 17;
 pub const ACCESS: u64 = 21;
 pub const SCHED_YIELD: u64 = 24;
 pub const MREMAP: u64 = 25;
+pub const MINCORE: u64 = 27;
 pub const NANOSLEEP: u64 = 35;
 pub const GETPID: u64 = 39;
 pub const EXECVE: u64 = 59;
