@@ -34,7 +34,8 @@ struct control {
     _Atomic uint32_t blocks;    /* numbers of blocks given so far, through all processes */
     _Atomic uint32_t unplaced;  /* threads that found no slot */
     uint32_t options;
-    char spare[28];
+    _Atomic uint32_t escaped;   /* threads that a translator could not go on with */
+    char spare[24];
     char begin_at[256], end_at[256]; /* functions, or empty */
     char emulator[1024], plugin[1024], area[256];
 };

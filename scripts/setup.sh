@@ -5,8 +5,8 @@
 #   scripts/setup.sh --test   besides: rustfmt, clippy, chromium and Open MPI, without which some checks are skipped, and what
 #                             --capture installs
 #   scripts/setup.sh --capture
-#                             besides: qemu-user and the plugin that `terrace record --source full` needs; the plugin goes
-#                             to ~/.cache/terrace
+#                             besides: qemu-user and the plugin that `terrace record --source full` needs, and the translator
+#                             for `--source translated`; both are put into ~/.cache/terrace
 #
 # Prints the folder of the cargo to use, for PATH.
 set -eu
@@ -88,5 +88,7 @@ if [ "${1:-}" = --capture ] || [ "${1:-}" = --test ]; then
     fi
     capture/build.sh "${XDG_CACHE_HOME:-$HOME/.cache}/terrace/terrace-capture.so" >&2 ||
         say "going on without the capture plugin"
+    PATH="$cargo_folder:$PATH" capture/translator/build.sh "${XDG_CACHE_HOME:-$HOME/.cache}/terrace/terrace-translate" >&2 ||
+        say "going on without the translator: terrace record --source translated will not work"
 fi
 echo "$cargo_folder"

@@ -362,6 +362,8 @@ pub enum RecordSource {
     Auto,
     /// All loads and stores, by running the command in an emulator.
     Full,
+    /// The same, by running the command in a translator: faster; new, and so asked for by name.
+    Translated,
     /// All loads and stores of a command that was compiled with terrace-cc; much faster.
     Hooks,
 }

@@ -29,7 +29,11 @@ pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
 /// `terrace record`: ends as the command did; 3 where recording is not possible here.
 pub fn record(args: &RecordArgs) -> Ending {
     let sizes = range("--sizes", args.sizes.as_ref())?;
-    let source = if args.source == RecordSource::Hooks { Source::Hooks } else { Source::Emulator };
+    let source = match args.source {
+        RecordSource::Auto | RecordSource::Full => Source::Emulator,
+        RecordSource::Translated => Source::Translator,
+        RecordSource::Hooks => Source::Hooks,
+    };
     let spec = Spec {
         source,
         objects: args.objects.map(Bytes),

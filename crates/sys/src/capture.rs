@@ -21,6 +21,7 @@ mod control {
     pub const STOPPED: usize = 20;
     pub const UNPLACED: usize = 28;
     pub const OPTIONS: usize = 32;
+    pub const ESCAPED: usize = 36;
     pub const BEGIN_AT: (usize, usize) = (64, 256);
     pub const END_AT: (usize, usize) = (320, 256);
     pub const EMULATOR: (usize, usize) = (576, 1024);
@@ -161,6 +162,12 @@ impl CaptureArea {
     #[must_use]
     pub fn unplaced(&self) -> u32 {
         self.word32(control::UNPLACED).load(Ordering::Relaxed)
+    }
+
+    /// Threads that a translator could not go on with, and so went on unrecorded.
+    #[must_use]
+    pub fn escaped(&self) -> u32 {
+        self.word32(control::ESCAPED).load(Ordering::Relaxed)
     }
 
     /// Tells all programs to write no more; they go on unrecorded.

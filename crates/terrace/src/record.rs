@@ -1,5 +1,5 @@
-//! `record`: every load and store of a program, by running it under an emulator with the capture plugin, or as its
-//! compiler's hooks tell them.
+//! `record`: every load and store of a program, by running it under an emulator with the capture plugin or from a
+//! translator's code cache, or as its compiler's hooks tell them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -26,6 +26,8 @@ const LOOKS: u32 = 3000;
 pub enum Source {
     /// An emulator that the program runs under.
     Emulator,
+    /// A translator that the program runs in (`capture/translator`).
+    Translator,
     /// Hooks that the program was compiled with (`capture/hooks/terrace-cc`).
     Hooks,
 }
@@ -113,11 +115,13 @@ impl Recorded {
 /// # Errors
 /// [`RecordError`], only before the program starts.
 pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
-    let emulated = match spec.source {
-        Source::Emulator => Some((emulator()?, plugin()?, Program::find(argv)?)),
-        Source::Hooks => None,
-    };
     spec.check()?;
+    let (emulator, plugin) = match spec.source {
+        Source::Emulator => (emulator()?, plugin()?),
+        Source::Translator => (translator()?, PathBuf::new()),
+        Source::Hooks => Default::default(),
+    };
+    let program = if spec.source == Source::Hooks { None } else { Some(Program::find(argv)?) };
     let output = |source| RecordError::Output { path: spec.output.clone(), source };
     let file = BufWriter::with_capacity(1 << 20, File::create(&spec.output).map_err(output)?);
     let filter = Filter { begins_later: spec.begin_at.is_some(), ..spec.filter.clone() };
@@ -127,18 +131,20 @@ pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
         writer = writer.with_thread();
     }
     let capture = Capture::new(writer, filter, spec.values);
-    let (emulator, plugin) = emulated.as_ref().map(|(e, p, _)| (e.clone(), p.clone())).unwrap_or_default();
     let area = CaptureArea::create(&CaptureOptions {
         slots: SLOTS,
         ring_words: RING_WORDS,
         values: spec.values,
         begin_at: spec.begin_at.clone().unwrap_or_default(),
         end_at: spec.end_at.clone().unwrap_or_default(),
-        emulator,
-        plugin,
+        emulator: emulator.clone(),
+        plugin: plugin.clone(),
     })?;
-    let mut runner = match emulated {
-        Some((emulator, plugin, program)) => Runner::start(&program.under(&emulator, &plugin, &area.path()))?,
+    let mut runner = match program {
+        Some(program) if spec.source == Source::Translator => {
+            Runner::start(&program.translated(&emulator, &area.path()))?
+        }
+        Some(program) => Runner::start(&program.under(&emulator, &plugin, &area.path()))?,
         None => Runner::start_with(argv, &spec.environment(&area))?,
     };
     let mut recorder = Recorder::new(area, capture);
@@ -163,7 +169,10 @@ impl Spec {
                 lacking("hooks come before a store and do not know its value; use --source full")
             }
             Source::Hooks if self.pcs => lacking("hooks do not tell where an instruction lies; use --source full"),
-            Source::Emulator if self.objects.is_some() => {
+            Source::Translator if self.values => {
+                lacking("the translator tells addresses and not yet values; use --source full")
+            }
+            Source::Emulator | Source::Translator if self.objects.is_some() => {
                 lacking("objects are told by hooks only; compile with terrace-cc and use --source hooks")
             }
             _ => Ok(()),
@@ -180,13 +189,18 @@ impl Spec {
             notes.push("what libraries do is not seen, but for copying and filling memory".into());
         }
         Header {
-            source: if self.source == Source::Hooks { "hooks" } else { "full" }.into(),
+            source: match self.source {
+                Source::Emulator => "full",
+                Source::Translator => "translated",
+                Source::Hooks => "hooks",
+            }
+            .into(),
             command: argv.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
             period: self.filter.period,
             page_size_bytes: terrace_sys::page_size().0,
             pcs: self.pcs,
             values: self.values,
-            dependence: self.source == Source::Emulator,
+            dependence: self.source != Source::Hooks,
             notes,
             ..Header::default()
         }
@@ -272,6 +286,13 @@ impl Recorder {
             self.notes
                 .push(format!("{unplaced} processes had threads beyond {SLOTS} at once, which were not recorded"));
         }
+        let escaped = self.area.escaped();
+        if escaped > 0 {
+            self.notes.push(format!(
+                "{escaped} threads met code that the translator cannot run and went on unrecorded: what is recorded is not \
+                 whole; use --source full"
+            ));
+        }
         let (mut totals, mut bytes) = self.reached;
         if let Some(capture) = self.capture.take() {
             (totals, bytes) = (capture.totals(), capture.written());
@@ -351,6 +372,13 @@ impl Program {
         words.extend(self.words);
         words
     }
+
+    fn translated(self, translator: &Path, area: &Path) -> Vec<OsString> {
+        let name = self.name.unwrap_or_else(|| self.words[0].clone());
+        let mut words: Vec<OsString> = vec![translator.into(), area.into(), name];
+        words.extend(self.words);
+        words
+    }
 }
 
 fn look_up(name: &OsStr) -> Option<PathBuf> {
@@ -383,15 +411,23 @@ fn emulator() -> Result<PathBuf, RecordError> {
 
 /// The plugin: `TERRACE_CAPTURE_PLUGIN`, beside this program, or where scripts/setup.sh puts it.
 fn plugin() -> Result<PathBuf, RecordError> {
-    const NAME: &str = "terrace-capture.so";
-    let named = std::env::var_os("TERRACE_CAPTURE_PLUGIN").map(PathBuf::from);
-    let beside = std::env::current_exe().ok().and_then(|p| Some(p.parent()?.join(NAME)));
+    installed("terrace-capture.so", "TERRACE_CAPTURE_PLUGIN", "full needs its plugin")
+}
+
+/// The translator: `TERRACE_TRANSLATOR`, or found as the plugin is.
+fn translator() -> Result<PathBuf, RecordError> {
+    installed("terrace-translate", "TERRACE_TRANSLATOR", "translated needs its translator")
+}
+
+fn installed(name: &str, variable: &str, what: &str) -> Result<PathBuf, RecordError> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let beside = std::env::current_exe().ok().and_then(|p| Some(p.parent()?.join(name)));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
-    let cache = cache.map(|folder| folder.join("terrace").join(NAME));
+    let cache = cache.map(|folder| folder.join("terrace").join(name));
     let found = [named, beside, cache].into_iter().flatten().find(|p| p.is_file());
     found.and_then(|p| p.canonicalize().ok()).ok_or_else(|| {
-        let try_this = "run scripts/setup.sh --capture, or set TERRACE_CAPTURE_PLUGIN";
-        RecordError::Lacking(format!("record --source full needs its plugin, {NAME}, which is not built; {try_this}"))
+        let try_this = format!("run scripts/setup.sh --capture, or set {variable}");
+        RecordError::Lacking(format!("record --source {what}, {name}, which is not built; {try_this}"))
     })
 }

@@ -40,6 +40,8 @@ const LAW: &[(&str, &[&str])] = &[
     ("preload", &["alloc", "sys", "types"]),
     // The same with far memory beside it (ADR 0140).
     ("far-preload", &["preload", "alloc", "far", "sys", "types"]),
+    // Lives inside a foreign process, without a standard library.
+    ("capture/translator", &[]),
     ("bench/alloc", &["alloc", "sys", "types"]),
     ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),

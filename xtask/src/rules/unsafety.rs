@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("crates/capi", &[]),
     ("crates/workload", &["src/marks.rs", "src/arena.rs"]),
     ("lab/plugin", &[]),
+    ("capture/translator", &[]),
     ("python", &["src/arena.rs", "src/stage.rs"]),
     ("bench/alloc", &["src/main.rs", "src/moves.rs", "src/peers.rs"]),
 ];

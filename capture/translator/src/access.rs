@@ -1,0 +1,164 @@
+//! Which memory an instruction loads and stores, as words will tell it.
+
+use crate::asm::Address;
+use alloc::vec::Vec;
+use iced_x86::{Code as Op, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory};
+
+/// A load or store, or a piece of one that is no power of two wide.
+#[derive(Debug, Clone, Copy)]
+pub struct Access {
+    pub at: Address,
+    /// The address is meant from where FS points.
+    pub fs: bool,
+    pub log2: u8,
+    pub store: bool,
+}
+
+impl Access {
+    /// Bits 48 to 63 of its word.
+    pub fn tag(&self, index: usize) -> u16 {
+        u16::from(self.log2) | u16::from(self.store) << 3 | (index as u16 & 0x1ff) << 4
+    }
+}
+
+/// How an instruction is to be told.
+#[derive(Debug, PartialEq, Eq)]
+pub enum How {
+    /// Its addresses can be computed by `lea`.
+    InLine,
+    /// They depend on what vector registers, masks or bit numbers hold.
+    Slow,
+    /// It cannot be translated, and this is why.
+    Not(&'static str),
+}
+
+/// Number of a general register, if it is one.
+pub fn number(register: Register) -> Option<u8> {
+    let full = register.full_register();
+    full.is_gpr64().then(|| full.number() as u8)
+}
+
+/// Loads, in order, and then stores, of one instruction. `all` is emptied first.
+pub fn accesses(instruction: &Instruction, factory: &mut InstructionInfoFactory, all: &mut Vec<Access>) -> How {
+    all.clear();
+    let mut how = special(instruction);
+    if let How::Not(_) = how {
+        return how;
+    }
+    if untold(instruction) {
+        return How::InLine;
+    }
+    let info = factory.info(instruction);
+    for stores in [false, true] {
+        for memory in info.used_memory() {
+            let told = match memory.access() {
+                OpAccess::Read | OpAccess::CondRead => !stores,
+                OpAccess::Write | OpAccess::CondWrite => stores,
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => true,
+                _ => false,
+            };
+            if !told {
+                continue;
+            }
+            let plain = address_of(instruction, memory);
+            match (plain, width(memory)) {
+                (Some((at, fs)), bytes @ 1..) => pieces(at, fs, bytes, stores, all),
+                _ => how = How::Slow,
+            }
+            if memory.segment() == Register::GS {
+                return How::Not("it uses the GS register, which the translator needs");
+            }
+        }
+    }
+    how
+}
+
+/// Bytes of an access; 0 where only the processor's state tells.
+pub fn width(memory: &UsedMemory) -> usize {
+    let size = memory.memory_size();
+    if size.is_broadcast() {
+        size.element_size()
+    } else {
+        size.size()
+    }
+}
+
+/// Cuts what is no power of two wide, or wider than a line, into pieces.
+pub fn pieces(at: Address, fs: bool, bytes: usize, store: bool, all: &mut Vec<Access>) {
+    let mut done = 0;
+    while done < bytes {
+        let log2 = (bytes - done).ilog2().min(6);
+        let at = Address { displacement: at.displacement.wrapping_add(done as i64), ..at };
+        all.push(Access { at, fs, log2: log2 as u8, store });
+        done += 1 << log2;
+    }
+}
+
+fn address_of(instruction: &Instruction, memory: &UsedMemory) -> Option<(Address, bool)> {
+    let mut displacement = memory.displacement() as i64;
+    let fs = memory.segment() == Register::FS;
+    let base = match memory.base() {
+        Register::None => None,
+        Register::RIP | Register::EIP => {
+            displacement = instruction.memory_displacement64() as i64;
+            None
+        }
+        other => Some(number(other).filter(|_| other.size() >= 4)?),
+    };
+    let index = match memory.index() {
+        Register::None => None,
+        other => Some((number(other).filter(|_| other.size() >= 4)?, memory.scale() as u8)),
+    };
+    let narrow = memory.base().size() == 4 || memory.index().size() == 4;
+    // The address of what is popped into memory is computed after the stack pointer has moved.
+    if instruction.code() == Op::Pop_rm64 && memory.access() == OpAccess::Write && base == Some(4) {
+        displacement += 8;
+    }
+    Some((Address { base, index, displacement, narrow }, fs))
+}
+
+/// What only looks like an access.
+fn untold(instruction: &Instruction) -> bool {
+    use Op::*;
+    matches!(
+        instruction.code(),
+        Clflush_m8
+            | Clflushopt_m8
+            | Clwb_m8
+            | Prefetchw_m8
+            | Prefetchwt1_m8
+            | Prefetch_m8
+            | Prefetchnta_m8
+            | Prefetcht0_m8
+            | Prefetcht1_m8
+            | Prefetcht2_m8
+    )
+}
+
+fn special(instruction: &Instruction) -> How {
+    use Op::*;
+    match instruction.code() {
+        INVALID => How::Not("it is no instruction that is known here"),
+        Bt_rm16_r16 | Bt_rm32_r32 | Bt_rm64_r64 | Bts_rm16_r16 | Bts_rm32_r32 | Bts_rm64_r64 | Btr_rm16_r16
+        | Btr_rm32_r32 | Btr_rm64_r64 | Btc_rm16_r16 | Btc_rm32_r32 | Btc_rm64_r64
+            if instruction.op0_kind() == iced_x86::OpKind::Memory =>
+        {
+            How::Slow
+        }
+        Wrgsbase_r32 | Wrgsbase_r64 | Rdgsbase_r32 | Rdgsbase_r64 | Swapgs => {
+            How::Not("it uses the GS register, which the translator needs")
+        }
+        Xbegin_rel16 | Xbegin_rel32 => How::Not("it begins a transaction"),
+        Int_imm8 => How::Not("it makes a system call of 32-bit programs"),
+        Enterq_imm16_imm8 if instruction.immediate8_2nd() != 0 => How::Not("it enters a nested frame"),
+        _ if instruction.is_jmp_far()
+            || instruction.is_jmp_far_indirect()
+            || instruction.is_call_far()
+            || instruction.is_call_far_indirect()
+            || matches!(instruction.code(), Retfq | Retfd | Retfq_imm16 | Retfd_imm16 | Iretq | Iretd | Sysenter) =>
+        {
+            How::Not("it changes the code segment")
+        }
+        _ => How::InLine,
+    }
+}
