@@ -112,6 +112,9 @@ pub struct Plan {
     /// Length of a quantum, in which every core runs before the next one begins: several transfers a core long, or buses
     /// are not shared well, and shorter than what the manager waits for.
     pub quantum: Nanos,
+    /// Whoever manages waits for the records it goes over as for any memory. Not so on a machine scaled down whose buses are so many
+    /// times slower and whose records are not so many times fewer than what they stand for: there it takes what its work takes.
+    pub waits_for_records: bool,
     cores: u32,
 }
 
@@ -140,7 +143,15 @@ impl Plan {
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
         // One more than the program has threads, for the manager; those beyond would only be idle.
         let cores = cpus.min(input.threads() + 1).clamp(1, MOST_CORES) as u32;
-        let plan = Self { machine: machine.clone(), input, ids, tiers: tiers(machine)?, quantum: QUANTUM, cores };
+        let plan = Self {
+            machine: machine.clone(),
+            input,
+            ids,
+            tiers: tiers(machine)?,
+            quantum: QUANTUM,
+            waits_for_records: true,
+            cores,
+        };
         plan.params(Mode::Plain)?;
         Ok(plan)
     }
@@ -219,7 +230,9 @@ impl Plan {
             Engine::new(params, quantum.get() * PS).map_err(|why| SimError::Machine { machine: machine(), why })?;
         let mmu = |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
         let mmus = engine.units.iter().map(mmu).collect();
-        Ok(World::new(engine, memory, mmus, homes, feed))
+        let mut world = World::new(engine, memory, mmus, homes, feed);
+        world.waits_for_records = self.waits_for_records;
+        Ok(world)
     }
 
     /// As [`Plan::world`], with the best tier's memory for what is in memory and a store of this name behind it.

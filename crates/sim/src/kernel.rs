@@ -73,7 +73,7 @@ impl World {
             }
             let (core, own) = (self.next_manager_core(), self.own_node());
             // Once the program has ended no time passes on the machine, and nobody is in the way.
-            let took = match self.ended() {
+            let took = match self.ended() || !self.waits_for_records {
                 true => visit.worked(frames.len() as u64),
                 false => {
                     let took = self.engine.aside(core, |engine| go_over(engine, core, &frames, visit, own));
@@ -212,7 +212,9 @@ mod tests {
 
     #[test]
     fn a_core_that_nobody_wants_is_the_managers_alone() {
-        let (mut world, _) = under_way(Births::Nearest, 1);
+        let (mut world, pages) = under_way(Births::Nearest, 1);
+        world.waits_for_records = false;
+        assert_eq!(world.visit(pages, costs::CLEARING), costs::CLEARING.worked(4096));
         let begun = world.now();
         world.charge(Nanos::millis(10));
         assert_eq!(world.now().since(begun), Nanos::millis(10));

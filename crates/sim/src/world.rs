@@ -87,6 +87,8 @@ pub struct World {
     pub(crate) engine: Engine,
     /// The program's memory.
     pub memory: Memory,
+    /// As in [`crate::Plan`].
+    pub(crate) waits_for_records: bool,
     pub(crate) mmus: Vec<Mmu>,
     pub(crate) homes: Vec<usize>,
     pub(crate) outlooks: Vec<Outlook>,
@@ -146,6 +148,7 @@ impl World {
         Self {
             engine,
             memory,
+            waits_for_records: true,
             mmus,
             homes,
             outlooks: vec![Outlook::default(); cores],

@@ -80,6 +80,7 @@ pub fn runs(
             let mut plan =
                 Plan::of(&scale.machine()?, Input::Workload(spec(scale, kernel, index)?)).map_err(|e| e.to_string())?;
             plan.quantum = scale.quantum();
+            plan.waits_for_records = false;
             tasks.extend(policies.iter().map(|p| (kernel.clone(), (*size).to_owned(), p.clone(), plan.clone())));
         }
     }
