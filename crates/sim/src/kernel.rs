@@ -121,7 +121,8 @@ fn go_over(engine: &mut Engine, core: usize, frames: &[(u64, Option<u64>)], visi
     }
 }
 
-/// Where the `struct page` of a frame is: in what the kernel keeps of the frame's node, of which it is the last part here.
+/// Where the `struct page` of a frame is: in what the kernel keeps of the frame's node (`reserved` in the machine file), of which it is the
+/// last part here. Where nothing is kept the program's last frames are there, too, and share the lines' places in caches.
 fn record(params: &Params, frame: u64) -> Option<u64> {
     let (node, number) = place(params, frame)?;
     params.layout.address(node, params.sizes[node] - params.sizes[node] / PAGE * RECORD + number * RECORD)
