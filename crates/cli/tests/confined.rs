@@ -249,5 +249,7 @@ fn neighbours_are_told_of() {
     let text = probed(Command::new(env!("CARGO_BIN_EXE_terrace")), "noisy.toml");
     drop(busy);
     let Some(text) = text else { return };
-    assert!(text.contains("figures are noisy"), "two programs were on each CPU: {text}");
+    // Of runs between the turns of others all figures may be good: then it is told of the runs that were not.
+    let told = text.contains("figures are noisy") || text.contains("Other work ran during");
+    assert!(told, "two programs were on each CPU: {text}");
 }

@@ -85,6 +85,12 @@ pub fn run(
             result.records.len()
         ));
     }
+    let figures = result.records.iter().map(|r| r.outcome.figure);
+    let (counted, disturbed) = figures.fold((0, 0), |(runs, left), f| (runs + f.runs, left + f.disturbed));
+    if disturbed > 0 {
+        let all = counted + disturbed;
+        result.notes.push(format!("Other work ran during {disturbed} of {all} runs, which are left out."));
+    }
     let end: Tick = instrument.now();
     result.took = end.since(began);
     result
@@ -115,6 +121,7 @@ mod tests {
         asked: usize,
         stop_at: usize,
         fails: bool,
+        disturbed: u32,
     }
 
     impl Instrument for Fake {
@@ -127,7 +134,7 @@ mod tests {
             if self.fails && matches!(task, Task::Stream { .. }) {
                 return Err(Trouble::Sys(SysError::from_errno("mbind", "node 0", 1, "be somebody else")));
             }
-            let figure = Measured { value: 1.0, spread: 0.0, runs: 3, disturbed: 0, noisy: false };
+            let figure = Measured { value: 1.0, spread: 0.0, runs: 3, disturbed: self.disturbed, noisy: false };
             Ok(Outcome::new(figure, None, ""))
         }
 
@@ -137,7 +144,7 @@ mod tests {
     }
 
     fn fake() -> Fake {
-        Fake { now: Tick(5), each: Nanos::millis(10), asked: 0, stop_at: usize::MAX, fails: false }
+        Fake { now: Tick(5), each: Nanos::millis(10), asked: 0, stop_at: usize::MAX, fails: false, disturbed: 0 }
     }
 
     #[test]
@@ -176,5 +183,15 @@ mod tests {
         let told: Vec<&String> = result.notes.iter().filter(|n| n.contains("be somebody else")).collect();
         assert_eq!(told.len(), 1, "{:?}", result.notes);
         assert!(told[0].contains("more)") && result.records.len() > 20);
+    }
+
+    #[test]
+    fn runs_beside_other_work_are_told_of_though_the_figures_are_good() {
+        let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
+        let told = |disturbed| run(&plan, Depth::Quick, &mut Fake { disturbed, ..fake() }, &mut |_| {}).notes;
+        let all = plan.steps.len();
+        let note = format!("Other work ran during {} of {} runs, which are left out.", 2 * all, 5 * all);
+        assert!(told(2).contains(&note), "{:?}", told(2));
+        assert!(!told(0).iter().any(|n| n.contains("Other work")), "{:?}", told(0));
     }
 }
