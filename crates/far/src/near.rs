@@ -10,6 +10,8 @@ use terrace_types::{Nanos, Tick, Tid};
 
 /// Faults of a round, all of one thread, one at a time.
 const ROUND: u32 = 256;
+/// A trial that by then takes this many times the time of the better way ends.
+const HOPELESS: (u32, f64) = (ROUND / 4, 1.2);
 /// Rounds between two trials: twice as many each time that a trial changes nothing, from the first to the last of these.
 const KEPT: [u32; 2] = [2, 32];
 /// A trial wins that takes less than this part of the time.
@@ -51,14 +53,23 @@ impl Near {
         if self.others > 1 + ROUND / OTHERS {
             // Several threads: each wants a CPU of its own.
             *self = Self { last: self.last, ..Self::default() };
-        } else if self.count >= ROUND {
+        } else if self.count >= ROUND || self.is_hopeless() {
             self.round_ends();
         }
         self.here
     }
 
+    fn mean(&self) -> f64 {
+        self.spent.as_secs_f64() / f64::from(self.count.max(1))
+    }
+
+    fn is_hopeless(&self) -> bool {
+        let best = self.times[usize::from(self.best_here)].unwrap_or(f64::INFINITY);
+        self.here != self.best_here && self.count >= HOPELESS.0 && self.mean() > HOPELESS.1 * best
+    }
+
     fn round_ends(&mut self) {
-        let mean = self.spent.as_secs_f64() / f64::from(self.count);
+        let mean = self.mean();
         (self.count, self.others, self.spent) = (0, 0, Nanos::ZERO);
         let tried = self.here != self.best_here;
         self.times[usize::from(self.here)] = Some(mean);
@@ -99,7 +110,8 @@ mod tests {
         assert!(count > 90 * ROUND, "{count} of {} here", 100 * ROUND);
         let (mut near, mut now) = (Near::default(), Tick(0));
         let count = done_here(&mut near, &mut now, 100 * ROUND, 30, 77);
-        assert!(count > ROUND && count < 8 * ROUND, "{count} of {} here", 100 * ROUND);
+        // What is far worse is not tried to the end.
+        assert!(count > ROUND / 4 && count < 3 * ROUND, "{count} of {} here", 100 * ROUND);
     }
 
     #[test]

@@ -173,12 +173,12 @@ impl Service {
     }
 
     /// Waits for faults, commands, or the store; whether there are faults.
-    fn wait(&self) -> Result<bool, SysError> {
+    fn wait(&mut self) -> Result<bool, SysError> {
         let s = &self.state;
-        let tells = self.store.pollable();
+        let tells = self.store.pollable().is_some();
         let limit = if s.begun || !s.reads.is_empty() || !s.writes.is_empty() {
             Some(Nanos::ZERO)
-        } else if tells.is_none() && !s.under_way.is_empty() {
+        } else if !tells && !s.under_way.is_empty() {
             Some(ASK_AGAIN)
         } else {
             let told = self.on_counts.is_some().then_some(TELL_AGAIN).or(self.stalls.is_some().then_some(EVERY));
@@ -186,9 +186,12 @@ impl Service {
         };
         let uffd = self.shared.area.uffd().as_fd();
         let bell = self.shared.bell.as_fd();
-        let heard = match tells {
-            Some(store) => wait_readable(&[uffd, bell, store], limit)?,
-            None => wait_readable(&[uffd, bell], limit)?,
+        let heard = match self.store.wait(&[uffd, bell], limit) {
+            Some(heard) => heard?,
+            None => match self.store.pollable() {
+                Some(store) => wait_readable(&[uffd, bell, store], limit)?,
+                None => wait_readable(&[uffd, bell], limit)?,
+            },
         };
         if heard & 2 != 0 {
             self.shared.bell.hush();

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use terrace_types::Nanos;
 
 /// The memory of a transfer.
 #[derive(Debug)]
@@ -58,16 +59,26 @@ struct Flight {
     errno: i32,
 }
 
-/// A ring with its files.
+/// A ring with its files. One thread uses it, from the first [`Ring::submit`] or [`Ring::wait`] on.
 pub struct Ring {
     ring: IoUring,
+    /// A ring begins to belong to a thread when that thread first gives it something.
+    enabled: bool,
     files: Vec<File>,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     /// (flight, piece) that the submission queue had no room for.
     queue: VecDeque<(usize, usize)>,
     in_kernel: usize,
+    /// Descriptors that the kernel watches for [`Ring::wait`], by their bits, and those of them that were readable since.
+    watched: u64,
+    heard: u64,
+    /// Tags and results of pieces that the kernel has completed.
+    ended: Vec<(u64, i32)>,
 }
+
+/// Set in the tag of a descriptor that is watched; its number is below.
+const WATCH: u64 = 1 << 63;
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -81,10 +92,27 @@ impl Ring {
     /// # Errors
     /// [`SysError::NotPermitted`] or [`SysError::Absent`] where the kernel offers none.
     pub fn new(depth: u32, files: Vec<File>) -> Result<Self, SysError> {
-        let ring = IoUring::new(depth).map_err(|e| {
+        // From 6.1 on completions are taken in where they are waited for, by the one thread that uses the ring, and not by
+        // interrupting whatever it does.
+        let mut deferred = IoUring::builder();
+        deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_r_disabled();
+        let built = deferred.build(depth).map(|ring| (ring, false));
+        let built = built.or_else(|_| IoUring::new(depth).map(|ring| (ring, true)));
+        let (ring, enabled) = built.map_err(|e| {
             SysError::from_io("io_uring_setup", "this process", &e, "`sysctl kernel.io_uring_disabled=0` allows it")
         })?;
-        Ok(Self { ring, files, flights: Vec::new(), free: Vec::new(), queue: VecDeque::new(), in_kernel: 0 })
+        Ok(Self {
+            ring,
+            enabled,
+            files,
+            flights: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            in_kernel: 0,
+            watched: 0,
+            heard: 0,
+            ended: Vec::new(),
+        })
     }
 
     /// Transfers not yet told of.
@@ -151,11 +179,21 @@ impl Ring {
         self.enter()
     }
 
+    fn enable(&mut self) -> Result<(), SysError> {
+        if !self.enabled {
+            let enabled = self.ring.submitter().register_enable_rings();
+            enabled.map_err(|e| SysError::from_io("io_uring_register", "a store", &e, "report this"))?;
+            self.enabled = true;
+        }
+        Ok(())
+    }
+
     fn enter(&mut self) -> Result<(), SysError> {
         loop {
             if self.ring.submission().is_empty() {
                 return Ok(());
             }
+            self.enable()?;
             match self.ring.submit() {
                 Ok(_) => {}
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
@@ -167,15 +205,76 @@ impl Ring {
         }
     }
 
+    /// Waits until one of these descriptors, the same each time, is readable (its bit), or something has ended (the bit after theirs), for `limit`
+    /// at most. One call into the kernel, which takes what was begun as well; `None` where the kernel knows no limit to such a
+    /// wait (before 5.11): wait for the ring's descriptor then.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn wait(&mut self, fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
+        if !self.ring.params().is_feature_ext_arg() {
+            return None;
+        }
+        if let Err(error) = self.enable() {
+            return Some(Err(error));
+        }
+        for (n, fd) in fds.iter().enumerate() {
+            let bit = 1 << n;
+            if (self.watched | self.heard) & bit != 0 {
+                continue;
+            }
+            let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
+            let entry = entry.user_data(WATCH | n as u64);
+            // SAFETY: a poll has no memory of ours; the kernel holds the descriptor's file itself.
+            while unsafe { self.ring.submission().push(&entry) }.is_err() {
+                if let Err(error) = self.enter() {
+                    return Some(Err(error));
+                }
+            }
+            self.watched |= bit;
+        }
+        let ended = !self.ring.completion().is_empty();
+        let limit = if ended || self.heard != 0 { Some(Nanos::ZERO) } else { limit };
+        let span = limit.map(|l| types::Timespec::new().sec(l.0 / 1_000_000_000).nsec((l.0 % 1_000_000_000) as u32));
+        let args = span.as_ref().map_or(types::SubmitArgs::new(), |span| types::SubmitArgs::new().timespec(span));
+        match self.ring.submitter().submit_with_args(1, &args) {
+            Ok(_) => {}
+            // The time is up; a signal; the kernel is short of something that completions give back.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+            Err(e) => return Some(Err(SysError::from_io("io_uring_enter", "a store", &e, "report this"))),
+        }
+        self.take();
+        let ended = u64::from(!self.ended.is_empty()) << fds.len();
+        Some(Ok(std::mem::take(&mut self.heard) | ended))
+    }
+
+    /// Takes in what the kernel has completed.
+    fn take(&mut self) {
+        if self.ring.submission().taskrun() {
+            // Completions wait to be taken in by this thread. Should the kernel refuse, they still do at the next call.
+            let _at_the_next = self.ring.submit();
+        }
+        for c in self.ring.completion() {
+            let tag = c.user_data();
+            if tag & WATCH != 0 {
+                let bit = 1 << (tag & !WATCH);
+                self.watched &= !bit;
+                self.heard |= bit;
+            } else {
+                self.in_kernel -= 1;
+                self.ended.push((tag, c.result()));
+            }
+        }
+    }
+
     /// Takes the transfers that are done, each with 0 or the errno of its first piece that failed. A piece cut
     /// short goes on; one beyond the end of its file is `ENODATA`.
     ///
     /// # Errors
     /// What the kernel said.
     pub fn finished(&mut self, done: &mut Vec<(Transfer, i32)>) -> Result<(), SysError> {
-        let taken: Vec<(u64, i32)> = self.ring.completion().map(|c| (c.user_data(), c.result())).collect();
-        for (tag, result) in taken {
-            self.in_kernel -= 1;
+        self.take();
+        for (tag, result) in std::mem::take(&mut self.ended) {
             let (index, number) = ((tag >> 32) as usize, (tag & 0xffff_ffff) as usize);
             let Some(flight) = &mut self.flights[index] else {
                 continue;
@@ -223,8 +322,7 @@ impl Ring {
             if self.ring.submit_and_wait(1).is_err() {
                 std::thread::yield_now();
             }
-            let taken = self.ring.completion().count();
-            self.in_kernel -= taken.min(self.in_kernel);
+            self.take();
         }
     }
 }
@@ -232,5 +330,62 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.wait_for_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{now, Bell};
+
+    #[test]
+    fn one_wait_hears_descriptors_and_what_has_ended() {
+        let folder = std::env::temp_dir();
+        let made = crate::StoreFile::create(&folder, 1 << 20).unwrap();
+        let mut ring = match Ring::new(4, vec![made.file]) {
+            Ok(ring) => ring,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let (a, b) = (Bell::new().unwrap(), Bell::new().unwrap());
+        let fds = [a.as_fd(), b.as_fd()];
+        let begun = now();
+        let Some(heard) = ring.wait(&fds, Some(Nanos::millis(2))) else {
+            return println!("skipped: a kernel whose rings are waited for without a limit");
+        };
+        assert_eq!(heard.unwrap(), 0, "nothing");
+        assert!(now().since(begun) >= Nanos::millis(2), "and for as long as was said");
+        b.ring();
+        assert_eq!(ring.wait(&fds, None).unwrap().unwrap(), 2);
+        assert_eq!(ring.wait(&fds, None).unwrap().unwrap(), 2, "it was not hushed");
+        b.hush();
+        // What was heard before was heard; what is told of it afterwards is that it is so no more.
+        while ring.wait(&fds, Some(Nanos::ZERO)).unwrap().unwrap() != 0 {}
+        let mut slots = Slot::pool(2, 1 << 20).unwrap();
+        slots[0].bytes_mut()[..8192].fill(7);
+        let piece = |offset, start| Piece { file: 0, offset, start, len: 4096 };
+        let written = Buffer::Send(Arc::new(slots.remove(0)));
+        let pieces = vec![piece(4096, 0), piece(16384, 4096)];
+        ring.begin(Transfer { tag: 5, buffer: written, pieces });
+        ring.submit().unwrap();
+        let mut done = Vec::new();
+        while done.is_empty() {
+            let heard = ring.wait(&fds, Some(Nanos::secs(20))).unwrap().unwrap();
+            assert!(heard & !0b100 == 0, "{heard:b}");
+            ring.finished(&mut done).unwrap();
+        }
+        assert_eq!((done[0].0.tag, done[0].1, ring.in_flight()), (5, 0, 0));
+        // Not waited for by this call, but asked again and again; and a bell meanwhile is not lost.
+        let pieces = vec![piece(16384, 0)];
+        ring.begin(Transfer { tag: 6, buffer: Buffer::Fill(slots.remove(0)), pieces });
+        ring.submit().unwrap();
+        a.ring();
+        done.clear();
+        while done.is_empty() {
+            ring.finished(&mut done).unwrap();
+            std::thread::yield_now();
+        }
+        let Buffer::Fill(slot) = &done[0].0.buffer else { panic!("it was to be filled") };
+        assert!(done[0].1 == 0 && slot.bytes()[..4096].iter().all(|b| *b == 7));
+        assert_eq!(ring.wait(&fds, None).unwrap().unwrap(), 1);
     }
 }

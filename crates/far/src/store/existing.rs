@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use terrace_sys::StoreFile;
-use terrace_types::Bytes;
+use terrace_sys::{StoreFile, SysError};
+use terrace_types::{Bytes, Nanos};
 
 /// The store.
 #[derive(Debug)]
@@ -76,6 +76,10 @@ impl Store for ExistingFile {
 
     fn pollable(&self) -> Option<BorrowedFd<'_>> {
         self.inner.pollable()
+    }
+
+    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
+        self.inner.wait(others, limit)
     }
 
     fn forget(&mut self, _at: u64, _len: usize) {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use terrace_sys::{Ring, StoreFile, SysError, Transfer};
-use terrace_types::Bytes;
+use terrace_types::{Bytes, Nanos};
 
 /// Bytes that lie together in one file: at least the largest unit, so that no piece is torn apart.
 const STRIPE: u64 = 2 << 20;
@@ -149,6 +149,13 @@ impl Store for FileStore {
     fn pollable(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
             Engine::Ring(ring) => Some(ring.as_fd()),
+            Engine::Plain(..) => None,
+        }
+    }
+
+    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
+        match &mut self.engine {
+            Engine::Ring(ring) => ring.wait(others, limit),
             Engine::Plain(..) => None,
         }
     }

@@ -23,8 +23,8 @@ pub use tiered::Tiered;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use terrace_sys::Slot;
-use terrace_types::Bytes;
+use terrace_sys::{Slot, SysError};
+use terrace_types::{Bytes, Nanos};
 
 /// A job's memory.
 #[derive(Debug)]
@@ -123,6 +123,11 @@ pub trait Store: Send + std::fmt::Debug {
     fn finished(&mut self, done: &mut Vec<Done>);
     /// Readable when [`Store::finished`] has something to say; `None` for a store whose jobs end within `begin`.
     fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    /// Waits until one of these descriptors is readable (its bit) or a job has ended (the bit after theirs), for `limit` at most,
+    /// where the store can do so in one call with what it has to begin; `None`: wait for [`Store::pollable`].
+    fn wait(&mut self, _others: &[BorrowedFd<'_>], _limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
         None
     }
     /// The bytes of a run will not be asked for before they are written again.

@@ -2,7 +2,8 @@
 
 use super::{Buffer, Compressed, Done, Job, Store, StoreError};
 use std::os::fd::BorrowedFd;
-use terrace_types::Bytes;
+use terrace_sys::SysError;
+use terrace_types::{Bytes, Nanos};
 
 /// Two stores.
 #[derive(Debug)]
@@ -84,6 +85,10 @@ impl Store for Tiered {
 
     fn pollable(&self) -> Option<BorrowedFd<'_>> {
         self.second.pollable()
+    }
+
+    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
+        self.second.wait(others, limit)
     }
 
     fn forget(&mut self, at: u64, len: usize) {
