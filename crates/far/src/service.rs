@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_sys::{now, wait_readable, Answer, Bell, FarArea, Slot, SysError};
+use terrace_sys::{now, Answer, Bell, FarArea, Slot, SysError};
 use terrace_types::{Bytes, Nanos, Tid};
 
 /// Jobs that a store without a descriptor does before faults are looked for again.
@@ -175,7 +175,7 @@ impl Service {
     /// Waits for faults, commands, or the store; whether there are faults.
     fn wait(&mut self) -> Result<bool, SysError> {
         let s = &self.state;
-        let tells = self.store.pollable().is_some();
+        let tells = self.store.tells();
         let limit = if s.begun || !s.reads.is_empty() || !s.writes.is_empty() {
             Some(Nanos::ZERO)
         } else if !tells && !s.under_way.is_empty() {
@@ -186,13 +186,7 @@ impl Service {
         };
         let uffd = self.shared.area.uffd().as_fd();
         let bell = self.shared.bell.as_fd();
-        let heard = match self.store.wait(&[uffd, bell], limit) {
-            Some(heard) => heard?,
-            None => match self.store.pollable() {
-                Some(store) => wait_readable(&[uffd, bell, store], limit)?,
-                None => wait_readable(&[uffd, bell], limit)?,
-            },
-        };
+        let heard = self.store.wait(&[uffd, bell], limit)?;
         if heard & 2 != 0 {
             self.shared.bell.hush();
         }
@@ -201,7 +195,7 @@ impl Service {
 
     /// Gives the store its jobs, those that somebody waits for first, and takes in what has ended.
     fn move_data(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
-        let sync = self.store.pollable().is_none();
+        let sync = !self.store.tells();
         if !self.state.reads.is_empty() {
             self.store.begin(&mut self.state.reads);
         }

@@ -7,12 +7,11 @@
 use crate::plan::Depth;
 use crate::stats::{judge_values, quantile, Measured};
 use serde::Serialize;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use terrace_machine::{Evidence, FarStore};
-use terrace_sys::{now, wait_readable, Buffer, Piece, Ring, Slot, StoreFile, SysError, Transfer};
+use terrace_sys::{now, Buffer, Piece, Ring, Slot, StoreFile, SysError, Transfer};
 use terrace_types::{Bytes, BytesPerSec, Nanos, Seed, Tick};
 
 /// Which way data goes.
@@ -269,7 +268,7 @@ impl Bench<'_> {
             }
             self.ring.finished(&mut ended)?;
             if ended.is_empty() {
-                wait_readable(&[self.ring.as_fd()], Some(Nanos::millis(100)))?;
+                self.ring.wait(&[], Some(Nanos::millis(100)))?;
             }
             for (transfer, errno) in ended.drain(..) {
                 let tag = transfer.tag as usize;

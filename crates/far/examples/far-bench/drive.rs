@@ -4,10 +4,16 @@ use crate::peers::{group, load, measure, median, sh, swap, Undo};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Instant;
+use terrace_sys::{Buffer, Piece, Ring, Slot, StoreFile, Transfer};
+use terrace_types::Seed;
 
 const GROUP: &str = "/sys/fs/cgroup/memory/terrace-far-bench";
-const CASES: &[&str] = &["seq-read", "seq-write", "stride-read", "stride-write", "random-read", "random-write", "fits"];
+const CASES: &[&str] =
+    &["seq-read", "seq-write", "stride-read", "stride-write", "random-read", "random-write", THREADS, "fits"];
+/// Sixteen threads at random.
+const THREADS: &str = "random-read-16";
 
 /// Peers: name, backing, and the swap that it needs.
 const PEERS: &[(&str, &str, Option<&str>)] = &[
@@ -62,6 +68,57 @@ fn device(folder: &Path, size: u64, what: Alone) -> Result<f64, String> {
     Ok((size << 20) as f64 / begin.elapsed().as_secs_f64())
 }
 
+/// The device's own speed with pages at random, 32 of them at a time for a second, in bytes a second.
+fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
+    const AT_ONCE: usize = 32;
+    let told = |e: &dyn std::fmt::Display| e.to_string();
+    let made = StoreFile::create(folder, size << 20).map_err(|e| told(&e))?;
+    // Blocks that were never written are read without the device.
+    let content: Vec<u8> = (0..1_u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let mut buffer = Slot::pool(AT_ONCE, 1 << 20).map_err(|e| told(&e))?;
+    let mut ring = Ring::new(AT_ONCE as u32, vec![made.file]).map_err(|e| told(&e))?;
+    let (mut seed, mut done, mut count) = (Seed(1), Vec::new(), 0_u64);
+    buffer[0].bytes_mut().copy_from_slice(&content);
+    let whole = Arc::new(buffer.remove(0));
+    for n in 0..size {
+        let pieces = vec![Piece { file: 0, offset: n << 20, start: 0, len: 1 << 20 }];
+        ring.begin(Transfer { tag: n, buffer: Buffer::Send(Arc::clone(&whole)), pieces });
+    }
+    while ring.in_flight() > 0 {
+        ring.submit()
+            .and_then(|()| ring.wait(&[], None))
+            .and_then(|_| ring.finished(&mut done))
+            .map_err(|e| told(&e))?;
+    }
+    done.clear();
+    let begin = Instant::now();
+    loop {
+        let running = begin.elapsed().as_secs_f64() < 1.0;
+        for slot in buffer.drain(..).filter(|_| running) {
+            let (r, next) = seed.next();
+            seed = next;
+            let pieces = vec![Piece { file: 0, offset: (r >> 16) % (size << 8) << 12, start: 0, len: 4096 }];
+            ring.begin(Transfer { tag: 0, buffer: Buffer::Fill(slot), pieces });
+        }
+        if ring.in_flight() == 0 {
+            return Ok(count as f64 * 4096.0 / begin.elapsed().as_secs_f64());
+        }
+        ring.submit()
+            .and_then(|()| ring.wait(&[], None))
+            .and_then(|_| ring.finished(&mut done))
+            .map_err(|e| told(&e))?;
+        for (transfer, errno) in done.drain(..) {
+            count += 1;
+            if errno != 0 {
+                return Err(format!("reading at random: errno {errno}"));
+            }
+            if let Buffer::Fill(slot) = transfer.buffer {
+                buffer.push(slot);
+            }
+        }
+    }
+}
+
 /// Runs everything and prints a table, and JSON to a file when asked.
 pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     let quick = rest.contains(&"--quick");
@@ -87,6 +144,7 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
         ] {
             note(who, case, device(folder, size, what)?);
         }
+        note("device", THREADS, device_at_random(folder, size)?);
         for case in &only {
             for (peer, backing, swapped) in PEERS {
                 if swapped.is_some() && grouped.is_err() {
@@ -117,6 +175,9 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
                     }
                 };
                 note(name, case, value["bytes_per_s"].as_f64().unwrap_or(f64::NAN));
+                if let Some(missed) = value["missed_bytes_per_s"].as_f64().filter(|_| name == "far-file") {
+                    note("far-file, misses", case, missed);
+                }
                 eprintln!("[{:4.0}s] {repeat} {name} {case} {}", begun.elapsed().as_secs_f64(), value["us_per_page"]);
                 log.push(json!({"repeat": repeat, "peer": name, "case": case, "result": value}));
             }
@@ -157,6 +218,7 @@ fn table(results: &mut [(String, String, Vec<f64>)]) {
     println!("|---|{}", "---|".repeat(CASES.len()));
     for (a, b) in [
         ("far-file", "device"),
+        ("far-file, misses", "device"),
         ("far-file", "device-both"),
         ("far-file", "swap-file"),
         ("far-file", "mmap-file"),

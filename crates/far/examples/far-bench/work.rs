@@ -97,6 +97,23 @@ fn walk(words: &[AtomicU64], pages: impl Iterator<Item = usize>, write: bool) ->
     wrong == 0
 }
 
+/// Touches a word each of so many pages at random, for four seconds at most; how many, and true if all were right.
+fn at_random(words: &[AtomicU64], mut seed: Seed, most: usize, write: bool) -> (usize, bool) {
+    let (pages, begin, mut touched, mut right) = (words.len() / PAGE, Instant::now(), 0, true);
+    while touched < most && begin.elapsed().as_secs() < 4 {
+        let (r, next) = seed.next();
+        seed = next;
+        let n = (r >> 16) as usize % pages * PAGE;
+        let found = words[n].load(Relaxed);
+        right &= found == value(n);
+        if write {
+            words[n].store(found, Relaxed);
+        }
+        touched += 1;
+    }
+    (touched, right)
+}
+
 /// Measures one case over one kind of memory and prints it.
 pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> Result<(), String> {
     let mib = |text: &str| text.parse::<u64>().map(|n| n << 20).map_err(|_| format!("{text} is no number of MiB"));
@@ -117,12 +134,16 @@ pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> R
         Memory::Far(map) => format!("{:?}", map.statistics().counts),
         Memory::Plain { .. } => String::new(),
     };
-    let before = counts();
+    let misses = || match &memory {
+        Memory::Far(map) => Some(map.statistics().counts.misses),
+        Memory::Plain { .. } => None,
+    };
+    let (before, missed_before) = (counts(), misses());
     let spent = Spent::so_far();
     let begin = Instant::now();
     let mut touched = 0;
     let mut right = true;
-    let (mut sweeps, mut seed) = (0, Seed(7));
+    let mut sweeps = 0;
     match case {
         "seq-read" | "seq-write" => {
             for _ in 0..2 {
@@ -137,19 +158,18 @@ pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> R
                 touched += pages / 3;
             }
         }
-        "random-read" | "random-write" => {
-            let limit = std::time::Duration::from_secs(4);
-            while touched < 40_000 && begin.elapsed() < limit {
-                let (r, next) = seed.next();
-                seed = next;
-                let n = (r >> 16) as usize % pages * PAGE;
-                let found = words[n].load(Relaxed);
-                right &= found == value(n);
-                if case == "random-write" {
-                    words[n].store(found, Relaxed);
+        "random-read" | "random-write" => (touched, right) = at_random(words, Seed(7), 40_000, case == "random-write"),
+        threads if threads.starts_with("random-read-") => {
+            let count: u64 = threads["random-read-".len()..].parse().map_err(|_| format!("{threads} is no case"))?;
+            let one = |n| move || at_random(words, Seed(7 + n), 40_000, false);
+            std::thread::scope(|scope| {
+                let all: Vec<_> = (0..count).map(|n| scope.spawn(one(n))).collect();
+                for thread in all {
+                    let (pages, fine) = thread.join().unwrap_or((0, false));
+                    touched += pages;
+                    right &= fine;
                 }
-                touched += 1;
-            }
+            });
         }
         "fits" => {
             while begin.elapsed().as_millis() < 1500 {
@@ -165,12 +185,14 @@ pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> R
     if !right {
         return Err(format!("{backing}, {case}: wrong data"));
     }
+    let missed = misses().zip(missed_before).map(|(after, before)| after - before);
     println!(
         "{}",
         serde_json::json!({
             "seconds": seconds,
             "pages": touched,
             "bytes_per_s": touched as f64 * 4096.0 / seconds,
+            "missed_bytes_per_s": missed.map(|pages| pages as f64 * 4096.0 / seconds),
             "us_per_page": seconds * 1e6 / touched as f64,
             "spent": spent,
             "counts_before": before,

@@ -74,11 +74,11 @@ impl Store for ExistingFile {
         self.inner.finished(done);
     }
 
-    fn pollable(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.pollable()
+    fn tells(&self) -> bool {
+        self.inner.tells()
     }
 
-    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
+    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
         self.inner.wait(others, limit)
     }
 

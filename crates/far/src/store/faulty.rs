@@ -1,7 +1,6 @@
 //! A store that fails as told, for tests: errors, alterations, delays.
 
 use super::{Buffer, Done, Job, Store, StoreError};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use terrace_types::{Bytes, Seed};
@@ -94,10 +93,7 @@ impl Store for Faulty {
         }
     }
 
-    fn pollable(&self) -> Option<BorrowedFd<'_>> {
-        // What is late has no descriptor to tell of it: asked for again and again.
-        None
-    }
+    // What is late has nothing to tell of it: asked for again and again, so that it does not tell.
 
     fn forget(&mut self, at: u64, len: usize) {
         self.inner.forget(at, len);

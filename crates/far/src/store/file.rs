@@ -3,10 +3,10 @@
 
 use super::{Buffer, Done, Job, Store, StoreError};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use terrace_sys::{Ring, StoreFile, SysError, Transfer};
+use terrace_sys::{wait_readable, Ring, StoreFile, SysError, Transfer};
 use terrace_types::{Bytes, Nanos};
 
 /// Bytes that lie together in one file: at least the largest unit, so that no piece is torn apart.
@@ -146,17 +146,14 @@ impl Store for FileStore {
         }
     }
 
-    fn pollable(&self) -> Option<BorrowedFd<'_>> {
-        match &self.engine {
-            Engine::Ring(ring) => Some(ring.as_fd()),
-            Engine::Plain(..) => None,
-        }
+    fn tells(&self) -> bool {
+        matches!(self.engine, Engine::Ring(_))
     }
 
-    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
+    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
         match &mut self.engine {
             Engine::Ring(ring) => ring.wait(others, limit),
-            Engine::Plain(..) => None,
+            Engine::Plain(..) => wait_readable(others, limit),
         }
     }
 

@@ -23,7 +23,7 @@ pub use tiered::Tiered;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use terrace_sys::{Slot, SysError};
+use terrace_sys::{wait_readable, Slot, SysError};
 use terrace_types::{Bytes, Nanos};
 
 /// A job's memory.
@@ -121,14 +121,17 @@ pub trait Store: Send + std::fmt::Debug {
     fn begin(&mut self, jobs: &mut Vec<Job>);
     /// Takes the jobs that have ended since the last call.
     fn finished(&mut self, done: &mut Vec<Done>);
-    /// Readable when [`Store::finished`] has something to say; `None` for a store whose jobs end within `begin`.
-    fn pollable(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// Whether [`Store::wait`] ends when [`Store::finished`] has something to say; not for a store whose jobs end within `begin`.
+    fn tells(&self) -> bool {
+        false
     }
-    /// Waits until one of these descriptors is readable (its bit) or a job has ended (the bit after theirs), for `limit` at most,
-    /// where the store can do so in one call with what it has to begin; `None`: wait for [`Store::pollable`].
-    fn wait(&mut self, _others: &[BorrowedFd<'_>], _limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
-        None
+    /// Waits until one of these descriptors, the same each time, is readable (its bit) or, with a store that tells, a job has ended
+    /// (the bit after theirs), for `limit` at most.
+    ///
+    /// # Errors
+    /// The kernel refuses to wait.
+    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
+        wait_readable(others, limit)
     }
     /// The bytes of a run will not be asked for before they are written again.
     fn forget(&mut self, at: u64, len: usize);

@@ -83,11 +83,11 @@ impl Store for Tiered {
         self.second.finished(done);
     }
 
-    fn pollable(&self) -> Option<BorrowedFd<'_>> {
-        self.second.pollable()
+    fn tells(&self) -> bool {
+        self.second.tells()
     }
 
-    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Option<Result<u64, SysError>> {
+    fn wait(&mut self, others: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
         self.second.wait(others, limit)
     }
 
