@@ -131,6 +131,9 @@ pub(crate) struct State {
     gathered: bool,
     company: Company,
     relief: Relief,
+    /// Whether who waits for what is installed is woken later, and what that is.
+    together: bool,
+    to_wake: Vec<Range<usize>>,
     stop: bool,
 }
 
@@ -212,7 +215,19 @@ impl Service {
         Ok(())
     }
 
+    /// Takes in jobs that have ended. Of several, who waits is woken when all are there: it costs to wake a CPU, and the first
+    /// thread that goes on there would be done before the next is woken.
     fn take_in(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
+        self.state.together = done.len() > 1;
+        let result = self.take_in_all(done);
+        self.state.together = false;
+        for part in self.state.to_wake.drain(..) {
+            self.shared.area.wake(&part)?;
+        }
+        result
+    }
+
+    fn take_in_all(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
         for d in done.drain(..) {
             let unit = d.job.tag as UnitNo;
             let Some(mask) = self.state.under_way.remove(&unit) else {
@@ -344,12 +359,13 @@ impl Service {
     fn let_go_on(&mut self, action: Action, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
         let g = self.pager.geometry();
         let mut company = std::mem::take(&mut self.state.company);
+        let mut later = self.state.together.then(|| std::mem::take(&mut self.state.to_wake));
         let waits_here = |grain| {
             let (its_unit, bit) = g.split(grain);
             its_unit == unit && mask & bit != 0
         };
         let result = company.waking(waits_here, || match action {
-            Action::Install { protect, .. } => self.install(unit, mask, protect),
+            Action::Install { protect, .. } => self.install(unit, mask, protect, later.as_mut()),
             Action::Zeros { protect, .. } => {
                 g.parts(unit, mask).try_for_each(|part| patiently(|| self.shared.area.install_zeros(&part, protect)))
             }
@@ -357,6 +373,9 @@ impl Service {
             _ => g.parts(unit, mask).try_for_each(|part| self.shared.area.wake(&part)),
         });
         self.state.company = company;
+        if let Some(later) = later {
+            self.state.to_wake = later;
+        }
         result
     }
 
@@ -475,7 +494,14 @@ impl Service {
         }
     }
 
-    fn install(&self, unit: UnitNo, mask: Mask, protect: bool) -> Result<(), SysError> {
+    /// Who waits is woken, or is to be woken `later`.
+    fn install(
+        &self,
+        unit: UnitNo,
+        mask: Mask,
+        protect: bool,
+        mut later: Option<&mut Vec<Range<usize>>>,
+    ) -> Result<(), SysError> {
         let slot: &Slot = match self.state.held.get(&unit) {
             Some(Held::Mine(slot) | Held::Protected(slot)) => slot,
             Some(Held::Shared(slot)) => slot,
@@ -484,7 +510,10 @@ impl Service {
         let g = self.pager.geometry();
         let base = unit as usize * g.unit_bytes();
         for part in g.parts(unit, mask) {
-            patiently(|| self.shared.area.install(&part, slot, part.start - base, protect))?;
+            patiently(|| self.shared.area.install(&part, slot, part.start - base, protect, later.is_none()))?;
+            if let Some(later) = &mut later {
+                later.push(part);
+            }
         }
         Ok(())
     }
@@ -511,7 +540,7 @@ impl Service {
             if whole < out.bytes {
                 // A grain of several pages of which some stay: all of it stays.
                 let back = part.start + whole..part.start + out.bytes;
-                let _mapped_already = self.shared.area.install(&back, &slot, to + whole, protected);
+                let _mapped_already = self.shared.area.install(&back, &slot, to + whole, protected, true);
             }
             for (_, m) in g.cover(part.start as u64..(part.start + whole) as u64, true) {
                 got |= m;

@@ -325,14 +325,21 @@ impl FarArea {
         unsafe { std::slice::from_raw_parts(self.map.base.as_ptr(), self.map.len) }
     }
 
-    /// Fills missing pages from a slot and wakes those who wait. Pages that are there already are left as they are.
+    /// Fills missing pages from a slot, and wakes those who wait when told to, as [`FarArea::wake`] does later. Pages that are there already are left as they are.
     /// `part` is of the area, `from` where its data begins in the slot.
     ///
     /// # Errors
     /// What the kernel said: out of memory, mostly.
-    pub fn install(&self, part: &Range<usize>, slot: &Slot, from: usize, protect: bool) -> Result<(), SysError> {
+    pub fn install(
+        &self,
+        part: &Range<usize>,
+        slot: &Slot,
+        from: usize,
+        protect: bool,
+        wake: bool,
+    ) -> Result<(), SysError> {
         assert!(part.end <= self.map.len && from + part.len() <= slot.len, "install beyond the area or the slot");
-        self.fill(part, slot.at(from) as u64, protect)
+        self.fill(part, slot.at(from) as u64, protect, wake)
     }
 
     /// As [`FarArea::install`], with zeros.
@@ -341,14 +348,14 @@ impl FarArea {
     /// As there.
     pub fn install_zeros(&self, part: &Range<usize>, protect: bool) -> Result<(), SysError> {
         assert!(part.end <= self.map.len && part.len() <= self.zeros.len, "install beyond the area or the unit");
-        self.fill(part, self.zeros.address(), protect)
+        self.fill(part, self.zeros.address(), protect, true)
     }
 
-    fn fill(&self, part: &Range<usize>, from: u64, protect: bool) -> Result<(), SysError> {
+    fn fill(&self, part: &Range<usize>, from: u64, protect: bool, wake: bool) -> Result<(), SysError> {
         let (mut done, end) = (0_u64, part.len() as u64);
         while done < end {
             let at = self.map.address() + part.start as u64 + done;
-            let (more, errno) = self.uffd.copy(at, from + done, end - done, protect);
+            let (more, errno) = self.uffd.copy(at, from + done, end - done, protect, wake);
             done += more;
             match errno {
                 0 => {}
@@ -361,7 +368,7 @@ impl FarArea {
                 // was given away by the program, and nobody waits for it.
                 libc::ENOENT | libc::EINVAL | libc::EFAULT if end - done > self.page as u64 => {
                     let next = part.start + done as usize;
-                    self.fill(&(next..next + self.page), from + done, protect)?;
+                    self.fill(&(next..next + self.page), from + done, protect, wake)?;
                     done += self.page as u64;
                 }
                 libc::ENOENT => done += self.page as u64,

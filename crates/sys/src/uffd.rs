@@ -190,15 +190,15 @@ impl Uffd {
         self.call(IOC_REGISTER, &mut arg).map_err(|e| self.fail("UFFDIO_REGISTER", e))
     }
 
-    /// Fills missing pages at `dst` from `src`; true per byte done. Wakes those who wait for them.
+    /// Fills missing pages at `dst` from `src`. Wakes those who wait for them, if told to.
     /// `protect` installs them write-protected. Returns the bytes done and the errno that ended it early.
-    pub(crate) fn copy(&self, dst: u64, src: u64, len: u64, protect: bool) -> (u64, i32) {
-        self.transfer(IOC_COPY, dst, src, len, u64::from(protect) << 1)
+    pub(crate) fn copy(&self, dst: u64, src: u64, len: u64, protect: bool, wake: bool) -> (u64, i32) {
+        self.transfer(IOC_COPY, dst, src, len, u64::from(protect) << 1 | u64::from(!wake))
     }
 
-    /// Moves present pages at `src` to missing ones at `dst`. As [`Uffd::copy`].
+    /// Moves present pages at `src` to missing ones at `dst`, for which nobody waits. As [`Uffd::copy`].
     pub(crate) fn move_to(&self, dst: u64, src: u64, len: u64) -> (u64, i32) {
-        self.transfer(IOC_MOVE, dst, src, len, 0)
+        self.transfer(IOC_MOVE, dst, src, len, 1)
     }
 
     fn transfer(&self, request: u64, dst: u64, src: u64, len: u64, mode: u64) -> (u64, i32) {

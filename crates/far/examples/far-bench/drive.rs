@@ -97,7 +97,7 @@ fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
         for slot in buffer.drain(..).filter(|_| running) {
             let (r, next) = seed.next();
             seed = next;
-            let pieces = vec![Piece { file: 0, offset: (r >> 16) % (size << 8) << 12, start: 0, len: 4096 }];
+            let pieces = vec![Piece { file: 0, offset: ((r >> 16) % (size << 8)) << 12, start: 0, len: 4096 }];
             ring.begin(Transfer { tag: 0, buffer: Buffer::Fill(slot), pieces });
         }
         if ring.in_flight() == 0 {
