@@ -172,5 +172,9 @@ cargo build --quiet --release -p terrace-track --example livecheck || { echo "FA
 check sixteen-written-pages-are-found "$terrace" lab run --machine lab-cxl -- \
     "${CARGO_TARGET_DIR:-target}/release/examples/livecheck" tracker=soft-dirty hot-pages=16 cold=896 op=write window=50 seconds=0.2 costs=0 expect=100
 
+# The same where the program maps memory beside its own, now and then: the kernel calls all of it soft-dirty then, though it is only read.
+check written-pages-are-found-where-memory-is-mapped-beside "$terrace" lab run --machine lab-cxl -- \
+    "${CARGO_TARGET_DIR:-target}/release/examples/livecheck" tracker=soft-dirty hot-pages=16 cold=64 op=write window=50 seconds=1 beside=120 costs=0 expect=100 wrong=10
+
 # Two cases at a time.
 "$lab/bin/terrace-cases" list | xargs -P 2 -n 1 scripts/ring3.sh case

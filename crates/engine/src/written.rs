@@ -24,7 +24,9 @@ pub const EARLY: [Nanos; 2] = [Nanos::millis(2), Nanos::millis(6)];
 /// A stretch counts for at least this part of its length, however many faults fell into it.
 const LEAST_PART: u64 = 8;
 
-/// In place of a look: the page came after the window began.
+/// Fewer pages at once are no reason to doubt them.
+const DOUBTFUL: usize = 64;
+/// In place of a look: the page came after the window began, or nothing can be told of it.
 const LEFT_OUT: u8 = u8::MAX;
 
 /// What looks into a window under way found, a byte a page: a list of the runs that are dirty would take
@@ -117,6 +119,38 @@ impl Window {
             },
             at,
         );
+    }
+
+    /// Whether the last look found so many pages of a range dirty at once that the kernel may have meant the mapping by it, not its
+    /// pages: one that something was mapped beside, and that is one with it since, counts as dirty as a whole (`VM_SOFTDIRTY`,
+    /// `mm/vma.c`). Then look which mappings do, and [leave them out](Window::leave_out).
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        let last = self.looks.len() as u8;
+        self.first.iter().any(|first| {
+            let (mut there, mut new) = (0, 0);
+            for page in first {
+                there += usize::from(*page != LEFT_OUT);
+                new += usize::from(*page == last);
+            }
+            new >= DOUBTFUL && 2 * new >= there
+        })
+    }
+
+    /// Leaves out what lies in these ranges, from the looks so far as well.
+    pub fn leave_out(&mut self, gone: &[VpnRange]) {
+        for (range, first) in self.ranges.iter().zip(&mut self.first) {
+            for part in gone.iter().filter_map(|gone| gone.intersect(*range)) {
+                for page in &mut first[(part.start.0 - range.start.0) as usize..(part.end.0 - range.start.0) as usize] {
+                    if *page != 0 && *page != LEFT_OUT {
+                        for look in &mut self.looks[*page as usize - 1..] {
+                            look.pages -= 1;
+                        }
+                    }
+                    *page = LEFT_OUT;
+                }
+            }
+        }
     }
 
     /// Pages found dirty so far.
@@ -252,6 +286,26 @@ mod tests {
         window.over(Pid(1), 1, &mut all);
         let pages: Vec<_> = all[0].runs().map(|(r, t)| (r.start.0, r.len(), t.dirty)).collect();
         assert_eq!(pages, [(10, 1, false), (11, 1, true), (14, 1, true)]);
+    }
+
+    #[test]
+    fn a_mapping_that_counts_as_dirty_as_a_whole_is_left_out() {
+        let mut window = Window::new(vec![range(0, 1000), range(2000, 3000)]);
+        let look = |window: &mut Window, runs: &[VpnRange], ms| {
+            window.surely_look(|_, tell| runs.iter().for_each(|run| tell(*run)), || Nanos::millis(ms));
+            window.is_doubtful()
+        };
+        assert!(!look(&mut window, &[range(10, 20), range(2000, 2100)], 2), "a tenth of them");
+        assert!(!look(&mut window, &[range(10, 20), range(2000, 2100)], 6), "what was found before");
+        assert!(look(&mut window, &[range(0, 1000), range(2000, 2101)], 40));
+        window.leave_out(&[range(0, 500), range(400, 1500)]);
+        assert_eq!(window.looks.iter().map(|l| l.pages).collect::<Vec<_>>(), [100, 100, 101]);
+        assert!(!window.is_doubtful() && window.pages() == 101);
+        assert!(!look(&mut window, &[range(0, 1000), range(2000, 2101)], 50), "nothing is told of it any more");
+        let mut all = Vec::new();
+        window.over(Pid(1), 1, &mut all);
+        assert_eq!(all[0].runs().count(), 0);
+        assert_eq!(all[1].runs().filter(|(_, told)| told.dirty).map(|(r, _)| r.len()).sum::<u64>(), 101);
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct VmFlags {
     pub hugetlb: bool,
     /// Device memory or raw page frames (`io`, `pf`).
     pub io: bool,
+    /// All of it counts as soft-dirty, whatever its pages say (`sd`): it was mapped, or something was mapped beside it that it was
+    /// merged with, since soft-dirty bits were cleared.
+    pub soft_dirty: bool,
 }
 
 fn malformed(what: &'static str, line: usize) -> SysError {
@@ -111,6 +114,7 @@ pub fn parse_smaps(bytes: &[u8]) -> Result<Vec<MapLine>, SysError> {
                     "lo" => map.flags.locked = true,
                     "ht" => map.flags.hugetlb = true,
                     "io" | "pf" => map.flags.io = true,
+                    "sd" => map.flags.soft_dirty = true,
                     _ => {}
                 }
             }
@@ -194,7 +198,7 @@ mod tests {
             parts in prop::collection::vec(
                 prop::sample::select(vec![
                     "1000-2000", " ", "rw-p", "0", "00:00", "\n", "ffffffffffffffff", "-", "[heap]",
-                    "VmFlags:", "lo", "\\012", "é",
+                    "VmFlags:", "lo", "sd", "\\012", "é",
                 ]), 0..60)
         ) {
             let text = parts.concat();

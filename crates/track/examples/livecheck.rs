@@ -2,13 +2,15 @@
 //!
 //! usage: livecheck [tracker=page-table|soft-dirty|damon|damon-page|auto] [hot=MIB] [cold=MIB]
 //!        [hot-pages=N] [layout=scattered|contiguous] [op=read|write] [window=MS] [seconds=S]
-//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [threads=1] [costs=0|1] [move=0|1] [expect=PERCENT]
+//!        [share=0.8] [cold-writes=0|1] [thp=0|1] [threads=1] [costs=0|1] [move=0|1] [expect=PERCENT] [wrong=PERCENT]
+//!        [beside=MS]
 //!        livecheck guardian=1
 //!
 //! A child touches all its pages, then sends `share` of its accesses to the hot ones. The parent
 //! ranks pages by what the tracker saw and says which part of the hot set is among the first as
 //! many (recall equals precision there), over time, with the tracker's own CPU time. Fails when
-//! less of it than `expect` is among them at the end.
+//! less of it than `expect` is among them at the end, or when more than `wrong` of the heat is told of other pages. `beside`: so often the child maps memory beside its own anew, which
+//! makes the kernel call all of it soft-dirty.
 #![allow(clippy::unwrap_used)] // a check that fails may panic
 
 use std::collections::HashMap;
@@ -139,7 +141,23 @@ fn child(options: &Options) -> ! {
     }
     println!("{}", (base + first) / PAGE);
     std::io::stdout().flush().unwrap();
-    let accesses = |number: u64| -> ! {
+    let beside = options.number("beside", 0.0);
+    let (mut besides, mut last) = (0, now());
+    let mut map_beside = move || {
+        if beside > 0.0 && now().since(last) >= Nanos((beside * 1e6) as u64) {
+            last = now();
+            let (len, rights, kind) =
+                (1 << 20, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: what is unmapped, if anything, is what the last call mapped here, which nobody uses; what is mapped is new.
+            besides = unsafe {
+                if besides != 0 {
+                    libc::munmap(besides as *mut libc::c_void, len);
+                }
+                libc::mmap(std::ptr::null_mut(), len, rights, kind, -1, 0) as usize
+            };
+        }
+    };
+    let accesses = |number: u64, between: &mut dyn FnMut()| -> ! {
         let mut seed = Seed(3 + number);
         let mut sum = 0_u64;
         let mut count = 0_u64;
@@ -158,6 +176,7 @@ fn child(options: &Options) -> ! {
                 }
             }
             count += 100_000;
+            between();
             if count % 1_000_000 == 0 && number == 0 {
                 println!("{count}");
                 if std::io::stdout().flush().is_err() {
@@ -169,9 +188,9 @@ fn child(options: &Options) -> ! {
     std::thread::scope(|scope| {
         for number in 1..options.number("threads", 1.0) as u64 {
             let accesses = &accesses;
-            scope.spawn(move || accesses(number));
+            scope.spawn(move || accesses(number, &mut || {}));
         }
-        accesses(0)
+        accesses(0, &mut map_beside)
     })
 }
 
@@ -216,9 +235,9 @@ fn parent(options: &Options) {
     if options.number("costs", 1.0) > 0.0 {
         costs(&root, pid, VpnRange::new(Vpn(base), Vpn(base + options.all_pages() as u64)));
     }
-    let found = watch(options, &root, &able, &mut target, base).unwrap_or_else(|e| {
+    let (found, wrong) = watch(options, &root, &able, &mut target, base).unwrap_or_else(|e| {
         println!("  tracker: {e}");
-        0.0
+        (0.0, 100.0)
     });
     if options.number("move", 0.0) > 0.0 {
         moving(options, &mut target, pid, base, &nodes);
@@ -229,6 +248,11 @@ fn parent(options: &Options) {
     let expected = options.number("expect", 0.0);
     if found < expected {
         eprintln!("found {found:.1}% of the hot pages, not {expected}%");
+        std::process::exit(1);
+    }
+    let most = options.number("wrong", 100.0);
+    if wrong > most {
+        eprintln!("{wrong:.1}% of the heat is told of pages that are not hot, not at most {most}%");
         std::process::exit(1);
     }
 }
@@ -288,7 +312,7 @@ fn watch(
     able: &Capabilities,
     target: &mut LiveTarget,
     base: u64,
-) -> Result<f64, Box<dyn std::error::Error>> {
+) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let name = options.text("tracker", "auto");
     let mut trackers = LiveTrackers::new(root, able, choice(&name), Budget::new(4.0, Nanos::secs(60)))?;
     let hot = options.hot();
@@ -306,7 +330,7 @@ fn watch(
     let mut weight = vec![(0_f64, 0_f64); all];
     let start = now();
     let mut memory = Bytes::ZERO;
-    let mut percent = 0.0;
+    let (mut percent, mut wrong) = (0.0, 0.0);
     for round in 1.. {
         target.refresh()?;
         trackers.begin(target.mappings(), &ask)?;
@@ -347,6 +371,9 @@ fn watch(
         order.sort_by(|a, b| heat(*b).total_cmp(&heat(*a)).then(a.cmp(b)));
         let first: std::collections::HashSet<u32> = order[..hot.len()].iter().copied().collect();
         let found = hot.iter().filter(|p| first.contains(p)).count();
+        let sum = |pages: &mut dyn Iterator<Item = u32>| pages.map(heat).sum::<f64>();
+        let (of_hot, of_all) = (sum(&mut hot.iter().copied()), sum(&mut (0..all as u32)));
+        wrong = 100.0 * (of_all - of_hot) / of_all.max(1e-9);
         percent = 100.0 * found as f64 / hot.len() as f64;
         let took = now().since(start);
         let sampled = seen.sightings.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
@@ -367,8 +394,8 @@ fn watch(
             break;
         }
     }
-    println!("  memory {memory}");
-    Ok(percent)
+    println!("  memory {memory}, {wrong:.1}% of the heat told of other pages");
+    Ok((percent, wrong))
 }
 
 /// Locates the hot pages, moves them all to the last node and back, and says what it took.

@@ -4,7 +4,9 @@ use crate::Budget;
 use std::collections::BTreeMap;
 use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
-use terrace_sys::{now, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry, PageMap, Root, SysError};
+use terrace_sys::{
+    maps::smaps, now, page_size, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry, PageMap, Root, SysError,
+};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
 /// Clears soft-dirty bits (`clear_refs` = 4), lets a window pass, and reads which pages were
@@ -100,7 +102,8 @@ impl SoftDirty {
             // A page's bit was read somewhere on the way: the middle is least wrong.
             let middle = || Nanos((before.since(since).0 + now().since(since).0) / 2);
             let looked = PageMap::open(&self.root, *pid)
-                .and_then(|map| window.look(|range, tell| self.having(Having::Dirty, &map, range, tell), middle));
+                .and_then(|map| window.look(|range, tell| self.having(Having::Dirty, &map, range, tell), middle))
+                .and_then(|()| self.leave_out_whole(*pid, window));
             match looked {
                 Ok(()) => {}
                 Err(e) if task::is_over(&self.root, *pid, &e) => gone.push(*pid),
@@ -108,6 +111,18 @@ impl SoftDirty {
             }
         }
         open.watched.retain(|pid, _| !gone.contains(pid));
+        Ok(())
+    }
+
+    /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that there may be some.
+    fn leave_out_whole(&self, pid: Pid, window: &mut Window) -> Result<(), SysError> {
+        if window.is_doubtful() {
+            let (maps, page) = (smaps(&self.root, pid)?, page_size().get());
+            let whole = maps.iter().filter(|m| m.flags.soft_dirty);
+            let whole: Vec<VpnRange> =
+                whole.map(|m| VpnRange::new(Vpn(m.start / page), Vpn(m.end.div_ceil(page)))).collect();
+            window.leave_out(&whole);
+        }
         Ok(())
     }
 

@@ -30,6 +30,19 @@ pub trait Memory: Sync {
         let _real_heap_is_real = bytes;
     }
 
+    /// Whether somebody wants to be told what the algorithm reads of its own heap.
+    #[inline(always)]
+    fn listens(&self) -> bool {
+        false
+    }
+
+    /// So many bytes from this offset on of what is [`held`](Memory::held) are read, or written. Told only to those who
+    /// [listen](Memory::listens).
+    #[inline(always)]
+    fn own(&self, offset: u64, bytes: u64, write: bool) {
+        let _ = (offset, bytes, write);
+    }
+
     /// `a[i] = b[i] + factor * c[i]` for `i` in `[0, count)`; `starts` are the first words.
     #[inline(always)]
     fn triad(&self, starts: [usize; 3], count: usize, factor: u64) {

@@ -175,7 +175,9 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
                     }
                 };
                 note(name, case, value["bytes_per_s"].as_f64().unwrap_or(f64::NAN));
-                if let Some(missed) = value["missed_bytes_per_s"].as_f64().filter(|_| name == "far-file" && **case == THREADS) {
+                if let Some(missed) =
+                    value["missed_bytes_per_s"].as_f64().filter(|_| name == "far-file" && **case == THREADS)
+                {
                     note("far-file, misses", case, missed);
                 }
                 eprintln!("[{:4.0}s] {repeat} {name} {case} {}", begun.elapsed().as_secs_f64(), value["us_per_page"]);

@@ -90,7 +90,7 @@ impl Cg {
         };
         let mut lists = Lists::new(rows, drawn, spec.seed);
         let mut elements = 0;
-        lists.each_row(shift, |_, row| elements += row.len());
+        lists.each_row(shift, |_, row| elements += row.len(), |_, _, _| {});
         // Class S: 15 outer iterations of 25 steps and a check.
         let products = iterations(spec, elements, 15 * (INNER + 1));
         Self { rows, shift, elements, lists, products, verify: must_verify(spec), matrix: 0 }
@@ -134,6 +134,18 @@ struct Lists {
     /// Of each column of the row at hand, and for which row it is.
     sums: Vec<f64>,
     seen: Vec<u32>,
+}
+
+/// Bytes before each of the [`Lists`], and all.
+struct Offsets {
+    columns: usize,
+    values: usize,
+    starts: usize,
+    users: usize,
+    weights: usize,
+    sums: usize,
+    seen: usize,
+    end: usize,
 }
 
 /// No column.
@@ -183,27 +195,44 @@ impl Lists {
         Self { stride, columns, values, starts, users, weights, sums, seen }
     }
 
-    fn bytes(&self) -> u64 {
-        let small = self.columns.len() + self.starts.len() + self.users.len() + self.seen.len();
-        (4 * small + 8 * (self.values.len() + self.weights.len() + self.sums.len())) as u64
+    /// Where each would begin were they one behind the other, in the order in which they are filled.
+    fn offsets(&self) -> Offsets {
+        let columns = 0;
+        let values = columns + 4 * self.columns.len();
+        let starts = values + 8 * self.values.len();
+        let users = starts + 4 * self.starts.len();
+        let weights = users + 4 * self.users.len();
+        let sums = weights + 8 * self.weights.len();
+        let seen = sums + 8 * self.sums.len();
+        Offsets { columns, values, starts, users, weights, sums, seen, end: seen + 4 * self.seen.len() }
     }
 
     /// Shows each row of `sum of w_i x_i x_i' + (condition - shift) I`, columns ascending; `w` falls from 1 to the condition.
-    fn each_row(&mut self, shift: f64, mut show: impl FnMut(usize, &[(u32, f64)])) {
+    /// What is read and written of the lists for it is told by offset and length, as if they lay one behind the other.
+    fn each_row(&mut self, shift: f64, mut show: impl FnMut(usize, &[(u32, f64)]), touch: impl Fn(usize, usize, bool)) {
+        let at = self.offsets();
         let (sums, seen) = (&mut self.sums, &mut self.seen);
         seen.fill(NONE);
         let mut row: Vec<(u32, f64)> = Vec::new();
         for r in 0..self.starts.len() - 1 {
             row.clear();
+            touch(at.starts + 4 * r, 8, false);
+            let count = (self.starts[r + 1] - self.starts[r]) as usize;
+            touch(at.users + 4 * self.starts[r] as usize, 4 * count, false);
             for place in &self.users[self.starts[r] as usize..self.starts[r + 1] as usize] {
                 let (place, i) = (*place as usize, *place as usize / self.stride);
                 let scaled = self.values[place] * self.weights[i];
                 let vector = i * self.stride..(i + 1) * self.stride;
+                touch(at.weights + 8 * i, 8, false);
+                touch(at.columns + 4 * vector.start, 4 * self.stride, false);
+                touch(at.values + 8 * vector.start, 8 * self.stride, false);
                 for (column, value) in self.columns[vector.clone()].iter().zip(&self.values[vector]) {
                     if *column == NONE {
                         break;
                     }
                     let c = *column as usize;
+                    touch(at.seen + 4 * c, 4, seen[c] as usize != r);
+                    touch(at.sums + 8 * c, 8, true);
                     if seen[c] as usize != r {
                         (seen[c], sums[c]) = (r as u32, 0.0);
                         row.push((*column, 0.0));
@@ -230,18 +259,27 @@ impl Kernel for Cg {
     }
 
     fn prepare<M: Memory + ?Sized>(&mut self, memory: &M) {
-        memory.held(self.lists.bytes());
+        memory.held(self.lists.offsets().end as u64);
+        if memory.listens() {
+            // `new` has drawn the rows once, to count their elements.
+            self.lists.each_row(self.shift, |_, _| {}, |at, bytes, write| memory.own(at as u64, bytes as u64, write));
+        }
         let (columns, values) = (self.rows + 1, self.rows + 1 + self.elements);
         let mut next = 0;
         memory.store(0, 0);
-        self.lists.each_row(self.shift, |r, row| {
+        let show = |r: usize, row: &[(u32, f64)]| {
             for (column, value) in row {
                 memory.store(columns + next, u64::from(*column));
                 set(memory, values + next, *value);
                 next += 1;
             }
             memory.store(r + 1, next as u64);
-        });
+        };
+        if memory.listens() {
+            self.lists.each_row(self.shift, show, |at, bytes, write| memory.own(at as u64, bytes as u64, write));
+        } else {
+            self.lists.each_row(self.shift, show, |_, _, _| {});
+        }
         for word in self.vector(0)..self.words() {
             set(memory, word, if word < self.vector(1) { 1.0 } else { 0.0 });
         }
