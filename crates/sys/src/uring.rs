@@ -96,12 +96,22 @@ impl Ring {
         // interrupting whatever it does.
         let mut deferred = IoUring::builder();
         deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_r_disabled();
-        let built = deferred.build(depth).map(|ring| (ring, false));
-        let built = built.or_else(|_| IoUring::new(depth).map(|ring| (ring, true)));
-        let (ring, enabled) = built.map_err(|e| {
+        match deferred.build(depth) {
+            Ok(ring) => Ok(Self::of(ring, false, files)),
+            Err(_) => Self::plain(depth, files),
+        }
+    }
+
+    /// Before 6.1.
+    fn plain(depth: u32, files: Vec<File>) -> Result<Self, SysError> {
+        let ring = IoUring::new(depth).map_err(|e| {
             SysError::from_io("io_uring_setup", "this process", &e, "`sysctl kernel.io_uring_disabled=0` allows it")
         })?;
-        Ok(Self {
+        Ok(Self::of(ring, true, files))
+    }
+
+    fn of(ring: IoUring, enabled: bool, files: Vec<File>) -> Self {
+        Self {
             ring,
             enabled,
             files,
@@ -112,7 +122,7 @@ impl Ring {
             watched: 0,
             heard: 0,
             ended: Vec::new(),
-        })
+        }
     }
 
     /// Transfers not yet told of.
@@ -213,11 +223,7 @@ impl Ring {
     /// What the kernel said.
     pub fn wait(&mut self, fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
         if !self.ring.params().is_feature_ext_arg() {
-            self.enter()?;
-            // SAFETY: the ring's descriptor is open as long as the ring, and not kept beyond this call.
-            let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-            let all: Vec<BorrowedFd<'_>> = fds.iter().copied().chain([ring]).collect();
-            return wait_readable(&all, limit);
+            return self.wait_by_poll(fds, limit);
         }
         self.enable()?;
         for (n, fd) in fds.iter().enumerate() {
@@ -246,6 +252,15 @@ impl Ring {
         self.take();
         let ended = u64::from(!self.ended.is_empty()) << fds.len();
         Ok(std::mem::take(&mut self.heard) | ended)
+    }
+
+    /// As [`Ring::wait`], of rings that are not deferred.
+    fn wait_by_poll(&mut self, fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
+        self.enter()?;
+        // SAFETY: the ring's descriptor is open as long as the ring, and not kept beyond this call.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        let all: Vec<BorrowedFd<'_>> = fds.iter().copied().chain([ring]).collect();
+        wait_readable(&all, limit)
     }
 
     /// Takes in what the kernel has completed.
@@ -332,25 +347,37 @@ mod tests {
     use crate::{now, Bell};
     use std::os::fd::AsFd;
 
+    type Wait = fn(&mut Ring, &[BorrowedFd<'_>], Option<Nanos>) -> Result<u64, SysError>;
+
     #[test]
     fn one_wait_hears_descriptors_and_what_has_ended() {
+        hears(Ring::new, Ring::wait);
+    }
+
+    #[test]
+    fn so_does_that_of_older_kernels() {
+        hears(Ring::plain, Ring::wait);
+        hears(Ring::plain, Ring::wait_by_poll);
+    }
+
+    fn hears(make: fn(u32, Vec<File>) -> Result<Ring, SysError>, wait: Wait) {
         let folder = std::env::temp_dir();
         let made = crate::StoreFile::create(&folder, 1 << 20).unwrap();
-        let mut ring = match Ring::new(4, vec![made.file]) {
+        let mut ring = match make(4, vec![made.file]) {
             Ok(ring) => ring,
             Err(error) => return println!("skipped: {error}"),
         };
         let (a, b) = (Bell::new().unwrap(), Bell::new().unwrap());
         let fds = [a.as_fd(), b.as_fd()];
         let begun = now();
-        assert_eq!(ring.wait(&fds, Some(Nanos::millis(2))).unwrap(), 0, "nothing");
+        assert_eq!(wait(&mut ring, &fds, Some(Nanos::millis(2))).unwrap(), 0, "nothing");
         assert!(now().since(begun) >= Nanos::millis(2), "and for as long as was said");
         b.ring();
-        assert_eq!(ring.wait(&fds, None).unwrap(), 2);
-        assert_eq!(ring.wait(&fds, None).unwrap(), 2, "it was not hushed");
+        assert_eq!(wait(&mut ring, &fds, None).unwrap(), 2);
+        assert_eq!(wait(&mut ring, &fds, None).unwrap(), 2, "it was not hushed");
         b.hush();
         // What was heard before was heard; what is told of it afterwards is that it is so no more.
-        while ring.wait(&fds, Some(Nanos::ZERO)).unwrap() != 0 {}
+        while wait(&mut ring, &fds, Some(Nanos::ZERO)).unwrap() != 0 {}
         let mut slots = Slot::pool(2, 1 << 20).unwrap();
         slots[0].bytes_mut()[..8192].fill(7);
         let piece = |offset, start| Piece { file: 0, offset, start, len: 4096 };
@@ -360,7 +387,7 @@ mod tests {
         ring.submit().unwrap();
         let mut done = Vec::new();
         while done.is_empty() {
-            let heard = ring.wait(&fds, Some(Nanos::secs(20))).unwrap();
+            let heard = wait(&mut ring, &fds, Some(Nanos::secs(20))).unwrap();
             assert!(heard & !0b100 == 0, "{heard:b}");
             ring.finished(&mut done).unwrap();
         }
@@ -377,6 +404,6 @@ mod tests {
         }
         let Buffer::Fill(slot) = &done[0].0.buffer else { panic!("it was to be filled") };
         assert!(done[0].1 == 0 && slot.bytes()[..4096].iter().all(|b| *b == 7));
-        assert_eq!(ring.wait(&fds, None).unwrap(), 1);
+        assert_eq!(wait(&mut ring, &fds, None).unwrap(), 1);
     }
 }
