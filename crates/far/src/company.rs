@@ -57,6 +57,11 @@ impl Company {
         }
     }
 
+    /// Whether somebody waits who is to go on here.
+    pub const fn is_awaited(&self) -> bool {
+        self.waits.is_some() && self.home.is_some()
+    }
+
     /// Does what makes grains present, and wakes who waits for them.
     pub fn waking<T>(&mut self, grains: impl FnOnce(u64) -> bool, work: impl FnOnce() -> T) -> T {
         let waits = self.waits.filter(|w| grains(w.1)).map(|w| w.0).zip(self.home);

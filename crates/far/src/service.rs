@@ -359,7 +359,9 @@ impl Service {
     fn let_go_on(&mut self, action: Action, unit: UnitNo, mask: Mask) -> Result<(), SysError> {
         let g = self.pager.geometry();
         let mut company = std::mem::take(&mut self.state.company);
-        let mut later = self.state.together.then(|| std::mem::take(&mut self.state.to_wake));
+        // Who is to go on here is woken within `waking`.
+        let together = self.state.together && !company.is_awaited();
+        let mut later = together.then(|| std::mem::take(&mut self.state.to_wake));
         let waits_here = |grain| {
             let (its_unit, bit) = g.split(grain);
             its_unit == unit && mask & bit != 0
