@@ -239,7 +239,7 @@ impl Ring {
             }
             self.watched |= bit;
         }
-        let ended = !self.ring.completion().is_empty();
+        let ended = !(self.ended.is_empty() && self.ring.completion().is_empty());
         let limit = if ended || self.heard != 0 { Some(Nanos::ZERO) } else { limit };
         let span = limit.map(|l| types::Timespec::new().sec(l.0 / 1_000_000_000).nsec((l.0 % 1_000_000_000) as u32));
         let args = span.as_ref().map_or(types::SubmitArgs::new(), |span| types::SubmitArgs::new().timespec(span));

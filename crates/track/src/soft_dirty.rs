@@ -114,15 +114,22 @@ impl SoftDirty {
         Ok(())
     }
 
-    /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that there may be some.
+    /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that there may be some; all, where the
+    /// kernel does not tell which (mappings that are merged while they are read may be told twice): the next window may be better.
     fn leave_out_whole(&self, pid: Pid, window: &mut Window) -> Result<(), SysError> {
-        if window.is_doubtful() {
-            let (maps, page) = (smaps(&self.root, pid)?, page_size().get());
-            let whole = maps.iter().filter(|m| m.flags.soft_dirty);
-            let whole: Vec<VpnRange> =
-                whole.map(|m| VpnRange::new(Vpn(m.start / page), Vpn(m.end.div_ceil(page)))).collect();
-            window.leave_out(&whole);
+        if !window.is_doubtful() {
+            return Ok(());
         }
+        let page = page_size().get();
+        let whole: Vec<VpnRange> = match smaps(&self.root, pid) {
+            Ok(maps) => {
+                let whole = maps.iter().filter(|m| m.flags.soft_dirty);
+                whole.map(|m| VpnRange::new(Vpn(m.start / page), Vpn(m.end.div_ceil(page)))).collect()
+            }
+            Err(e) if task::is_over(&self.root, pid, &e) => return Err(e),
+            Err(_) => vec![VpnRange::new(Vpn(0), Vpn(u64::MAX))],
+        };
+        window.leave_out(&whole);
         Ok(())
     }
 
@@ -252,6 +259,28 @@ mod tests {
     use super::*;
     use terrace_engine::PageWrites;
     use terrace_sys::Capabilities;
+
+    #[test]
+    fn mappings_that_count_as_dirty_as_a_whole_are_left_out_and_all_where_it_is_not_told() {
+        let folder = std::env::temp_dir().join(format!("terrace-smaps-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("proc/7")).unwrap();
+        let tracker = SoftDirty::new(Root::at(&folder), Budget::default());
+        let page = page_size().get();
+        let line = |from: u64, to: u64| format!("{:x}-{:x} rw-p 00000000 00:00 0 \n", from * page, to * page);
+        let range = |from, to| VpnRange::new(Vpn(from), Vpn(to));
+        let left = |smaps: &str| {
+            std::fs::write(folder.join("proc/7/smaps"), smaps).unwrap();
+            let mut window = Window::new(vec![range(100, 300), range(400, 600)]);
+            window.surely_look(|range, tell| tell(range), || Nanos::millis(30));
+            tracker.leave_out_whole(Pid(7), &mut window).unwrap();
+            window.pages()
+        };
+        let (one, other) = (line(50, 300), line(400, 600));
+        assert_eq!(left(&format!("{one}VmFlags: rd wr sd \n{other}VmFlags: rd wr \n")), 200);
+        assert_eq!(left(&format!("{one}VmFlags: rd wr \n{other}VmFlags: rd wr \n")), 400, "all is written");
+        assert_eq!(left(&format!("{other}{one}VmFlags: rd\n")), 0, "not told");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn written_pages_of_this_process_are_seen() {
