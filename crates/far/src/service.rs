@@ -18,6 +18,8 @@ use terrace_types::{Bytes, Nanos, Tid};
 const WRITES_AT_ONCE: usize = 2;
 /// A store that cannot tell when it is done is asked so often.
 const ASK_AGAIN: Nanos = Nanos::micros(50);
+/// Of so many wakes for pages that are there, one is looked at.
+const LOOKED_AT: u32 = 64;
 /// Who is told of the counts is asked so often for a budget, though nothing happens.
 const TELL_AGAIN: Nanos = Nanos::millis(200);
 
@@ -134,6 +136,8 @@ pub(crate) struct State {
     /// Whether who waits for what is installed is woken later, and what that is.
     together: bool,
     to_wake: Vec<Range<usize>>,
+    /// Threads woken for what was there already.
+    wakes: u32,
     stop: bool,
 }
 
@@ -388,8 +392,11 @@ impl Service {
             Action::Write { unit, mask } => self.begin_write(unit, mask),
             Action::Install { unit, mask, .. }
             | Action::Zeros { unit, mask, .. }
-            | Action::Unprotect { unit, mask }
-            | Action::Wake { unit, mask } => self.let_go_on(action, unit, mask)?,
+            | Action::Unprotect { unit, mask } => self.let_go_on(action, unit, mask)?,
+            Action::Wake { unit, mask, tid } => {
+                self.look_after(unit, mask, tid);
+                self.let_go_on(action, unit, mask)?;
+            }
             Action::Release { unit } => self.release(unit),
             Action::Extract { unit, mask, dirty } => self.extract(unit, mask, dirty),
             Action::CopyOut { unit, mask } => self.copy_out(unit, mask)?,
@@ -412,6 +419,21 @@ impl Service {
             Action::Drop { .. } => {}
         }
         Ok(())
+    }
+
+    /// Who is woken for a page that is not there comes back at once, for ever. Some of those that are woken are looked at: who
+    /// comes back is, soon.
+    fn look_after(&mut self, unit: UnitNo, mask: Mask, tid: Tid) {
+        self.state.wakes = self.state.wakes.wrapping_add(1);
+        if self.state.wakes % LOOKED_AT != 0 {
+            return;
+        }
+        let mut parts = self.pager.geometry().parts(unit, mask);
+        // Where the kernel does not tell, nothing is known against it.
+        let gone = parts.any(|part| self.shared.area.is_there(&part).is_ok_and(|there| !there));
+        if gone && self.pager.vanished(unit, mask, tid) {
+            self.state.why.insert(unit, "it was unmapped by somebody else".to_owned());
+        }
     }
 
     fn take_slot(&mut self, unit: UnitNo) -> Option<Slot> {

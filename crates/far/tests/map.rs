@@ -183,18 +183,25 @@ fn the_kernel_reads_and_writes_far_memory() {
     assert!(Command::new("true").status().unwrap().success());
 }
 
+/// How a program ended that lost something.
+struct Ended {
+    signal: i32,
+    printed: String,
+    errors: String,
+}
+
 /// Runs this very test program with the named case, which ends by a signal.
-fn ends_by_signal(case: &str) -> Option<(i32, String)> {
+fn ends_by_signal(case: &str) -> Option<Ended> {
     use std::os::unix::process::ExitStatusExt;
     let me = std::env::current_exe().unwrap();
     let out = Command::new(me).args(["--exact", case, "--nocapture"]).env("TERRACE_FAR_CASE", case).output().unwrap();
-    let text = String::from_utf8_lossy(&out.stderr).into_owned();
-    let told = String::from_utf8_lossy(&out.stdout).into_owned();
-    if let Some(skip) = told.lines().find(|l| l.starts_with("skipped: ")) {
+    let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&out.stdout).into_owned();
+    if let Some(skip) = printed.lines().find(|l| l.starts_with("skipped: ")) {
         println!("{skip}");
         return None;
     }
-    Some((out.status.signal().unwrap_or(0), text))
+    Some(Ended { signal: out.status.signal().unwrap_or(0), printed, errors })
 }
 
 fn lose(altered: u32, reads: u32) {
@@ -219,7 +226,7 @@ fn altered_bytes_are_a_signal_and_one_line_never_data() {
     if std::env::var("TERRACE_FAR_CASE").as_deref() == Ok(case) {
         return lose(1000, 0);
     }
-    let Some((signal, text)) = ends_by_signal(case) else {
+    let Some(Ended { signal, errors: text, .. }) = ends_by_signal(case) else {
         return;
     };
     assert_eq!(signal, 7, "{text}");
@@ -233,12 +240,53 @@ fn unreadable_bytes_are_a_signal_and_one_line_never_data() {
     if std::env::var("TERRACE_FAR_CASE").as_deref() == Ok(case) {
         return lose(0, 1000);
     }
-    let Some((signal, text)) = ends_by_signal(case) else {
+    let Some(Ended { signal, errors: text, .. }) = ends_by_signal(case) else {
         return;
     };
     assert_eq!(signal, 7, "{text}");
     let lines: Vec<&str> = text.lines().filter(|l| l.starts_with("far memory:")).collect();
     assert!(lines.len() == 1 && lines[0].contains("errno 5"), "{text}");
+}
+
+/// Unmaps a page of the map as a program may that asks the kernel itself.
+fn unmap_behind_its_back(map: &Map, page: usize) {
+    let at = map.as_mut_ptr().wrapping_add(page * PAGE_WORDS * 8);
+    // SAFETY: the page lies in the map, which is live; what becomes of its bytes is what is tested.
+    let status = unsafe { libc::madvise(at.cast(), PAGE_WORDS * 8, libc::MADV_DONTNEED) };
+    assert_eq!(status, 0);
+}
+
+/// Pages of which the store has a copy and those of which it has none, unmapped by somebody else.
+fn unmapped_by_somebody_else() {
+    let store = Box::new(Mem::new());
+    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), store, &Options::default()) else {
+        return;
+    };
+    let words = map.words();
+    for word in words.iter().take(4 * PAGE_WORDS) {
+        word.store(7, Relaxed);
+    }
+    map.flush().unwrap();
+    words[PAGE_WORDS].store(8, Relaxed);
+    unmap_behind_its_back(&map, 3);
+    println!("clean {}", words[3 * PAGE_WORDS].load(Relaxed));
+    unmap_behind_its_back(&map, 1);
+    println!("written {}", words[PAGE_WORDS].load(Relaxed));
+}
+
+#[test]
+fn unmapped_bytes_are_fetched_again_or_a_signal_and_one_line() {
+    let case = "unmapped_bytes_are_fetched_again_or_a_signal_and_one_line";
+    if std::env::var("TERRACE_FAR_CASE").as_deref() == Ok(case) {
+        return unmapped_by_somebody_else();
+    }
+    let Some(ended) = ends_by_signal(case) else {
+        return;
+    };
+    assert_eq!(ended.signal, 7, "{}", ended.errors);
+    assert!(ended.printed.contains("clean 7") && !ended.printed.contains("written"), "{}", ended.printed);
+    let lines: Vec<&str> = ended.errors.lines().filter(|l| l.starts_with("far memory:")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("unmapped by somebody else"), "{}", ended.errors);
 }
 
 #[test]

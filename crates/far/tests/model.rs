@@ -69,6 +69,19 @@ fn work(words: &[AtomicU64], me: usize, seed: Seed, stop: &AtomicBool) -> u64 {
     checked
 }
 
+/// Clears the accessed bits of some pages again and again, as reclaim and DAMON do: the kernel finds page tables changed while it
+/// moves pages.
+fn age(map: &Map, over: &AtomicBool, seed: Seed) {
+    let mut chance = Chance(seed);
+    while !over.load(Relaxed) {
+        let from = chance.below(map.len() as u64) as usize / 4096 * 4096;
+        let len = (chance.below(64) as usize * 4096).min(map.len() - from);
+        // SAFETY: the range lies in the map, which lives on; the advice changes no content.
+        unsafe { libc::madvise(map.as_mut_ptr().wrapping_add(from).cast(), len, libc::MADV_COLD) };
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
 fn store(chance: &mut Chance, bytes: Bytes) -> Box<dyn Store> {
     let folder = std::env::temp_dir();
     let file = || Box::new(FileStore::create(&[folder.as_path()], bytes).unwrap());
@@ -123,6 +136,9 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
             eprintln!("seed {seed}: not done after a minute: {:?}", map_seen.statistics());
             std::process::abort();
         });
+        if chance.below(2) == 0 {
+            scope.spawn(move || age(map_seen, over, Seed(seed)));
+        }
         let begin = Instant::now();
         let mut pinned = None;
         while begin.elapsed() < length && workers.iter().all(|w| !w.is_finished()) {

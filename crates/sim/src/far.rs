@@ -252,7 +252,7 @@ impl Far {
                 }
                 self.wake(unit, mask);
             }
-            Action::Wake { unit, mask } => self.wake(unit, mask),
+            Action::Wake { unit, mask, .. } => self.wake(unit, mask),
             Action::Drop { unit, mask } => self.unmap(memory, unit, mask),
             Action::Extract { unit, mask, .. } => {
                 self.unmap(memory, unit, mask);

@@ -403,6 +403,14 @@ impl FarArea {
             done += more as usize;
             let rest = part.start + done..part.end;
             match errno {
+                // The slot was empty, so this is the kernel's own doing: it moved pages and did not say so.
+                libc::EEXIST => {
+                    let moved = self.moved_untold(&rest, slot, to + done);
+                    done += moved;
+                    if moved == 0 || done >= part.len() {
+                        return Extracted { bytes: done, errno: if done < part.len() { errno } else { 0 } };
+                    }
+                }
                 // Shared with a forked child, or at work in a device. A write that changes nothing ends the former; of a
                 // protected page the caller itself would be told, and wait for itself.
                 libc::EBUSY if !shared && !protected => {
@@ -421,6 +429,18 @@ impl FarArea {
                 errno => return Extracted { bytes: done, errno },
             }
         }
+    }
+
+    /// Bytes from the start of `part` that are in the slot and not in the area any more. Linux 6.18 forgets to count pages that it
+    /// moved at the second attempt (`move_pages` in `mm/userfaultfd.c` keeps the first one's `-EAGAIN`), and then
+    /// finds them in its own way. The first happens when a page's accessed bit changes just then, or it is being migrated.
+    fn moved_untold(&self, part: &Range<usize>, slot: &Slot, to: usize) -> usize {
+        let here = resident(self.map.base.as_ptr().wrapping_add(part.start), part.len());
+        let there = resident(slot.at(to), part.len());
+        let pages = here.zip(there).map_or(0, |(here, there)| {
+            here.iter().zip(&there).take_while(|(here, there)| **here & 1 == 0 && **there & 1 == 1).count()
+        });
+        (pages * self.page).min(part.len())
     }
 
     /// Ends the sharing of pages with forked children: each is this process's alone afterwards.
@@ -497,6 +517,15 @@ impl FarArea {
         self.uffd.wake(self.map.address() + part.start as u64, part.len() as u64)
     }
 
+    /// Whether all of these pages have memory, be it in swap.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn is_there(&self, part: &Range<usize>) -> Result<bool, SysError> {
+        let area = Ground { start: self.map.address() as usize, len: self.map.len };
+        Ok(area.present(part.clone())?.first() == Some(part))
+    }
+
     /// Makes missing pages raise SIGBUS. Where the kernel cannot, the signal goes to `tid` now and again whenever
     /// it comes back.
     ///
@@ -517,6 +546,14 @@ impl FarArea {
     }
 }
 
+/// Which pages of whole ones of ours have memory, by the lowest bit of each; none when the kernel does not tell.
+fn resident(at: *mut u8, len: usize) -> Option<Vec<u8>> {
+    let mut pages = vec![0; len.div_ceil(crate::page_size().get() as usize)];
+    // SAFETY: the kernel only looks at the range, whatever is mapped there, and writes a byte a page to `pages`, which has as many.
+    let status = unsafe { libc::mincore(at.cast(), len, pages.as_mut_ptr()) };
+    (status == 0).then_some(pages)
+}
+
 /// `process_madvise` on ourselves with several ranges: one flush of translations for all. False where the kernel
 /// (before Linux 6.13) has no such thing for this advice.
 fn drop_many(vectors: &[libc::iovec]) -> bool {
@@ -529,4 +566,57 @@ fn drop_many(vectors: &[libc::iovec]) -> bool {
     };
     // Part done is as good as none: dropping a page twice is harmless, since nothing filled it in between.
     usize::try_from(done).is_ok_and(|d| d == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: usize = 1 << 16;
+
+    /// An area of a unit all of whose pages hold a byte, and an empty slot; none where this kernel or user cannot have them.
+    fn filled() -> Option<(FarArea, Slot, usize)> {
+        let uffd = Uffd::open().map_err(|e| println!("skipped: {e}")).ok()?;
+        let features = uffd.features();
+        if !features.move_pages {
+            println!("skipped: this kernel moves no pages");
+            return None;
+        }
+        let area = FarArea::map(uffd, UNIT, UNIT).expect("area");
+        let mut slots = area.slots(2, UNIT).expect("slots");
+        let (slot, mut source) = (slots.remove(0), slots.remove(0));
+        for (n, page) in source.bytes_mut().chunks_mut(area.page).enumerate() {
+            page.fill(n as u8 + 1);
+        }
+        area.install(&(0..UNIT), &source, 0, false, true).expect("installed");
+        let page = area.page;
+        Some((area, slot, page))
+    }
+
+    fn holds_all(slot: &Slot, page: usize) -> bool {
+        slot.bytes().chunks(page).enumerate().all(|(n, bytes)| bytes.iter().all(|b| *b == n as u8 + 1))
+    }
+
+    #[test]
+    fn what_moved_untold_is_told() {
+        let Some((area, mut slot, page)) = filled() else {
+            return;
+        };
+        // As the kernel does it: three pages from the third on are moved, and nothing is said.
+        let untold = area.uffd.move_to(slot.at(2 * page) as u64, area.address() + 2 * page as u64, 3 * page as u64);
+        assert_eq!(untold, (3 * page as u64, 0));
+        assert_eq!(area.extract(&(0..UNIT), &mut slot, 0, false), Extracted { bytes: UNIT, errno: 0 });
+        assert!(holds_all(&slot, page));
+    }
+
+    #[test]
+    fn what_did_not_move_is_not_told() {
+        let Some((area, mut slot, page)) = filled() else {
+            return;
+        };
+        // A slot that is not empty, against the contract: the page is still where it was.
+        slot.bytes_mut()[4 * page] = 99;
+        assert_eq!(area.extract(&(0..UNIT), &mut slot, 0, false), Extracted { bytes: 4 * page, errno: libc::EEXIST });
+        assert_eq!(area.words()[4 * page / 8].load(std::sync::atomic::Ordering::Relaxed), 0x0505_0505_0505_0505);
+    }
 }

@@ -109,12 +109,14 @@ pub enum Action {
         /// Grains.
         mask: Mask,
     },
-    /// Wake who waits for these grains, which are there.
+    /// Wake who waits for these grains, which are there. If they are not, say so with [`Pager::vanished`].
     Wake {
         /// Which.
         unit: UnitNo,
         /// Grains.
         mask: Mask,
+        /// Who asked.
+        tid: Tid,
     },
     /// These grains are lost: who touches them gets SIGBUS.
     Poison {
@@ -381,7 +383,7 @@ impl Pager {
     fn serve_mapped(&mut self, unit: UnitNo, bit: Mask, touch: Touch) {
         let u = &mut self.units[unit as usize];
         if !(touch.write && touch.protected) {
-            self.actions.push_back(Action::Wake { unit, mask: bit });
+            self.actions.push_back(Action::Wake { unit, mask: bit, tid: touch.tid });
             return;
         }
         // A second write next to one before: the rest of the unit will follow.
@@ -395,6 +397,18 @@ impl Pager {
         self.clock.touch(&mut u.standing);
         self.counts.first_writes += 1;
         self.actions.push_back(Action::Unprotect { unit, mask });
+    }
+
+    /// A grain taken to be mapped is not: somebody else unmapped it. What the store has of it is fetched when it is touched
+    /// next; what it does not have is lost, and who asked is told. Whether it is.
+    pub fn vanished(&mut self, unit: UnitNo, bit: Mask, tid: Tid) -> bool {
+        let dirty = self.units[unit as usize].dirty & bit;
+        self.unmapped(unit, bit);
+        if dirty != 0 {
+            self.lost.insert(self.geometry.grain_at(unit, dirty.trailing_zeros()));
+            self.actions.push_back(Action::Poison { unit, mask: dirty, tid, first: true });
+        }
+        dirty != 0
     }
 
     /// Accounts for grains that are mapped from now on.

@@ -143,7 +143,7 @@ impl World {
                     self.slots.insert(unit, slot);
                     self.pager.extracted(unit, mask, 0, self.now);
                 }
-                Action::Wake { unit, mask } => {
+                Action::Wake { unit, mask, .. } => {
                     for g in self.grains(unit, mask) {
                         assert!(self.mapped.contains_key(&g), "woken for what is not mapped");
                     }
@@ -643,4 +643,22 @@ fn what_is_written_each_time_comes_back_for_writing_and_what_is_not_does_not() {
     // Who only reads has nothing stored that was stored before: at most what was left dirty of the first sweep.
     let left: u64 = read.iter().map(|r| r.1).sum();
     assert!(left <= 256 << 16, "{read:?}");
+}
+
+#[test]
+fn what_vanished_is_fetched_again_or_lost() {
+    let mut w = World::new(64, 16, 1);
+    w.access(1, 3, Some(77));
+    w.pager.flush(1, w.now);
+    w.act();
+    w.settle();
+    w.access(1, 5, Some(78));
+    for (grain, lost) in [(3, false), (5, true)] {
+        let (unit, bit) = w.geometry.split(grain);
+        w.mapped.remove(&grain);
+        assert_eq!(w.pager.vanished(unit, bit, Tid(1)), lost);
+        w.act();
+        assert_eq!((w.pager.is_lost(grain), w.poisoned.contains(&grain)), (lost, lost));
+    }
+    assert_eq!(w.access(1, 3, None), Some(77));
 }
