@@ -5,6 +5,8 @@ use crate::memory::{fill, give_up, Map, Told, NEVER_MOVED};
 use crate::target::report;
 use std::ffi::CString;
 use std::ptr;
+use std::time::Duration;
+use terrace_guest::kernel;
 
 /// Memory in which it happens.
 const HOT: usize = 24 << 20;
@@ -74,6 +76,18 @@ pub fn execs(told: &Told, args: &[&str]) {
     give_up(NEVER_MOVED, "execv failed");
 }
 
+/// Guest time for which pages stay shared: more than two periods of the tool, which has met them then.
+const SHARED: Duration = Duration::from_millis(250);
+
+/// Reads what it shares for a while; unmanaged, not at all.
+fn linger(told: &Told, map: &Map) {
+    let until = kernel::now() + SHARED.as_nanos() as u64;
+    while told.managed() && kernel::now() < until {
+        map.glance(0..map.pages());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Forks while its pages are being moved; parent and child then write to what they share.
 pub fn forks(told: &Told) {
     let mut sum = 0_u64;
@@ -81,9 +95,11 @@ pub fn forks(told: &Told) {
         let mut map = being_moved(told, round);
         let half = map.words().len() / 2;
         let pid = child(|| {
+            linger(told, &map);
             fill(&mut map.words()[..half], round + 10);
             map.sum(false)
         });
+        linger(told, &map);
         fill(&mut map.words()[half..], round + 20);
         sum = sum.rotate_left(9) ^ map.sum(false);
         wait_for(pid);
