@@ -328,6 +328,10 @@ fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
 /// A run under the engine, with the very policy that runs live.
 fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError> {
     let placement = Placement::named(policy, &plan.machine).map_err(SimError::Policy)?;
+    if plan.tiers.len() < 2 {
+        // As live: nothing is managed where there is nothing to place.
+        return alone(plan, policy, Mode::Plain);
+    }
     let births = match (placement.starts_slow(), placement.wants_huge_pages()) {
         (true, _) => Births::Slow,
         (_, true) => Births::Huge,

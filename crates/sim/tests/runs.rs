@@ -198,3 +198,18 @@ fn what_does_not_fit_is_said_with_both_sizes() {
     let error = simulate(&plan, "first-touch", Options::default()).unwrap_err();
     assert!(matches!(error, SimError::TooSmall { .. }) && error.to_string().contains("96 MiB"), "{error}");
 }
+
+/// Where nothing can be placed nothing is managed, as live.
+#[test]
+fn one_tier_is_left_alone() {
+    let mut one = machine();
+    one.nodes.truncate(1);
+    one.nodes[0].capacity = Bytes::mib(64);
+    one.links.retain(|l| l.target == one.nodes[0].id);
+    let plan = Plan::new(&one, "npb-cg,threads=1,size=12MiB,accesses=2M").unwrap();
+    let runs = ["first-touch", "hyplacer", "terrace"].map(|policy| simulate(&plan, policy, Options::default()).unwrap());
+    for run in &runs[1..] {
+        assert_eq!((run.seconds, run.overhead_seconds), (runs[0].seconds, runs[0].overhead_seconds), "{}", run.policy);
+    }
+    assert!(simulate(&plan, "no-such-policy", Options::default()).is_err());
+}
