@@ -233,6 +233,12 @@ impl Engine {
 }
 
 impl Uncore {
+    /// What it was built from.
+    #[must_use]
+    pub const fn params(&self) -> &Params {
+        &self.params
+    }
+
     /// As [`Engine::miss`], of memory (no device), where the first level of `unit` has let the line in already; `left`: a
     /// dirty line that left it.
     #[inline]

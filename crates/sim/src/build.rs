@@ -18,6 +18,8 @@ use terrace_workload::{PageSize, Spec};
 
 /// Length of a quantum, as the lab's plugin has it: 10 us.
 const QUANTUM: Nanos = Nanos::micros(10);
+/// From exec to a program's first instruction of its own: 2.45 ms in the lab (`terrace-workload` there, to its first mark).
+const EXEC: Nanos = Nanos(2_450_000);
 /// Where threads wait for pages: a small part of a fault, for they are woken when a quantum begins.
 const PAGED_QUANTUM: Nanos = Nanos::micros(2);
 const PAGE: u64 = 4096;
@@ -232,6 +234,10 @@ impl Plan {
         let mmus = engine.units.iter().map(mmu).collect();
         let mut world = World::new(engine, memory, mmus, homes, feed);
         world.waits_for_records = self.waits_for_records;
+        world.memory.tells_births = self.waits_for_records;
+        if matches!(self.input, Input::Workload(_)) {
+            world.start_late(EXEC);
+        }
         Ok(world)
     }
 

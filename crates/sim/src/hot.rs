@@ -5,6 +5,7 @@
 //! else must be looked at. The results are those of taking each access by itself.
 
 use crate::event::{Accesses, Batch, Event};
+use crate::kernel::{entry, record};
 use crate::memory::{Memory, Misses, WAITS};
 use crate::mmu::{Mmu, NOWHERE};
 use crate::sampler::Sampler;
@@ -225,6 +226,9 @@ impl Lane<'_> {
                     return (Came::Nowhere, time, clear);
                 }
                 time = found.time;
+                if let Some(frame) = self.memory.born.take() {
+                    (time, clear) = self.born(u64::from(frame), time, instructions);
+                }
                 found.at
             }
         };
@@ -239,6 +243,40 @@ impl Lane<'_> {
             (time, clear) = (self.unit.core.time, self.unit.core.clear_until());
         }
         (Came::On, time, clear)
+    }
+
+    /// A page was touched first: the kernel looks up and writes its records of the frame and of the page, and writes zeros to
+    /// all of it.
+    #[inline(never)]
+    fn born(&mut self, frame: u64, time: u64, instructions: u64) -> (u64, u64) {
+        let core = &mut self.unit.core;
+        (core.time, core.instructions) = (time, instructions);
+        let params = self.uncore.params();
+        let records = [record(params, frame), entry(params, frame)];
+        for physical in records.into_iter().flatten() {
+            if let Some(node) = self.written(physical) {
+                // What it says is where the kernel goes on.
+                self.unit.core.time += self.uncore.params().links[0][node].read_latency;
+            }
+        }
+        for physical in (frame << 12..(frame + 1) << 12).step_by(LINE as usize) {
+            // Eight words a line; they are no instructions of the program's.
+            self.unit.core.time += 8 * self.pace;
+            self.written(physical);
+        }
+        self.mmu.unsettle();
+        (self.unit.core.time, self.unit.core.clear_until())
+    }
+
+    /// The kernel writes to the line at `physical`; the node that it comes from, if no cache has it.
+    fn written(&mut self, physical: u64) -> Option<usize> {
+        self.unit.counters.stores += 1;
+        let fetched = self.unit.l1.fetch(physical / LINE, true);
+        let access = Access { physical, virtual_: physical, write: true };
+        if fetched.hit() {
+            return None;
+        }
+        self.uncore.missed(self.unit, access, fetched.left(), || None)
     }
 
     /// An access that missed the first level, which has let its line in: `left`, if anything, left it dirty.

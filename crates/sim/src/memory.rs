@@ -33,9 +33,10 @@ const STRETCHES: usize = 1024;
 /// Not backed by memory.
 pub const ABSENT: u32 = u32::MAX;
 
-/// What a first touch costs the program beside the fault's cache misses: entering the kernel, finding and zeroing a
-/// page. An estimate for Linux 6.12 at four instructions a nanosecond; a huge page is 512 times the zeroing.
-const FAULT: u64 = 700 * PS;
+/// What a first touch costs the program beside memory: entering the kernel and finding a page. Together with what
+/// [`crate::hot`] adds, filling memory takes as long as in the lab (docs/results/truth.md).
+const FAULT: u64 = 650 * PS;
+/// Writing zeros to a page, where that is not done word by word: an estimate for Linux 6.12. A huge page is 512 times that.
 const ZERO_PAGE: u64 = 250 * PS;
 /// What the first write to a watched page costs the program: 0.7 to 1.0 us measured on Linux 6.18 (soft-dirty and
 /// write-protection faults alike).
@@ -103,6 +104,10 @@ pub struct Memory {
     pub refused: u64,
     /// Writes to watched pages, so far.
     pub watched_writes: u64,
+    /// The frame of a page that was just touched first is told in `born`.
+    pub tells_births: bool,
+    /// That frame, until it is taken.
+    pub born: Option<u32>,
     /// Where pages are mapped on demand, some of the stretches: number plus one, and its first page's index.
     stretches: Vec<(u64, usize)>,
 }
@@ -134,6 +139,8 @@ impl Memory {
             moving: HashMap::new(),
             refused: 0,
             watched_writes: 0,
+            tells_births: false,
+            born: None,
             stretches: vec![(0, 0); STRETCHES],
         }
     }
@@ -355,7 +362,8 @@ impl Memory {
             }
             if let Some(frame) = self.pools[node].take() {
                 self.pages[index] = Page { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
-                return FAULT + ZERO_PAGE;
+                self.born = self.tells_births.then_some(frame as u32);
+                return FAULT + if self.tells_births { 0 } else { ZERO_PAGE };
             }
         }
         self.refused += 1;

@@ -160,7 +160,7 @@ impl Mmu {
         }
     }
 
-    fn unsettle(&mut self) {
+    pub(crate) fn unsettle(&mut self) {
         self.lines.fill(u64::MAX);
         self.pages.fill(Used::NONE);
     }

@@ -109,7 +109,9 @@ pub struct World {
     /// The manager's time, picoseconds, and the CPU time it used.
     time: u64,
     manager: Nanos,
-    manager_core: usize,
+    /// The core that it works on, and what it has taken of each that the program had work for.
+    pub(crate) manager_core: usize,
+    taken: Vec<Nanos>,
     pub(crate) accesses: u64,
     /// What lies behind memory, if anything does.
     far: Option<Box<Far>>,
@@ -120,6 +122,8 @@ pub struct World {
 }
 
 const PAGE: u64 = 4096;
+/// How much more than of the least used core the manager may take of one.
+const UNEVEN: Nanos = Nanos::millis(1);
 
 /// The thread that prepares; threads of the measured phase follow.
 const MAIN: usize = 0;
@@ -164,6 +168,7 @@ impl World {
             time: 0,
             manager: Nanos::ZERO,
             manager_core: 0,
+            taken: Vec::new(),
             accesses: 0,
             far: None,
             paged_in: Vec::new(),
@@ -283,6 +288,7 @@ impl World {
     pub fn sleep(&mut self, span: Nanos) {
         if span > Nanos::ZERO {
             self.pass(span + LATE);
+            self.wakes();
         }
     }
 
@@ -292,21 +298,40 @@ impl World {
         if self.ended() {
             return;
         }
-        self.manager_core = self.next_manager_core();
+        if self.busy(self.manager_core) {
+            self.taken.resize(self.queues.len(), Nanos::ZERO);
+            self.taken[self.manager_core] += span;
+        }
         let takes = self.shared(self.manager_core, span);
         self.engine.units[self.manager_core].core.time += span.get() * PS;
         self.pass(takes);
     }
 
-    /// Where the manager works next: on a core that nobody uses, or on each in turn.
-    pub(crate) fn next_manager_core(&self) -> usize {
+    /// The manager wakes on a core that nobody uses, or where it was (`select_idle_sibling` in the kernel's
+    /// `kernel/sched/fair.c`). There it goes on, whoever else waits meanwhile.
+    fn wakes(&mut self) {
+        if let Some(core) = (0..self.queues.len()).find(|c| !self.busy(*c)) {
+            self.manager_core = core;
+        }
+    }
+
+    /// A good moment for the manager to change cores: to the one that it has taken least of, once that is a millisecond less
+    /// (`take_turn` in `crates/sys/src/turns.rs`); none where a core is idle.
+    pub(crate) fn take_turn(&mut self) {
         let cores = self.queues.len();
-        (0..cores).find(|c| !self.busy(*c)).unwrap_or((self.manager_core + 1) % cores)
+        if (0..cores).any(|core| !self.busy(core)) {
+            return;
+        }
+        let taken = |core: usize| self.taken.get(core).copied().unwrap_or_default();
+        let least = (0..cores).min_by_key(|core| taken(*core)).unwrap_or(0);
+        if taken(self.manager_core) >= taken(least) + UNEVEN {
+            self.manager_core = least;
+        }
     }
 
     /// `bytes` are copied from one frame to another on the core that is charged next: how long the buses and caches keep it.
     pub fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Nanos {
-        Nanos(self.engine.copy(self.next_manager_core(), from << 12, to << 12, bytes).div_ceil(PS))
+        Nanos(self.engine.copy(self.manager_core, from << 12, to << 12, bytes).div_ceil(PS))
     }
 
     /// Translations of the page `vpn` (and of those that move with it) are dropped on all cores.
@@ -321,6 +346,11 @@ impl World {
     /// All translations are dropped on all cores.
     pub fn flush_translations(&mut self) {
         self.mmus.iter_mut().for_each(Mmu::flush);
+    }
+
+    /// The program's first instruction comes so much later.
+    pub(crate) fn start_late(&mut self, span: Nanos) {
+        self.engine.units.iter_mut().for_each(|unit| unit.core.time += span.get() * PS);
     }
 
     /// Takes `span` from every core that runs the program: an interrupt.

@@ -41,7 +41,9 @@ impl Clock for SimClock {
     }
 
     fn wait(&mut self, span: Nanos) {
-        self.0.borrow_mut().sleep(span);
+        let mut world = self.0.borrow_mut();
+        world.sleep(span);
+        world.take_turn();
     }
 }
 

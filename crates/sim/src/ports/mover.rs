@@ -105,6 +105,7 @@ impl SimMover {
         }
         let begun = world.now();
         let asked: u64 = left.iter().map(|u| run.units[*u].pages).sum();
+        world.take_turn();
         world.charge(self.cost.call + part(self.cost.page, asked, ISOLATING));
         let mut group = Vec::new();
         let mut size = 0;

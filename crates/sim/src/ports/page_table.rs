@@ -117,6 +117,7 @@ impl PageTableScan {
         let mut found = Found::default();
         self.begin_group();
         for _ in 0..group.looks {
+            world.take_turn();
             self.clear(world);
             let before = world.now();
             world.sleep(group.length);
@@ -202,6 +203,7 @@ impl PageTableScan {
     ) -> Nanos {
         let (mut waited, mut batches) = (Nanos::ZERO, 0);
         for batch in order(self.heads.len(), number).chunks(at_once(length)) {
+            world.take_turn();
             let before = world.now();
             for i in batch {
                 let vpn = self.heads[*i].0;
