@@ -115,7 +115,8 @@ pub struct Plan {
     /// are not shared well, and shorter than what the manager waits for.
     pub quantum: Nanos,
     /// Whoever manages waits for the records it goes over as for any memory. Not so on a machine scaled down whose buses are so many
-    /// times slower and whose records are not so many times fewer than what they stand for: there it takes what its work takes.
+    /// times slower and whose records are not so many times fewer than what they stand for: there it takes what its work takes. The
+    /// same goes for the kernel at a page's first touch, which takes a fixed time there and writes no zeros through the caches.
     pub waits_for_records: bool,
     cores: u32,
 }

@@ -110,7 +110,9 @@ fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), 
         _ => 1,
     };
     let input = Input::Recording { name: "load".to_owned(), recording: recording(load)? };
-    let plan = Plan::of(machine, input).map_err(|e| e.to_string())?;
+    let mut plan = Plan::of(machine, input).map_err(|e| e.to_string())?;
+    // What is measured is memory that was filled before: no zeros are written to it, which caches would have.
+    plan.waits_for_records = false;
     let mut world = plan.world(Mode::Plain, births).map_err(|e| e.to_string())?;
     let first = usize::from(load.chase);
     let loaders = first..load.threads as usize + first;
