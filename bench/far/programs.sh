@@ -100,7 +100,8 @@ command_of() {
     esac
 }
 
-# run LIMIT COMMAND...: milliseconds and peak KiB to $work/told, the digest of its output to $work/digest.
+# run LIMIT COMMAND...: milliseconds, peak KiB and milliseconds of the phase that a workload measures itself (else -) to
+# $work/told, the digest of its output to $work/digest.
 run() {
     limit=$1
     shift
@@ -114,7 +115,8 @@ run() {
     }
     end=$(date +%s%N)
     cksum <"$work/out" >"$work/digest"
-    echo "$(((end - begin) / 1000000)) $(($(cat "$group/memory.max_usage_in_bytes") / 1024))" >"$work/told"
+    phase=$(sed -n 's/.*"seconds":\([0-9.]*\).*/\1/p' "$work/err" | awk 'END { if (NR) printf "%.1f", $1 * 1000; else print "-" }')
+    echo "$(((end - begin) / 1000000)) $(($(cat "$group/memory.max_usage_in_bytes") / 1024)) $phase" >"$work/told"
 }
 
 # peer NAME HALF COMMAND...
@@ -169,16 +171,21 @@ awk -v repeats="$repeats" '
         low = a[1]; high = a[n]
         return n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
     }
-    { key = $1 " " $2; if (!(key in ms)) order[++keys] = key; ms[key] = ms[key] " " $3; if ($4 > peak[key]) peak[key] = $4; half[$1] = $5 }
+    { key = $1 " " $2; if (!(key in ms)) order[++keys] = key; ms[key] = ms[key] " " $3; if ($4 > peak[key]) peak[key] = $4; half[$1] = $6 }
+    $5 != "-" { phase[key] = phase[key] " " $5 }
     END {
         print ""
-        print "| program | who | seconds, median of " repeats " | spread | memory at most | times as fast as swap |"
-        print "|---|---|---|---|---|---|"
+        print "| program | who | seconds, median of " repeats " | spread | memory at most | times as fast as swap | its measured phase, s | times as fast as swap |"
+        print "|---|---|---|---|---|---|---|---|"
         for (k = 1; k <= keys; k++) {
             split(order[k], w, " ")
             m = median(ms[order[k]])
             swap = (w[1] " swap") in ms ? sprintf("%.1f", median(ms[w[1] " swap"]) / m) : "-"
             m = median(ms[order[k]])
-            printf "| %s, half is %d MiB | %s | %.1f | %.1f to %.1f | %d MiB | %s |\n", w[1], half[w[1]] / 1048576, w[2], m / 1000, low / 1000, high / 1000, peak[order[k]] / 1024, swap
+            printf "| %s, half is %d MiB | %s | %.1f | %.1f to %.1f | %d MiB | %s |", w[1], half[w[1]] / 1048576, w[2], m / 1000, low / 1000, high / 1000, peak[order[k]] / 1024, swap
+            if (!(order[k] in phase)) { print " | |"; continue }
+            m = median(phase[order[k]])
+            swap = (w[1] " swap") in phase ? sprintf("%.1f", median(phase[w[1] " swap"]) / m) : "-"
+            printf " %.3f | %s |\n", m / 1000, swap
         }
     }' "$work/all"
