@@ -253,10 +253,11 @@ impl Lane<'_> {
         (core.time, core.instructions) = (time, instructions);
         let params = self.uncore.params();
         let records = [record(params, frame), entry(params, frame)];
+        let from = params.homes.iter().position(|home| *home == self.home).unwrap_or(0);
         for physical in records.into_iter().flatten() {
             if let Some(node) = self.written(physical) {
                 // What it says is where the kernel goes on.
-                self.unit.core.time += self.uncore.params().links[0][node].read_latency;
+                self.unit.core.time += self.uncore.params().links[from][node].read_latency;
             }
         }
         for physical in (frame << 12..(frame + 1) << 12).step_by(LINE as usize) {

@@ -202,6 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn a_page_takes_longer_to_be_born_on_a_slow_node() {
+        let filled = |births| {
+            let (world, _) = under_way(births, 1);
+            let pages = world.memory.present().count() as f64;
+            let begin = world.measured.begin.as_ref().unwrap().0;
+            (begin as f64 / PS as f64 - 2_450_000.0) / pages
+        };
+        // 2.17 and 3.13 us a page in the lab, the program's own filling in it (ADR 0249).
+        let (fast, slow) = (filled(Births::Nearest), filled(Births::Slow));
+        assert!((2_050.0..2_300.0).contains(&fast), "{fast}");
+        assert!((2_950.0..3_300.0).contains(&slow), "{slow}");
+    }
+
+    #[test]
     fn the_program_has_its_share_of_the_managers_core() {
         let (mut world, _) = under_way(Births::Nearest, 2);
         let (begun, used) = (world.now(), world.manager_cpu());
