@@ -34,7 +34,7 @@ const STRETCHES: usize = 1024;
 pub const ABSENT: u32 = u32::MAX;
 
 /// What a first touch costs the program beside memory: entering the kernel and finding a page. Together with what
-/// [`crate::hot`] adds, filling memory takes as long as in the lab (docs/results/truth.md).
+/// [`crate::hot`] adds, filling memory takes as long as in the lab (ADR 0249).
 const FAULT: u64 = 650 * PS;
 /// Writing zeros to a page, where that is not done word by word: an estimate for Linux 6.12. A huge page is 512 times that.
 const ZERO_PAGE: u64 = 250 * PS;

@@ -435,12 +435,12 @@ impl FarArea {
     /// moved at the second attempt (`move_pages` in `mm/userfaultfd.c` keeps the first one's `-EAGAIN`), and then
     /// finds them in its own way. The first happens when a page's accessed bit changes just then, or it is being migrated.
     fn moved_untold(&self, part: &Range<usize>, slot: &Slot, to: usize) -> usize {
-        let here = resident(self.map.base.as_ptr().wrapping_add(part.start), part.len());
-        let there = resident(slot.at(to), part.len());
-        let pages = here.zip(there).map_or(0, |(here, there)| {
-            here.iter().zip(&there).take_while(|(here, there)| **here & 1 == 0 && **there & 1 == 1).count()
-        });
-        (pages * self.page).min(part.len())
+        let runs = |at: *mut u8| Ground { start: at as usize, len: part.len() }.present(0..part.len());
+        let (Ok(here), Ok(there)) = (runs(self.map.base.as_ptr().wrapping_add(part.start)), runs(slot.at(to))) else {
+            return 0;
+        };
+        let stayed_from = here.first().map_or(part.len(), |run| run.start);
+        there.first().filter(|run| run.start == 0).map_or(0, |run| run.end.min(stayed_from))
     }
 
     /// Ends the sharing of pages with forked children: each is this process's alone afterwards.
@@ -544,14 +544,6 @@ impl FarArea {
     pub fn cure(&self, part: &Range<usize>) {
         self.drop_pages(std::slice::from_ref(part));
     }
-}
-
-/// Which pages of whole ones of ours have memory, by the lowest bit of each; none when the kernel does not tell.
-fn resident(at: *mut u8, len: usize) -> Option<Vec<u8>> {
-    let mut pages = vec![0; len.div_ceil(crate::page_size().get() as usize)];
-    // SAFETY: the kernel only looks at the range, whatever is mapped there, and writes a byte a page to `pages`, which has as many.
-    let status = unsafe { libc::mincore(at.cast(), len, pages.as_mut_ptr()) };
-    (status == 0).then_some(pages)
 }
 
 /// `process_madvise` on ourselves with several ranges: one flush of translations for all. False where the kernel
