@@ -117,6 +117,9 @@ pub struct Node {
     pub capacity: Bytes,
     /// Of that, what no program gets: the kernel, its reserves and what firmware keeps. Zero where not told.
     pub reserved: Bytes,
+    /// Of `reserved`, what is in use by others than the program, so that whoever asks how full the node is finds it there.
+    #[serde(default)]
+    pub in_use: Bytes,
     /// Smallest unit the medium reads or writes (64 B; Optane: 256 B).
     pub block: Bytes,
     /// Socket, where known.

@@ -47,6 +47,9 @@ impl Machine {
             if node.capacity > MAX_CAPACITY {
                 return Err(absurd(what("capacity"), node.capacity, "at most 1048576 TiB"));
             }
+            if node.in_use > node.reserved {
+                return Err(absurd(what("in_use"), node.in_use, "no more than `reserved`, of which it is a part"));
+            }
             if !power_of_two(node.block, 1, 1 << 20) {
                 return Err(absurd(what("block"), node.block, "a power of two up to 1 MiB"));
             }

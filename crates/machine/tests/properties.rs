@@ -68,7 +68,7 @@ prop_compose! {
         (read, write, rest) in (option::of(0u32..), option::of(0u32..), option::of(0u32..)),
     ) -> Node {
         let cpus = cpus.into_iter().map(CpuId).collect();
-        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), reserved: Bytes(capacity / 3), block: Bytes(1 << block), package, energy: Energy { read_pj_per_byte: read, write_pj_per_byte: write, static_mw: rest } }
+        Node { id: NodeId(0), kind, cpus, capacity: Bytes(capacity), reserved: Bytes(capacity / 3), in_use: Bytes(capacity / 7), block: Bytes(1 << block), package, energy: Energy { read_pj_per_byte: read, write_pj_per_byte: write, static_mw: rest } }
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn situation(nodes: &[(u32, u64, u64)]) -> Situation {
             cpus: own,
             capacity: Bytes::mib(*capacity),
             reserved: Bytes::ZERO,
+            in_use: Bytes::ZERO,
             block: Bytes(64),
             package: None,
             energy: Energy::default(),

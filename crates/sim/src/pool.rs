@@ -17,13 +17,27 @@ pub struct Pool {
     single: Vec<u64>,
     huge: Vec<u64>,
     used: u64,
+    /// Frames beside these that others have.
+    others: u64,
 }
 
 impl Pool {
     /// All frames of `node` free: `frames` of them, those that the kernel keeps taken off.
     #[must_use]
     pub fn new(node: usize, frames: u64, layout: Layout) -> Self {
-        Self { node, layout, next: 0, frames, single: Vec::new(), huge: Vec::new(), used: 0 }
+        Self { node, layout, next: 0, frames, single: Vec::new(), huge: Vec::new(), used: 0, others: 0 }
+    }
+
+    /// The node has so many frames more, which others use and keep.
+    #[must_use]
+    pub fn beside(self, others: u64) -> Self {
+        Self { others, ..self }
+    }
+
+    /// Frames that are in use or can be, by whomever.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.frames + self.others
     }
 
     /// Frames in all.

@@ -15,7 +15,7 @@ use terrace_types::{Bytes, Nanos};
 /// Threads that can be recorded at once.
 const SLOTS: u32 = 256;
 /// Words of a thread's ring: 512 KiB, so that it and what the program uses fit the caches between the two.
-const RING_WORDS: u32 = 1 << 16;
+const RING_WORDS: u32 = 1 << 18;
 /// Between looks at empty rings; a ring of this size takes a fast program longer to fill.
 const PAUSE: Nanos = Nanos::micros(300);
 /// After so many looks at nothing a slot's process is looked at: it may have died.

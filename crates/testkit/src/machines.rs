@@ -30,6 +30,7 @@ pub fn machine(name: &str, specs: &[NodeSpec]) -> Machine {
         cpus: if s.cpus { vec![CpuId(i as u32)] } else { Vec::new() },
         capacity: s.capacity,
         reserved: Bytes::ZERO,
+        in_use: Bytes::ZERO,
         block: Bytes(s.block),
         package: s.package,
         energy: Energy::default(),

@@ -137,6 +137,24 @@ impl<W: Write> TraceWriter<W> {
         Ok(true)
     }
 
+    /// Adds a row as often as it comes in `words`, a turn each `stride` words, each time with the gap `first` before its first
+    /// access, as long as it is told as it was told last; how often that was. The row was the last to be added, twice.
+    #[inline]
+    pub(crate) fn row_again(
+        &mut self,
+        (process, thread): (u32, u32),
+        words: &[u64],
+        stride: usize,
+        row: &Row,
+        first: u32,
+        rest: u64,
+    ) -> Result<usize, TraceError> {
+        let open = self.open(process, thread)?;
+        let turns = open.builder.push_again(words, stride, row, first);
+        open.now = open.now.saturating_add(turns as u64 * (u64::from(first) + rest));
+        Ok(turns)
+    }
+
     /// Adds accesses as compilers' hooks tell them, one instruction each, as many as `words` begin with and the block has room
     /// for; how many, and how many of them are stores. `first` is the first one's gap.
     #[inline]

@@ -18,12 +18,13 @@ const TLB: [&str; 8] =
     ["entries", "ways", "large_entries", "large_ways", "l2_entries", "l2_ways", "l2_hit_ns", "walk_ns"];
 const MIGRATION: [&str; 5] = ["call_us", "call_ns", "page_us", "page_ns", "serial_percent"];
 const CACHE: [&str; 6] = ["level", "size", "line", "ways", "shared", "hit_ns"];
-const NODE: [&str; 10] = [
+const NODE: [&str; 11] = [
     "id",
     "kind",
     "cpus",
     "capacity",
     "reserved",
+    "in_use",
     "block",
     "package",
     "read_pj_per_byte",
@@ -215,6 +216,7 @@ fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
         cpus,
         capacity: section.bytes("capacity")?.ok_or_else(|| section.missing("capacity", "`capacity = \"16 GiB\"`"))?,
         reserved: section.bytes("reserved")?.unwrap_or(Bytes::ZERO),
+        in_use: section.bytes("in_use")?.unwrap_or(Bytes::ZERO),
         block: section.bytes("block")?.unwrap_or(Bytes(64)),
         package: section.integer("package", 0..=65_535)?.map(|p| p as u32),
         energy: energy(section)?,

@@ -129,6 +129,9 @@ fn node(out: &mut String, node: &Node) {
     if node.reserved > Bytes::ZERO {
         line(out, "reserved", quote(&format_bytes(node.reserved)));
     }
+    if node.in_use > Bytes::ZERO {
+        line(out, "in_use", quote(&format_bytes(node.in_use)));
+    }
     line(out, "block", quote(&format_bytes(node.block)));
     if let Some(package) = node.package {
         line(out, "package", package.to_string());

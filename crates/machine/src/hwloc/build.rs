@@ -92,6 +92,7 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
                 cpus,
                 capacity: Bytes(object.local_memory),
                 reserved: Bytes::ZERO,
+                in_use: Bytes::ZERO,
                 block: Bytes(64),
                 package: package(topology, object),
                 energy: Energy::default(),

@@ -91,7 +91,7 @@ impl Target for SimTarget {
             let pools = || nodes.iter().map(|(n, _)| &world.memory.pools[*n]);
             TierState {
                 nodes: nodes.iter().map(|n| n.1).collect(),
-                capacity: Bytes(pools().map(|p| p.frames()).sum::<u64>() * PAGE),
+                capacity: Bytes(pools().map(|p| p.capacity()).sum::<u64>() * PAGE),
                 free: Bytes(pools().map(|p| p.free()).sum::<u64>() * PAGE),
                 write_throughput: None,
                 throughput_source: ThroughputSource::Unknown,

@@ -5,6 +5,7 @@
 
 mod code;
 mod filter;
+mod growth;
 mod message;
 mod paths;
 mod threads;
@@ -305,7 +306,7 @@ impl<W: Write> Capture<W> {
             self.leave(thread)?;
         }
         let Some(path) = self.paths.find(head, &self.code, words) else { return Ok(0) };
-        let mut used = 0;
+        let (mut used, mut came) = (0, 0u32);
         // Loops go the same path again and again.
         loop {
             let after = path.pass(thread.values.ages());
@@ -326,6 +327,28 @@ impl<W: Write> Capture<W> {
             self.totals.loads += u64::from(path.loads);
             self.totals.stores += u64::from(path.stores);
             self.totals.kept += path.row.len() as u64;
+            came += 1;
+            if came >= 2 {
+                let ages = *thread.values.ages();
+                let turns = path.turns(&words[used..], &ages);
+                if turns > 0 {
+                    let (row, gap, rest) = (&path.row, path.between(), path.last - path.first);
+                    let turn = &words[used..used + turns * path.len()];
+                    let turns = self.writer.row_again((process, number), turn, path.len(), row, gap, rest)?;
+                    path.came_again(turns);
+                    if turns > 0 {
+                        let each = turns as u64;
+                        used += turns * path.len();
+                        thread.before += each * path.instructions;
+                        thread.last = thread.before - path.instructions + path.last;
+                        thread.values.pass(path.behind(&ages, turns), each * u64::from(path.loads));
+                        self.totals.instructions += each * path.instructions;
+                        self.totals.loads += each * u64::from(path.loads);
+                        self.totals.stores += each * u64::from(path.stores);
+                        self.totals.kept += each * path.row.len() as u64;
+                    }
+                }
+            }
             if !path.is(&words[used..]) {
                 break;
             }

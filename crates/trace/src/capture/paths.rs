@@ -3,6 +3,7 @@
 //! come again, addresses aside, only addresses are left to look at. Words that fit no path are worked on one by one.
 
 use super::code::{depends, grown, Ages, Code, Source, Span, OLD, REGISTERS};
+use super::growth::Growth;
 use super::threads::Pending;
 use super::{is_block, IS_WORD};
 use crate::encode::{Place, Row};
@@ -22,6 +23,11 @@ const VARIANTS: usize = 4;
 const TRIES: u8 = 64;
 /// Words of all paths together; beyond, all are forgotten. Bounds memory, at some 40 bytes a word.
 const MOST_WORDS: usize = 4 << 20;
+
+/// So many turns of a path are looked at together at most: their words lie in the processor's nearest cache.
+const MOST_TURNS: usize = 64;
+/// A path whose turns are each told in another way is left alone for so many turns at most.
+const MOST_PAUSE: u8 = 31;
 
 /// The address bits of an access word.
 pub const ADDRESS: u64 = 0xffff_ffff_ffff;
@@ -130,6 +136,12 @@ pub struct Path {
     pub row: Row,
     before: Ages,
     after: Ages,
+    /// What follows from its coming again, where it is simple.
+    growth: Option<Growth>,
+    /// So many turns are looked at together next, and not before it has come so often.
+    expected: u8,
+    pause: u8,
+    paused: u8,
 }
 
 impl Path {
@@ -146,11 +158,7 @@ impl Path {
         is_block(*next)
             && !differ(head, 0..head.len())
             && !differ(tail, head.len()..words.len())
-            && self.pieces.iter().all(|(at, joins)| {
-                let at = usize::from(*at);
-                let behind = words.get(at.wrapping_sub(1)).map(|w| w.wrapping_add(8));
-                (words.get(at).copied() == behind) == *joins
-            })
+            && self.joins(words)
     }
 
     /// How many words it takes.
@@ -166,6 +174,64 @@ impl Path {
             self.look_again(before);
         }
         self.after
+    }
+
+    /// How many times in a row the path begins here, as far as its dependences stay the same and as it is worth looking; it has
+    /// come twice just before. `row` then has these dependences.
+    #[inline]
+    pub fn turns(&mut self, words: &[u64], ages: &Ages) -> usize {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return 0;
+        }
+        let Some(growth) = &self.growth else { return 0 };
+        let most = growth.steady(ages).min(usize::from(self.expected));
+        if most < 2 {
+            return 0;
+        }
+        let mut turns = 0;
+        for turn in words.chunks_exact(self.words.len().max(1)).take(most) {
+            let mine = self.words.iter().zip(&self.bits);
+            let differ = mine.zip(turn).fold(0, |differ, ((word, bits), w)| differ | (w ^ word) & bits);
+            if differ != 0 || !self.joins(turn) {
+                break;
+            }
+            turns += 1;
+        }
+        if !words.get(turns * self.words.len()).is_some_and(|next| is_block(*next)) {
+            turns = turns.saturating_sub(1);
+        }
+        if turns > 0 {
+            self.pass(ages);
+        }
+        turns
+    }
+
+    /// Of those turns so many were told together.
+    pub fn came_again(&mut self, turns: usize) {
+        self.expected = (2 * turns).clamp(2, MOST_TURNS) as u8;
+        self.paused = if turns > 0 { 0 } else { (2 * self.paused + 1).min(MOST_PAUSE) };
+        self.pause = self.paused;
+    }
+
+    /// Ages of the registers behind so many turns.
+    pub fn behind(&self, ages: &Ages, turns: usize) -> Ages {
+        self.growth.as_ref().map_or(*ages, |growth| growth.behind(ages, turns))
+    }
+
+    /// Instructions from its last access to its first one in the next turn.
+    pub fn between(&self) -> u32 {
+        (self.instructions + self.first - self.last) as u32
+    }
+
+    /// Whether pieces of accesses join as they did.
+    #[inline]
+    fn joins(&self, words: &[u64]) -> bool {
+        self.pieces.iter().all(|(at, joins)| {
+            let at = usize::from(*at);
+            let behind = words.get(at.wrapping_sub(1)).map(|w| w.wrapping_add(8));
+            (words.get(at).copied() == behind) == *joins
+        })
     }
 
     fn look_again(&mut self, before: &Ages) {
@@ -440,11 +506,23 @@ impl<'a> Draft<'a> {
             // No register is as young as this: `look_again` sees a difference.
             before: [u8::MAX; REGISTERS],
             after: [0; REGISTERS],
+            growth: None,
+            expected: 4,
+            pause: 0,
+            paused: 0,
         };
         for (at, access) in self.accesses.iter().enumerate() {
             path.row.depend(at, depends(access.told.address.age(&[OLD; REGISTERS], access.told.loads)));
         }
         path.look_again(&[OLD; REGISTERS]);
+        if path.row.len() > 0 {
+            let changes: Vec<_> = path.changes.iter().map(|(r, o)| (*r, o.registers, o.load)).collect();
+            let address = |open: &Open| {
+                let [first, second] = open.registers;
+                (1 << first | 1 << second | open.more, open.loads, open.latest)
+            };
+            path.growth = Growth::new(path.loads, &changes, path.open.iter().map(address));
+        }
         Some(path)
     }
 }

@@ -100,7 +100,7 @@ pub struct Steps {
     pub near: Box<[u8; BLOCK_ACCESSES]>,
     pub middle: Box<[u16; BLOCK_ACCESSES]>,
     far: Box<[u32; BLOCK_ACCESSES]>,
-    whole: Box<[u64; BLOCK_ACCESSES]>,
+    pub whole: Box<[u64; BLOCK_ACCESSES]>,
     /// How many of each class.
     pub used: [usize; 4],
     plane: Vec<u8>,

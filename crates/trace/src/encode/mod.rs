@@ -5,12 +5,14 @@
 //! does the rest. Everything about an access but those bytes (how it was predicted, size, direction, dependence, gap) is
 //! one byte that names a line of the block's dictionary, for loops repeat few such combinations.
 
+mod again;
 mod columns;
 mod row;
 
 pub use columns::Columns;
 pub use row::{Place, Row};
 
+use again::Again;
 use crate::event::{Access, Kind};
 use crate::frame::BLOCK_ACCESSES;
 use crate::pack::{put_number, zigzag};
@@ -106,6 +108,7 @@ pub struct BlockBuilder {
     /// Dictionary lines plus one, and their codes; zero is empty.
     slots: Vec<(u64, u8)>,
     columns: Columns,
+    again: Box<Again>,
 }
 
 impl BlockBuilder {
@@ -117,6 +120,7 @@ impl BlockBuilder {
             begin: 0,
             slots: vec![(0, 0); SLOTS],
             columns: Columns::default(),
+            again: Box::new(Again::new()),
         }
     }
 

@@ -19,17 +19,26 @@ impl Place {
 }
 
 /// Accesses of known instructions in a fixed order, but for their addresses. Their sizes are powers of two.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Row {
     pub(super) places: Vec<Place>,
     /// Of each access, its dictionary line but for the predictor.
     pub(super) rests: Vec<u64>,
     pub(super) stores: u32,
+    /// What is remembered of each instruction is remembered in a place of its own.
+    pub(super) apart: bool,
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        Self { places: Vec::new(), rests: Vec::new(), stores: 0, apart: true }
+    }
 }
 
 impl Row {
     /// Adds an access; the first one's gap is told later and must be 0 here.
     pub fn add(&mut self, place: Place, kind: Kind, gap: u32) {
+        self.apart &= self.places.iter().all(|other| other.slot != place.slot);
         self.places.push(place);
         self.rests.push(rest(kind, gap));
         self.stores += u32::from(kind.is_store());
