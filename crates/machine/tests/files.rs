@@ -107,6 +107,7 @@ fn parts_that_contradict_each_other() {
         ("[[node]]\nid = 1\ncapacity = \"0 B\"\n".to_owned() + &link(0, 1), "which has no memory"),
         ("[[node]]\nid = 1\ncapacity = \"2000000 TiB\"\n".to_owned(), "capacity of node 1"),
         ("[[node]]\nid = 1\ncapacity = \"1 B\"\nblock = \"65 B\"\n".to_owned(), "a power of two"),
+        ("[[node]]\nid = 1\ncapacity = \"9 B\"\nreserved = \"4 B\"\nin_use = \"5 B\"\n".to_owned(), "in_use of node 1"),
         (link(0, 0).replace("= 5", "= 5e12"), "read latency from node 0 to node 0"),
         (link(0, 0).replace("= 5", "= 0"), "above 0"),
         (link(0, 0).replace("latency_ns = 5", "bandwidth = \"90000 TB/s\""), "at most 1000 TB/s"),

@@ -14,7 +14,8 @@ use terrace_types::{Bytes, Nanos};
 
 /// Threads that can be recorded at once.
 const SLOTS: u32 = 256;
-/// Words of a thread's ring: 512 KiB, so that it and what the program uses fit the caches between the two.
+/// Words of a thread's ring: 2 MiB. With a quarter of that, a program that sleeps until half of its ring is free wakes after
+/// the recorder has emptied it, and both wait for each other a quarter of the time.
 const RING_WORDS: u32 = 1 << 18;
 /// Between looks at empty rings; a ring of this size takes a fast program longer to fill.
 const PAUSE: Nanos = Nanos::micros(300);

@@ -2,9 +2,13 @@
 
 use crate::error::TraceError;
 use crate::frame::MOST_PAYLOAD;
+use zstd::zstd_safe::CParameter;
 
 /// zstd's level: the columns are simple enough that higher ones gain little.
 const LEVEL: i32 = 1;
+/// The shortest repetition that is looked for, the longest that can be asked for: shorter ones in bytes of numbers are
+/// chance, and not to look for them is faster and smaller (docs/adr/0250).
+const SHORTEST: u32 = 7;
 /// Sections shorter than this are stored as they are.
 const WORTHWHILE: usize = 48;
 const RAW: u8 = 0;
@@ -83,7 +87,8 @@ impl std::fmt::Debug for Packer {
 
 impl Packer {
     pub fn new() -> Result<Self, TraceError> {
-        let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(cannot_compress)?;
+        let mut compressor = zstd::bulk::Compressor::new(LEVEL).map_err(cannot_compress)?;
+        compressor.set_parameter(CParameter::MinMatch(SHORTEST)).map_err(cannot_compress)?;
         Ok(Self { compressor, payload: Vec::new() })
     }
 

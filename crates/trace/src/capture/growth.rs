@@ -13,8 +13,6 @@ pub type Address = (u16, u8, u8);
 #[derive(Debug)]
 pub struct Growth {
     loads: u16,
-    /// Registers of which each turn makes values older.
-    older: u16,
     /// Registers that are the same age behind each turn.
     same: Box<[(u8, u8)]>,
     /// Registers that come from others: which of the former, and an age that they have at most.
@@ -64,7 +62,7 @@ impl Growth {
                 open.push((growing, before, most));
             }
         }
-        Some(Self { loads, older, same: same.into(), derived: derived.into(), open: open.into() })
+        Some(Self { loads, same: same.into(), derived: derived.into(), open: open.into() })
     }
 
     /// For how many turns no dependence changes, this one included, from these ages on.
