@@ -75,6 +75,9 @@ impl Program {
             let jump = match self.random.below(40) {
                 0 => self.random.below(1 << 47),
                 1 => self.random.below(1 << 18),
+                // Large steps: always the same, or the same twice now and then.
+                _ if place % 7 == 5 => 1 << 20,
+                _ if place % 7 == 6 => (1 + self.random.below(2)) << 20,
                 _ => 8 * self.random.below(3),
             };
             let address = self.addresses[place].wrapping_add(jump) & 0xffff_ffff_ffff;
