@@ -203,8 +203,9 @@ impl Plan {
             _ => self.usable(node) / PAGE,
         };
         let others = |node: usize| if frames(node) > 0 { self.machine.nodes[node].in_use.get() / PAGE } else { 0 };
-        let pools: Vec<Pool> =
-            (0..self.ids.len()).map(|node| Pool::new(node, frames(node), params.layout.clone()).beside(others(node))).collect();
+        let pools: Vec<Pool> = (0..self.ids.len())
+            .map(|node| Pool::new(node, frames(node), params.layout.clone()).beside(others(node)))
+            .collect();
         let have = pools.iter().map(|p| p.frames() * PAGE).sum();
         let bytes = feed.bytes();
         if let Some(need) = bytes.filter(|b| *b > have && mode != Mode::Paged) {

@@ -2,6 +2,55 @@
 
 use super::code::{depends, grown, Ages, OLD, REGISTERS};
 
+/// So many turns of a path are looked at together at most: their words lie in the processor's nearest cache.
+const MOST_TURNS: usize = 64;
+/// A path whose turns are each told in another way is left alone for so many turns at most.
+const MOST_PAUSE: u8 = 31;
+
+/// Whether and how far to look ahead where a path comes again.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// None where turns cannot be foreseen.
+    growth: Option<Growth>,
+    /// So many are looked at together next, and not before it has come so often.
+    expected: u8,
+    pause: u8,
+    paused: u8,
+}
+
+impl Turns {
+    pub fn new(growth: Option<Growth>) -> Self {
+        Self { growth, expected: 4, ..Self::default() }
+    }
+
+    /// How many turns to look at together now, from these ages on; 0 where one by one is better.
+    #[inline]
+    pub fn most(&mut self, ages: &Ages) -> usize {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return 0;
+        }
+        let most = self.growth.as_ref().map_or(0, |growth| growth.steady(ages).min(usize::from(self.expected)));
+        if most < 2 {
+            0
+        } else {
+            most
+        }
+    }
+
+    /// So many were told together.
+    pub fn came(&mut self, turns: usize) {
+        self.expected = (2 * turns).clamp(2, MOST_TURNS) as u8;
+        self.paused = if turns > 0 { 0 } else { (2 * self.paused + 1).min(MOST_PAUSE) };
+        self.pause = self.paused;
+    }
+
+    /// Ages of the registers behind so many turns.
+    pub fn behind(&self, ages: &Ages, turns: usize) -> Ages {
+        self.growth.as_ref().map_or(*ages, |growth| growth.behind(ages, turns))
+    }
+}
+
 /// A register that a path changes: registers it comes from (bit `r`), and which load of the path, counted from 1.
 pub type Change = (u8, u16, u16);
 
@@ -131,10 +180,11 @@ mod tests {
                 told.filter_map(|(r, c)| c.map(|(from, load)| (r as u8, from, load))).collect::<Vec<_>>()
             });
             // The latest load an address comes from lies among those before it.
-            let address = (1u16..256, 0..loads as u8, any::<u8>(), any::<bool>()).prop_map(|(from, before, at, own)| {
-                let latest = if own && before > 0 { at % before } else { OLD };
-                (from, before, latest)
-            });
+            let address =
+                (1u16..256, 0..loads as u8, any::<u8>(), any::<bool>()).prop_map(|(from, before, at, own)| {
+                    let latest = if own && before > 0 { at % before } else { OLD };
+                    (from, before, latest)
+                });
             (Just(loads), changes, vec(address, 0..5))
         })
     }

@@ -335,13 +335,13 @@ impl<W: Write> Capture<W> {
                     let (row, gap, rest) = (&path.row, path.between(), path.last - path.first);
                     let turn = &words[used..used + turns * path.len()];
                     let turns = self.writer.row_again((process, number), turn, path.len(), row, gap, rest)?;
-                    path.came_again(turns);
+                    path.again.came(turns);
                     if turns > 0 {
                         let each = turns as u64;
                         used += turns * path.len();
                         thread.before += each * path.instructions;
                         thread.last = thread.before - path.instructions + path.last;
-                        thread.values.pass(path.behind(&ages, turns), each * u64::from(path.loads));
+                        thread.values.pass(path.again.behind(&ages, turns), each * u64::from(path.loads));
                         self.totals.instructions += each * path.instructions;
                         self.totals.loads += each * u64::from(path.loads);
                         self.totals.stores += each * u64::from(path.stores);

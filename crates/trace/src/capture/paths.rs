@@ -3,7 +3,7 @@
 //! come again, addresses aside, only addresses are left to look at. Words that fit no path are worked on one by one.
 
 use super::code::{depends, grown, Ages, Code, Source, Span, OLD, REGISTERS};
-use super::growth::Growth;
+use super::growth::{Growth, Turns};
 use super::threads::Pending;
 use super::{is_block, IS_WORD};
 use crate::encode::{Place, Row};
@@ -23,11 +23,6 @@ const VARIANTS: usize = 4;
 const TRIES: u8 = 64;
 /// Words of all paths together; beyond, all are forgotten. Bounds memory, at some 40 bytes a word.
 const MOST_WORDS: usize = 4 << 20;
-
-/// So many turns of a path are looked at together at most: their words lie in the processor's nearest cache.
-const MOST_TURNS: usize = 64;
-/// A path whose turns are each told in another way is left alone for so many turns at most.
-const MOST_PAUSE: u8 = 31;
 
 /// The address bits of an access word.
 pub const ADDRESS: u64 = 0xffff_ffff_ffff;
@@ -136,12 +131,8 @@ pub struct Path {
     pub row: Row,
     before: Ages,
     after: Ages,
-    /// What follows from its coming again, where it is simple.
-    growth: Option<Growth>,
-    /// So many turns are looked at together next, and not before it has come so often.
-    expected: u8,
-    pause: u8,
-    paused: u8,
+    /// What follows from its coming again.
+    pub again: Turns,
 }
 
 impl Path {
@@ -155,10 +146,7 @@ impl Path {
             mine.zip(words).fold(0, |differ, ((word, bits), w)| differ | (w ^ word) & bits) != 0
         };
         let (head, tail) = words.split_at(words.len().min(8));
-        is_block(*next)
-            && !differ(head, 0..head.len())
-            && !differ(tail, head.len()..words.len())
-            && self.joins(words)
+        is_block(*next) && !differ(head, 0..head.len()) && !differ(tail, head.len()..words.len()) && self.joins(words)
     }
 
     /// How many words it takes.
@@ -180,16 +168,10 @@ impl Path {
     /// come twice just before. `row` then has these dependences.
     #[inline]
     pub fn turns(&mut self, words: &[u64], ages: &Ages) -> usize {
-        if self.pause > 0 {
-            self.pause -= 1;
+        let (most, mut turns) = (self.again.most(ages), 0);
+        if most == 0 {
             return 0;
         }
-        let Some(growth) = &self.growth else { return 0 };
-        let most = growth.steady(ages).min(usize::from(self.expected));
-        if most < 2 {
-            return 0;
-        }
-        let mut turns = 0;
         for turn in words.chunks_exact(self.words.len().max(1)).take(most) {
             let mine = self.words.iter().zip(&self.bits);
             let differ = mine.zip(turn).fold(0, |differ, ((word, bits), w)| differ | (w ^ word) & bits);
@@ -205,18 +187,6 @@ impl Path {
             self.pass(ages);
         }
         turns
-    }
-
-    /// Of those turns so many were told together.
-    pub fn came_again(&mut self, turns: usize) {
-        self.expected = (2 * turns).clamp(2, MOST_TURNS) as u8;
-        self.paused = if turns > 0 { 0 } else { (2 * self.paused + 1).min(MOST_PAUSE) };
-        self.pause = self.paused;
-    }
-
-    /// Ages of the registers behind so many turns.
-    pub fn behind(&self, ages: &Ages, turns: usize) -> Ages {
-        self.growth.as_ref().map_or(*ages, |growth| growth.behind(ages, turns))
     }
 
     /// Instructions from its last access to its first one in the next turn.
@@ -506,10 +476,7 @@ impl<'a> Draft<'a> {
             // No register is as young as this: `look_again` sees a difference.
             before: [u8::MAX; REGISTERS],
             after: [0; REGISTERS],
-            growth: None,
-            expected: 4,
-            pause: 0,
-            paused: 0,
+            again: Turns::default(),
         };
         for (at, access) in self.accesses.iter().enumerate() {
             path.row.depend(at, depends(access.told.address.age(&[OLD; REGISTERS], access.told.loads)));
@@ -521,7 +488,7 @@ impl<'a> Draft<'a> {
                 let [first, second] = open.registers;
                 (1 << first | 1 << second | open.more, open.loads, open.latest)
             };
-            path.growth = Growth::new(path.loads, &changes, path.open.iter().map(address));
+            path.again = Turns::new(Growth::new(path.loads, &changes, path.open.iter().map(address)));
         }
         Some(path)
     }

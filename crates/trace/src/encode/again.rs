@@ -110,7 +110,11 @@ impl BlockBuilder {
     pub fn push_again(&mut self, words: &[u64], stride: usize, row: &Row, gap: u32) -> usize {
         let count = row.places.len();
         let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
-        if !row.apart || count == 0 || count > MOST || stride == 0 || row.places.iter().any(|p| usize::from(p.word) >= stride)
+        if !row.apart
+            || count == 0
+            || count > MOST
+            || stride == 0
+            || row.places.iter().any(|p| usize::from(p.word) >= stride)
         {
             return 0;
         }
@@ -191,7 +195,8 @@ impl BlockBuilder {
         self.columns.steps.used.iter_mut().zip(each).for_each(|(used, each)| *used += turns * each);
         self.columns.stores += row.stores * turns as u32;
         self.total += (turns * count) as u64;
-        let latest = (0..turns).rev().flat_map(|turn| self.again.lanes[..count].iter().rev().map(move |lane| (turn, lane)));
+        let latest =
+            (0..turns).rev().flat_map(|turn| self.again.lanes[..count].iter().rev().map(move |lane| (turn, lane)));
         for (back, (turn, lane)) in latest.take(TRIED).enumerate() {
             self.recent[((self.total - back as u64) % TRIED as u64) as usize] = address(turn, lane);
         }

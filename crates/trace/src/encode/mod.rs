@@ -12,10 +12,10 @@ mod row;
 pub use columns::Columns;
 pub use row::{Place, Row};
 
-use again::Again;
 use crate::event::{Access, Kind};
 use crate::frame::BLOCK_ACCESSES;
 use crate::pack::{put_number, zigzag};
+use again::Again;
 
 /// How an address is told, in the two low bits of a predictor; the others hold how many accesses back to look.
 pub(crate) mod class {
