@@ -161,6 +161,9 @@ impl<W: Write> Capture<W> {
                     continue;
                 }
                 let Some(content) = words.get(at + 1..at + 1 + length) else { break };
+                if !last && self.is_orphan(thread, word & 0xffff, content) {
+                    break;
+                }
                 self.message(thread, word & 0xffff, content)?;
                 at += 1 + length;
             }
@@ -427,6 +430,15 @@ impl<W: Write> Capture<W> {
                 Ok(())
             }
         }
+    }
+
+    /// Whether a thread says that its process was forked from one that is not known yet: the words of that one were written
+    /// before, into another slot, and will come. Not for long, in case it was never recorded.
+    fn is_orphan(&self, thread: &mut Thread, which: u64, content: &[u64]) -> bool {
+        let (message::THREAD, [_, _, _, parent]) = (which, content) else { return false };
+        let waits = *parent != 0 && !self.processes.contains_key(parent) && thread.kin > 0;
+        thread.kin -= u32::from(waits);
+        waits
     }
 
     fn translated(&mut self, number: u64, pc: u64, count: u64, bytes: u64, code: &[u64]) {

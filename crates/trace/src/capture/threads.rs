@@ -4,6 +4,8 @@ use super::code::{Span, Values};
 
 /// So often may a thread wait for the code of a block to become known.
 pub const PATIENCE: u32 = 10_000;
+/// So often may a forked process wait for its parent to become known.
+const KIN: u32 = 64;
 /// Bytes of an access at most.
 const WIDEST: usize = 64;
 
@@ -81,6 +83,8 @@ pub struct Thread {
     pub value: Vec<u8>,
     pub values: Values,
     pub patience: u32,
+    /// So often may it still wait for its process's parent.
+    pub kin: u32,
     /// Its words come from a compiler's hooks.
     pub hooked: bool,
 }
@@ -98,6 +102,7 @@ impl Thread {
             value: Vec::new(),
             values: Values::new(),
             patience: PATIENCE,
+            kin: KIN,
             hooked: false,
         }
     }
