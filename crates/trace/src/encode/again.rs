@@ -37,58 +37,52 @@ impl Again {
 }
 
 impl Lane {
-    /// Steps of one byte, as long as they are; how many.
+    /// Tells turns to `out` in the way of `tell`, of an address and the step to it, until that has none for one; how many.
     #[inline]
-    fn near<'a>(&self, words: impl Iterator<Item = &'a u64>, out: impl Iterator<Item = &'a mut u8>) -> usize {
+    fn tell<'a, T: 'a>(
+        &self,
+        words: impl Iterator<Item = &'a u64>,
+        out: impl Iterator<Item = &'a mut T>,
+        mut tell: impl FnMut(u64, i64) -> Option<T>,
+    ) -> usize {
         let (mut last, mut turns) = (self.address, 0);
         for (word, out) in words.zip(out) {
             let address = word & ADDRESS;
-            let step = address.wrapping_sub(last) as i64;
-            if step != i64::from(step as i8) {
-                break;
-            }
-            *out = step as u8;
+            let Some(told) = tell(address, address.wrapping_sub(last) as i64) else { break };
+            *out = told;
             last = address;
             turns += 1;
         }
         turns
+    }
+
+    /// Steps of one byte, as long as they are.
+    #[inline]
+    fn near<'a>(&self, words: impl Iterator<Item = &'a u64>, out: impl Iterator<Item = &'a mut u8>) -> usize {
+        self.tell(words, out, |_, step| (step == i64::from(step as i8)).then_some(step as u8))
     }
 
     /// Steps of two bytes, until one does not fit or one byte has done for a while.
     #[inline]
     fn middle<'a>(&self, words: impl Iterator<Item = &'a u64>, out: impl Iterator<Item = &'a mut u16>) -> usize {
-        let (mut last, mut narrower, mut turns) = (self.address, self.narrower, 0);
-        for (word, out) in words.zip(out) {
-            let address = word & ADDRESS;
-            let step = address.wrapping_sub(last) as i64;
+        let mut narrower = self.narrower;
+        self.tell(words, out, |_, step| {
             narrower = if step == i64::from(step as i8) { narrower + 1 } else { 0 };
-            if step != i64::from(step as i16) || narrower >= PATIENCE {
-                break;
-            }
-            *out = step as u16;
-            last = address;
-            turns += 1;
-        }
-        turns
+            (step == i64::from(step as i16) && narrower < PATIENCE).then_some(step as u16)
+        })
     }
 
     /// Whole addresses, until two bytes have done for a while or a step is that of the turn before.
     #[inline]
     fn whole<'a>(&self, words: impl Iterator<Item = &'a u64>, out: impl Iterator<Item = &'a mut u64>) -> usize {
-        let (mut last, mut before, mut narrower, mut turns) = (self.address, self.step, self.narrower, 0);
-        for (word, out) in words.zip(out) {
-            let address = word & ADDRESS;
-            let step = address.wrapping_sub(last) as i64;
+        let (mut before, mut narrower) = (self.step, self.narrower);
+        self.tell(words, out, |address, step| {
             let narrow = step == i64::from(step as i16);
+            let again = !narrow && step == before;
             narrower = if narrow { narrower + 1 } else { 0 };
-            if narrower >= PATIENCE || (!narrow && step == before) {
-                break;
-            }
-            *out = address;
-            (last, before) = (address, step);
-            turns += 1;
-        }
-        turns
+            before = step;
+            (narrower < PATIENCE && !again).then_some(address)
+        })
     }
 
     /// Of how many turns up to this one the steps would have fitted a narrower class, as the context counts them.
