@@ -75,7 +75,8 @@ impl Program {
             let jump = match self.random.below(40) {
                 0 => self.random.below(1 << 47),
                 1 => self.random.below(1 << 18),
-                // Large steps: always the same, or the same twice now and then.
+                // Steps of two bytes now and then; large ones, always the same, or the same twice now and then.
+                _ if place % 7 == 4 => 8 + 292 * u64::from(self.random.below(9) == 0),
                 _ if place % 7 == 5 => 1 << 20,
                 _ if place % 7 == 6 => (1 + self.random.below(2)) << 20,
                 _ => 8 * self.random.below(3),
