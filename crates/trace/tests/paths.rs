@@ -152,6 +152,32 @@ fn capture(words: &[Vec<u64>], cut: usize, filter: &Filter, pcs: bool, by_path: 
     }
 }
 
+/// A loop all of whose accesses are told whole comes to the end of a block of the trace within a turn.
+#[test]
+fn a_loop_at_random_is_told_alike_across_the_ends_of_blocks() {
+    for loads in 1..12 {
+        let mut random = Random(7 + loads);
+        let mut words = vec![MESSAGE | 1 | 4 << 16, 100, 100, 0, 0];
+        let mut code: Vec<u8> = (0..loads).flat_map(|_| [0x48, 0x8b, 0x00]).collect(); // mov rax, [rax]
+        let bytes = code.len() as u64;
+        code.resize(code.len().next_multiple_of(8), 0);
+        words.extend([MESSAGE | 2 | (4 + code.len() as u64 / 8) << 16, 1, 0x40_0000, loads, bytes]);
+        words.extend(code.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())));
+        for _ in 0..100_000 / loads {
+            words.push(BLOCK | 1 | loads << 32);
+            words.extend((0..loads).map(|index| random.below(1 << 47) | 3 << 48 | index << 52));
+        }
+        words.push(BLOCK | 1 | loads << 32);
+        let words = [words];
+        let one_by_one = capture(&words, 10_000, &Filter::default(), false, false);
+        // Cut in many ways, so that turns are looked for behind any access of a block.
+        for turns in [3, 4, 5, 7, 10, 1000] {
+            let by_path = capture(&words, turns * (loads as usize + 1) + 1, &Filter::default(), false, true);
+            assert!(one_by_one == by_path, "{loads} loads, {turns} turns");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 

@@ -2,7 +2,7 @@
 //! address of the same access a turn before, with the dictionary line it was told with then. So one access's addresses of
 //! all turns are looked at, then the next one's, and what is known of the instructions is written down once, at the end.
 
-use super::{class, BlockBuilder, Row, ADDRESS, ESCAPE, NEARBY, PATIENCE, TRIED};
+use super::{class, BlockBuilder, Place, Row, ADDRESS, ESCAPE, NEARBY, PATIENCE, TRIED};
 use crate::frame::BLOCK_ACCESSES;
 
 /// Accesses of a row at most, so that those of the turn before are nearby.
@@ -103,16 +103,16 @@ impl BlockBuilder {
     /// is that of its first access in each turn.
     pub fn push_again(&mut self, words: &[u64], stride: usize, row: &Row, gap: u32) -> usize {
         let count = row.places.len();
-        let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
-        if !row.apart
-            || count == 0
-            || count > MOST
-            || stride == 0
-            || row.places.iter().any(|p| usize::from(p.word) >= stride)
-        {
+        let lies_within = |place: &Place| usize::from(place.word) < stride;
+        if !row.apart || !(1..=MOST).contains(&count) || !row.places.iter().all(lies_within) {
             return 0;
         }
+        let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
         let most = (words.len() / stride).min(room / count);
+        // Without room for a turn, places in the columns that are reckoned below may lie behind their ends.
+        if most == 0 {
+            return 0;
+        }
         let Some(each) = self.as_before(row, gap) else { return 0 };
         let Self { again, columns, .. } = self;
         let (lanes, steps) = (&again.lanes[..count], &mut columns.steps);
