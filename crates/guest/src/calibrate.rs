@@ -67,8 +67,8 @@ impl Sweep {
     }
 }
 
-/// Times that a sweep is measured. One alone, of 3 ms, meets whatever else a CPU is doing now and then: of six saved machines of eight
-/// nodes three had one reading that was 7 or 15% low, and exact ones when measured again.
+/// Times that a sweep is measured. One alone, of 3 ms, meets whatever else a CPU does now and then: of four saved machines of eight
+/// nodes three had one reading that was 7 or 15% low, where 120 more on one of them were all exact.
 const WINDOWS: usize = 3;
 
 /// Bytes a second on the bus, all threads together, each on its own CPU of `cpus` and its own memory on `node`: the median of
