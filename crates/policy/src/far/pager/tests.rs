@@ -454,6 +454,28 @@ fn what_is_used_again_survives_a_scan() {
 }
 
 /// Grains of `units` in any order, as often as they are many.
+/// Pages of which few are touched much and most seldom, in no order: a share of any page's mates is missed within a while, and no
+/// sooner than what goes for them.
+#[test]
+fn where_some_pages_are_touched_more_and_in_no_order_they_come_page_by_page() {
+    let mut w = World::new(512, 320, 11);
+    let mut seed = Seed(6);
+    sweep(&mut w, 0..512, true);
+    let mut touch = |times: u64| {
+        for n in 0..times {
+            let (r, next) = seed.next();
+            seed = next;
+            let rank = (r >> 48) * (r >> 48) >> 19;
+            w.access(2, rank * 2_654_435_761 % 8192, Some(n));
+        }
+        w.pager.counts()
+    };
+    let before = touch(40_000);
+    let c = touch(40_000);
+    let (misses, read) = (c.misses - before.misses, (c.read_bytes - before.read_bytes) >> 12);
+    assert!(misses > 5_000 && read < misses * 5 / 4, "{misses} misses, {read} pages read");
+}
+
 fn at_random(w: &mut World, seed: &mut Seed, units: std::ops::Range<u64>, times: u64) {
     for _ in 0..times {
         let (r, next) = seed.next();
