@@ -47,7 +47,7 @@ pub fn place(memory: &mut Memory, ranking: &[u64], fast: usize, slow: usize, cos
     let there = |memory: &Memory, page: &usize| memory.pages[*page].node as usize == fast;
     let present: Vec<usize> = memory.present().map(|(_, index)| index).collect();
     let on_fast = present.iter().filter(|i| there(memory, i)).count();
-    let free = memory.pools[fast].free() as usize;
+    let free = memory.pools[fast].spare() as usize;
     let mut hint = 0;
     let index = |vpn: &u64| memory.index(*vpn, &mut hint).filter(|i| memory.pages[*i].frame != ABSENT);
     let wanted: Vec<usize> = ranking.iter().filter_map(index).collect();

@@ -5,6 +5,7 @@ use crate::far::Far;
 use crate::feed::{Feed, WorkloadFeed, BASE};
 use crate::memory::{FirstTouch, Memory};
 use crate::mmu::Mmu;
+use crate::percpu::Zone;
 use crate::pool::Pool;
 use crate::recording::Recording;
 use crate::world::World;
@@ -203,8 +204,16 @@ impl Plan {
             _ => self.usable(node) / PAGE,
         };
         let others = |node: usize| if frames(node) > 0 { self.machine.nodes[node].in_use.get() / PAGE } else { 0 };
-        let pools: Vec<Pool> = (0..self.ids.len())
-            .map(|node| Pool::new(node, frames(node), params.layout.clone()).beside(others(node)))
+        let listed = self.waits_for_records && mode != Mode::Paged;
+        let pools: Vec<Pool> = (0..)
+            .zip(self.zones())
+            .map(|(node, zone)| {
+                let pool = Pool::new(node, frames(node), params.layout.clone()).beside(others(node));
+                match zone.filter(|_| listed && pool.frames() > 0) {
+                    Some(zone) => pool.with_lists(zone, self.cores as usize),
+                    None => pool,
+                }
+            })
             .collect();
         let have = pools.iter().map(|p| p.frames() * PAGE).sum();
         let bytes = feed.bytes();
@@ -260,6 +269,17 @@ impl Plan {
         let far = Far::new(found, have, self.best().to_vec());
         world.put_behind(far.ok_or_else(|| SimError::TooLittle { machine: machine(), have, need })?);
         Ok(world)
+    }
+
+    /// Each node as a zone of the kernel's, if its file tells of what the kernel keeps there; elsewhere it is not known what a
+    /// watermark would be counted from, and programs have all.
+    fn zones(&self) -> Vec<Option<Zone>> {
+        let nodes = &self.machine.nodes;
+        let room = |node: usize| (self.usable(node) + nodes[node].in_use.get()) / PAGE;
+        let sizes: Vec<(u64, u64)> = (0..nodes.len()).map(|n| (room(n), nodes[n].cpus.len() as u64)).collect();
+        let kept = |node: usize| nodes[node].reserved.saturating_sub(nodes[node].in_use).get() / PAGE;
+        let zones = Zone::of(&sizes).into_iter().enumerate();
+        zones.map(|(node, zone)| Some(zone).filter(|z| kept(node) >= z.high + z.most_at_once())).collect()
     }
 
     fn best(&self) -> &[usize] {

@@ -14,6 +14,7 @@
 //! fault like any other.
 
 use crate::memory::{Memory, Page, ABSENT, PROTECTED};
+use crate::pool::Use;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -280,7 +281,7 @@ impl Far {
     }
 
     fn map(&mut self, memory: &mut Memory, grain: GrainNo, protect: bool) {
-        let frame = self.nodes.iter().find_map(|node| Some((*node, memory.pools[*node].take()?)));
+        let frame = self.nodes.iter().find_map(|node| Some((*node, memory.pools[*node].take(memory.cpu, Use::Move)?)));
         // The pager keeps to its budget, which is less than all frames.
         let Some((node, frame)) = frame else {
             memory.refused += 1;
@@ -290,7 +291,7 @@ impl Far {
         match memory.page_for(grain) {
             Some(page) if page.frame == ABSENT => *page = Page { frame: frame as u32, node: node as u8, bits, part: 0 },
             // Fetched ahead beyond what the program has mapped, or there already.
-            _ => memory.pools[node].give_back(frame, false),
+            _ => memory.pools[node].give_back(memory.cpu, frame, false),
         }
     }
 
@@ -300,7 +301,7 @@ impl Far {
             let Some(page) = memory.page_of_mut(grain).filter(|page| page.frame != ABSENT) else { continue };
             let (frame, node) = (u64::from(page.frame), page.node as usize);
             *page = Page { frame: ABSENT, node: 0, bits: 0, part: 0 };
-            memory.pools[node].give_back(frame, false);
+            memory.pools[node].give_back(memory.cpu, frame, false);
             self.stale.push(grain);
         }
     }

@@ -43,6 +43,7 @@ impl Outlook {
 impl World {
     /// Runs what is at hand of a thread until its core's time is `end`.
     pub(crate) fn run_events(&mut self, core: usize, thread: usize, end: u64) {
+        self.memory.cpu = core;
         self.outlooks[core].look(&self.engine.units[core].counters);
         match (self.sampler.is_some(), self.outlooks[core].far) {
             (false, false) => self.run_events_as::<false, false>(core, thread, end),

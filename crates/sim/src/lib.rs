@@ -25,6 +25,7 @@ mod hot;
 mod kernel;
 pub mod memory;
 pub mod mmu;
+pub mod percpu;
 pub mod pool;
 pub mod ports;
 pub mod recording;

@@ -1,7 +1,7 @@
 //! The program's memory: which pages there are, in which frames, with which bits; and the kernel's part in it (first
 //! touch, faults, page moves).
 
-use crate::pool::{Pool, HUGE};
+use crate::pool::{Pool, Use, HUGE};
 use std::collections::HashMap;
 use std::sync::Arc;
 use terrace_model::PS;
@@ -89,6 +89,8 @@ pub struct Memory {
     pub pages: Vec<Page>,
     /// Frames by node.
     pub pools: Vec<Pool>,
+    /// The CPU of whoever takes or frees pages now.
+    pub cpu: usize,
     /// Misses by page, where wanted.
     pub misses: Option<Vec<Misses>>,
     /// Pages are mapped as they are touched.
@@ -131,6 +133,7 @@ impl Memory {
             regions: Vec::new(),
             pages: Vec::new(),
             pools,
+            cpu: 0,
             misses: None,
             on_demand: false,
             huge: false,
@@ -350,26 +353,45 @@ impl Memory {
         let order = placed.into_iter().chain(list);
         let whole = self.huge && self.is_untouched_huge(index, vpn);
         let start = if whole { index - (vpn % HUGE) as usize } else { index };
-        for node in order {
+        let order: Vec<usize> = order.collect();
+        for node in &order {
             if whole {
-                if let Some(frame) = self.pools[node].take_huge() {
+                if let Some(frame) = self.pools[*node].take_huge() {
                     for (i, page) in self.pages[start..start + HUGE as usize].iter_mut().enumerate() {
                         let frame = frame as u32 + i as u32;
-                        *page = Page { frame, node: node as u8, bits: PART_OF_HUGE, part: i as u16 };
+                        *page = Page { frame, node: *node as u8, bits: PART_OF_HUGE, part: i as u16 };
                     }
                     return FAULT + HUGE * ZERO_PAGE;
                 }
             }
-            if let Some(frame) = self.pools[node].take() {
-                self.pages[index] = Page { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
-                self.born = self.tells_births.then_some(frame as u32);
-                return FAULT + if self.tells_births { 0 } else { ZERO_PAGE };
+            if let Some(frame) = self.pools[*node].take(self.cpu, Use::Birth) {
+                return self.back(index, *node, frame);
             }
+        }
+        if let Some((node, frame)) = self.take_last(&order) {
+            return self.back(index, node, frame);
         }
         self.refused += 1;
         // Frame 0 of the first node: shared by all that find no room.
         self.pages[index] = Page { frame: 0, node: 0, bits: 0, part: 0 };
         FAULT
+    }
+
+    /// A page where every node is down to its low watermark.
+    fn take_last(&mut self, order: &[usize]) -> Option<(usize, u64)> {
+        let cpu = self.cpu;
+        let take = |pools: &mut [Pool]| order.iter().find_map(|n| Some((*n, pools[*n].take(cpu, Use::Move)?)));
+        take(&mut self.pools).or_else(|| {
+            self.pools.iter_mut().for_each(Pool::drain);
+            take(&mut self.pools)
+        })
+    }
+
+    /// The page has this frame from now on; gives what its first touch costs.
+    fn back(&mut self, index: usize, node: usize, frame: u64) -> u64 {
+        self.pages[index] = Page { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
+        self.born = self.tells_births.then_some(frame as u32);
+        FAULT + if self.tells_births { 0 } else { ZERO_PAGE }
     }
 
     /// Whether the aligned huge page around `index` lies in one mapping and nothing of it is backed.
@@ -391,8 +413,9 @@ impl Memory {
             return false;
         }
         let pool = &mut self.pools[node];
-        let Some(frame) = (if huge { pool.take_huge() } else { pool.take() }) else { return false };
-        self.pools[old.node as usize].give_back(u64::from(old.frame), huge);
+        let taken = if huge { pool.take_huge() } else { pool.take(self.cpu, Use::Move) };
+        let Some(frame) = taken else { return false };
+        self.pools[old.node as usize].give_back(self.cpu, u64::from(old.frame), huge);
         for (i, page) in self.pages[head..head + if huge { HUGE as usize } else { 1 }].iter_mut().enumerate() {
             page.frame = frame as u32 + i as u32;
             page.node = node as u8;

@@ -1,5 +1,6 @@
-//! Page frames of one node: which are free, singly and by the huge page.
+//! Page frames of one node: which are free, singly and by the huge page, and which of them the CPUs have on lists of their own.
 
+use crate::percpu::{PerCpuPages, Zone};
 use terrace_model::layout::Layout;
 
 /// Base pages of a huge page.
@@ -12,20 +13,56 @@ pub struct Pool {
     layout: Layout,
     /// Frames never given out begin here, counted from the node's first.
     next: u64,
-    /// Frames in all.
+    /// Frames that programs can have.
     frames: u64,
+    /// Those and what is below the kernel's watermarks.
+    all: u64,
     single: Vec<u64>,
     huge: Vec<u64>,
+    /// Free and on no CPU's list.
+    free: u64,
     used: u64,
     /// Frames beside these that others have.
     others: u64,
+    /// The kernel's lists for each CPU, where they are modelled.
+    lists: Option<Lists>,
+}
+
+#[derive(Debug, Clone)]
+struct Lists {
+    zone: Zone,
+    of: Vec<PerCpuPages>,
+    /// `ZONE_BELOW_HIGH`: somebody found less free than the high watermark.
+    below_high: bool,
+}
+
+/// For what a page is taken, which tells how far down that goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// A first touch, which goes to another node where this one is down to the low watermark.
+    Birth,
+    /// A page is moved here, or has nowhere else to go: down to the low watermark, then slowly to the lowest
+    /// (`__alloc_pages_slowpath`).
+    Move,
 }
 
 impl Pool {
     /// All frames of `node` free: `frames` of them, those that the kernel keeps taken off.
     #[must_use]
     pub fn new(node: usize, frames: u64, layout: Layout) -> Self {
-        Self { node, layout, next: 0, frames, single: Vec::new(), huge: Vec::new(), used: 0, others: 0 }
+        Self {
+            node,
+            layout,
+            next: 0,
+            frames,
+            all: frames,
+            single: Vec::new(),
+            huge: Vec::new(),
+            free: frames,
+            used: 0,
+            others: 0,
+            lists: None,
+        }
     }
 
     /// The node has so many frames more, which others use and keep.
@@ -34,29 +71,90 @@ impl Pool {
         Self { others, ..self }
     }
 
+    /// With the kernel's lists for so many CPUs, before anything is taken. Its frames are what one CPU can have for first touches; what
+    /// stays on that CPU's list then, and what is below the low watermark, is there besides.
+    #[must_use]
+    pub fn with_lists(mut self, zone: Zone, cpus: usize) -> Self {
+        let mut of = vec![PerCpuPages::default(); cpus.max(1)];
+        let left_over = zone.left_over(self.frames);
+        self.all = self.frames + left_over + zone.low;
+        self.free = self.frames + zone.low;
+        of[0].fill(0..left_over);
+        self.next = left_over;
+        self.lists = Some(Lists { zone, of, below_high: false });
+        self
+    }
+
     /// Frames that are in use or can be, by whomever.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.frames + self.others
     }
 
-    /// Frames in all.
+    /// Frames that programs can have.
     #[must_use]
     pub const fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Free frames.
+    /// Whether any frame is in use.
     #[must_use]
-    pub const fn free(&self) -> u64 {
-        self.frames - self.used
+    pub const fn is_used(&self) -> bool {
+        self.used > 0
     }
 
-    /// A free frame.
-    pub fn take(&mut self) -> Option<u64> {
+    /// Frames free for first touches.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.free.saturating_sub(self.lists.as_ref().map_or(0, |l| l.zone.low))
+    }
+
+    /// Free frames as policies find them: above the high watermark (`room` in `crates/sys/src/zones.rs`).
+    #[must_use]
+    pub fn spare(&self) -> u64 {
+        self.free.saturating_sub(self.lists.as_ref().map_or(0, |l| l.zone.high))
+    }
+
+    /// Frames on the CPUs' lists.
+    #[must_use]
+    pub fn listed(&self) -> Vec<u64> {
+        self.lists.iter().flat_map(|l| l.of.iter().map(PerCpuPages::count)).collect()
+    }
+
+    /// A free frame for who runs on `cpu` (`get_page_from_freelist`).
+    pub fn take(&mut self, cpu: usize, what: Use) -> Option<u64> {
+        let index = match self.lists.take() {
+            None => self.take_free()?,
+            Some(mut lists) => {
+                let index = self.take_listed(&mut lists, cpu, what);
+                self.lists = Some(lists);
+                index?
+            }
+        };
+        self.used += 1;
+        self.frame(index)
+    }
+
+    fn take_listed(&mut self, lists: &mut Lists, cpu: usize, what: Use) -> Option<u64> {
+        let zone = lists.zone;
+        lists.below_high |= self.free <= zone.high;
+        if self.free <= if what == Use::Birth { zone.low } else { zone.min } {
+            return None;
+        }
+        let list = lists.of.get_mut(cpu)?;
+        if let Some(index) = list.take() {
+            return Some(index);
+        }
+        let count = list.refill(&zone, lists.below_high);
+        list.fill((0..count).map_while(|_| self.take_free()));
+        list.take_refilled()
+    }
+
+    /// A frame of those that are on no list.
+    fn take_free(&mut self) -> Option<u64> {
         let index = match self.single.pop() {
             Some(index) => index,
-            None if self.next < self.frames => {
+            None if self.next < self.all => {
                 self.next += 1;
                 self.next - 1
             }
@@ -66,17 +164,20 @@ impl Pool {
                 first
             }
         };
-        self.used += 1;
-        self.frame(index)
+        self.free -= 1;
+        Some(index)
     }
 
-    /// [`HUGE`] consecutive free frames: the first.
+    /// [`HUGE`] consecutive free frames: the first. They come past the lists.
     pub fn take_huge(&mut self) -> Option<u64> {
+        if self.free() < HUGE {
+            return None;
+        }
         let index = match self.huge.pop() {
             Some(index) => index,
             None => {
                 let first = self.next.next_multiple_of(HUGE);
-                if first + HUGE > self.frames {
+                if first + HUGE > self.all {
                     return None;
                 }
                 self.single.extend((self.next..first).rev());
@@ -84,20 +185,55 @@ impl Pool {
                 first
             }
         };
+        self.free -= HUGE;
         self.used += HUGE;
         self.frame(index)
     }
 
-    /// Gives back a frame, or [`HUGE`] of them from `frame` on.
-    pub fn give_back(&mut self, frame: u64, huge: bool) {
+    /// Who runs on `cpu` gives back a frame, or [`HUGE`] of them from `frame` on.
+    pub fn give_back(&mut self, cpu: usize, frame: u64, huge: bool) {
         let Some(index) = self.index(frame) else { return };
         if huge {
             self.huge.push(index);
+            self.free += HUGE;
             self.used -= HUGE;
-        } else {
-            self.single.push(index);
-            self.used -= 1;
+            return;
         }
+        self.used -= 1;
+        let Some(lists) = &mut self.lists else { return self.free_one(index) };
+        let Some(list) = lists.of.get_mut(cpu) else { return self.free_one(index) };
+        let count = list.free(index, &lists.zone, lists.below_high);
+        self.shorten(cpu, count);
+        if let Some(lists) = self.lists.as_mut().filter(|_| count > 0) {
+            lists.below_high &= self.free <= lists.zone.high;
+        }
+    }
+
+    fn free_one(&mut self, index: u64) {
+        self.single.push(index);
+        self.free += 1;
+    }
+
+    /// So many frames of a CPU's list are on no list any more.
+    fn shorten(&mut self, cpu: usize, count: u64) {
+        for _ in 0..count {
+            let list = self.lists.as_mut().and_then(|l| l.of.get_mut(cpu));
+            let Some(index) = list.and_then(PerCpuPages::give) else { return };
+            self.free_one(index);
+        }
+    }
+
+    /// A second has passed: lists that have become long get shorter (`refresh_cpu_vm_stats`, `mm/vmstat.c`).
+    pub fn refresh(&mut self) {
+        let Some(lists) = &mut self.lists else { return };
+        let zone = lists.zone;
+        let due: Vec<u64> = lists.of.iter_mut().map(|list| list.decay(&zone)).collect();
+        due.into_iter().enumerate().for_each(|(cpu, count)| self.shorten(cpu, count));
+    }
+
+    /// Who finds nothing anywhere has all lists given back (`drain_all_pages`).
+    pub fn drain(&mut self) {
+        self.listed().into_iter().enumerate().for_each(|(cpu, count)| self.shorten(cpu, count));
     }
 
     fn frame(&self, index: u64) -> Option<u64> {
@@ -120,32 +256,84 @@ mod tests {
     #[test]
     fn every_frame_is_given_out_once_and_again_when_back() {
         let mut p = pool(1000);
-        let mut all: Vec<u64> = std::iter::from_fn(|| p.take()).collect();
+        let mut all: Vec<u64> = std::iter::from_fn(|| p.take(0, Use::Birth)).collect();
         assert_eq!((all.len(), p.free()), (1000, 0));
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 1000);
-        p.give_back(all[500], false);
-        assert_eq!((p.take(), p.take()), (Some(all[500]), None));
+        p.give_back(0, all[500], false);
+        assert_eq!((p.take(0, Use::Birth), p.take(0, Use::Birth)), (Some(all[500]), None));
     }
 
     #[test]
     fn huge_pages_are_aligned_and_broken_up_when_nothing_else_is_left() {
         let mut p = pool(3 * HUGE);
-        p.take();
+        p.take(0, Use::Birth);
         let huge = p.take_huge().unwrap();
         assert_eq!((huge % HUGE, p.take_huge().is_some(), p.take_huge()), (0, true, None));
         assert_eq!(p.free(), HUGE - 1);
-        p.give_back(huge, true);
-        assert_eq!(std::iter::from_fn(|| p.take()).count() as u64, 2 * HUGE - 1);
+        p.give_back(0, huge, true);
+        assert_eq!(std::iter::from_fn(|| p.take(0, Use::Birth)).count() as u64, 2 * HUGE - 1);
     }
 
     #[test]
     fn frames_beyond_the_hole_of_a_large_machine_are_used() {
         let mut p = pool((3 << 30) >> 12);
-        let last = std::iter::from_fn(|| p.take()).last().unwrap();
+        let last = std::iter::from_fn(|| p.take(0, Use::Birth)).last().unwrap();
         assert_eq!(last, ((6u64 << 30) >> 12) - 1);
-        p.give_back(last, false);
-        assert_eq!(p.take(), Some(last));
+        p.give_back(0, last, false);
+        assert_eq!(p.take(0, Use::Birth), Some(last));
+    }
+
+    fn listed(frames: u64) -> (Pool, Zone) {
+        let zone = Zone::of(&[(frames + 4_000, 2), (1 << 18, 0)])[0];
+        (Pool::new(0, frames, Layout::q35(&[192 << 20, 1 << 30])).with_lists(zone, 2), zone)
+    }
+
+    fn taken(p: &mut Pool, cpu: usize, what: Use) -> Vec<u64> {
+        std::iter::from_fn(|| p.take(cpu, what)).collect()
+    }
+
+    #[test]
+    fn one_cpu_gets_all_frames_for_first_touches() {
+        for frames in [31_000, 31_111, 31_488, 31_518] {
+            let (mut p, zone) = listed(frames);
+            let mut all = taken(&mut p, 0, Use::Birth);
+            assert_eq!((all.len() as u64, p.free(), p.spare()), (frames, 0, 0));
+            // Its list is not empty, but what counts as free is down to the watermark.
+            assert!((1..zone.most_at_once()).contains(&p.listed()[0]), "{:?}", p.listed());
+            all.extend(taken(&mut p, 0, Use::Move));
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len() as u64, p.used);
+            assert!((frames..=frames + zone.low - zone.min + 224).contains(&p.used), "{}", p.used);
+        }
+    }
+
+    #[test]
+    fn what_a_cpu_frees_is_its_own_until_its_list_is_full() {
+        let (mut p, zone) = listed(31_488);
+        let all = taken(&mut p, 0, Use::Birth);
+        for frame in &all[..1000] {
+            p.give_back(1, *frame, false);
+        }
+        assert_eq!((p.listed()[1], p.free(), p.take(0, Use::Birth)), (1000, 0, None));
+        assert_eq!(p.take(1, Use::Birth), None, "the watermark comes before the list");
+        assert_eq!(p.take(1, Use::Move), Some(all[999]), "the last freed");
+        for frame in &all[1000..6000] {
+            p.give_back(1, *frame, false);
+        }
+        assert!(p.spare() > 0 && p.listed()[1] <= zone.high_min, "{:?}", p.listed());
+        assert!(p.take(0, Use::Birth).is_some());
+        p.drain();
+        assert_eq!(p.listed(), [0, 0]);
+        assert_eq!(p.free + p.used, p.all);
+    }
+
+    #[test]
+    fn what_is_free_is_counted_from_the_high_watermark_for_policies() {
+        let (p, zone) = listed(31_488);
+        assert_eq!((p.free(), p.free() - p.spare()), (31_488, zone.high - zone.low));
+        assert_eq!(pool(1000).spare(), 1000);
     }
 }

@@ -9,6 +9,7 @@ use crate::feed::{Feed, Supply, HEAP};
 use crate::hot::Outlook;
 use crate::memory::Memory;
 use crate::mmu::Mmu;
+use crate::pool::Pool;
 use crate::ports::Work;
 use crate::sampler::Sampler;
 use std::collections::VecDeque;
@@ -22,6 +23,9 @@ const SLICE: u64 = 4_000_000_000;
 /// How much later than asked for who sleeps goes on: the kernel's slack of timers (`init_task.timer_slack_ns`, 50 us), and being woken.
 /// In the lab 59 us, idle or beside two busy threads.
 const LATE: Nanos = Nanos::micros(59);
+
+/// How often the kernel looks after its lists of free pages (`sysctl_stat_interval`, `mm/vmstat.c`): a second, picoseconds.
+const REFRESHED: u64 = 1_000_000_000_000;
 
 /// What a thread of the program is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +123,8 @@ pub struct World {
     paged_in: Vec<(usize, u64)>,
     /// First page behind the program's heap that was never mapped.
     heap_mapped: u64,
+    /// When it next does.
+    refreshed_at: u64,
 }
 
 const PAGE: u64 = 4096;
@@ -173,6 +179,7 @@ impl World {
             far: None,
             paged_in: Vec::new(),
             heap_mapped: 0,
+            refreshed_at: REFRESHED,
         }
     }
 
@@ -264,6 +271,10 @@ impl World {
         while self.engine.lockstep().start() < self.time && !self.ended() && !self.stopped {
             let end = self.engine.lockstep().end();
             self.pass_far(end);
+            if end >= self.refreshed_at {
+                self.refreshed_at += REFRESHED;
+                self.memory.pools.iter_mut().for_each(Pool::refresh);
+            }
             for core in 0..self.queues.len() {
                 self.run_core(core, end);
             }

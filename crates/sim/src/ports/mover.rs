@@ -105,7 +105,6 @@ impl SimMover {
         }
         let begun = world.now();
         let asked: u64 = left.iter().map(|u| run.units[*u].pages).sum();
-        world.take_turn();
         world.charge(self.cost.call + part(self.cost.page, asked, ISOLATING));
         let mut group = Vec::new();
         let mut size = 0;
@@ -134,6 +133,7 @@ impl SimMover {
         let unmapping = part(self.cost.page, pages, UNMAPPING);
         let copying = (100 - ISOLATING.0 - UNMAPPING.0, 100);
         let start = world.now();
+        world.memory.cpu = world.manager_core;
         let mut done = 0;
         let mut copies = Vec::with_capacity(which.len());
         for u in which {
@@ -172,9 +172,14 @@ impl SimMover {
     }
 
     fn in_order(&self, world: &mut World, run: &mut Run<'_>, units: &[usize]) {
-        let mut rest = units;
+        let (mut rest, mut before) = (units, None);
         while !rest.is_empty() && may_go_on(world, run) {
             let taken = Self::take(run, rest, self.batch(run.limits));
+            let m = &run.moves[run.units[rest[0]].of];
+            // As live (ADR 0182): pages that go down lie on lists of the CPU on which those must be that take their room.
+            if before.replace(m.to) != Some(m.to) && m.reason == MoveReason::Cold {
+                world.take_turn();
+            }
             self.call(world, run, &rest[..taken]);
             rest = &rest[taken..];
         }
@@ -186,6 +191,7 @@ impl SimMover {
         while !down.is_empty() && !up.is_empty() && may_go_on(world, run) {
             let taken = Self::take(run, down, self.batch(run.limits));
             let before = run.moved;
+            world.take_turn();
             self.call(world, run, &down[..taken]);
             down = &down[taken..];
             let mut room = run.moved - before;

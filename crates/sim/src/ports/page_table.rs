@@ -6,6 +6,7 @@
 use super::{costs, Shared, Work, PID};
 use crate::kernel::Visit;
 use crate::memory::{ABSENT, ACCESSED};
+use crate::pool::Pool;
 use crate::world::World;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
 use terrace_engine::large::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
@@ -64,7 +65,7 @@ impl PageTableScan {
     /// Tables are there once the program has touched something.
     fn find(&mut self, world: &mut World, mappings: &[Mapping]) {
         self.ranges = mappings.iter().map(|m| m.range).collect();
-        if !self.found && world.memory.pools.iter().any(|p| p.free() < p.frames()) {
+        if !self.found && world.memory.pools.iter().any(Pool::is_used) {
             self.charge(world, costs::FINDING_TABLES);
             self.found = true;
         }

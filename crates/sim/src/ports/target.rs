@@ -92,7 +92,7 @@ impl Target for SimTarget {
             TierState {
                 nodes: nodes.iter().map(|n| n.1).collect(),
                 capacity: Bytes(pools().map(|p| p.capacity()).sum::<u64>() * PAGE),
-                free: Bytes(pools().map(|p| p.free()).sum::<u64>() * PAGE),
+                free: Bytes(pools().map(|p| p.spare()).sum::<u64>() * PAGE),
                 write_throughput: None,
                 throughput_source: ThroughputSource::Unknown,
             }
