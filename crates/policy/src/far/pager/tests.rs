@@ -465,7 +465,8 @@ fn where_some_pages_are_touched_more_and_in_no_order_they_come_page_by_page() {
         for n in 0..times {
             let (r, next) = seed.next();
             seed = next;
-            let rank = ((r >> 48) * (r >> 48)) >> 19;
+            let u = (r >> 11) as f64 / (1_u64 << 53) as f64;
+            let rank = (u * u * 8192.0) as u64;
             w.access(2, rank * 2_654_435_761 % 8192, Some(n));
         }
         w.pager.counts()
