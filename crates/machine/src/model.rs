@@ -115,7 +115,8 @@ pub struct Node {
     pub cpus: Vec<CpuId>,
     /// Memory in all; zero for CPU-only nodes.
     pub capacity: Bytes,
-    /// Of that, what no program gets: the kernel, its reserves and what firmware keeps. Zero where not told.
+    /// Of that, what no program gets: the kernel, its reserves and what firmware keeps. Zero where not told: then no watermarks are
+    /// known, and the simulator has no lists of free pages for each CPU on this node (ADR 0252).
     pub reserved: Bytes,
     /// Of `reserved`, what is in use by others than the program, so that whoever asks how full the node is finds it there.
     #[serde(default)]

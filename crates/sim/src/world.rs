@@ -123,7 +123,7 @@ pub struct World {
     paged_in: Vec<(usize, u64)>,
     /// First page behind the program's heap that was never mapped.
     heap_mapped: u64,
-    /// When it next does.
+    /// When the kernel next looks after its lists of free pages.
     refreshed_at: u64,
 }
 
