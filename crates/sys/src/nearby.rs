@@ -93,7 +93,13 @@ pub struct Nearby {
     births: std::fs::File,
     /// CPUs of the machine.
     online: u32,
+    /// The last number given away as of some wakes ago, and how many of those.
+    born: Option<i32>,
+    wakes: u32,
 }
+
+/// Wakes after which the last number given away is read anew: what it bounds is also told by how it is scheduled.
+const READ_AGAIN: u32 = 64;
 
 impl Nearby {
     /// Ready to wake.
@@ -108,7 +114,7 @@ impl Nearby {
         }
         // SAFETY: takes a number.
         let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        Ok(Self { births, online: u32::try_from(online).unwrap_or(u32::MAX) })
+        Ok(Self { births, online: u32::try_from(online).unwrap_or(u32::MAX), born: None, wakes: 0 })
     }
 
     /// Does `wake`, which wakes thread `tid` of this process, so that it goes on at CPU `home`, on which the caller is kept. Where
@@ -128,9 +134,13 @@ impl Nearby {
         if cpus.count() == 1 {
             return (wake(), true);
         }
-        let Some(born) = self.last_born() else {
+        if self.born.is_none() || self.wakes >= READ_AGAIN {
+            (self.born, self.wakes) = (self.last_born(), 0);
+        }
+        let Some(born) = self.born else {
             return (wake(), false);
         };
+        self.wakes += 1;
         let switched = switches();
         let cpus = if cpus.count() >= self.online { cpus.all() } else { cpus };
         let only = cpus.only(home);
@@ -189,10 +199,15 @@ fn switches() -> i64 {
     usage.ru_nvcsw + usage.ru_nivcsw
 }
 
+/// How a thread is scheduled, and the kernel's flag about what it starts; negative when it has ended.
+fn scheduled(tid: Tid) -> libc::c_int {
+    // SAFETY: takes a number.
+    unsafe { libc::sched_getscheduler(tid.0) }
+}
+
 /// Has a thread scheduled in another way; whether it was in the first.
 fn schedule(tid: Tid, from: libc::c_int, to: libc::c_int) -> bool {
-    // SAFETY: takes a number.
-    let now = unsafe { libc::sched_getscheduler(tid.0) };
+    let now = scheduled(tid);
     // The flag that its children are to be scheduled by default comes and goes with the policy.
     let flag = now & libc::SCHED_RESET_ON_FORK;
     if now < 0 || now & !flag != from {
@@ -204,14 +219,15 @@ fn schedule(tid: Tid, from: libc::c_int, to: libc::c_int) -> bool {
 }
 
 /// Gives `cpus`, and the usual way of scheduling, to those threads and children of thread `tid` that were born meanwhile and have
-/// inherited `only`.
+/// inherited `only` and `SCHED_BATCH`. "Meanwhile" reaches back some wakes: what a program itself started in them, bound to this very
+/// CPU and made `SCHED_BATCH` is taken for such.
 fn amend(root: &Root, tid: Tid, born: impl Fn(i32) -> bool, only: &ThreadCpus, cpus: &ThreadCpus) {
     let me = std::process::id();
     let threads = root.list(&format!("/proc/{me}/task")).unwrap_or_default();
     let children = root.text(&format!("/proc/{me}/task/{}/children", tid.0)).unwrap_or_default();
     let all = threads.iter().map(String::as_str).chain(children.split_whitespace());
     for other in all.filter_map(|word| word.parse().ok()).filter(|id| born(*id)).map(Tid) {
-        if ThreadCpus::of(other).is_ok_and(|has| has == *only) {
+        if scheduled(other) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_BATCH && ThreadCpus::of(other).is_ok_and(|has| has == *only) {
             let _ended = cpus.set(other);
             schedule(other, libc::SCHED_BATCH, libc::SCHED_OTHER);
         }
@@ -276,7 +292,16 @@ mod tests {
         only.set(Tid(0)).unwrap();
         let nearby = Nearby::new().unwrap();
         let before = nearby.last_born().unwrap();
-        // Both inherit one CPU, as in the window between waking and giving back.
+        // One that the program pins itself, shortly before.
+        let end_of_pinned = Arc::new(Answer::default());
+        let (its_end, (tell, told)) = (Arc::clone(&end_of_pinned), std::sync::mpsc::channel());
+        let pinned = std::thread::spawn(move || {
+            tell.send(own_tid()).unwrap();
+            its_end.wait()
+        });
+        let of_pinned = told.recv().unwrap();
+        // The others inherit one CPU and how it is scheduled, as in the window between waking and giving back.
+        assert!(schedule(own_tid(), libc::SCHED_OTHER, libc::SCHED_BATCH));
         let end = Arc::new(Answer::default());
         let (its_end, (tell, told)) = (Arc::clone(&end), std::sync::mpsc::channel());
         let thread = std::thread::spawn(move || {
@@ -286,19 +311,23 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
         let (other, of_child) = (told.recv().unwrap(), Tid(child.id() as i32));
         assert_eq!([other, of_child].map(|t| ThreadCpus::of(t).unwrap()), [only.clone(), only.clone()]);
+        assert!(schedule(own_tid(), libc::SCHED_BATCH, libc::SCHED_OTHER));
         mine.set(Tid(0)).unwrap();
         let last = nearby.last_born().unwrap();
-        let counts = || [other, of_child].map(|t| ThreadCpus::of(t).unwrap().count());
+        let counts = || [other, of_child, of_pinned].map(|t| ThreadCpus::of(t).unwrap().count());
         amend(&Root::live(), own_tid(), |id| is_between(last, id, last), &only, &mine);
         let not_born = counts();
         amend(&Root::live(), own_tid(), |id| is_between(before, id, last), &only, &mine);
-        let found = counts();
+        let found = (counts(), [other, of_child].map(scheduled));
         child.kill().unwrap();
         child.wait().unwrap();
         end.give(true);
         thread.join().unwrap();
-        assert_eq!(not_born, [1, 1], "born at another time");
-        assert_eq!(found, [mine.count(); 2], "of the thread, and of the child");
+        end_of_pinned.give(true);
+        pinned.join().unwrap();
+        assert_eq!(not_born, [1; 3], "born at another time");
+        let all = mine.count();
+        assert_eq!(found, ([all, all, 1], [libc::SCHED_OTHER; 2]), "of the thread, of the child, of the pinned");
     }
 
     #[test]

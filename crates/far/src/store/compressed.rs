@@ -1,9 +1,10 @@
-//! Memory, compressed with lz4. A run of a few pages is compressed as one *extent*: longer ones compress better and faster,
-//! shorter ones cost less when a single page is wanted. Overwritten extents live until their last page is.
+//! Memory, compressed: a page of words that differ little by those differences ([`super::words`]), others with lz4. Of the latter a run of
+//! a few pages is compressed as one *extent*: longer ones compress better and faster, shorter ones cost less when a single page is
+//! wanted. Overwritten extents live until their last page is.
 
 use super::pages::{Pages, MOST_EXTENTS};
 use super::slab::{Place, Slab};
-use super::{Buffer, Done, Job, Store, StoreError};
+use super::{words, Buffer, Done, Job, Store, StoreError};
 use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_output_size, CompressTable};
 use terrace_types::Bytes;
 
@@ -13,6 +14,15 @@ const PAGE: usize = 4096;
 const LONGEST: usize = 2;
 const NAME: &str = "compressed";
 
+/// How an extent is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Raw,
+    Lz4,
+    /// One page.
+    Words,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     place: Place,
@@ -20,7 +30,7 @@ struct Extent {
     /// Pages that it was made of, and that are still of use.
     pages: u8,
     alive: u8,
-    raw: bool,
+    form: Form,
 }
 
 /// Compressed memory, at most so much.
@@ -67,28 +77,39 @@ impl Compressed {
     /// Takes in a run of whole pages. On failure none of it is here.
     pub(super) fn put(&mut self, at: u64, data: &[u8]) -> Result<(), StoreError> {
         self.drop_run(at, data.len());
-        for (n, part) in data.chunks(LONGEST * PAGE).enumerate() {
-            let first = at / PAGE as u64 + (n * LONGEST) as u64;
-            if let Err(error) = self.put_extent(first, part) {
-                self.drop_run(at, data.len());
-                return Err(error);
+        let mut rest = data;
+        while !rest.is_empty() {
+            let first = (at as usize + data.len() - rest.len()) as u64 / PAGE as u64;
+            match self.put_first(first, rest) {
+                Ok(pages) => rest = &rest[(pages * PAGE).min(rest.len())..],
+                Err(error) => {
+                    self.drop_run(at, data.len());
+                    return Err(error);
+                }
             }
         }
         Ok(())
     }
 
-    fn put_extent(&mut self, first: u64, data: &[u8]) -> Result<(), StoreError> {
+    /// Takes in the first page or the first few; how many.
+    fn put_first(&mut self, first: u64, data: &[u8]) -> Result<usize, StoreError> {
         let full = StoreError::Full { store: NAME, limit: self.limit };
         if self.free.is_empty() && self.extents.len() >= MOST_EXTENTS {
             return Err(full);
         }
-        let got = compress_into_with_table(data, &mut self.packed, &mut self.table);
-        // What hardly shrinks is kept as it is: cheaper to read, and no larger.
-        let packed = got.ok().filter(|n| *n <= data.len() / 16 * 15);
-        let kept = packed.map_or(data, |n| &self.packed[..n]);
+        let of_words = words::pack(&data[..PAGE.min(data.len())], &mut self.packed);
+        let data = &data[..data.len().min(if of_words.is_some() { PAGE } else { LONGEST * PAGE })];
+        let (form, kept) = match of_words {
+            Some(n) => (Form::Words, &self.packed[..n]),
+            None => match compress_into_with_table(data, &mut self.packed, &mut self.table) {
+                // What hardly shrinks is kept as it is: cheaper to read, and no larger.
+                Ok(n) if n <= data.len() / 16 * 15 => (Form::Lz4, &self.packed[..n]),
+                _ => (Form::Raw, data),
+            },
+        };
         let place = self.slab.put(kept, self.limit.0 as usize).ok_or(full)?;
         let pages = data.len().div_ceil(PAGE) as u8;
-        let extent = Extent { place, packed: kept.len() as u32, pages, alive: pages, raw: packed.is_none() };
+        let extent = Extent { place, packed: kept.len() as u32, pages, alive: pages, form };
         let number = self.free.pop().unwrap_or_else(|| {
             self.extents.push(extent);
             self.extents.len() as u32 - 1
@@ -97,7 +118,7 @@ impl Compressed {
         for n in 0..pages {
             self.pages.set(first + u64::from(n), number, n);
         }
-        Ok(())
+        Ok(usize::from(pages))
     }
 
     /// Fills a run of whole pages; pages never put are zeros.
@@ -128,15 +149,16 @@ impl Compressed {
 
     fn unpack(&mut self, extent: Extent, from: usize, out: &mut [u8]) -> Option<()> {
         let packed = self.slab.get(extent.place)?.get(..extent.packed as usize)?;
-        if extent.raw {
-            out.copy_from_slice(packed.get(from..from + out.len())?);
-            return Some(());
+        let whole = from == 0 && out.len() == usize::from(extent.pages) * PAGE;
+        match extent.form {
+            Form::Raw => out.copy_from_slice(packed.get(from..from + out.len())?),
+            Form::Words => words::unpack(packed, out)?,
+            Form::Lz4 if whole => return (decompress_into(packed, out).ok()? == out.len()).then_some(()),
+            Form::Lz4 => {
+                decompress_into(packed, &mut self.unpacked).ok()?;
+                out.copy_from_slice(self.unpacked.get(from..from + out.len())?);
+            }
         }
-        if from == 0 && out.len() == usize::from(extent.pages) * PAGE {
-            return (decompress_into(packed, out).ok()? == out.len()).then_some(());
-        }
-        decompress_into(packed, &mut self.unpacked).ok()?;
-        out.copy_from_slice(self.unpacked.get(from..from + out.len())?);
         Some(())
     }
 

@@ -12,6 +12,7 @@ mod pages;
 mod slab;
 mod spec;
 mod tiered;
+mod words;
 
 pub use compressed::Compressed;
 pub use existing::ExistingFile;
