@@ -110,6 +110,14 @@ static uint64_t furthest(void)
     return most;
 }
 
+/* What was written to the chunk is there for whoever sees the head. */
+static inline void settle(void)
+{
+#if defined RING_PAST_CACHES && defined __x86_64__
+    __asm__ volatile("sfence" : : : "memory");
+#endif
+}
+
 /* Words up to `next` can be taken. */
 static void write_out(void)
 {
@@ -117,6 +125,7 @@ static void write_out(void)
         uint64_t in_chunk = (uint64_t)(me.next - me.ring) - me.written % control->ring_words;
         keep_clock();
         atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
+        settle();
         atomic_store_explicit(&me.slot->head, me.written + in_chunk, memory_order_release);
     }
 }
@@ -170,7 +179,7 @@ static void claim(uint64_t parent)
    is written. */
 static inline void own(const uint64_t *chunk)
 {
-#ifdef __x86_64__
+#if defined __x86_64__ && !defined RING_PAST_CACHES
     for (unsigned i = 0; i < CHUNK; i += 8)
         __asm__ volatile("prefetchw %0" : : "m"(chunk[i]));
 #else
@@ -193,6 +202,7 @@ static __attribute__((noinline)) void refill(void)
     me.written = me.written / CHUNK * CHUNK + CHUNK;
     keep_clock();
     atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
+    settle();
     atomic_store_explicit(&me.slot->head, me.written, memory_order_release);
     /* Once it has to wait, until half the ring is free: to wait for each chunk costs more than to write it. */
     uint64_t most = words - CHUNK;

@@ -16,6 +16,17 @@ struct hooks_writer {
 #define STORE 8
 #define SIZE_AND_WAY(log2_bytes, way) ((uint64_t)((log2_bytes) | (way)) << 48)
 
+/* Writes a word past the caches: the recorder's core reads it next, and a line that it has read need not be fetched back to be
+   written again. No release orders such stores; an `sfence` does (ring.h). */
+static inline __attribute__((always_inline)) void put_past_caches(uint64_t *at, uint64_t word)
+{
+#ifdef __x86_64__
+    __asm__ volatile("movnti %1, %0" : "=m"(*at) : "r"(word));
+#else
+    *at = word;
+#endif
+}
+
 /* The chunk is full, or there is none: where the next word goes. */
 uint64_t *terrace_hooks_refill(void);
 /* A function is entered at this place of its code; called only while somebody wants to know (`terrace_hooks_watch`). */

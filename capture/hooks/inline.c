@@ -14,7 +14,7 @@ static INLINE void put(uint64_t word)
     uint64_t *next = terrace_hooks_writer.next;
     if (__builtin_expect(next == terrace_hooks_writer.limit, 0))
         next = terrace_hooks_refill();
-    *next = word;
+    put_past_caches(next, word);
     terrace_hooks_writer.next = next + 1;
 }
 

@@ -10,7 +10,7 @@
         cmpq    %fs:8(%rcx), %rax
         je      .Lterrace_full\@
 .Lterrace_put\@:
-        movq    %rdx, (%rax)
+        movnti  %rdx, (%rax)
         addq    $8, %rax
         movq    %rax, %fs:(%rcx)
         .subsection 1

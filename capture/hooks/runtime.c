@@ -13,6 +13,7 @@
 #include <stddef.h>
 #define RING_WRITER
 #define RING_REFILL terrace_hooks_refill
+#define RING_PAST_CACHES
 #define me terrace_hooks_writer
 #include "../ring.h"
 #include "symbols.h"
@@ -141,7 +142,7 @@ static inline __attribute__((always_inline)) void put_access(const volatile void
         put_slowly(word);
         return;
     }
-    *next = word;
+    put_past_caches(next, word);
     me.next = next + 1;
 }
 
