@@ -31,23 +31,56 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The word that thread `me` uses as its `nth`.
+fn used(nth: usize, me: usize) -> usize {
+    (nth * THREADS + me) * STEP + nth % STEP
+}
+
+/// What a world is filled with at first: nothing, or numbers, as a compressed store keeps in a way of its own.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Filled {
+    Not,
+    Numbers,
+}
+
+impl Filled {
+    fn word(self, at: usize) -> u64 {
+        match self {
+            Self::Not => 0,
+            // Of some pages in half a word's width, of others in a quarter.
+            Self::Numbers => {
+                1 << 40 | (at as u64).wrapping_mul(0x9e37_79b9) & if at / 512 % 3 == 0 { 0xff_ffff } else { 0xffff }
+            }
+        }
+    }
+
+    /// Fits in with what is there, now and then not.
+    fn written(self, at: usize, step: u64) -> u64 {
+        match self {
+            Self::Numbers if step % 300 != 0 => self.word(at.wrapping_add(step as usize)),
+            // Zeros now and then: whole pages of them are not stored.
+            _ if step % 5 == 0 => 0,
+            _ => step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (step % 50),
+        }
+    }
+}
+
 /// One thread's part of the model: the words whose number leaves `me` over.
-fn work(words: &[AtomicU64], me: usize, seed: Seed, stop: &AtomicBool) -> u64 {
+fn work(words: &[AtomicU64], me: usize, seed: Seed, filled: Filled, stop: &AtomicBool) -> u64 {
     let count = words.len() / STEP;
-    let mut truth = vec![0_u64; count.div_ceil(THREADS)];
+    let mut truth: Vec<u64> = (0..count.div_ceil(THREADS)).map(|nth| filled.word(used(nth, me))).collect();
     let mut chance = Chance(seed);
     let mut step = 0;
     let mut checked = 0;
     let mut access = |nth: usize, write: bool, step: u64| {
-        let word = (nth * THREADS + me) * STEP + nth % STEP;
-        let Some(word) = words.get(word) else {
+        let at = used(nth, me);
+        let Some(word) = words.get(at) else {
             return;
         };
         let found = word.load(Relaxed);
         assert_eq!(found, truth[nth], "thread {me}, word {nth}");
         if write {
-            // Zeros now and then: whole pages of them are not stored.
-            truth[nth] = if step % 5 == 0 { 0 } else { step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (step % 50) };
+            truth[nth] = filled.written(at, step);
             word.store(truth[nth], Relaxed);
         }
         checked += 1;
@@ -109,7 +142,8 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
     }
     let window = if chance.below(4) == 0 { Bytes::ZERO } else { Bytes::mib(1) };
     let options = Options { unit, window, checksum: chance.below(2) == 0, tries: 12, ..Options::default() };
-    println!("seed {seed}: {bytes} in {dram}, units of {unit}, {name}");
+    let filled = if chance.below(2) == 0 { Filled::Numbers } else { Filled::Not };
+    println!("seed {seed}: {bytes} in {dram}, units of {unit}, {name}, filled: {filled:?}");
     let map = match Map::with(bytes, dram, inner, &options) {
         Ok(map) => map,
         Err(FarError::Kernel(error)) => {
@@ -119,11 +153,14 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
         Err(error) => panic!("{error}"),
     };
     let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let checked = std::thread::scope(|scope| {
+    if filled == Filled::Numbers {
+        map.words().iter().enumerate().for_each(|(at, word)| word.store(filled.word(at), Relaxed));
+    }
+    let checked: u64 = std::thread::scope(|scope| {
         let words = map.words();
         let stop = &stop;
         let workers: Vec<_> =
-            (0..THREADS).map(|me| scope.spawn(move || work(words, me, Seed(seed ^ me as u64), stop))).collect();
+            (0..THREADS).map(|me| scope.spawn(move || work(words, me, Seed(seed ^ me as u64), filled, stop))).collect();
         let (over, map_seen) = (&over, &map);
         // Somebody who waits for ever would be as wrong as a byte that differs.
         scope.spawn(move || {
@@ -167,6 +204,9 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
         over.store(true, Relaxed);
         checked
     });
+    // What nobody used is as it was.
+    let others = map.words().iter().enumerate().filter(|(at, _)| at / STEP / THREADS % STEP != at % STEP);
+    others.for_each(|(at, word)| assert_eq!(word.load(Relaxed), filled.word(at), "word {at} that nobody used"));
     let c = map.statistics().counts;
     assert_eq!(c.lost_bytes, 0, "{c:?}");
     Some(checked)
