@@ -230,6 +230,20 @@ impl Engine {
         *(if write { &mut counters.stores } else { &mut counters.loads }) += 1;
         self.miss(vcpu, Access { physical, virtual_: physical, write }, || None);
     }
+
+    /// One load of `vcpu` of the line at a physical address, which finds the physical address `next` there and may `change` the line: whoever
+    /// loads what is at `next`, or near it, waits for it.
+    pub fn follow(&mut self, vcpu: usize, physical: u64, next: u64, change: bool) {
+        if self.uncore.params.layout.node_of(physical).is_none() {
+            return;
+        }
+        let (unit, uncore) = self.parts(vcpu);
+        unit.counters.loads += 1;
+        unit.counters.stores += u64::from(change);
+        let left = unit.l1.fill(physical / LINE, change);
+        let access = Access { physical, virtual_: physical, write: false };
+        uncore.missed(unit, access, left.filter(|left| left.dirty).map(|left| left.line), || Some(next));
+    }
 }
 
 impl Uncore {

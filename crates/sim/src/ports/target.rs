@@ -34,7 +34,9 @@ impl SimTarget {
         let mut world = self.world.borrow_mut();
         world.show(Work::Decide);
         let those = areas.iter().flat_map(|a| (a.start.0..).zip(&a.pages)).filter(|(_, page)| which(page));
-        world.visit(those.map(|(vpn, _)| vpn), costs::LOCATING);
+        let those: Vec<u64> = those.map(|(vpn, _)| vpn).collect();
+        world.visit(those.iter().copied(), costs::LOOKING_UP);
+        world.visit(those, costs::NOTING);
         let mut hint = 0;
         for area in areas {
             for (vpn, stat) in (area.start.0..).zip(&mut area.pages) {
