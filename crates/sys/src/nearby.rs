@@ -227,7 +227,9 @@ fn amend(root: &Root, tid: Tid, born: impl Fn(i32) -> bool, only: &ThreadCpus, c
     let children = root.text(&format!("/proc/{me}/task/{}/children", tid.0)).unwrap_or_default();
     let all = threads.iter().map(String::as_str).chain(children.split_whitespace());
     for other in all.filter_map(|word| word.parse().ok()).filter(|id| born(*id)).map(Tid) {
-        if scheduled(other) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_BATCH && ThreadCpus::of(other).is_ok_and(|has| has == *only) {
+        if scheduled(other) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_BATCH
+            && ThreadCpus::of(other).is_ok_and(|has| has == *only)
+        {
             let _ended = cpus.set(other);
             schedule(other, libc::SCHED_BATCH, libc::SCHED_OTHER);
         }

@@ -33,7 +33,7 @@ impl Word for u64 {
         bytes.first_chunk().map_or(0, |b| Self::from_le_bytes(*b))
     }
     fn minus(self, base: Self) -> i64 {
-        self.wrapping_sub(base).cast_signed()
+        self.wrapping_sub(base) as i64
     }
     fn wide(self) -> u64 {
         self
@@ -46,7 +46,7 @@ impl Word for u32 {
         bytes.first_chunk().map_or(0, |b| Self::from_le_bytes(*b))
     }
     fn minus(self, base: Self) -> i64 {
-        self.wrapping_sub(base).cast_signed().into()
+        i64::from(self.wrapping_sub(base) as i32)
     }
     fn wide(self) -> u64 {
         self.into()
@@ -70,7 +70,7 @@ fn spread<W: Word>(words: impl Iterator<Item = W>, base: W) -> (i64, i64) {
 
 /// Bytes that such differences take; none when it is more than half of the word's.
 fn width<W: Word>((least, most): (i64, i64)) -> Option<usize> {
-    let range = most.wrapping_sub(least).cast_unsigned();
+    let range = most.wrapping_sub(least) as u64;
     let bytes = (64 - range.leading_zeros()).div_ceil(8) as usize;
     (bytes <= W::BYTES / 2).then_some(bytes.max(1))
 }
@@ -86,11 +86,11 @@ fn pack_as<W: Word>(page: &[u8; PAGE], out: &mut [u8; MOST]) -> Option<usize> {
     if alike * ALIKE.1 > count * ALIKE.0 {
         return None;
     }
-    let least = base.wide().wrapping_add(all.0.cast_unsigned());
+    let least = base.wide().wrapping_add(all.0 as u64);
     out[0] = (W::BYTES << 4 | kept) as u8;
     out[1..HEAD].copy_from_slice(&least.to_le_bytes());
     for (n, w) in words().enumerate() {
-        let difference = w.minus(base).wrapping_sub(all.0).cast_unsigned();
+        let difference = w.minus(base).wrapping_sub(all.0) as u64;
         out[HEAD + n * kept..][..8].copy_from_slice(&difference.to_le_bytes());
     }
     Some(HEAD + count * kept + TAIL)
