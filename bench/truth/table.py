@@ -31,12 +31,15 @@ def kept():
 def main():
     folder = Path(sys.argv[1])
     runs = kept()
+    builds = {when for all_taken in runs.values() for when, _ in all_taken}
     cases = [line.split() for line in (folder / "cases").read_text().splitlines()]
-    for name, _, _, policies in cases:
-        for policy, taken in seconds(folder / f"{name}.lab").items():
-            all_taken = runs.setdefault((name, policy), [])
-            if round(taken, 3) not in [before for _, before in all_taken]:
-                all_taken.append((sys.argv[2] if len(sys.argv) > 2 else "now", round(taken, 3)))
+    for name, _, _, _ in cases:
+        taken = {policy: round(at, 3) for policy, at in seconds(folder / f"{name}.lab").items()}
+        # Those that are kept already are not counted twice.
+        if any(all((when, at) in runs.get((name, policy), []) for policy, at in taken.items()) for when in builds):
+            continue
+        for policy, at in taken.items():
+            runs.setdefault((name, policy), []).append((sys.argv[2] if len(sys.argv) > 2 else "now", at))
     if len(sys.argv) > 2:
         head = KEPT.read_text().splitlines()[:2]
         rows = [f"{case},{policy},{when},{taken:.3f}" for (case, policy), all_taken in runs.items() for when, taken in all_taken]
