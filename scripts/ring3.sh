@@ -92,6 +92,14 @@ inherits_nothing() {
 }
 check commands-inherit-no-memory-policy inherits_nothing
 
+# What calibrating left on the CPUs' lists of free pages (some 980 pages of the fast node) is nobody's room: a job finds them short.
+check zones-of-a-job "$terrace" lab run --machine lab-cxl --carry cat -- cat /proc/zoneinfo
+lists_are_short() {
+    listed=$(awk '/^Node /{ fast = /^Node 0,/ } fast && $1 == "count:" { sum += $2; lists++ } END { if (lists) print sum + 0 }' "$out/zones-of-a-job.out")
+    [ -n "$listed" ] && [ "$listed" -lt 450 ] || { echo "${listed:-no} pages of node 0 on lists" >&2; return 1; }
+}
+check lists-are-short-before-a-job lists_are_short
+
 # Longer: our policy must find and move the hot set, and gain by it.
 check compare-gain "$terrace" lab compare --machine lab-cxl --jobs 2 --json \
     --policy first-touch,terrace --workload skew,accesses=48M

@@ -91,6 +91,7 @@ impl Target for All {
             nodes: vec![NodeId(node)],
             capacity: Bytes(pages * 4096),
             free: Bytes(free * 4096),
+            unused: Bytes(free * 4096),
             write_throughput: None,
             throughput_source: terrace_types::ThroughputSource::Unknown,
         };

@@ -1,5 +1,6 @@
 //! One job: unpack, set up, run, count, answer.
 
+use crate::freelists;
 use crate::kernel::{self, Ended};
 use crate::place;
 use crate::reclaim::Reclaimer;
@@ -85,6 +86,10 @@ struct Waited {
 impl Runner<'_> {
     fn run(&self) -> Reply {
         let mut reply = Reply::not_started(String::new());
+        let with_room = stats::free_bytes(Path::new("/sys")).into_iter().filter(|(_, free)| *free >= freelists::TAKEN);
+        if let Err(e) = freelists::empty(&with_room.map(|(node, _)| node).collect::<Vec<_>>()) {
+            reply.warnings.push(format!("emptying the lists of free pages of each processor: {e}"));
+        }
         if let Err(why) = apply(&self.job.before, &mut reply.warnings) {
             reply.outcome = Outcome::NotStarted { why };
             return reply;

@@ -2,6 +2,7 @@
 //! powers the machine off. Nothing else is in the guest's image. See `docs/adr/0020-lab-guest-and-mailbox.md`.
 
 pub mod calibrate;
+pub mod freelists;
 pub mod init;
 pub mod job;
 pub mod kernel;

@@ -153,6 +153,9 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
             state.write_throughput = Some(BytesPerSec::mb(number(mb)));
             state.throughput_source = ThroughputSource::Hardware;
         }
+        if let Some(listed) = row.get(5) {
+            state.unused = Bytes(state.free.get() + number(listed) * 4096);
+        }
         state
     });
     let mut areas: Vec<Area> = Vec::new();

@@ -8,7 +8,7 @@
 use crate::memory::ABSENT;
 use crate::world::World;
 use terrace_model::{Engine, Params, LINE, PS};
-use terrace_types::Nanos;
+use terrace_types::{Nanos, VpnRange};
 
 /// A base page.
 const PAGE: u64 = 4096;
@@ -83,6 +83,22 @@ impl World {
             self.charge(took);
             total += took;
         }
+    }
+
+    /// The same of all pages of `ranges`, by a call that has the program's address space to itself: `clear_refs` takes `mmap_lock` to write
+    /// and each mapping's own lock on the way, and keeps them to its end (`clear_refs_write`, fs/proc/task_mmu.c, and `PGWALK_WRLOCK`,
+    /// mm/pagewalk.c), so that a page fault waits for that. Its end is foreseen from how long the last such call took a page. On machines that
+    /// are scaled down nobody waits, as for records.
+    pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: Visit) -> Nanos {
+        let (pages, before) = (ranges.iter().map(|r| r.len()).sum::<u64>(), self.time_ps());
+        if self.waits_for_records {
+            let each = if self.alone_ps > 0 { self.alone_ps } else { visit.work };
+            self.memory.locked_until = before + each * pages;
+        }
+        let took = self.visit(ranges.iter().flat_map(|r| r.start.0..r.end.0), visit);
+        self.memory.locked_until = 0;
+        self.alone_ps = (self.time_ps() - before) / pages.max(1);
+        took
     }
 
     /// The node, by its index, that the manager's next page would be on.
@@ -217,6 +233,32 @@ mod tests {
             assert!((near / in_order - 1.0).abs() < 0.1, "{visit:?}: {near} where it is {in_order}");
             assert!((far / apart - 1.0).abs() < 0.1, "{visit:?}: {far} where it is {apart}");
         }
+    }
+
+    #[test]
+    fn a_fault_waits_for_whoever_has_the_address_space_to_herself() {
+        let plan = Plan::new(&terrace_machine::preset("lab-dcpmm").unwrap(), "skew,accesses=50k,size=64MiB,fast=64MiB")
+            .unwrap();
+        // Pages that are born while 16,384 are gone over.
+        let born = |alone: bool| {
+            let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
+            world.manager_core = 1;
+            world.pass(Nanos::millis(5));
+            let ranges: Vec<VpnRange> = world.memory.mappings().collect();
+            let before = world.memory.present().count();
+            let took = match alone {
+                true => world.visit_alone(&ranges, costs::CLEARING),
+                false => world.visit(ranges.iter().flat_map(|r| r.start.0..r.end.0), costs::CLEARING),
+            };
+            assert!((300_000..900_000).contains(&took.get()), "{took:?}");
+            let meanwhile = world.memory.present().count() - before;
+            world.pass(Nanos::millis(1));
+            assert!(world.memory.present().count() > before + meanwhile + 300, "it goes on");
+            meanwhile
+        };
+        let (beside, waiting) = (born(false), born(true));
+        // Two microseconds a page; one birth may have begun before.
+        assert!(beside > 100 && waiting <= 3, "{beside} and {waiting}");
     }
 
     #[test]

@@ -102,6 +102,8 @@ pub struct Memory {
     first_touch: FirstTouch,
     /// When pages that are being moved are done, picoseconds.
     moving: HashMap<u32, u64>,
+    /// Until then (picoseconds) somebody else has the lock that a page fault needs.
+    pub locked_until: u64,
     /// Pages asked for when no node had room.
     pub refused: u64,
     /// Writes to watched pages, so far.
@@ -140,6 +142,7 @@ impl Memory {
             paged: false,
             first_touch,
             moving: HashMap::new(),
+            locked_until: 0,
             refused: 0,
             watched_writes: 0,
             tells_births: false,
@@ -320,7 +323,7 @@ impl Memory {
             return Walked { frame: ABSENT, time: WAITS, writable: false };
         }
         if page.frame == ABSENT {
-            time += self.touch_first(index, vpn, home);
+            time = time.max(self.locked_until) + self.touch_first(index, vpn, home);
         }
         let head = self.head(index);
         if self.pages[head].bits & MOVING != 0 {
@@ -334,7 +337,7 @@ impl Memory {
         if store {
             if page.bits & WATCHED != 0 {
                 self.watched_writes += 1;
-                time += WATCHED_WRITE;
+                time = time.max(self.locked_until) + WATCHED_WRITE;
             }
             page.bits = page.bits & !WATCHED | DIRTY;
         }

@@ -3,6 +3,10 @@
 use crate::percpu::{PerCpuPages, Zone};
 use terrace_model::layout::Layout;
 
+/// Pages of the node that the program runs on which the tool has for itself, whatever it asks for: its first pages, before it has said that
+/// others shall lie elsewhere, page tables, stack and descriptors in the kernel. In the lab 73, 6, 4 and 19 (`/proc/meminfo` of the node with
+/// and without it, beside `npb-cg` on `lab-dcpmm`).
+const TOOLS_OWN: u64 = 102;
 /// Base pages of a huge page.
 pub const HUGE: u64 = 512;
 
@@ -32,6 +36,8 @@ pub struct Pool {
 struct Lists {
     zone: Zone,
     of: Vec<PerCpuPages>,
+    /// Frames on lists for memory that cannot be moved or is given back on demand, which no program's page gets.
+    other_kinds: u64,
     /// `ZONE_BELOW_HIGH`: somebody found less free than the high watermark.
     below_high: bool,
 }
@@ -81,8 +87,25 @@ impl Pool {
         self.free = self.frames + zone.low;
         of[0].fill(0..left_over);
         self.next = left_over;
-        self.lists = Some(Lists { zone, of, below_high: false });
+        self.lists = Some(Lists { zone, of, other_kinds: 0, below_high: false });
         self
+    }
+
+    /// Somebody who manages the program works on `cpu`, another than the program's first, and takes from here what she cannot have elsewhere:
+    /// [`TOOLS_OWN`], and what lies on that CPU's lists once pages of all kinds were taken there. The kernel has a list for each of three
+    /// kinds (`MIGRATE_PCPTYPES`), filled by up to [`Zone::most_at_once`] at a time: half of that is on each, by expectation. Where lists are
+    /// not modelled nothing happens.
+    pub fn share_with_tool(&mut self, cpu: usize) {
+        let Some(lists) = &mut self.lists else { return };
+        let half = lists.zone.most_at_once() / 2;
+        let takes = (TOOLS_OWN + 3 * half).min(self.free.saturating_sub(lists.zone.low));
+        let Some(list) = lists.of.get_mut(cpu).filter(|_| takes > half) else { return };
+        list.fill(self.next..self.next + half);
+        // On the program's CPU, too, are lists of the two other kinds; they were there when its room was measured.
+        lists.other_kinds += 4 * half;
+        self.next += takes;
+        self.free -= takes;
+        self.all -= takes - half;
     }
 
     /// Frames that are in use or can be, by whomever.
@@ -109,10 +132,18 @@ impl Pool {
         self.free.saturating_sub(self.lists.as_ref().map_or(0, |l| l.zone.low))
     }
 
-    /// Free frames as policies find them: above the high watermark (`room` in `crates/sys/src/zones.rs`).
+    /// Free frames as policies find them: above the high watermark, on no list (`NodeRoom::free` in `crates/sys/src/zones.rs`).
     #[must_use]
     pub fn spare(&self) -> u64 {
         self.free.saturating_sub(self.lists.as_ref().map_or(0, |l| l.zone.high))
+    }
+
+    /// Frames in nobody's use: those, and what lies on lists (`NodeRoom::unused` there).
+    #[must_use]
+    pub fn unused(&self) -> u64 {
+        let Some(lists) = &self.lists else { return self.free };
+        let listed: u64 = lists.of.iter().map(PerCpuPages::count).sum();
+        (self.free + listed + lists.other_kinds).saturating_sub(lists.zone.high)
     }
 
     /// Frames on the CPUs' lists.
@@ -324,10 +355,33 @@ mod tests {
             p.give_back(1, *frame, false);
         }
         assert!(p.spare() > 0 && p.listed()[1] <= zone.high_min, "{:?}", p.listed());
+        // Whatever lies on lists, so many were given back.
+        assert_eq!(p.unused(), p.all - p.used - zone.high);
         assert!(p.take(0, Use::Birth).is_some());
         p.drain();
         assert_eq!(p.listed(), [0, 0]);
         assert_eq!(p.free + p.used, p.all);
+    }
+
+    #[test]
+    fn a_tool_takes_of_the_programs_room_and_most_of_it_is_in_nobodys_use() {
+        let (mut alone, zone) = listed(31_488);
+        let (mut beside, _) = listed(31_488);
+        let unused = beside.unused();
+        beside.share_with_tool(1);
+        // The lists of the two other kinds on the program's CPU count as well, and were there before.
+        assert_eq!(beside.unused(), unused - TOOLS_OWN + zone.most_at_once());
+        let got = |p: &mut Pool| taken(p, 0, Use::Birth).len() as u64;
+        let less = got(&mut alone) - got(&mut beside);
+        assert!(less.abs_diff(TOOLS_OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(), "{less}");
+        assert_eq!(beside.free + beside.used + beside.listed().iter().sum::<u64>(), beside.all);
+        // Its own CPU has a third of what it left on lists.
+        let (free, half) = (beside.free, zone.most_at_once() / 2);
+        assert!((0..half).all(|_| beside.take(1, Use::Move).is_some()));
+        assert_eq!((beside.free, beside.listed()[1]), (free, 0));
+        let mut other = pool(1000);
+        other.share_with_tool(1);
+        assert_eq!(other.unused(), 1000);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use terrace_engine::journal::Summary;
 use terrace_engine::{Config, Engine, Journal, Parts, Stop, Tracker};
-use terrace_machine::MigrationCost;
+use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
 use terrace_policy::place::Placement;
 use terrace_types::{Bytes, Nanos, NodeId, Seed};
@@ -325,9 +325,15 @@ fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }
 
+/// The machine as a policy finds it that runs there: no kernel tells how many misses a core has under way, and latencies and bandwidths are
+/// in its tables (HMAT).
+fn as_it_describes_itself(machine: &Machine) -> Machine {
+    Machine { core: CoreModel::default(), ..machine.clone() }
+}
+
 /// A run under the engine, with the very policy that runs live.
 fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError> {
-    let placement = Placement::named(policy, &plan.machine).map_err(SimError::Policy)?;
+    let placement = Placement::named(policy, &as_it_describes_itself(&plan.machine)).map_err(SimError::Policy)?;
     if plan.tiers.len() < 2 {
         // As live: nothing is managed where there is nothing to place.
         return alone(plan, policy, Mode::Plain);
@@ -337,7 +343,9 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
         (_, true) => Births::Huge,
         _ => Births::Nearest,
     };
-    let world: Shared = Rc::new(RefCell::new(plan.world(Mode::Plain, births)?));
+    let mut world = plan.world(Mode::Plain, births)?;
+    world.is_managed();
+    let world: Shared = Rc::new(RefCell::new(world));
     let trackers: Vec<Box<dyn Tracker>> = match options.tracker {
         TrackerKind::PageTable => vec![
             Box::new(PageTableScan::new(world.clone())),

@@ -125,6 +125,8 @@ pub struct World {
     heap_mapped: u64,
     /// When the kernel next looks after its lists of free pages.
     refreshed_at: u64,
+    /// What the last call that had the program's address space to itself took a page, picoseconds.
+    pub(crate) alone_ps: u64,
 }
 
 const PAGE: u64 = 4096;
@@ -180,6 +182,15 @@ impl World {
             paged_in: Vec::new(),
             heap_mapped: 0,
             refreshed_at: REFRESHED,
+            alone_ps: 0,
+        }
+    }
+
+    /// Somebody manages the program, from another core than its first, and takes some memory there.
+    pub fn is_managed(&mut self) {
+        let core = self.cores() - 1;
+        if let Some(pool) = self.homes.get(core).and_then(|node| self.memory.pools.get_mut(*node)) {
+            pool.share_with_tool(core);
         }
     }
 
@@ -199,6 +210,11 @@ impl World {
     #[must_use]
     pub fn now(&self) -> Tick {
         Tick(self.time / PS)
+    }
+
+    /// The same, picoseconds.
+    pub(crate) const fn time_ps(&self) -> u64 {
+        self.time
     }
 
     /// Whether the program has ended.

@@ -11,8 +11,10 @@ pub struct Zone {
     pub node: NodeId,
     /// `DMA`, `DMA32`, `Normal`, `Movable`, `Device`.
     pub name: String,
-    /// Free.
+    /// Free, and on no CPU's list.
     pub free: u64,
+    /// Free, on lists of the CPUs (`per_cpu_pages`), where the kernel does not count them as free.
+    pub listed: u64,
     /// Watermarks: below `min` only the kernel itself allocates.
     pub min: u64,
     /// Below `low` kswapd wakes.
@@ -76,6 +78,7 @@ pub fn parse_zoneinfo(text: &str) -> Vec<Zone> {
         // The page sets of each CPU have a line `high:`, with a colon; the watermark has none.
         match key.trim() {
             "pages free" => zone.free = value,
+            "count:" => zone.listed = zone.listed.saturating_add(value),
             "min" => zone.min = value,
             "low" => zone.low = value,
             "high" => zone.high = value,
@@ -102,8 +105,11 @@ pub fn zones(root: &Root) -> Result<Vec<Zone>, SysError> {
 pub struct NodeRoom {
     /// In all: managed less the kernel's reserves.
     pub capacity: Bytes,
-    /// Free now above the reserves.
+    /// Free now above the reserves, for whoever asks.
     pub free: Bytes,
+    /// In nobody's use: those, and what lies on lists of the CPUs. A CPU has what is on its own list only, and page by page; so this is
+    /// what tells how full a node is, and `free` how much may be asked of it at once.
+    pub unused: Bytes,
 }
 
 /// Room on `node`, with base pages of `page_size`.
@@ -114,6 +120,8 @@ pub fn room(zones: &[Zone], node: NodeId, page_size: Bytes) -> NodeRoom {
         let size = page_size.get();
         room.capacity += Bytes(zone.managed.saturating_sub(zone.reserve()).saturating_mul(size));
         room.free += Bytes(zone.free.saturating_sub(zone.reserve()).saturating_mul(size));
+        let unused = zone.free.saturating_add(zone.listed).saturating_sub(zone.reserve());
+        room.unused += Bytes(unused.saturating_mul(size));
     }
     room
 }
@@ -180,13 +188,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SAMPLE: &str = "Node 0, zone    DMA32\n  per-node stats\n      nr_x 5\n  pages free     1000\n        boost    0\n        min      10\n        low      12\n        high     15\n        spanned  4000\n        present  4000\n        managed  3900\n        protection: (0, 0, 100, 100)\n      nr_free_pages 1\n    cpu: 0\n              high:     378\n  start_pfn:           4096\nNode 1, zone   Normal\n  pages free     500\n        high     20\n        spanned  1000\n        managed  900\n        protection: (0, 0, 0)\n  start_pfn:           8192\nNode 1, zone Movable\n  pages free 0\n        managed 0\n";
+    const SAMPLE: &str = "Node 0, zone    DMA32\n  per-node stats\n      nr_x 5\n  pages free     1000\n        boost    0\n        min      10\n        low      12\n        high     15\n        spanned  4000\n        present  4000\n        managed  3900\n        protection: (0, 0, 100, 100)\n      nr_free_pages 1\n  pagesets\n    cpu: 0\n              count:    120\n              high:     378\n    cpu: 1\n              count:    7\n              high:     378\n  start_pfn:           4096\nNode 1, zone   Normal\n  pages free     500\n        high     20\n        spanned  1000\n        managed  900\n        protection: (0, 0, 0)\n  start_pfn:           8192\nNode 1, zone Movable\n  pages free 0\n        managed 0\n";
 
     #[test]
     fn room_leaves_the_kernel_its_reserves() {
         let zones = parse_zoneinfo(SAMPLE);
         assert_eq!(zones.len(), 2);
         assert_eq!(room(&zones, NodeId(0), Bytes(4096)).free, Bytes((1000 - 115) * 4096));
+        assert_eq!(room(&zones, NodeId(0), Bytes(4096)).unused, Bytes((1000 + 127 - 115) * 4096));
         assert_eq!(room(&zones, NodeId(1), Bytes(4096)).capacity, Bytes(880 * 4096));
     }
 
@@ -211,7 +220,7 @@ mod tests {
         #[test]
         fn any_text_is_survived(parts in prop::collection::vec(prop::sample::select(vec![
             "Node ", "0", ", zone", "\n", " pages free ", "99999999999999999999", "high", " ",
-            "protection: (", ",", "start_pfn:", "18446744073709551615", "spanned ", "managed ",
+            "protection: (", ",", "count: ", "start_pfn:", "18446744073709551615", "spanned ", "managed ",
         ]), 0..80)) {
             let zones = parse_zoneinfo(&parts.concat());
             let frames = FrameMap::new(&zones);

@@ -127,6 +127,7 @@ pub fn tier(nodes: &[u16], capacity_pages: u64, free_pages: u64) -> TierState {
         nodes: nodes.iter().map(|n| NodeId(*n)).collect(),
         capacity: Bytes(capacity_pages * 4096),
         free: Bytes(free_pages * 4096),
+        unused: Bytes(free_pages * 4096),
         write_throughput: None,
         throughput_source: terrace_types::ThroughputSource::Unknown,
     }

@@ -227,6 +227,7 @@ impl World {
                 nodes: nodes.clone(),
                 capacity: Bytes(capacity * page),
                 free: Bytes(capacity.saturating_sub(used) * page),
+                unused: Bytes(capacity.saturating_sub(used) * page),
                 write_throughput: self.counters.then(|| BytesPerSec(written() as u64)),
                 throughput_source: if self.counters { ThroughputSource::Hardware } else { ThroughputSource::Unknown },
             }

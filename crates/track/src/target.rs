@@ -335,12 +335,14 @@ impl Target for LiveTarget {
         let state = |tier: &Tier| {
             let nodes: Vec<NodeId> = tier.nodes.iter().copied().filter(|n| allowed.contains(n)).collect();
             let rooms = nodes.iter().map(|n| room(&zones, *n, self.page_size));
-            let (mut capacity, mut free) = (Bytes::ZERO, Bytes::ZERO);
+            let (mut capacity, mut free, mut unused) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
             for r in rooms {
                 capacity += r.capacity;
                 free += r.free;
+                unused += r.unused;
             }
-            TierState { nodes, capacity, free, write_throughput: None, throughput_source: ThroughputSource::Unknown }
+            let source = ThroughputSource::Unknown;
+            TierState { nodes, capacity, free, unused, write_throughput: None, throughput_source: source }
         };
         let mut tiers: Vec<TierState> = self.tiers.iter().map(state).collect();
         let now = terrace_sys::now();

@@ -10,8 +10,11 @@ pub struct TierState {
     pub nodes: Vec<NodeId>,
     /// Memory that user pages can occupy in all (reserves of the kernel already taken off).
     pub capacity: Bytes,
-    /// Of `capacity`, what is free now, above the kernel's own watermarks.
+    /// Of `capacity`, what can be had now, above the kernel's own watermarks.
     pub free: Bytes,
+    /// In nobody's use: `free`, and what lies on the CPUs' lists of free pages, of which a CPU has its own only. How full a tier is,
+    /// this tells; what fits, `free` does.
+    pub unused: Bytes,
     /// Bytes a second written to this tier over the window; `None` when nothing can tell.
     pub write_throughput: Option<BytesPerSec>,
     /// How `write_throughput` was had.

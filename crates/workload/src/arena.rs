@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::memory::WORD;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -50,11 +50,20 @@ const PROT_READ_WRITE: c_int = 1 | 2;
 const MAP_PRIVATE_ANONYMOUS: c_int = 2 | 0x20;
 const MADV_HUGEPAGE: c_int = 14;
 const MADV_NOHUGEPAGE: c_int = 15;
+const PR_SET_THP_DISABLE: c_int = 41;
 
 extern "C" {
     fn mmap(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, off: i64) -> *mut c_void;
     fn munmap(addr: *mut c_void, len: usize) -> c_int;
     fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int;
+    fn prctl(option: c_int, arg2: c_ulong, arg3: c_ulong, arg4: c_ulong, arg5: c_ulong) -> c_int;
+}
+
+/// From now on all of this process lies in base pages, its own heap too, whatever the system says of huge pages; where the kernel
+/// can be told that.
+pub fn base_pages_only() {
+    // SAFETY: this option sets a flag of this process's memory and takes no pointer.
+    let _stays_as_the_system_says = unsafe { prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
 impl Arena {

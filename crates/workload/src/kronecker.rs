@@ -44,13 +44,24 @@ impl Kronecker {
 
     /// Writes offsets at word 0 and neighbours at `neighbours`.
     pub fn build<M: Memory + ?Sized>(&self, memory: &M, neighbours: usize) {
+        memory.held(self.table.len() as u64);
+        if memory.listens() {
+            // Twice the size of a first level: what it misses there is a good part of what drawing takes.
+            self.build_telling(memory, neighbours, |place| memory.own(place as u64, 1, false));
+        } else {
+            self.build_telling(memory, neighbours, |_| {});
+        }
+    }
+
+    /// The same; where the table of chances is read is told.
+    fn build_telling<M: Memory + ?Sized>(&self, memory: &M, neighbours: usize, read: impl Fn(usize)) {
         for vertex in 0..=self.vertices() {
             memory.store(vertex, 0);
         }
         for slot in 0..2 * self.edges {
             memory.store(neighbours + slot, 0);
         }
-        self.each_edge(|one, other| {
+        self.each_edge(&read, |one, other| {
             memory.add_own(one, 1);
             memory.add_own(other, 1);
         });
@@ -66,13 +77,13 @@ impl Kronecker {
             memory.store(from, slot);
             memory.store(neighbours + slot as usize, to as u64);
         };
-        self.each_edge(|one, other| {
+        self.each_edge(&read, |one, other| {
             place(one, other);
             place(other, one);
         });
     }
 
-    fn each_edge(&self, mut see: impl FnMut(usize, usize)) {
+    fn each_edge(&self, read: impl Fn(usize), mut see: impl FnMut(usize, usize)) {
         let mut random = Lcg::new(self.seed, 0x6b72_6f6e);
         let mask = self.vertices() - 1;
         let odd = mix(self.seed) as usize | 1;
@@ -84,7 +95,9 @@ impl Kronecker {
         for _ in 0..self.edges {
             let (mut row, mut column) = (0usize, 0usize);
             for _ in 0..self.scale.div_ceil(LEVELS) {
-                let drawn = usize::from(self.table[(random.next() >> 48) as usize]);
+                let place = (random.next() >> 48) as usize;
+                read(place);
+                let drawn = usize::from(self.table[place]);
                 row = row << LEVELS | drawn >> LEVELS;
                 column = column << LEVELS | drawn & 7;
             }

@@ -34,7 +34,7 @@ mod stream;
 mod team;
 
 pub use algorithm::{Algorithm, Outcome, Step, Wrong};
-pub use arena::{Arena, ArenaError, PageSize};
+pub use arena::{base_pages_only, Arena, ArenaError, PageSize};
 pub use drive::{conduct, run_serially, run_threads, Conduct, Phase, RunError, Timing};
 pub use marks::{mark, Mark};
 pub use memory::{Heap, Memory};

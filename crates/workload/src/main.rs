@@ -9,7 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::process::ExitCode;
-use terrace_workload::{mark, run_threads, Mark, Outcome, Phase, RunError, Spec, Timing};
+use terrace_workload::{base_pages_only, mark, run_threads, Mark, Outcome, PageSize, Phase, RunError, Spec, Timing};
 
 const USAGE: &str = "usage: terrace-workload NAME[,key=value...]
 example: terrace-workload skew,accesses=32M,layout=scattered,hot=read,seed=7";
@@ -37,6 +37,9 @@ fn main() -> ExitCode {
 }
 
 fn run(spec: &Spec) -> Result<(), RunError> {
+    if spec.pages == PageSize::Base {
+        base_pages_only();
+    }
     let mut ends =
         Ends { fifo: std::env::var("TERRACE_MARK_FIFO").ok(), reply: std::env::var("TERRACE_MARK_REPLY").ok() };
     let (outcome, timing) = run_threads(spec, &mut ends)?;

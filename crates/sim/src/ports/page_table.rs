@@ -87,7 +87,7 @@ impl PageTableScan {
 
     fn clear(&mut self, world: &mut World) {
         let before = world.now();
-        self.visit(world, costs::CLEARING);
+        self.cpu += world.visit_alone(&self.ranges, costs::CLEARING);
         world.memory.pages.iter_mut().for_each(|p| p.bits &= !ACCESSED);
         self.cleared = midway(before, world.now());
     }

@@ -93,7 +93,7 @@ impl Tracker for SoftDirtyScan {
         }
         let ranges: Vec<VpnRange> = mappings.iter().map(|m| m.range).collect();
         let all = || ranges.iter().flat_map(|range| range.start.0..range.end.0);
-        let cpu = world.visit(all(), costs::SCANNING) + world.visit(all(), costs::CLEARING_SOFT_DIRTY);
+        let cpu = world.visit(all(), costs::SCANNING) + world.visit_alone(&ranges, costs::CLEARING_SOFT_DIRTY);
         for index in 0..world.memory.pages.len() {
             if world.memory.pages[index].frame != ABSENT {
                 let head = world.memory.head(index);

@@ -95,6 +95,7 @@ impl Target for SimTarget {
                 nodes: nodes.iter().map(|n| n.1).collect(),
                 capacity: Bytes(pools().map(|p| p.capacity()).sum::<u64>() * PAGE),
                 free: Bytes(pools().map(|p| p.spare()).sum::<u64>() * PAGE),
+                unused: Bytes(pools().map(|p| p.unused()).sum::<u64>() * PAGE),
                 write_throughput: None,
                 throughput_source: ThroughputSource::Unknown,
             }

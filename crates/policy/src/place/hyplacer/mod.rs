@@ -316,11 +316,10 @@ fn views(p: &Params, snap: &Snapshot) -> Vec<View> {
         let part = |bytes: terrace_types::Bytes, share: f64| (bytes.pages(page_size(snap)) as f64 * share) as u64;
         let (fast_share, slow_share) = (share(fast, &mine_fast), share(slow, &mine_slow));
         let capacity = part(fast.capacity, fast_share);
-        let free = part(fast.free, fast_share);
         let (writes, source) = select::throughput(p, snap, slow, &mine_slow, alone);
         views.push(View {
             capacity,
-            used: capacity.saturating_sub(free),
+            used: capacity.saturating_sub(part(fast.unused, fast_share)),
             slow_free: part(slow.free, slow_share),
             limit: (capacity as f64 * p.fast_limit) as u64,
             fast: mine_fast,

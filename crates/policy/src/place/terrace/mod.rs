@@ -516,6 +516,7 @@ mod tests {
             nodes: vec![NodeId(node)],
             capacity: Bytes(pages * 4096),
             free: Bytes(free * 4096),
+            unused: Bytes(free * 4096),
             write_throughput: None,
             throughput_source: ThroughputSource::Unknown,
         }
