@@ -119,6 +119,9 @@ pub struct Plan {
     /// times slower and whose records are not so many times fewer than what they stand for: there it takes what its work takes. The
     /// same goes for the kernel at a page's first touch, which takes a fixed time there and writes no zeros through the caches.
     pub waits_for_records: bool,
+    /// Whoever manages takes some of the room that programs have (`Pool::share_with_tool`). Not so where it is said how much room the
+    /// program has.
+    pub tool_takes_room: bool,
     cores: u32,
 }
 
@@ -154,6 +157,7 @@ impl Plan {
             tiers: tiers(machine)?,
             quantum: QUANTUM,
             waits_for_records: true,
+            tool_takes_room: true,
             cores,
         };
         plan.params(Mode::Plain)?;

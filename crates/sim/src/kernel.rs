@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_waits_for_whoever_has_the_address_space_to_herself() {
+    fn a_fault_waits_while_another_has_the_address_space() {
         let plan = Plan::new(&terrace_machine::preset("lab-dcpmm").unwrap(), "skew,accesses=50k,size=64MiB,fast=64MiB")
             .unwrap();
         // Pages that are born while 16,384 are gone over.

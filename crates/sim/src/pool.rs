@@ -91,7 +91,7 @@ impl Pool {
         self
     }
 
-    /// Somebody who manages the program works on `cpu`, another than the program's first, and takes from here what she cannot have elsewhere:
+    /// Somebody who manages the program works on `cpu`, another than the program's first, and takes from here what cannot lie elsewhere:
     /// [`TOOLS_OWN`], and what lies on that CPU's lists once pages of all kinds were taken there. The kernel has a list for each of three
     /// kinds (`MIGRATE_PCPTYPES`), filled by up to [`Zone::most_at_once`] at a time: half of that is on each, by expectation. Where lists are
     /// not modelled nothing happens.

@@ -344,7 +344,9 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
         _ => Births::Nearest,
     };
     let mut world = plan.world(Mode::Plain, births)?;
-    world.is_managed();
+    if plan.tool_takes_room {
+        world.share_with_tool();
+    }
     let world: Shared = Rc::new(RefCell::new(world));
     let trackers: Vec<Box<dyn Tracker>> = match options.tracker {
         TrackerKind::PageTable => vec![

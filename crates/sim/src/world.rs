@@ -186,8 +186,8 @@ impl World {
         }
     }
 
-    /// Somebody manages the program, from another core than its first, and takes some memory there.
-    pub fn is_managed(&mut self) {
+    /// From now on somebody manages the program, from another core than its first, and takes some memory there.
+    pub fn share_with_tool(&mut self) {
         let core = self.cores() - 1;
         if let Some(pool) = self.homes.get(core).and_then(|node| self.memory.pools.get_mut(*node)) {
             pool.share_with_tool(core);

@@ -197,7 +197,9 @@ fn with_fast(whole: &Plan, size: FastSize) -> Result<Plan, PredictError> {
         };
         node.reserved = Bytes(node.capacity.get() - left);
     }
-    Ok(Plan::of(&machine, whole.input.clone())?)
+    let mut plan = Plan::of(&machine, whole.input.clone())?;
+    plan.tool_takes_room = false;
+    Ok(plan)
 }
 
 /// A recording in a file, which each run opens anew.
@@ -386,6 +388,11 @@ mod tests {
         let more = predict(&question(&["first-touch"], vec![FastSize::Bytes(Bytes::gib(9))]));
         assert!(more.unwrap_err().to_string().contains("give less"));
         assert!(answer.runs[0].fast_bytes < answer.runs[1].fast_bytes);
+        // What is asked for is the program's, whoever manages it.
+        let answer = predict(&question(&["first-touch", "terrace"], parse_sweep("fast=1MiB").unwrap())).unwrap();
+        let shares: Vec<f64> = answer.runs.iter().filter_map(|e| e.run.fast_access_share).collect();
+        let [first, managed] = shares[..] else { panic!("{shares:?}") };
+        assert!(first > 0.01 && managed > first * 0.95, "{shares:?}");
     }
 
     #[test]
