@@ -101,7 +101,7 @@ impl Kernel for LiveKernel {
 
     fn rooms(&self) -> Vec<(NodeId, Bytes)> {
         let zones = zones::zones(&self.root).unwrap_or_default();
-        let room = |node: NodeId| zones::room(&zones, node, self.page_size()).free;
+        let room = |node: NodeId| zones::room(&zones, node, self.page_size()).sure;
         match self.nodes.as_slice() {
             // With one node nothing spills: what the kernel can reclaim is room as well.
             [only] => {

@@ -15,6 +15,8 @@ pub struct Zone {
     pub free: u64,
     /// Free, on lists of the CPUs (`per_cpu_pages`), where the kernel does not count them as free.
     pub listed: u64,
+    /// Pages that a CPU's list gets at a time, before that is doubled.
+    pub batch: u64,
     /// Watermarks: below `min` only the kernel itself allocates.
     pub min: u64,
     /// Below `low` kswapd wakes.
@@ -79,6 +81,7 @@ pub fn parse_zoneinfo(text: &str) -> Vec<Zone> {
         match key.trim() {
             "pages free" => zone.free = value,
             "count:" => zone.listed = zone.listed.saturating_add(value),
+            "batch:" => zone.batch = zone.batch.max(value),
             "min" => zone.min = value,
             "low" => zone.low = value,
             "high" => zone.high = value,
@@ -110,6 +113,22 @@ pub struct NodeRoom {
     /// In nobody's use: those, and what lies on lists of the CPUs. A CPU has what is on its own list only, and page by page; so this is
     /// what tells how full a node is, and `free` how much may be asked of it at once.
     pub unused: Bytes,
+    /// Of `free`, what whoever touches it has for certain: a list is refilled by many pages at a time, and by two huge pages where those
+    /// are in use, and what is on it when the watermark is reached, nobody gets (`nr_pcp_alloc` and `rmqueue_bulk`, `mm/page_alloc.c`).
+    pub sure: Bytes,
+}
+
+/// Doublings of a batch at most (`CONFIG_PCP_BATCH_SCALE_MAX`, its default).
+const BATCH_SCALE_MAX: u32 = 5;
+/// Base pages of 4 KiB in a huge page; with larger ones huge pages are too large for a CPU's list.
+const HUGE: u64 = 512;
+
+impl Zone {
+    /// Pages that a refill may leave on a list for nobody.
+    fn left_over(&self, page_size: Bytes) -> u64 {
+        let huge = if page_size == Bytes(4096) { HUGE } else { 0 };
+        self.batch.saturating_mul(1 << BATCH_SCALE_MAX).saturating_add(huge)
+    }
 }
 
 /// Room on `node`, with base pages of `page_size`.
@@ -122,6 +141,8 @@ pub fn room(zones: &[Zone], node: NodeId, page_size: Bytes) -> NodeRoom {
         room.free += Bytes(zone.free.saturating_sub(zone.reserve()).saturating_mul(size));
         let unused = zone.free.saturating_add(zone.listed).saturating_sub(zone.reserve());
         room.unused += Bytes(unused.saturating_mul(size));
+        let sure = zone.free.saturating_sub(zone.reserve().saturating_add(zone.left_over(page_size)));
+        room.sure += Bytes(sure.saturating_mul(size));
     }
     room
 }
@@ -188,7 +209,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SAMPLE: &str = "Node 0, zone    DMA32\n  per-node stats\n      nr_x 5\n  pages free     1000\n        boost    0\n        min      10\n        low      12\n        high     15\n        spanned  4000\n        present  4000\n        managed  3900\n        protection: (0, 0, 100, 100)\n      nr_free_pages 1\n  pagesets\n    cpu: 0\n              count:    120\n              high:     378\n    cpu: 1\n              count:    7\n              high:     378\n  start_pfn:           4096\nNode 1, zone   Normal\n  pages free     500\n        high     20\n        spanned  1000\n        managed  900\n        protection: (0, 0, 0)\n  start_pfn:           8192\nNode 1, zone Movable\n  pages free 0\n        managed 0\n";
+    const SAMPLE: &str = "Node 0, zone    DMA32\n  per-node stats\n      nr_x 5\n  pages free     1000\n        boost    0\n        min      10\n        low      12\n        high     15\n        spanned  4000\n        present  4000\n        managed  3900\n        protection: (0, 0, 100, 100)\n      nr_free_pages 1\n  pagesets\n    cpu: 0\n              count:    120\n              high:     378\n              batch:    3\n    cpu: 1\n              count:    7\n              high:     378\n  start_pfn:           4096\nNode 1, zone   Normal\n  pages free     500\n        high     20\n        spanned  1000\n        managed  900\n        protection: (0, 0, 0)\n  start_pfn:           8192\nNode 1, zone Movable\n  pages free 0\n        managed 0\n";
 
     #[test]
     fn room_leaves_the_kernel_its_reserves() {
@@ -197,6 +218,8 @@ mod tests {
         assert_eq!(room(&zones, NodeId(0), Bytes(4096)).free, Bytes((1000 - 115) * 4096));
         assert_eq!(room(&zones, NodeId(0), Bytes(4096)).unused, Bytes((1000 + 127 - 115) * 4096));
         assert_eq!(room(&zones, NodeId(1), Bytes(4096)).capacity, Bytes(880 * 4096));
+        assert_eq!(room(&zones, NodeId(0), Bytes(4096)).sure, Bytes((1000 - 115 - 3 * 32 - 512) * 4096));
+        assert_eq!(room(&zones, NodeId(1), Bytes(4096)).sure, Bytes(0));
     }
 
     #[test]
@@ -220,7 +243,7 @@ mod tests {
         #[test]
         fn any_text_is_survived(parts in prop::collection::vec(prop::sample::select(vec![
             "Node ", "0", ", zone", "\n", " pages free ", "99999999999999999999", "high", " ",
-            "protection: (", ",", "count: ", "start_pfn:", "18446744073709551615", "spanned ", "managed ",
+            "protection: (", ",", "count: ", "batch: ", "start_pfn:", "18446744073709551615", "spanned ", "managed ",
         ]), 0..80)) {
             let zones = parse_zoneinfo(&parts.concat());
             let frames = FrameMap::new(&zones);

@@ -170,7 +170,7 @@ impl NodeOps for KernelNodes {
 
     fn room(&self, node: NodeId) -> Option<Bytes> {
         let zones = zones::zones(&Root::live()).ok()?;
-        Some(zones::room(&zones, node, terrace_sys::page_size()).free)
+        Some(zones::room(&zones, node, terrace_sys::page_size()).sure)
     }
 
     fn bind(&self, start: usize, len: usize, policy: NodePolicy, nodes: &[NodeId]) -> Result<(), SysError> {
