@@ -214,6 +214,14 @@ impl Engine {
         })
     }
 
+    /// The kernel writes zeros to `bytes` from a physical address on, line by line, as to a page that it has just allocated. The time that
+    /// takes, picoseconds, as of [`Engine::copy`].
+    pub fn zero(&mut self, vcpu: usize, to: u64, bytes: u64) -> u64 {
+        self.aside(vcpu, |engine| {
+            (to..to.saturating_add(bytes)).step_by(LINE as usize).for_each(|at| engine.touch(vcpu, at, true));
+        })
+    }
+
     /// What `work` takes on `vcpu`, picoseconds, with the buses as busy as they are; the core's own time is left as it was, for whoever
     /// shares the work out over time.
     pub fn aside(&mut self, vcpu: usize, work: impl FnOnce(&mut Self)) -> u64 {

@@ -17,8 +17,13 @@ const BATCH_MOST: u64 = 256;
 /// the three kinds of movability (`set_recommended_min_free_kbytes`, `mm/khugepaged.c`).
 const PAGE_BLOCK: u64 = 512;
 const BLOCKS_FREE: u64 = 2 + 3 * 3;
-/// But not more than this part of all memory (the same).
+/// But not more than this part of what is above the high watermarks (the same, `nr_free_buffer_pages`).
 const KEPT_AT_MOST: u64 = 20;
+/// Pages of the zone for old devices, the first 16 MiB of node 0 on x86 (`ZONE_DMA`), of those that Linux manages: free once it has started,
+/// and all. In the lab.
+const SMALL_ZONE: (u64, u64) = (3776, 3840);
+/// What is kept there of memory that could have lain in a higher zone, as a part of those (`sysctl_lowmem_reserve_ratio`).
+const SMALL_ZONE_KEEPS: u64 = 256;
 
 /// A zone's watermarks and what bounds its lists, pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,10 +40,26 @@ pub struct Zone {
     pub high_min: u64,
     /// As above.
     pub high_max: u64,
+    /// The small zone of the same node, where programs get any of it.
+    pub small: Option<SmallZone>,
+}
+
+/// The zone for old devices. It is used where the larger one is down to a watermark, and has no lists (`zone_batchsize` of so few pages).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SmallZone {
+    /// Free before any program runs.
+    pub pages: u64,
+    /// Its watermarks, with what is kept for those who cannot use another.
+    pub min: u64,
+    /// As above.
+    pub low: u64,
+    /// As above.
+    pub high: u64,
 }
 
 impl Zone {
-    /// The zones of nodes that have so many pages above their high watermarks, and so many CPUs. A node is one zone here.
+    /// The zones of nodes that have so many pages above their high watermarks, and so many CPUs. A node is one zone here, but for
+    /// [`Zone::small`] of the first.
     #[must_use]
     pub fn of(nodes: &[(u64, u64)]) -> Vec<Self> {
         let all_cpus = nodes.iter().map(|n| n.1).sum::<u64>().max(1);
@@ -51,12 +72,32 @@ impl Zone {
             let all = managed.iter().sum::<u64>().max(1);
             // `calculate_min_free_kbytes`: four times the root of all memory in KiB.
             let least = (all * 4 * 16).isqrt() / 4;
-            let min_all = kept.min(all / KEPT_AT_MOST).max(least);
+            let above = nodes.iter().map(|n| n.0).sum::<u64>();
+            let min_all = kept.min(above / KEPT_AT_MOST).max(least);
             for ((zone, managed), node) in zones.iter_mut().zip(managed).zip(nodes) {
                 *zone = Self::sized(managed, min_all * managed / all, if node.1 > 0 { node.1 } else { all_cpus });
             }
         }
+        if let (Some(zone), Some(node)) = (zones.first_mut(), nodes.first()) {
+            let cpus = if node.1 > 0 { node.1 } else { all_cpus };
+            *zone = zone.split(node.0 + zone.high, cpus);
+        }
         zones
+    }
+
+    /// With its small zone apart from it. A large machine keeps all of that.
+    fn split(self, managed: u64, cpus: u64) -> Self {
+        let (pages, all) = SMALL_ZONE;
+        let rest = managed.saturating_sub(all);
+        let kept = rest / SMALL_ZONE_KEEPS;
+        let share = |of: u64| self.min * of / managed.max(1);
+        let [small, large] = [all, rest].map(|of| Self::sized(of, share(of), cpus));
+        let [min, low, high] = [small.min, small.low, small.high].map(|mark| mark + kept);
+        let small = SmallZone { pages, min, low, high };
+        if rest < all || high >= pages {
+            return self;
+        }
+        Self { small: Some(small), ..large }
     }
 
     /// `__setup_per_zone_wmarks`, `zone_batchsize`, `zone_highsize`; the lists' bounds are shared by `cpus`.
@@ -67,7 +108,7 @@ impl Zone {
         let batch = (1 << (quarter + quarter / 2).ilog2()) - 1;
         let batch = batch.max(1);
         let bound = |pages: u64| (pages / cpus).max(batch * 4);
-        Self { min, low, high, batch, high_min: bound(low), high_max: bound(managed / HIGH_FRACTION) }
+        Self { min, low, high, batch, high_min: bound(low), high_max: bound(managed / HIGH_FRACTION), small: None }
     }
 
     /// Pages that a list gets at a time at most.
@@ -205,18 +246,26 @@ mod tests {
     #[test]
     fn a_zone_is_sized_as_the_kernel_sizes_it() {
         let zone = lab();
-        // A twentieth of a small machine is kept for huge pages; the other watermarks are a quarter of that apart.
-        let managed = 35_430 + zone.high;
-        assert!(zone.min.abs_diff(managed / 20) < 5, "{zone:?}");
+        let small = zone.small.unwrap();
+        // Of the lab's kernel (/proc/zoneinfo): 3,840 pages, watermarks 190, 237 and 284 with 134 kept, and 34,440 pages with 1,619, 2,023, 2,427.
+        assert_eq!(small.pages, 3776);
+        for (mark, of_kernel) in [(small.min, 190 + 134), (small.low, 237 + 134), (small.high, 284 + 134)] {
+            assert!(mark.abs_diff(of_kernel) < 20, "{zone:?}");
+        }
+        for (mark, of_kernel) in [(zone.min, 1619), (zone.low, 2023), (zone.high, 2427)] {
+            assert!(mark.abs_diff(of_kernel) < of_kernel / 50, "{zone:?}");
+        }
+        // A twentieth of what is above them is kept for huge pages; the other watermarks are a quarter of that apart.
         assert_eq!((zone.low, zone.high), (zone.min + zone.min / 4, zone.min + zone.min / 4 * 2));
-        // 37 pages are a thousandth; a quarter and half of that again are 13, rounded down to a power of two less one.
+        // 33 pages are a thousandth; a quarter and half of that again are 12, rounded down to a power of two less one.
         assert_eq!((zone.batch, zone.most_at_once()), (7, 224));
-        assert_eq!((zone.high_min, zone.high_max), (zone.low / 2, managed / 8 / 2));
+        assert_eq!(zone.high_min, zone.low / 2);
+        assert!(zone.high_max.abs_diff(34_440 / 8 / 2) < 40, "{zone:?}");
         // Two sockets of 64 GiB: 11 page blocks a zone, a thousandth between the watermarks.
         let [zone, _] = Zone::of(&[(1 << 24, 32), (1 << 24, 32)])[..] else { panic!() };
         assert!(zone.min.abs_diff(512 * 11 * 4 / 2) < 2, "{zone:?}");
         assert!((zone.low - zone.min).abs_diff((1 << 24) / 1000) < 100, "{zone:?}");
-        assert_eq!(zone.batch, 63);
+        assert_eq!((zone.batch, zone.small), (63, None), "all of the small one is kept");
     }
 
     #[test]

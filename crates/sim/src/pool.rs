@@ -1,6 +1,6 @@
 //! Page frames of one node: which are free, singly and by the huge page, and which of them the CPUs have on lists of their own.
 
-use crate::percpu::{PerCpuPages, Zone};
+use crate::percpu::{PerCpuPages, SmallZone, Zone};
 use terrace_model::layout::Layout;
 
 /// Pages of the node that the program runs on which the tool has for itself, whatever it asks for: its first pages, before it has said that
@@ -15,11 +15,11 @@ pub const HUGE: u64 = 512;
 pub struct Pool {
     node: usize,
     layout: Layout,
-    /// Frames never given out begin here, counted from the node's first.
+    /// Frames never given out begin here, counted from the node's first; those of the small zone come before.
     next: u64,
     /// Frames that programs can have.
     frames: u64,
-    /// Those and what is below the kernel's watermarks.
+    /// Where those and what is below the kernel's watermarks end.
     all: u64,
     single: Vec<u64>,
     huge: Vec<u64>,
@@ -40,6 +40,25 @@ struct Lists {
     other_kinds: u64,
     /// `ZONE_BELOW_HIGH`: somebody found less free than the high watermark.
     below_high: bool,
+    /// Free frames of the small zone, the next one last.
+    small: Vec<u64>,
+}
+
+impl Lists {
+    /// A frame of the small zone, where it has so many.
+    fn take_small(&mut self, mark: impl Fn(&SmallZone) -> u64) -> Option<u64> {
+        let keeps = mark(self.zone.small.as_ref()?);
+        if self.small.len() as u64 > keeps {
+            self.small.pop()
+        } else {
+            None
+        }
+    }
+
+    /// Free frames of the small zone above a watermark.
+    fn small_above(&self, mark: impl Fn(&SmallZone) -> u64) -> u64 {
+        self.zone.small.as_ref().map_or(0, |small| (self.small.len() as u64).saturating_sub(mark(small)))
+    }
 }
 
 /// For what a page is taken, which tells how far down that goes.
@@ -82,12 +101,15 @@ impl Pool {
     #[must_use]
     pub fn with_lists(mut self, zone: Zone, cpus: usize) -> Self {
         let mut of = vec![PerCpuPages::default(); cpus.max(1)];
-        let left_over = zone.left_over(self.frames);
-        self.all = self.frames + left_over + zone.low;
-        self.free = self.frames + zone.low;
-        of[0].fill(0..left_over);
-        self.next = left_over;
-        self.lists = Some(Lists { zone, of, other_kinds: 0, below_high: false });
+        let small = zone.small.unwrap_or_default();
+        let frames = self.frames.saturating_sub(small.pages.saturating_sub(small.low));
+        let left_over = zone.left_over(frames);
+        self.next = small.pages + left_over;
+        self.all = self.next + frames + zone.low;
+        self.free = frames + zone.low;
+        of[0].fill(small.pages..self.next);
+        self.lists =
+            Some(Lists { zone, of, other_kinds: 0, below_high: false, small: (0..small.pages).rev().collect() });
         self
     }
 
@@ -129,13 +151,15 @@ impl Pool {
     /// Frames free for first touches.
     #[must_use]
     pub fn free(&self) -> u64 {
-        self.free.saturating_sub(self.lists.as_ref().map_or(0, |l| l.zone.low))
+        let (low, small) = self.lists.as_ref().map_or((0, 0), |l| (l.zone.low, l.small_above(|zone| zone.low)));
+        self.free.saturating_sub(low) + small
     }
 
     /// Free frames as policies find them: above the high watermark, on no list (`NodeRoom::free` in `crates/sys/src/zones.rs`).
     #[must_use]
     pub fn spare(&self) -> u64 {
-        self.free.saturating_sub(self.lists.as_ref().map_or(0, |l| l.zone.high))
+        let (high, small) = self.lists.as_ref().map_or((0, 0), |l| (l.zone.high, l.small_above(|zone| zone.high)));
+        self.free.saturating_sub(high) + small
     }
 
     /// Frames in nobody's use: those, and what lies on lists (`NodeRoom::unused` there).
@@ -143,7 +167,7 @@ impl Pool {
     pub fn unused(&self) -> u64 {
         let Some(lists) = &self.lists else { return self.free };
         let listed: u64 = lists.of.iter().map(PerCpuPages::count).sum();
-        (self.free + listed + lists.other_kinds).saturating_sub(lists.zone.high)
+        (self.free + listed + lists.other_kinds).saturating_sub(lists.zone.high) + lists.small_above(|zone| zone.high)
     }
 
     /// Frames on the CPUs' lists.
@@ -169,8 +193,17 @@ impl Pool {
     fn take_listed(&mut self, lists: &mut Lists, cpu: usize, what: Use) -> Option<u64> {
         let zone = lists.zone;
         lists.below_high |= self.free <= zone.high;
-        if self.free <= if what == Use::Birth { zone.low } else { zone.min } {
-            return None;
+        if self.free <= zone.low {
+            // Zone after zone down to the low watermarks, then, for a move, down to the lowest.
+            if let Some(index) = lists.take_small(|small| small.low) {
+                return Some(index);
+            }
+            if what == Use::Birth {
+                return None;
+            }
+            if self.free <= zone.min {
+                return lists.take_small(|small| small.min);
+            }
         }
         let list = lists.of.get_mut(cpu)?;
         if let Some(index) = list.take() {
@@ -232,6 +265,9 @@ impl Pool {
         }
         self.used -= 1;
         let Some(lists) = &mut self.lists else { return self.free_one(index) };
+        if lists.zone.small.is_some_and(|small| index < small.pages) {
+            return lists.small.push(index);
+        }
         let Some(list) = lists.of.get_mut(cpu) else { return self.free_one(index) };
         let count = list.free(index, &lists.zone, lists.below_high);
         self.shorten(cpu, count);
@@ -321,6 +357,32 @@ mod tests {
         (Pool::new(0, frames, Layout::q35(&[192 << 20, 1 << 30])).with_lists(zone, 2), zone)
     }
 
+    impl Pool {
+        fn small_free(&self) -> u64 {
+            self.lists.as_ref().map_or(0, |l| l.small.len() as u64)
+        }
+    }
+
+    #[test]
+    fn the_small_zone_is_used_last_and_has_what_it_gets_back_at_once() {
+        let (mut p, zone) = listed(31_488);
+        let small = zone.small.unwrap();
+        let all = taken(&mut p, 0, Use::Birth);
+        let (large, last) = all.split_at(all.len() - (small.pages - small.low) as usize);
+        assert!(last.iter().all(|frame| *frame < small.pages) && large.iter().all(|frame| *frame >= small.pages));
+        assert_eq!((p.small_free(), p.spare()), (small.low, 0));
+        for frame in &last[..600] {
+            p.give_back(1, *frame, false);
+        }
+        // No list keeps them: they are seen, and anybody's.
+        assert_eq!((p.listed()[1], p.spare()), (0, 600 - (small.high - small.low)));
+        assert_eq!(taken(&mut p, 0, Use::Birth).len(), 600);
+        // Who moves a page here gets some of what is left of either.
+        let moved = taken(&mut p, 0, Use::Move);
+        assert!(p.small_free() == small.min && p.free <= zone.min, "{} and {}", p.small_free(), p.free);
+        assert!(moved.len() as u64 >= zone.low - zone.min + small.low - small.min);
+    }
+
     fn taken(p: &mut Pool, cpu: usize, what: Use) -> Vec<u64> {
         std::iter::from_fn(|| p.take(cpu, what)).collect()
     }
@@ -345,22 +407,22 @@ mod tests {
     fn what_a_cpu_frees_is_its_own_until_its_list_is_full() {
         let (mut p, zone) = listed(31_488);
         let all = taken(&mut p, 0, Use::Birth);
-        for frame in &all[..1000] {
+        for frame in &all[..900] {
             p.give_back(1, *frame, false);
         }
-        assert_eq!((p.listed()[1], p.free(), p.take(0, Use::Birth)), (1000, 0, None));
+        assert_eq!((p.listed()[1], p.free(), p.take(0, Use::Birth)), (900, 0, None));
         assert_eq!(p.take(1, Use::Birth), None, "the watermark comes before the list");
-        assert_eq!(p.take(1, Use::Move), Some(all[999]), "the last freed");
-        for frame in &all[1000..6000] {
+        assert_eq!(p.take(1, Use::Move), Some(all[899]), "the last freed");
+        for frame in &all[900..6000] {
             p.give_back(1, *frame, false);
         }
         assert!(p.spare() > 0 && p.listed()[1] <= zone.high_min, "{:?}", p.listed());
         // Whatever lies on lists, so many were given back.
-        assert_eq!(p.unused(), p.all - p.used - zone.high);
+        assert_eq!(p.unused(), p.all - p.used - zone.high - zone.small.unwrap().low);
         assert!(p.take(0, Use::Birth).is_some());
         p.drain();
         assert_eq!(p.listed(), [0, 0]);
-        assert_eq!(p.free + p.used, p.all);
+        assert_eq!(p.free + p.used + p.small_free(), p.all);
     }
 
     #[test]
@@ -374,7 +436,7 @@ mod tests {
         let got = |p: &mut Pool| taken(p, 0, Use::Birth).len() as u64;
         let less = got(&mut alone) - got(&mut beside);
         assert!(less.abs_diff(TOOLS_OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(), "{less}");
-        assert_eq!(beside.free + beside.used + beside.listed().iter().sum::<u64>(), beside.all);
+        assert_eq!(beside.free + beside.used + beside.small_free() + beside.listed().iter().sum::<u64>(), beside.all);
         // Its own CPU has a third of what it left on lists.
         let (free, half) = (beside.free, zone.most_at_once() / 2);
         assert!((0..half).all(|_| beside.take(1, Use::Move).is_some()));
@@ -387,7 +449,8 @@ mod tests {
     #[test]
     fn what_is_free_is_counted_from_the_high_watermark_for_policies() {
         let (p, zone) = listed(31_488);
-        assert_eq!((p.free(), p.free() - p.spare()), (31_488, zone.high - zone.low));
+        let small = zone.small.unwrap();
+        assert_eq!((p.free(), p.free() - p.spare()), (31_488, zone.high - zone.low + small.high - small.low));
         assert_eq!(pool(1000).spare(), 1000);
     }
 }

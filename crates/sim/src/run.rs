@@ -5,6 +5,7 @@ use crate::build::{Births, Mode, Plan};
 use crate::error::SimError;
 use crate::far::FarCount;
 use crate::memory::Misses;
+use crate::ports::costs::Deciding;
 use crate::ports::{
     costs, own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover, SimTarget,
     SoftDirtyScan,
@@ -347,6 +348,7 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
     if plan.tool_takes_room {
         world.share_with_tool();
     }
+    world.deciding = Deciding::of(policy);
     let world: Shared = Rc::new(RefCell::new(world));
     let trackers: Vec<Box<dyn Tracker>> = match options.tracker {
         TrackerKind::PageTable => vec![

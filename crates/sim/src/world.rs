@@ -10,6 +10,7 @@ use crate::hot::Outlook;
 use crate::memory::Memory;
 use crate::mmu::Mmu;
 use crate::pool::Pool;
+use crate::ports::costs::Deciding;
 use crate::ports::Work;
 use crate::sampler::Sampler;
 use std::collections::VecDeque;
@@ -110,6 +111,10 @@ pub struct World {
     pub sampler: Option<Sampler>,
     /// What the engine was shown since it was last charged for what it does with that.
     pub(crate) work: Work,
+    /// What deciding takes.
+    pub(crate) deciding: Deciding,
+    /// A decision was charged for, and not yet a plan.
+    pub(crate) plan_to_make: bool,
     /// The manager's time, picoseconds, and the CPU time it used.
     time: u64,
     manager: Nanos,
@@ -172,7 +177,9 @@ impl World {
             stopped: false,
             stop_after: u64::MAX,
             sampler: None,
-            work: Work::Nothing,
+            work: Work::default(),
+            deciding: Deciding::of(""),
+            plan_to_make: false,
             time: 0,
             manager: Nanos::ZERO,
             manager_core: 0,
@@ -192,6 +199,12 @@ impl World {
         if let Some(pool) = self.homes.get(core).and_then(|node| self.memory.pools.get_mut(*node)) {
             pool.share_with_tool(core);
         }
+    }
+
+    /// Whether whoever manages waits for the kernel's own records, as on machines that are not scaled down.
+    #[must_use]
+    pub fn waits_for_records(&self) -> bool {
+        self.waits_for_records
     }
 
     /// Puts a store behind memory, before anything runs.
@@ -245,7 +258,7 @@ impl World {
 
     /// The engine was shown something.
     pub(crate) fn show(&mut self, work: Work) {
-        self.work = self.work.max(work);
+        self.work = self.work.and(work);
     }
 
     /// Threads of the program that can run at a time.
@@ -342,11 +355,16 @@ impl World {
         }
     }
 
+    /// Whether the program wants all cores.
+    pub(crate) fn has_no_idle_core(&self) -> bool {
+        (0..self.queues.len()).all(|core| self.busy(core))
+    }
+
     /// A good moment for the manager to change cores: to the one that it has taken least of, once that is a millisecond less
     /// (`take_turn` in `crates/sys/src/turns.rs`); none where a core is idle.
     pub(crate) fn take_turn(&mut self) {
         let cores = self.queues.len();
-        if (0..cores).any(|core| !self.busy(core)) {
+        if !self.has_no_idle_core() {
             return;
         }
         let taken = |core: usize| self.taken.get(core).copied().unwrap_or_default();
@@ -359,6 +377,11 @@ impl World {
     /// `bytes` are copied from one frame to another on the core that is charged next: how long the buses and caches keep it.
     pub fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Nanos {
         Nanos(self.engine.copy(self.manager_core, from << 12, to << 12, bytes).div_ceil(PS))
+    }
+
+    /// `bytes` of the frame `to` are filled with zeros, on the same core.
+    pub fn zero(&mut self, to: u64, bytes: u64) -> Nanos {
+        Nanos(self.engine.zero(self.manager_core, to << 12, bytes).div_ceil(PS))
     }
 
     /// Translations of the page `vpn` (and of those that move with it) are dropped on all cores.

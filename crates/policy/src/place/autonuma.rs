@@ -10,7 +10,7 @@
 //! watermark is `watermark_scale_factor`'s tenth of a per cent twice. The kernel adapts its threshold to the rate every
 //! minute: halved or raised by a tenth of itself in steps; here the hottest come first, which that approximates.
 
-use super::paced::{first, hottest_first, millis, one_tier, period, sum, told, Pages, State};
+use super::paced::{hottest, millis, one_tier, period, sum, told, Pages, State};
 use super::runs::page_size;
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -72,15 +72,12 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let page = page_size(snap);
     let budget = Bytes((p.promote.get() as f64 * p.period.as_secs_f64()) as u64).pages(page);
     let hot = 1.0 / p.hot_threshold.as_secs_f64().max(1e-6);
-    let mut up: Vec<_> = all.slow.iter().copied().filter(|i| i.rate as f64 > hot).collect();
-    hottest_first(&mut up, |i| i.rate);
-    let mut down = all.fast.clone();
-    hottest_first(&mut down, |i| u64::MAX - i.rate);
+    let hotter: Vec<_> = all.slow.iter().copied().filter(|i| i.rate as f64 > hot).collect();
     // Reclaim demotes inactive pages: those that would be promoted again at once stay.
-    down.retain(|i| i.rate as f64 <= hot);
+    let colder: Vec<_> = all.fast.iter().copied().filter(|i| i.rate as f64 <= hot).collect();
     let kept = (snap.tiers[0].capacity.pages(page) as f64 * p.watermark) as u64;
-    let up = first(&up, budget.min((all.free + sum(&down)).saturating_sub(kept)));
-    let down = first(&down, (sum(up) + kept).saturating_sub(all.free));
-    let why = format!("{} pages accessed more often than every {} come up", sum(up), p.hot_threshold);
-    told(all.exchange(snap, up, down, MoveReason::Hot), "promote", why, p.period)
+    let up = hottest(hotter, budget.min((all.free + sum(&colder)).saturating_sub(kept)), |i| i.rate);
+    let down = hottest(colder, (sum(&up) + kept).saturating_sub(all.free), |i| u64::MAX - i.rate);
+    let why = format!("{} pages accessed more often than every {} come up", sum(&up), p.hot_threshold);
+    told(all.exchange(snap, &up, &down, MoveReason::Hot), "promote", why, p.period)
 }

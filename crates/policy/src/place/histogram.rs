@@ -11,7 +11,7 @@
 //! Decided here: when the hot set is smaller than `warm_from` (0.9) of the fast tier, warm pages may come up into room
 //! that is free, and `reserve` (0.02) of the tier stays free, as MEMTIS keeps some for new pages.
 
-use super::paced::{first, hottest_first, millis, one_tier, pages, period, sum, told, Item, Pages, State};
+use super::paced::{hottest, millis, one_tier, pages, period, sum, told, Item, Pages, State};
 use super::runs::page_size;
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     if let Err(wait) = state.due(now, p.period) {
         return wait;
     }
-    let Some(mut all) = Pages::of(snap) else { return one_tier(p.period) };
+    let Some(all) = Pages::of(snap) else { return one_tier(p.period) };
     let mut counts = [0u64; BINS];
     for item in all.fast.iter().chain(&all.slow) {
         counts[bin(item.rate)] += item.pages();
@@ -94,24 +94,27 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let (hot, held) = threshold(&counts, room);
     let warm = hot.saturating_sub(1).max(1);
     let from = if (held as f64) < room as f64 * p.warm_from { warm } else { hot };
-    hottest_first(&mut all.slow, |i| i.rate);
-    hottest_first(&mut all.fast, |i| u64::MAX - i.rate);
-    let up: Vec<Item> = all.slow.iter().copied().filter(|i| bin(i.rate) >= from).collect();
+    let warmer: Vec<Item> = all.slow.iter().copied().filter(|i| bin(i.rate) >= from).collect();
     // Cold pages leave for hot ones; for warm ones only what is colder than they are.
-    let cold: Vec<Item> = all.fast.iter().copied().filter(|i| bin(i.rate) < warm.min(from)).collect();
-    let less_hot: Vec<Item> =
-        all.fast.iter().copied().filter(|i| (warm.min(from)..hot).contains(&bin(i.rate))).collect();
-    let hot_up = up.iter().filter(|i| bin(i.rate) >= hot).map(Item::pages).sum::<u64>();
+    let fast = |wanted: &dyn Fn(usize) -> bool| -> u64 {
+        all.fast.iter().filter(|i| wanted(bin(i.rate))).map(Item::pages).sum()
+    };
+    let colder = warm.min(from);
+    let (cold, less_hot) = (fast(&|bin| bin < colder), fast(&|bin| (colder..hot).contains(&bin)));
+    let hot_up = warmer.iter().filter(|i| bin(i.rate) >= hot).map(Item::pages).sum::<u64>();
     let free = all.free.saturating_sub(reserve);
-    let most = (free + sum(&cold)).max(hot_up.min(free + sum(&cold) + sum(&less_hot)));
-    let up = first(&up, most.min(p.round_pages));
-    let mut leaving = cold;
-    leaving.extend(less_hot);
-    let down = first(&leaving, (sum(up) + reserve).saturating_sub(all.free));
+    let most = (free + cold).max(hot_up.min(free + cold + less_hot));
+    let up = hottest(warmer, most.min(p.round_pages), |i| i.rate);
+    let leaving = all.fast.iter().copied().filter(|i| bin(i.rate) < colder.max(hot)).collect();
+    let down = hottest(leaving, (sum(&up) + reserve).saturating_sub(all.free), |i| u64::MAX - i.rate);
     let rate = |bin: usize| if bin >= BINS { u64::MAX } else { 1u64 << (bin - 1) };
-    let why =
-        format!("hot from {} accesses a second: {held} of {room} pages; {} up, {} down", rate(hot), sum(up), sum(down));
-    told(all.exchange(snap, up, down, MoveReason::Hot), "classify", why, p.period)
+    let why = format!(
+        "hot from {} accesses a second: {held} of {room} pages; {} up, {} down",
+        rate(hot),
+        sum(&up),
+        sum(&down)
+    );
+    told(all.exchange(snap, &up, &down, MoveReason::Hot), "classify", why, p.period)
 }
 
 #[cfg(test)]

@@ -68,15 +68,20 @@ impl Pages {
         let (best, worst) = (snap.tiers.first()?, snap.tiers.last().filter(|_| snap.tiers.len() > 1)?);
         let (to_fast, to_slow) = (*best.nodes.first()?, *worst.nodes.first()?);
         let (free, free_slow) = (free_pages(snap, 0), free_pages(snap, snap.tiers.len() - 1));
-        let mut pages = Self { fast: Vec::new(), slow: Vec::new(), free, free_slow, to_fast, to_slow };
+        let known = |a| units(a).filter(|u: &Unit| u.stat.movable() && u.stat.flags.has(PageFlags::KNOWN));
+        let is_fast = |unit: &Unit| best.nodes.contains(&unit.stat.node());
+        // Counted first, for growing copies all of them several times.
+        let (mut all, mut near) = (0, 0);
+        for unit in snap.areas.iter().flat_map(known) {
+            all += 1;
+            near += usize::from(is_fast(&unit));
+        }
+        let (fast, slow) = (Vec::with_capacity(near), Vec::with_capacity(all - near));
+        let mut pages = Self { fast, slow, free, free_slow, to_fast, to_slow };
         for (area, a) in snap.areas.iter().enumerate() {
-            for unit in units(a).filter(|u| u.stat.movable() && u.stat.flags.has(PageFlags::KNOWN)) {
+            for unit in known(a) {
                 let item = Item { area, unit, rate: unit.stat.rate(), writes: unit.stat.writes.rate() };
-                if best.nodes.contains(&unit.stat.node()) {
-                    pages.fast.push(item);
-                } else {
-                    pages.slow.push(item);
-                }
+                if is_fast(&unit) { &mut pages.fast } else { &mut pages.slow }.push(item);
             }
         }
         Some(pages)
@@ -104,7 +109,25 @@ impl Pages {
 
 /// The hottest first; equal ones in address order.
 pub(crate) fn hottest_first(items: &mut [Item], heat: impl Fn(&Item) -> u64) {
-    items.sort_by(|a, b| heat(b).cmp(&heat(a)).then((a.area, a.unit.index).cmp(&(b.area, b.unit.index))));
+    items.sort_unstable_by(|a, b| by_heat(&heat, a, b));
+}
+
+/// No two are equal.
+fn by_heat(heat: &impl Fn(&Item) -> u64, a: &Item, b: &Item) -> Ordering {
+    heat(b).cmp(&heat(a)).then((a.area, a.unit.index).cmp(&(b.area, b.unit.index)))
+}
+
+/// The [`first`] of them by [`hottest_first`], with at most `pages` base pages together. The rest is not put in order.
+pub(crate) fn hottest(mut items: Vec<Item>, pages: u64, heat: impl Fn(&Item) -> u64) -> Vec<Item> {
+    // None of them is less than a page.
+    let most = usize::try_from(pages).unwrap_or(usize::MAX);
+    if most > 0 && most < items.len() {
+        items.select_nth_unstable_by(most - 1, |a, b| by_heat(&heat, a, b));
+    }
+    items.truncate(most);
+    hottest_first(&mut items, heat);
+    items.truncate(first(&items, pages).len());
+    items
 }
 
 /// The first of `items` with at most `pages` base pages together.
@@ -275,6 +298,22 @@ mod tests {
         let (u, d) = pair(&up, &down, 1, 100, |_, _| true);
         assert_eq!((u.len(), d.len()), (1, 6));
         assert_eq!((first(&up, 7).len(), sum(&up)), (1, 8));
+    }
+
+    proptest::proptest! {
+        /// As if all were put in order first.
+        #[test]
+        fn the_hottest_are_those_of_all_in_order(
+            of in proptest::collection::vec((0u64..6, proptest::prelude::prop_oneof![6 => proptest::strategy::Just(1u32), 1 => 2u32..6]), 0..80),
+            most in 0u64..120,
+        ) {
+            let items: Vec<Item> = of.iter().enumerate().map(|(i, (rate, pages))| item(8 * i, *rate, *pages)).collect();
+            let mut all = items.clone();
+            hottest_first(&mut all, |i| i.rate);
+            let indexes = |items: &[Item]| items.iter().map(|i| i.unit.index).collect::<Vec<_>>();
+            let found = hottest(items, most, |i| i.rate);
+            proptest::prop_assert_eq!(indexes(&found), indexes(first(&all, most)));
+        }
     }
 
     #[test]

@@ -10,8 +10,9 @@ use terrace_types::Nanos;
 /// the slow node of `lab-dcpmm`, on which a quarter of the pages are.
 pub const CLEARING: Visit = Visit { work: 21_000, entry: Touch::Write, record: Touch::Write, own: 0 };
 
-/// Reading accessed bits from the page tables: 0.24 ms for the same pages. Two bytes are kept of each.
-pub const READING: Visit = Visit { work: 6_000, entry: Touch::Read, record: Touch::No, own: 2 };
+/// Reading accessed bits from the page tables and counting what was found. Two bytes are kept of each. The kernel's copy, the walk and the
+/// counting are 4, 4 and 3 ns a page.
+pub const READING: Visit = Visit { work: 11_000, entry: Touch::Read, record: Touch::No, own: 2 };
 
 /// The same, when only the accessed pages are counted.
 pub const COUNTING: Visit = Visit { own: 0, ..READING };
@@ -45,9 +46,42 @@ pub const QUERYING: Visit = Visit { work: 150_000, entry: Touch::Read, record: T
 /// Bytes of the heat map a page (`docs/results/tracking.md`).
 const HEAT: u64 = 10;
 
-/// Merging what was seen into the heat map, deciding, journalling: 5.7 ms a step of `terrace` for 40,974 pages in the
-/// lab, locating in every other step included; what is left without that.
-pub const DECIDING: Visit = Visit { work: 108_000, entry: Touch::No, record: Touch::No, own: HEAT };
+/// Merging looks at accesses into the heat map, picoseconds a page. As the next, [`Deciding`] and [`READING`] by the instructions of `terrace
+/// run` in the lab (ADR 0261), a quarter of a nanosecond each.
+pub const MERGING: u64 = 25_000;
+
+/// Merging looks at writes.
+pub const MERGING_WRITES: u64 = 85_000;
+
+/// What the engine does for any decision: sums by node, the journal's digest.
+pub const BOOKS: Visit = Visit { work: 26_000, entry: Touch::No, record: Touch::No, own: HEAT };
+
+/// What a policy takes of the manager's CPU, picoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deciding {
+    /// Of each page, at each decision.
+    pub each: u64,
+    /// Of each page, once where pages are to move: choosing which.
+    pub planning: u64,
+    /// Of each page that is to move, the mover's and the engine's accounts (120 ns) among it.
+    pub moving: u64,
+}
+
+impl Deciding {
+    /// Of the policy of this name. Those that were not measured go over the pages and sort them as `histogram` does.
+    pub fn of(policy: &str) -> Self {
+        match policy {
+            "terrace" => Self { each: 40_000, planning: 190_000, moving: 120_000 },
+            "hyplacer" => Self { each: 15_000, planning: 0, moving: 120_000 },
+            _ => Self { each: 45_000, planning: 0, moving: 350_000 },
+        }
+    }
+}
+
+/// How long one call of `move_pages` is kept waiting beside its work where the program wants all cores: it begins by waiting for an expedited
+/// grace period (`lru_cache_disable`, mm/swap.c), and who has the core meanwhile keeps it to the end of a slice (`RUN_TO_PARITY`,
+/// kernel/sched/fair.c). The mean of 103 calls in the lab, whose waits are 0, 3, 6 and 9 ms.
+pub const KEPT_WAITING: Nanos = Nanos::micros(1_270);
 
 /// Comparing a glance with what the heat map foresees: look and comparison are a fifth of a full look (eight looks) and
 /// decision (ADR 0055), and the look is [`CLEARING`] and [`READING`].

@@ -274,7 +274,7 @@ impl Tracker for DamonScan {
                 break;
             }
         }
-        world.show(Work::Decide);
+        world.show(Work { looks: true, ..Work::default() });
         seen.sightings.sort_by_key(|s| s.range.start);
         seen.memory = Bytes(self.regions.list.len() as u64 * REGION_BYTES);
         Ok(seen)

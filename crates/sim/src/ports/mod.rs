@@ -19,6 +19,7 @@ pub use pebs::PebsScan;
 pub use soft_dirty::SoftDirtyScan;
 pub use target::SimTarget;
 
+use crate::kernel::Visit;
 use crate::world::World;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -47,16 +48,46 @@ impl Clock for SimClock {
     }
 }
 
-/// What the engine has to do with what the ports showed it since it was last charged for that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Work {
-    /// It was shown nothing: it doubled a doze or waited for free memory to stand still.
-    #[default]
-    Nothing,
+/// What the engine has to do with what the ports showed it since it was last charged for that. Nothing: it doubled a doze or waited for free
+/// memory to stand still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
     /// A glance was compared with what the heat map foresees.
-    Foresee,
-    /// Something was merged into the heat map or pages were located, and a decision followed.
-    Decide,
+    pub foreseen: bool,
+    /// Looks at accesses were merged into the heat map, and a decision followed.
+    pub looks: bool,
+    /// The same of looks at writes.
+    pub writes: bool,
+    /// Pages were located, and a decision followed.
+    pub located: bool,
+}
+
+impl Work {
+    /// Of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            foreseen: self.foreseen || other.foreseen,
+            looks: self.looks || other.looks,
+            writes: self.writes || other.writes,
+            located: self.located || other.located,
+        }
+    }
+
+    /// Whether a decision followed.
+    const fn decides(self) -> bool {
+        self.looks || self.writes || self.located
+    }
+
+    /// What it takes of each page.
+    fn visit(self, policy: costs::Deciding) -> Option<Visit> {
+        if !self.decides() {
+            return self.foreseen.then_some(costs::FORESEEING);
+        }
+        let merging = [(self.looks, costs::MERGING), (self.writes, costs::MERGING_WRITES)];
+        let merging: u64 = merging.iter().filter(|(is, _)| *is).map(|(_, work)| work).sum();
+        Some(Visit { work: merging + costs::BOOKS.work + policy.each, ..costs::BOOKS })
+    }
 }
 
 /// The manager's CPU time as the engine asks for it, before and after each part of a step. What was to be done in between
@@ -67,19 +98,21 @@ pub fn own_cpu(world: &Shared) -> Box<dyn FnMut() -> Nanos> {
     Box::new(move || {
         let mut world = world.borrow_mut();
         if after {
-            let visit = match std::mem::take(&mut world.work) {
-                Work::Nothing => None,
-                Work::Foresee => Some(costs::FORESEEING),
-                Work::Decide => Some(costs::DECIDING),
-            };
-            if let Some(visit) = visit {
-                let mappings: Vec<VpnRange> = world.memory.mappings().collect();
-                world.visit(mappings.iter().flat_map(|range| range.start.0..range.end.0), visit);
+            let work = std::mem::take(&mut world.work);
+            world.plan_to_make |= work.decides();
+            if let Some(visit) = work.visit(world.deciding) {
+                visit_all(&mut world, visit);
             }
         }
         after = !after;
         world.manager_cpu()
     })
+}
+
+/// The manager goes over all pages of the program.
+fn visit_all(world: &mut World, visit: Visit) {
+    let mappings: Vec<VpnRange> = world.memory.mappings().collect();
+    world.visit(mappings.iter().flat_map(|range| range.start.0..range.end.0), visit);
 }
 
 #[cfg(test)]
@@ -102,9 +135,14 @@ mod tests {
         };
         assert!(pages > 0);
         assert_eq!(step(&[]), Nanos::ZERO);
-        let (foreseen, decided) = (step(&[Work::Foresee]), step(&[Work::Decide, Work::Foresee]));
-        assert!((times(costs::FORESEEING, 1)..times(costs::DECIDING, 1)).contains(&foreseen), "{foreseen}");
-        assert!((times(costs::DECIDING, 1)..times(costs::DECIDING, 2)).contains(&decided), "{decided}");
+        let is = |foreseen, looks, writes| Work { foreseen, looks, writes, located: false };
+        let (foreseen, decided) =
+            (step(&[is(true, false, false)]), step(&[is(false, true, false), is(true, false, false)]));
+        let both = step(&[is(false, true, false), is(false, false, true)]);
+        assert!((times(costs::FORESEEING, 1)..times(costs::FORESEEING, 2)).contains(&foreseen), "{foreseen}");
+        assert!((times(costs::BOOKS, 1)..times(costs::BOOKS, 6)).contains(&decided), "{decided}");
+        let writes = times(Visit { work: costs::MERGING_WRITES, ..costs::BOOKS }, 1);
+        assert!(foreseen < decided && decided + writes <= both, "{foreseen}, {decided}, {both}");
         assert_eq!(step(&[]), Nanos::ZERO, "once");
     }
 }

@@ -1,12 +1,13 @@
 //! Moves pages of the simulated process as `move_pages` does on Linux, in batches as the live mover makes them.
 
 use super::{costs, Shared};
+use crate::kernel::Visit;
 use crate::memory::ABSENT;
 use crate::world::World;
 use std::collections::BTreeMap;
 use terrace_engine::{MoveFailure, MoveLimits, MoveOutcome, Mover};
 use terrace_machine::MigrationCost;
-use terrace_model::PS;
+use terrace_model::{Engine, Params, PS};
 use terrace_types::{Bytes, Move, MoveReason, Nanos, NodeId, Vpn};
 
 /// Most base pages in one call, as live.
@@ -17,6 +18,7 @@ const TOGETHER: usize = 512;
 /// the rest is copying and mapping, one after the other. Estimates: nothing that was measured tells them apart.
 const ISOLATING: (u64, u64) = (15, 100);
 const UNMAPPING: (u64, u64) = (25, 100);
+const COPYING: (u64, u64) = (100 - ISOLATING.0 - UNMAPPING.0, 100);
 /// A base page.
 const PAGE: u64 = 4096;
 
@@ -38,6 +40,10 @@ pub struct SimMover {
     world: Shared,
     ids: Vec<NodeId>,
     cost: MigrationCost,
+    /// What of a page's cost is waiting for memory where nobody else uses it, by the nodes that it goes from and to.
+    idle: BTreeMap<(usize, usize), Nanos>,
+    /// What a page of the last group took until it was unmapped, and to be copied and mapped, by the same.
+    lately: BTreeMap<(usize, usize), [Nanos; 2]>,
 }
 
 /// One `apply` under way.
@@ -53,7 +59,7 @@ impl SimMover {
     /// Of this world; `ids` are its nodes' names.
     #[must_use]
     pub fn new(world: Shared, ids: Vec<NodeId>, cost: MigrationCost) -> Self {
-        Self { world, ids, cost }
+        Self { world, ids, cost, idle: BTreeMap::new(), lately: BTreeMap::new() }
     }
 
     fn units(&self, world: &World, moves: &[Move]) -> Vec<Unit> {
@@ -80,7 +86,7 @@ impl SimMover {
     }
 
     /// One call for the units `which`, all to one node.
-    fn call(&self, world: &mut World, run: &mut Run<'_>, which: &[usize]) {
+    fn call(&mut self, world: &mut World, run: &mut Run<'_>, which: &[usize]) {
         let Some(first) = which.first() else { return };
         let id = run.moves[run.units[*first].of].to;
         let pages = which.iter().flat_map(|u| (run.units[*u].vpn..).take(run.units[*u].pages as usize));
@@ -106,6 +112,9 @@ impl SimMover {
         let begun = world.now();
         let asked: u64 = left.iter().map(|u| run.units[*u].pages).sum();
         world.charge(self.cost.call + part(self.cost.page, asked, ISOLATING));
+        if world.has_no_idle_core() {
+            world.pass(costs::KEPT_WAITING);
+        }
         let mut group = Vec::new();
         let mut size = 0;
         for u in left {
@@ -123,41 +132,66 @@ impl SimMover {
         run.outcome.longest_call = run.outcome.longest_call.max(took);
     }
 
-    /// Pages that the kernel unmaps together and copies one after the other. Who touches one waits for it, as long as that takes where
-    /// buses are idle.
-    fn group(&self, world: &mut World, run: &mut Run<'_>, which: &[usize], to: usize) {
+    /// Pages that the kernel unmaps together and copies one after the other. Who touches one waits for it, as long as pages took lately.
+    ///
+    /// What the machine file says of a page is with idle buses. Where the kernel's own memory is waited for, so is this: a page's new frame is
+    /// filled with zeros when it is allocated (`init_on_alloc`, mm/page_alloc.c; what Debian, Ubuntu and Fedora build), which is before
+    /// any page of the group is copied, and both take longer by what others use of the buses. Elsewhere a page takes what the file says or
+    /// what its copy alone takes.
+    fn group(&mut self, world: &mut World, run: &mut Run<'_>, which: &[usize], to: usize) {
         let pages: u64 = which.iter().map(|u| run.units[*u].pages).sum();
         if pages == 0 {
             return;
         }
-        let unmapping = part(self.cost.page, pages, UNMAPPING);
-        let copying = (100 - ISOLATING.0 - UNMAPPING.0, 100);
+        let waits = world.waits_for_records();
+        let (unmapping, copying) = (part(self.cost.page, 1, UNMAPPING), part(self.cost.page, 1, COPYING));
         let start = world.now();
-        world.memory.cpu = world.manager_core;
-        let mut done = 0;
+        let mut done = Nanos::ZERO;
         let mut copies = Vec::with_capacity(which.len());
         for u in which {
             let unit = run.units[*u];
             let Some(head) = unit.head else { continue };
-            let from = u64::from(world.memory.pages[head].frame);
-            done += unit.pages;
-            let ready = start.after(unmapping + part(self.cost.page, done, copying));
+            let page = world.memory.pages[head];
+            let (from, way) = (u64::from(page.frame), (page.node as usize, to));
+            let lately = self.lately.get(&way).copied().unwrap_or([unmapping, copying]);
+            done += times(lately[1], unit.pages);
+            let ready = start.after(times(lately[0], pages) + done);
+            let mut zeroing = Nanos::ZERO;
+            // The program runs between two pages.
+            world.memory.cpu = world.manager_core;
             if world.memory.relocate(head, to, ready.0.saturating_mul(PS)) {
                 world.shoot_down(unit.vpn);
-                copies.push((from, u64::from(world.memory.pages[head].frame), unit.pages));
+                let frame = u64::from(world.memory.pages[head].frame);
+                if waits {
+                    zeroing = world.zero(frame, unit.pages * PAGE);
+                }
+                copies.push((way, from, frame, unit.pages));
                 run.units[*u].fate = Some(Ok(()));
                 run.moved += unit.pages;
             } else {
                 run.units[*u].fate = Some(Err(MoveFailure::NodeFull));
             }
+            world.charge(times(unmapping, unit.pages) + zeroing);
         }
         world.interrupt(costs::SHOOT_DOWN);
-        world.charge(unmapping);
-        // What the machine file says is with idle buses; those that others use keep a copy longer.
-        for (from, to, pages) in copies {
-            let took = world.copy(from, to, pages * PAGE);
-            world.charge(part(self.cost.page, pages, copying).max(took));
+        let copied = world.now();
+        for (way, from, frame, pages) in &copies {
+            let took = world.copy(*from, *frame, pages * PAGE);
+            let asked = times(copying, *pages);
+            world.charge(match waits {
+                true => asked.saturating_sub(times(self.idle(world, *way), *pages)) + took,
+                false => asked.max(took),
+            });
         }
+        if let Some((way, ..)) = copies.first().filter(|_| waits) {
+            let each = |span: Nanos| Nanos(span.get() / pages);
+            self.lately.insert(*way, [each(copied.since(start)), each(world.now().since(copied))]);
+        }
+    }
+
+    /// What filling a page with zeros and copying another to it takes from one node to another where nobody else uses either.
+    fn idle(&mut self, world: &World, way: (usize, usize)) -> Nanos {
+        *self.idle.entry(way).or_insert_with(|| idle_move(world.engine().params(), way))
     }
 
     /// How many of `units` from the first on go into one call of at most `most` pages.
@@ -171,7 +205,7 @@ impl SimMover {
         fits.count()
     }
 
-    fn in_order(&self, world: &mut World, run: &mut Run<'_>, units: &[usize]) {
+    fn in_order(&mut self, world: &mut World, run: &mut Run<'_>, units: &[usize]) {
         let (mut rest, mut before) = (units, None);
         while !rest.is_empty() && may_go_on(world, run) {
             let taken = Self::take(run, rest, self.batch(run.limits));
@@ -186,7 +220,7 @@ impl SimMover {
     }
 
     /// One batch down, then as many pages up, until either is used up.
-    fn exchange(&self, world: &mut World, run: &mut Run<'_>, down: &[usize], up: &[usize]) {
+    fn exchange(&mut self, world: &mut World, run: &mut Run<'_>, down: &[usize], up: &[usize]) {
         let (mut down, mut up) = (down, up);
         while !down.is_empty() && !up.is_empty() && may_go_on(world, run) {
             let taken = Self::take(run, down, self.batch(run.limits));
@@ -223,6 +257,37 @@ fn may_go_on(world: &mut World, run: &Run<'_>) -> bool {
     run.outcome.cost < run.limits.total && !world.ended()
 }
 
+/// Waiting for memory of one page that is filled with zeros and another that is copied to it, the mean of some that no cache has, on a
+/// machine of these figures on which nothing else happens.
+fn idle_move(params: &Params, (from, to): (usize, usize)) -> Nanos {
+    const PAGES: u64 = 64;
+    const QUANTUM: u64 = 10_000_000;
+    let (Ok(mut engine), layout) = (Engine::new(params.clone(), QUANTUM), &params.layout) else { return Nanos::ZERO };
+    let mut took = 0;
+    let mut takes = |engine: &mut Engine, span: u64| {
+        took += span;
+        engine.units[0].core.time += span;
+        while engine.lockstep().end() <= engine.units[0].core.time && engine.advance(|core| core != 0) {}
+    };
+    // Every other page, as pages lie that are not taken in order.
+    let pages: Vec<(u64, u64)> = (0..PAGES)
+        .filter_map(|n| Some((layout.address(from, 2 * n * PAGE)?, layout.address(to, (2 * n + 1) * PAGE)?)))
+        .collect();
+    for (_, to) in &pages {
+        let span = engine.zero(0, *to, PAGE);
+        takes(&mut engine, span);
+    }
+    for (from, to) in &pages {
+        let span = engine.copy(0, *from, *to, PAGE);
+        takes(&mut engine, span);
+    }
+    Nanos(took / PS / PAGES)
+}
+
+fn times(each: Nanos, count: u64) -> Nanos {
+    Nanos(each.get().saturating_mul(count))
+}
+
 fn part(page: Nanos, pages: u64, share: (u64, u64)) -> Nanos {
     Nanos(page.get() * pages * share.0 / share.1)
 }
@@ -233,6 +298,14 @@ impl Mover for SimMover {
         let mut world = shared.borrow_mut();
         let units = self.units(&world, moves);
         let mut run = Run { moves, limits, units, outcome: MoveOutcome::default(), moved: 0 };
+        // A plan may be carried out in parts.
+        if std::mem::take(&mut world.plan_to_make) {
+            let planning = Visit { work: world.deciding.planning, ..Visit::default() };
+            super::visit_all(&mut world, planning);
+        }
+        let handed = moves.iter().map(|m| u64::from(m.pages)).sum();
+        let each = Visit { work: world.deciding.moving, ..Visit::default() };
+        world.charge(each.worked(handed));
         let is_down = |u: &usize| moves[run.units[*u].of].reason == MoveReason::Cold;
         let all: Vec<usize> = (0..run.units.len()).collect();
         let (down, up): (Vec<usize>, Vec<usize>) = all.iter().partition(|u| is_down(u));
@@ -270,5 +343,57 @@ impl Run<'_> {
         self.outcome.moved = moved.into_iter().collect();
         self.outcome.failed = failed.into_iter().collect();
         self.outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Births, Mode, Plan};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use terrace_machine::preset;
+
+    /// What a page takes that is moved there, or with `busy` while the program runs: the mean of so many.
+    fn takes(machine: &str, busy: bool) -> f64 {
+        let machine = preset(machine).unwrap();
+        let plan = Plan::new(&machine, "skew,accesses=8M,size=24MiB,threads=2").unwrap();
+        let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
+        world.stop_at_begin = true;
+        while !world.stopped() {
+            world.pass(Nanos::millis(1));
+        }
+        if busy {
+            world.stop_at_begin = false;
+            world.proceed(Nanos::ZERO);
+        }
+        let shared: Shared = Rc::new(RefCell::new(world));
+        let first = shared.borrow().memory.mappings().next().unwrap().start;
+        let pages = 2048;
+        let m = Move {
+            pid: super::super::PID,
+            start: first,
+            pages,
+            from: NodeId(0),
+            to: NodeId(1),
+            reason: MoveReason::Cold,
+        };
+        let limits = MoveLimits { longest_call: Nanos::millis(100), rate: None, batch: 512, total: Nanos::secs(1) };
+        let mut mover = SimMover::new(shared.clone(), plan.ids.clone(), machine.migration);
+        let outcome = mover.apply(&[m], false, &limits);
+        assert_eq!(outcome.moved, [(NodeId(1), u64::from(pages))], "{outcome:?}");
+        let beside = (machine.migration.call + costs::KEPT_WAITING).get() * outcome.calls;
+        (outcome.cost.get() - beside) as f64 / f64::from(pages)
+    }
+
+    #[test]
+    fn a_page_takes_what_the_machine_file_says_or_longer_where_buses_are_busy() {
+        for (machine, longer) in [("lab-cxl", 0.95), ("lab-dcpmm", 1.2)] {
+            // The program's thread has its share of the core, whether or not it gets on.
+            let said = preset(machine).unwrap().migration.page.get() as f64 * (1.0 + 1024.0 / 9548.0);
+            let (idle, busy) = (takes(machine, false), takes(machine, true));
+            assert!((idle / said - 1.0).abs() < 0.05, "{machine}: {idle} of {said}");
+            assert!(busy > longer * idle, "{machine}: {busy} and {idle}");
+        }
     }
 }

@@ -302,7 +302,7 @@ impl Tracker for PageTableScan {
                 self.look_at_large(&mut world, &ask, &mut seen);
             }
         }
-        world.show(if ask.glance { Work::Foresee } else { Work::Decide });
+        world.show(Work { foreseen: ask.glance, looks: !ask.glance, ..Work::default() });
         seen.cpu = std::mem::take(&mut self.cpu);
         Ok(seen)
     }

@@ -98,7 +98,7 @@ impl Tracker for PebsScan {
         let (samples, lost) = world.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
         let cpu = costs::draining(samples.len() as u64);
         world.charge(cpu);
-        world.show(Work::Decide);
+        world.show(Work { looks: true, ..Work::default() });
         let mut seen = Observation { cpu, lost, ..Observation::default() };
         if window > Nanos::ZERO {
             self.report(&samples, false, window, &mut seen);

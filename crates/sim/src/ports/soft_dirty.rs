@@ -133,7 +133,7 @@ impl Tracker for SoftDirtyScan {
         }
         let written = open.window.pages();
         open.window.over(PID, world.running(), &mut seen.writes);
-        world.show(Work::Decide);
+        world.show(Work { writes: true, ..Work::default() });
         seen.cpu = open.cpu;
         seen.memory = Bytes(seen.writes.iter().map(|w| w.found.len() as u64).sum());
         self.last_cost = seen.cpu + Nanos(FAULT.0 * written);

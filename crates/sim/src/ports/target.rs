@@ -32,7 +32,7 @@ impl SimTarget {
     /// Those that `which` chooses, at the cost of as many.
     fn locate_those(&self, areas: &mut [Area], which: impl Fn(&PageStat) -> bool) {
         let mut world = self.world.borrow_mut();
-        world.show(Work::Decide);
+        world.show(Work { located: true, ..Work::default() });
         let those = areas.iter().flat_map(|a| (a.start.0..).zip(&a.pages)).filter(|(_, page)| which(page));
         let those: Vec<u64> = those.map(|(vpn, _)| vpn).collect();
         world.visit(those.iter().copied(), costs::LOOKING_UP);
