@@ -178,6 +178,7 @@ fn place(params: &Params, frame: u64) -> Option<(usize, u64)> {
 mod tests {
     use super::*;
     use crate::build::{Births, Mode, Plan};
+    use crate::memory::UNTIL_TOLD;
     use crate::ports::costs;
 
     /// A machine whose program of so many threads is under way in its phase, and the pages of its data.
@@ -318,6 +319,37 @@ mod tests {
         }
         // A millisecond and a half each time; it changes where that makes it a millisecond ahead.
         assert_eq!(cores, [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_page_that_moves_is_waited_for_until_it_is_there() {
+        let (mut world, pages) = under_way(Births::Nearest, 2);
+        let heads: Vec<usize> = pages.iter().filter_map(|vpn| world.memory.index(*vpn, &mut 0)).collect();
+        assert_eq!(heads.len(), pages.len());
+        for head in &heads {
+            assert!(world.memory.relocate(*head, 1, UNTIL_TOLD));
+        }
+        world.flush_translations();
+        let made = |world: &mut World| {
+            let before = world.accesses();
+            world.charge(Nanos::millis(1));
+            world.accesses() - before
+        };
+        // A quarter of all pages are among them, so that either thread soon comes to one.
+        let on_the_way = made(&mut world);
+        assert_eq!(made(&mut world), 0, "{on_the_way} before");
+        heads.iter().for_each(|head| world.has_moved(*head));
+        assert!(made(&mut world) > 10 * on_the_way.max(100));
+    }
+
+    #[test]
+    fn an_idle_core_takes_the_thread_that_waits_for_the_manager() {
+        let (mut world, _) = under_way(Births::Nearest, 1);
+        world.charge(Nanos::millis(1));
+        let (begun, before) = (world.now(), world.accesses());
+        world.charge(Nanos::millis(10));
+        assert_eq!(world.now().since(begun), Nanos::millis(10), "nobody shares its core any more");
+        assert!(world.accesses() - before > 10_000);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub const WATCHED: u8 = 1 << 2;
 pub const PART_OF_HUGE: u8 = 1 << 3;
 /// Being moved: whoever touches it waits.
 pub const MOVING: u8 = 1 << 4;
+/// When a page is there that is moving, and nobody knows yet when that will be.
+pub const UNTIL_TOLD: u64 = u64::MAX;
 
 /// Mapped against writing, so that the first write is told to a pager.
 pub const PROTECTED: u8 = 1 << 5;
@@ -102,6 +104,8 @@ pub struct Memory {
     first_touch: FirstTouch,
     /// When pages that are being moved are done, picoseconds.
     moving: HashMap<u32, u64>,
+    /// The page whose move somebody has just found that he has to wait for.
+    pub(crate) waited_for: Option<u32>,
     /// Until then (picoseconds) somebody else has the lock that a page fault needs.
     pub locked_until: u64,
     /// Pages asked for when no node had room.
@@ -142,6 +146,7 @@ impl Memory {
             paged: false,
             first_touch,
             moving: HashMap::new(),
+            waited_for: None,
             locked_until: 0,
             refused: 0,
             watched_writes: 0,
@@ -319,13 +324,17 @@ impl Memory {
     fn walk_slowly(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
         let mut time = time;
         let page = self.pages[index];
+        let head = self.head(index);
+        if self.pages[head].bits & MOVING != 0 && self.moving.get(&(head as u32)) == Some(&UNTIL_TOLD) {
+            self.waited_for = Some(head as u32);
+            return Walked { frame: ABSENT, time: WAITS, writable: false };
+        }
         if self.paged && (page.frame == ABSENT || store && page.bits & PROTECTED != 0) {
             return Walked { frame: ABSENT, time: WAITS, writable: false };
         }
         if page.frame == ABSENT {
             time = time.max(self.locked_until) + self.touch_first(index, vpn, home);
         }
-        let head = self.head(index);
         if self.pages[head].bits & MOVING != 0 {
             let head_key = head as u32;
             time = time.max(self.moving.get(&head_key).copied().unwrap_or(0));
@@ -428,6 +437,13 @@ impl Memory {
             self.moving.insert(head as u32, ready);
         }
         true
+    }
+
+    /// The page at `head`, which was to move until told, is there from `time` on.
+    pub fn has_moved(&mut self, head: usize, time: u64) {
+        if let Some(ready) = self.moving.get_mut(&(head as u32)) {
+            *ready = time;
+        }
     }
 
     /// Present base pages on each node.

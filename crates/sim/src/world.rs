@@ -39,8 +39,10 @@ enum Doing {
     Meeting,
     /// It waits until the others have come to this time of the recording.
     Until(u64),
-    /// It waits for a page.
+    /// It waits for a page that lies behind memory.
     Paging,
+    /// It waits for the page of this index, which is moving.
+    Moving(u32),
     /// It has ended.
     Ended,
 }
@@ -113,6 +115,8 @@ pub struct World {
     pub(crate) work: Work,
     /// What deciding takes.
     pub(crate) deciding: Deciding,
+    /// The manager is working, on its core.
+    working: bool,
     /// A decision was charged for, and not yet a plan.
     pub(crate) plan_to_make: bool,
     /// The manager's time, picoseconds, and the CPU time it used.
@@ -178,6 +182,7 @@ impl World {
             stop_after: u64::MAX,
             sampler: None,
             work: Work::default(),
+            working: false,
             deciding: Deciding::of(""),
             plan_to_make: false,
             time: 0,
@@ -304,6 +309,7 @@ impl World {
                 self.refreshed_at += REFRESHED;
                 self.memory.pools.iter_mut().for_each(Pool::refresh);
             }
+            self.balance();
             for core in 0..self.queues.len() {
                 self.run_core(core, end);
             }
@@ -344,7 +350,32 @@ impl World {
         }
         let takes = self.shared(self.manager_core, span);
         self.engine.units[self.manager_core].core.time += span.get() * PS;
+        self.working = true;
         self.pass(takes);
+        self.working = false;
+    }
+
+    /// A core that has nobody takes a thread from one where somebody waits (`sched_balance_newidle`, kernel/sched/fair.c). So threads that wait
+    /// for pages that move leave no core idle while the manager has another's.
+    fn balance(&mut self) {
+        let cores = self.queues.len();
+        let managed = |world: &Self, core: usize| u64::from(world.working && core == world.manager_core);
+        for core in 0..cores {
+            if self.busy(core) || managed(self, core) > 0 {
+                continue;
+            }
+            let waits = |other: &usize| self.busy(*other) && self.runnable(*other) + managed(self, *other) > 1;
+            let Some(other) = (0..cores).find(waits) else { continue };
+            let queue = &mut self.queues[other];
+            let runs = |t: &usize| self.threads[*t].doing == Doing::Running;
+            let Some(at) = queue.threads.iter().rposition(runs) else { continue };
+            let thread = queue.threads.remove(at);
+            queue.current = queue.current.min(queue.threads.len().saturating_sub(1));
+            self.queues[core].threads.push(thread);
+            let since = self.engine.lockstep().start();
+            let time = &mut self.engine.units[core].core.time;
+            *time = since.max(*time);
+        }
     }
 
     /// The manager wakes on a core that nobody uses, or where it was (`select_idle_sibling` in the kernel's
@@ -357,7 +388,8 @@ impl World {
 
     /// Whether the program wants all cores.
     pub(crate) fn has_no_idle_core(&self) -> bool {
-        (0..self.queues.len()).all(|core| self.busy(core))
+        let cores = self.queues.len();
+        (0..cores).map(|core| self.runnable(core)).sum::<u64>() >= cores as u64
     }
 
     /// A good moment for the manager to change cores: to the one that it has taken least of, once that is a millisecond less
@@ -414,9 +446,28 @@ impl World {
 
     /// A thread waits for a page from `time` (picoseconds) on.
     pub(crate) fn page_in(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
-        if let Some(far) = &mut self.far {
+        if let Some(head) = self.memory.waited_for.take() {
+            self.threads[thread].doing = Doing::Moving(head);
+        } else if let Some(far) = &mut self.far {
             self.threads[thread].doing = Doing::Paging;
             far.touch(thread, vpn, write, time);
+        }
+    }
+
+    /// The page at `head` has moved: who waits for it goes on now.
+    pub(crate) fn has_moved(&mut self, head: usize) {
+        self.memory.has_moved(head, self.time);
+        for thread in 0..self.threads.len() {
+            if self.threads[thread].doing != Doing::Moving(head as u32) {
+                continue;
+            }
+            if let Some(core) = self.queues.iter().position(|queue| queue.threads.contains(&thread)) {
+                if !self.busy(core) {
+                    let time = &mut self.engine.units[core].core.time;
+                    *time = self.time.max(*time);
+                }
+            }
+            self.threads[thread].doing = Doing::Running;
         }
     }
 
@@ -577,7 +628,7 @@ impl World {
     /// Threads that wait for a time of the recording go on when all who run have come to it; when nobody runs, the
     /// first of them does.
     fn wake(&mut self, core: usize) {
-        let runs = |t: &&Thread| matches!(t.doing, Doing::Running | Doing::Paging);
+        let runs = |t: &&Thread| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_));
         let running = self.threads.iter().filter(runs).map(|t| t.reached).min();
         let waiting = |t: &Thread| if let Doing::Until(time) = t.doing { Some(time) } else { None };
         let due = running.or(self.threads.iter().filter_map(waiting).min());
@@ -597,7 +648,8 @@ impl World {
 
     /// When nobody runs any more, those who wait for each other go on together.
     fn release(&mut self, core: usize) {
-        if self.threads.iter().any(|t| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Unborn)) {
+        let comes = |t: &Thread| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_) | Doing::Unborn);
+        if self.threads.iter().any(comes) {
             return;
         }
         let time = self.engine.units[core].core.time;

@@ -80,8 +80,11 @@ impl Deciding {
 
 /// How long one call of `move_pages` is kept waiting beside its work where the program wants all cores: it begins by waiting for an expedited
 /// grace period (`lru_cache_disable`, mm/swap.c), and who has the core meanwhile keeps it to the end of a slice (`RUN_TO_PARITY`,
-/// kernel/sched/fair.c). The mean of 103 calls in the lab, whose waits are 0, 3, 6 and 9 ms.
-pub const KEPT_WAITING: Nanos = Nanos::micros(1_270);
+/// kernel/sched/fair.c). This and the next by 103 calls in the lab of 1 to 5 ms of CPU time, whose waits are 0, 3, 6 and 9 ms.
+pub const KEPT_WAITING: Nanos = Nanos::micros(430);
+
+/// The same for what it takes of CPU time, thousandths of that, beside what the program's thread has anyhow.
+pub const KEPT_WAITING_BY_WORK: u64 = 280;
 
 /// Comparing a glance with what the heat map foresees: look and comparison are a fifth of a full look (eight looks) and
 /// decision (ADR 0055), and the look is [`CLEARING`] and [`READING`].
