@@ -360,15 +360,17 @@ impl World {
     fn balance(&mut self) {
         let cores = self.queues.len();
         let managed = |world: &Self, core: usize| u64::from(world.working && core == world.manager_core);
-        for core in 0..cores {
-            if self.busy(core) || managed(self, core) > 0 {
-                continue;
-            }
-            let waits = |other: &usize| self.busy(*other) && self.runnable(*other) + managed(self, *other) > 1;
-            let Some(other) = (0..cores).find(waits) else { continue };
+        let waits = |world: &Self, core: usize| match world.runnable(core) {
+            0 => false,
+            threads => threads + managed(world, core) > 1,
+        };
+        // Mostly nobody waits.
+        while let Some(other) = (0..cores).find(|core| waits(self, *core)) {
+            let is_idle = |core: &usize| !self.busy(*core) && managed(self, *core) == 0;
+            let Some(core) = (0..cores).find(is_idle) else { return };
             let queue = &mut self.queues[other];
             let runs = |t: &usize| self.threads[*t].doing == Doing::Running;
-            let Some(at) = queue.threads.iter().rposition(runs) else { continue };
+            let Some(at) = queue.threads.iter().rposition(runs) else { return };
             let thread = queue.threads.remove(at);
             queue.current = queue.current.min(queue.threads.len().saturating_sub(1));
             self.queues[core].threads.push(thread);
