@@ -338,6 +338,8 @@ impl Memory {
         if page.frame == ABSENT {
             time = time.max(self.locked_until) + self.touch_first(index, vpn, home);
         }
+        // It may have come as a part of a huge page just now.
+        let head = self.head(index);
         if self.pages[head].bits & MOVING != 0 {
             let head_key = head as u32;
             time = time.max(self.moving.get(&head_key).copied().unwrap_or(0));
@@ -536,6 +538,11 @@ mod tests {
         assert_eq!(m.on_nodes(), [512, 0]);
         let index = m.index(600, &mut 0).unwrap();
         assert_eq!((m.head(index), m.span(index)), (12, 512));
+        assert_eq!(
+            m.pages[12].bits & (ACCESSED | DIRTY),
+            ACCESSED | DIRTY,
+            "its first touch, too, is told of the whole"
+        );
         assert!(m.relocate(12, 1, 0));
         assert_eq!(m.on_nodes(), [0, 512]);
         // The ends of the mapping are no whole huge pages.

@@ -389,7 +389,7 @@ impl World {
     }
 
     /// Whether the program wants all cores.
-    pub(crate) fn has_no_idle_core(&self) -> bool {
+    pub(crate) fn wants_all_cores(&self) -> bool {
         let cores = self.queues.len();
         (0..cores).map(|core| self.runnable(core)).sum::<u64>() >= cores as u64
     }
@@ -398,7 +398,7 @@ impl World {
     /// (`take_turn` in `crates/sys/src/turns.rs`); none where a core is idle.
     pub(crate) fn take_turn(&mut self) {
         let cores = self.queues.len();
-        if !self.has_no_idle_core() {
+        if !self.wants_all_cores() {
             return;
         }
         let taken = |core: usize| self.taken.get(core).copied().unwrap_or_default();

@@ -71,8 +71,8 @@ impl Deciding {
     /// Of the policy of this name. Those that were not measured go over the pages and sort them as `histogram` does.
     pub fn of(policy: &str) -> Self {
         match policy {
-            "terrace" => Self { each: 40_000, planning: 190_000, moving: 120_000 },
-            "hyplacer" => Self { each: 15_000, planning: 0, moving: 120_000 },
+            "terrace" | "terrace-write-blind" => Self { each: 40_000, planning: 190_000, moving: 120_000 },
+            "hyplacer" | "hyplacer-write-blind" => Self { each: 15_000, planning: 0, moving: 120_000 },
             _ => Self { each: 45_000, planning: 0, moving: 350_000 },
         }
     }

@@ -129,7 +129,7 @@ impl SimMover {
         let asked: u64 = left.iter().map(|u| run.units[*u].pages).sum();
         world.charge(self.cost.call + part(self.cost.page, asked, ISOLATING));
         let kept_waiting = |world: &mut World, span: Nanos| {
-            if world.has_no_idle_core() {
+            if world.wants_all_cores() {
                 world.pass(span);
             }
         };
