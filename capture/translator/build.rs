@@ -1,5 +1,6 @@
-//! Links without a C library, at an address that programs do not use: low enough for the kernel's own mappings to stay
-//! above, and with room below it for the code cache (`cache::BASE`), which must reach it by 32-bit jumps.
+//! Links without a C library, at an address that programs do not use: low enough for the kernel's
+//! own mappings to stay above, and with room below it for the code cache (`cache::BASE`), which
+//! must reach it by 32-bit jumps.
 
 fn main() {
     for argument in ["-nostartfiles", "-nostdlib", "-static", "-no-pie", "-fuse-ld=bfd"] {

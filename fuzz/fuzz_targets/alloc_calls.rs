@@ -1,4 +1,5 @@
-//! Bytes as a sequence of calls of arenas, beside a plain model of them: the one that the tests use.
+//! Bytes as a sequence of calls of arenas, beside a plain model of them: the one that the tests
+//! use.
 #![no_main]
 
 #[path = "../../crates/alloc/tests/world/mod.rs"]
@@ -30,12 +31,20 @@ impl Bytes<'_> {
 
     fn call(&mut self) -> Call {
         match self.draw(1) % 16 {
-            0 => Call::Create { limit: Some(self.draw(3) as u64).filter(|l| *l > 0), slow: self.draw(1) % 2 == 0 },
+            0 => Call::Create {
+                limit: Some(self.draw(3) as u64).filter(|l| *l > 0),
+                slow: self.draw(1) % 2 == 0,
+            },
             1 => Call::Destroy(self.draw(1)),
             2..=7 => {
                 let size = self.size();
                 let flags = self.draw(1);
-                Call::Alloc { arena: self.draw(1), size, align: flags as u32 % 18, zero: flags >= 128 }
+                Call::Alloc {
+                    arena: self.draw(1),
+                    size,
+                    align: flags as u32 % 18,
+                    zero: flags >= 128,
+                }
             }
             8 | 9 => {
                 let size = self.size();

@@ -10,7 +10,10 @@ fuzz_target!(|data: &[u8]| {
         Ok(plan) => {
             assert!(plan.arenas.len() <= ARENAS_LIMIT && plan.rules.len() <= RULES_LIMIT);
             assert!(plan.rules.iter().all(|r| r.arena < plan.arenas.len()));
-            assert!(plan.segments.iter().all(|s| s.arena < plan.arenas.len() && !s.name.contains('/')));
+            assert!(plan
+                .segments
+                .iter()
+                .all(|s| s.arena < plan.arenas.len() && !s.name.contains('/')));
             assert!(plan.default.is_none_or(|d| d < plan.arenas.len()));
             let _here_or_not = plan.check(&[NodeId(0), NodeId(1)]);
         }

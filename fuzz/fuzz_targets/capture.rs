@@ -1,5 +1,5 @@
-//! Arbitrary words as a program's ring: what a program can do to its recorder. Taken a path at a time they give the same trace
-//! as one by one.
+//! Arbitrary words as a program's ring: what a program can do to its recorder. Taken a path at a
+//! time they give the same trace as one by one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,17 +17,28 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(one_by_one, Some((totals, bytes.clone())));
     let mut reader = TraceReader::open(Cursor::new(bytes)).expect("what was written can be read");
     let info = Info::of(&mut reader).expect("all of it");
-    assert!(info.complete && info.damage.is_empty() && info.accesses == totals.kept, "{info:?} {totals:?}");
+    assert!(
+        info.complete && info.damage.is_empty() && info.accesses == totals.kept,
+        "{info:?} {totals:?}"
+    );
 });
 
-fn run(header: &Header, filter: &Filter, values: bool, data: &[u8], by_path: bool) -> Option<(Totals, Vec<u8>)> {
+fn run(
+    header: &Header,
+    filter: &Filter,
+    values: bool,
+    data: &[u8],
+    by_path: bool,
+) -> Option<(Totals, Vec<u8>)> {
     let writer = TraceWriter::new(Vec::new(), header).ok()?;
     let mut capture = Capture::new(writer, filter.clone(), values);
     if !by_path {
         capture = capture.without_paths();
     }
-    let words: Vec<u64> =
-        data.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
+    let words: Vec<u64> = data
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+        .collect();
     // Two slots take turns; what was not used comes again.
     let mut left = [Vec::new(), Vec::new()];
     for (i, part) in words.chunks(16).enumerate() {

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as the journal of a managed run (or a comparison, or what a probe printed): they are refused in one line, or all forms
-//! of the report can be made.
+//! Arbitrary bytes as the journal of a managed run (or a comparison, or what a probe printed): they
+//! are refused in one line, or all forms of the report can be made.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Arenas for Python. Handles of `alloc` are plain numbers that may outlive their arena; here an arena ends when
-//! nothing of it is left in Python, so that none does.
+//! Arenas for Python. Handles of `alloc` are plain numbers that may outlive their arena; here an
+//! arena ends when nothing of it is left in Python, so that none does.
 #![allow(unsafe_code)]
 
 use crate::failed;
@@ -8,7 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::json;
 use std::sync::Arc;
-use terrace_terrace::alloc::arena::{self, Devices, MoveError, MoveReport, Moving, Spec, Strictness};
+use terrace_terrace::alloc::arena::{
+    self, Devices, MoveError, MoveReport, Moving, Spec, Strictness,
+};
 use terrace_terrace::types::{Bytes, NodeId};
 
 /// The arena itself, ended with the last thing that refers to it.
@@ -16,8 +18,9 @@ struct Owned(arena::Arena);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: each block and each move of this arena holds an `Arc` of this, so none is left; this module alone has
-        // handles of it, all within calls on such objects, so nobody allocates from it or frees into it.
+        // SAFETY: each block and each move of this arena holds an `Arc` of this, so none is left;
+        // this module alone has handles of it, all within calls on such objects, so nobody
+        // allocates from it or frees into it.
         let _once = unsafe { self.0.destroy() };
     }
 }
@@ -30,7 +33,11 @@ fn devices(how: &str, nodes: Vec<u16>) -> PyResult<Devices> {
         "only" => Ok(Devices::Only(nodes)),
         "interleave" => Ok(Devices::Interleave(nodes)),
         "spill" => Ok(Devices::Spill(nodes)),
-        _ => Err(failed("use", "nodes", &format!("{how:?}; give \"prefer\", \"only\", \"interleave\" or \"spill\""))),
+        _ => Err(failed(
+            "use",
+            "nodes",
+            &format!("{how:?}; give \"prefer\", \"only\", \"interleave\" or \"spill\""),
+        )),
     }
 }
 
@@ -42,7 +49,8 @@ fn told(result: Result<MoveReport, MoveError>) -> PyResult<String> {
         Err(MoveError::Incomplete(report) | MoveError::Cancelled(report)) => *report,
         Err(error) => return Err(failed("move", "the arena", &error)),
     };
-    let stayed: Vec<(String, u64)> = report.stayed.iter().map(|(why, pages)| (why.to_string(), *pages)).collect();
+    let stayed: Vec<(String, u64)> =
+        report.stayed.iter().map(|(why, pages)| (why.to_string(), *pages)).collect();
     let all = json!({
         "pages": report.pages,
         "already": report.already,
@@ -71,20 +79,38 @@ pub struct Arena {
 #[pymethods]
 impl Arena {
     #[new]
-    fn new(how: &str, nodes: Vec<u16>, limit: Option<u64>, huge: bool, name: String) -> PyResult<Self> {
-        let spec =
-            Spec { name, limit: limit.map(Bytes), devices: devices(how, nodes)?, huge_pages: huge, ..Spec::default() };
+    fn new(
+        how: &str,
+        nodes: Vec<u16>,
+        limit: Option<u64>,
+        huge: bool,
+        name: String,
+    ) -> PyResult<Self> {
+        let spec = Spec {
+            name,
+            limit: limit.map(Bytes),
+            devices: devices(how, nodes)?,
+            huge_pages: huge,
+            ..Spec::default()
+        };
         let made = arena::Arena::create(&spec).map_err(|e| failed("create", "an arena", &e))?;
         Ok(Self { of: Arc::new(Owned(made)) })
     }
 
     fn allocate(&self, bytes: usize, align: usize) -> PyResult<ArenaBlock> {
         let block = self.of.0.alloc_aligned(bytes, align);
-        let block = block.map_err(|e| failed("allocate", &format!("{bytes} bytes of an arena"), &e))?;
+        let block =
+            block.map_err(|e| failed("allocate", &format!("{bytes} bytes of an arena"), &e))?;
         Ok(ArenaBlock { address: block.as_ptr() as usize, bytes, of: self.of.clone() })
     }
 
-    fn set_device(&self, py: Python<'_>, how: &str, nodes: Vec<u16>, strict: bool) -> PyResult<String> {
+    fn set_device(
+        &self,
+        py: Python<'_>,
+        how: &str,
+        nodes: Vec<u16>,
+        strict: bool,
+    ) -> PyResult<String> {
         let devices = devices(how, nodes)?;
         told(py.detach(|| self.of.0.set_device(&devices, strictness(strict))))
     }
@@ -110,7 +136,8 @@ impl Arena {
 
     /// Bytes by node, and bytes never touched.
     fn residency(&self, py: Python<'_>) -> PyResult<(Vec<(u16, u64)>, u64)> {
-        let found = py.detach(|| self.of.0.residency()).map_err(|e| failed("look at", "the arena", &e))?;
+        let found =
+            py.detach(|| self.of.0.residency()).map_err(|e| failed("look at", "the arena", &e))?;
         Ok((found.nodes.iter().map(|(n, b)| (n.0, b.get())).collect(), found.untouched.get()))
     }
 }
@@ -157,8 +184,8 @@ impl ArenaBlock {
 
 impl Drop for ArenaBlock {
     fn drop(&mut self) {
-        // SAFETY: allocated by `Arena::allocate` and freed here alone; arrays over it keep this object, so none is left.
-        // `of` still keeps the arena.
+        // SAFETY: allocated by `Arena::allocate` and freed here alone; arrays over it keep this
+        // object, so none is left. `of` still keeps the arena.
         let freed = unsafe { arena::free(self.address as *mut u8) };
         debug_assert!(freed.is_ok() && Arc::strong_count(&self.of) > 0);
     }

@@ -39,7 +39,8 @@ impl Columns {
     }
 }
 
-/// Reads `count` accesses from the one numbered `first` on; blocks before that are stepped over unread.
+/// Reads `count` accesses from the one numbered `first` on; blocks before that are stepped over
+/// unread.
 pub fn read<R: Read + Seek>(
     reader: &mut TraceReader<R>,
     first: u64,

@@ -1,5 +1,5 @@
-//! Far memory for Python: what it gets is a range, which NumPy takes as an array without a copy and which is given back when
-//! the last array over it goes.
+//! Far memory for Python: what it gets is a range, which NumPy takes as an array without a copy and
+//! which is given back when the last array over it goes.
 
 use crate::failed;
 use crate::memory::array_interface;
@@ -26,8 +26,9 @@ impl Size {
     fn bytes(self) -> PyResult<Bytes> {
         match self {
             Self::Number(bytes) => Ok(Bytes(bytes)),
-            Self::Text(text) => size(&text)
-                .ok_or_else(|| failed("understand", "dram", &format!("{text:?}; give bytes, or as in \"2G\""))),
+            Self::Text(text) => size(&text).ok_or_else(|| {
+                failed("understand", "dram", &format!("{text:?}; give bytes, or as in \"2G\""))
+            }),
         }
     }
 }
@@ -57,7 +58,8 @@ impl Far {
         let target = format!("{bytes} bytes of far memory");
         let room = Bytes(bytes.max(1));
         let made = py.detach(|| {
-            let store = StoreSpec::parse(OsStr::new(store)).make(room, dram).map_err(|e| e.to_string())?;
+            let store =
+                StoreSpec::parse(OsStr::new(store)).make(room, dram).map_err(|e| e.to_string())?;
             Map::new(room, dram, store).map_err(|e| e.to_string())
         });
         Ok(Self { map: made.map_err(|e| failed("make", &target, &e))?, bytes })
@@ -65,7 +67,12 @@ impl Far {
 
     /// Of a file that is there.
     #[staticmethod]
-    fn open(py: Python<'_>, path: std::path::PathBuf, dram: Size, writable: bool) -> PyResult<Self> {
+    fn open(
+        py: Python<'_>,
+        path: std::path::PathBuf,
+        dram: Size,
+        writable: bool,
+    ) -> PyResult<Self> {
         let dram = dram.bytes()?;
         let access = if writable { Access::ReadWrite } else { Access::ReadOnly };
         let made = py.detach(|| Map::of_file(&path, access, dram, &Options::default()));

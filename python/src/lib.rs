@@ -1,6 +1,6 @@
-//! What Python sees of Terrace: recordings as columns of bytes, journals and predictions as JSON. The package around it
-//! (`python/terrace`) makes arrays and frames of them. Memory crosses as what NumPy calls an array interface: an address
-//! and the object that keeps it.
+//! What Python sees of Terrace: recordings as columns of bytes, journals and predictions as JSON.
+//! The package around it (`python/terrace`) makes arrays and frames of them. Memory crosses as what
+//! NumPy calls an array interface: an address and the object that keeps it.
 #![deny(unsafe_code)]
 
 mod arena;
@@ -50,8 +50,13 @@ fn machine_of(name: &str) -> PyResult<machine::Machine> {
     if let Some(preset) = machine::preset(name) {
         return Ok(preset);
     }
-    let text = std::fs::read_to_string(name)
-        .map_err(|e| failed("read machine", name, &format!("{e}; give a file or one of {}", presets().join(", "))))?;
+    let text = std::fs::read_to_string(name).map_err(|e| {
+        failed(
+            "read machine",
+            name,
+            &format!("{e}; give a file or one of {}", presets().join(", ")),
+        )
+    })?;
     machine::Machine::from_toml(&text, name).map_err(|e| failed("read machine", name, &e))
 }
 
@@ -73,13 +78,15 @@ fn simulate(
         Some(text) => parse_sweep(text).map_err(|e| failed("understand", "sweep", &e))?,
         None => Vec::new(),
     };
-    let question = Question { machine, policies, input, sweep, seed: Seed(seed), tracker, journals: false };
-    let answer = py.detach(|| predict(&question)).map_err(|e| failed("simulate", &question.input, &e))?;
+    let question =
+        Question { machine, policies, input, sweep, seed: Seed(seed), tracker, journals: false };
+    let answer =
+        py.detach(|| predict(&question)).map_err(|e| failed("simulate", &question.input, &e))?;
     serde_json::to_string(&answer).map_err(|e| failed("write", "the answer", &e))
 }
 
-/// A recording's accesses: columns as bytes, native order, and the times cost nothing that are not asked for. Damage
-/// that was left out is told under `damage`.
+/// A recording's accesses: columns as bytes, native order, and the times cost nothing that are not
+/// asked for. Damage that was left out is told under `damage`.
 #[pyfunction]
 #[pyo3(signature = (path, first, count, times))]
 fn read_recording<'py>(

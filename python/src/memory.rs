@@ -1,5 +1,5 @@
-//! Memory by attributes: what Python gets is a block, which NumPy takes as an array without a copy and which gives its
-//! memory back when the last array over it goes.
+//! Memory by attributes: what Python gets is a block, which NumPy takes as an array without a copy
+//! and which gives its memory back when the last array over it goes.
 
 use crate::failed;
 use pyo3::prelude::*;
@@ -48,19 +48,26 @@ impl Wish {
                 Which::These(these) => Index::These(these),
                 Which::Named(word) if word == "all" => Index::All,
                 Which::Named(word) if word == "local" => Index::Local,
-                Which::Named(word) => return Err(unknown("nodes", &word, "a list of indices, \"all\" or \"local\"")),
+                Which::Named(word) => {
+                    return Err(unknown("nodes", &word, "a list of indices, \"all\" or \"local\""))
+                }
             };
             Ok(Place { class: ClassId(class), index })
         });
-        let small = |n: &u64| u32::try_from(*n).map_err(|_| unknown("weight", &n.to_string(), "less than 2**32"));
+        let small = |n: &u64| {
+            u32::try_from(*n).map_err(|_| unknown("weight", &n.to_string(), "less than 2**32"))
+        };
         let split = match (self.how.0.as_str(), self.how.1.as_slice()) {
             ("os", []) => Split::Os,
             ("spill", []) => Split::SpillOver,
             ("equal", []) => Split::Equal,
             ("chunk", [pages]) => Split::Chunk(*pages),
-            ("weighted", weights) => Split::Weighted(weights.iter().map(small).collect::<PyResult<_>>()?),
+            ("weighted", weights) => {
+                Split::Weighted(weights.iter().map(small).collect::<PyResult<_>>()?)
+            }
             (word, _) => {
-                let known = "\"os\", \"spill\", \"equal\", (\"chunk\", PAGES) or (\"weighted\", WEIGHTS)";
+                let known =
+                    "\"os\", \"spill\", \"equal\", (\"chunk\", PAGES) or (\"weighted\", WEIGHTS)";
                 return Err(unknown("split", word, known));
             }
         };
@@ -104,7 +111,9 @@ impl Memory {
     #[new]
     fn new() -> PyResult<Self> {
         let inner = memory::Memory::live(&|name| std::env::var(name).ok());
-        Ok(Self { inner: Arc::new(inner.map_err(|e| failed("find", "the classes of memory", &e))?) })
+        Ok(Self {
+            inner: Arc::new(inner.map_err(|e| failed("find", "the classes of memory", &e))?),
+        })
     }
 
     /// JSON: the classes, best first, and notes.
@@ -142,14 +151,18 @@ impl Memory {
     fn allocate(&self, py: Python<'_>, bytes: u64, wish: Wish) -> PyResult<Block> {
         let (wish, inner) = (wish.attributes()?, self.inner.clone());
         let target = format!("{bytes} bytes {:?}", wish.name);
-        let address = py.detach(|| inner.allocate(Bytes(bytes), wish)).map_err(|e| failed("allocate", &target, &e))?;
+        let address = py
+            .detach(|| inner.allocate(Bytes(bytes), wish))
+            .map_err(|e| failed("allocate", &target, &e))?;
         Ok(Block { address, bytes, of: inner })
     }
 
     /// JSON of the report.
     fn commit(&self, py: Python<'_>, all: bool) -> PyResult<String> {
         let scope = if all { Scope::All } else { Scope::Epoch };
-        let report = py.detach(|| self.inner.commit(scope)).map_err(|e| failed("commit", "the arrays", &e))?;
+        let report = py
+            .detach(|| self.inner.commit(scope))
+            .map_err(|e| failed("commit", "the arrays", &e))?;
         let rows: Vec<Value> = report.rows.iter().map(|row| self.json(row)).collect();
         let all = json!({
             "rows": rows,
@@ -171,7 +184,8 @@ impl Memory {
 
 impl Memory {
     fn json(&self, row: &Row) -> Value {
-        let of = |class| row.got.iter().find(|(c, _)| *c == class).map_or(0, |(_, bytes)| bytes.get());
+        let of =
+            |class| row.got.iter().find(|(c, _)| *c == class).map_or(0, |(_, bytes)| bytes.get());
         json!({
             "name": row.name,
             "address": row.address,

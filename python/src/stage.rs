@@ -1,5 +1,6 @@
-//! Staging for Python: a kernel in Python is called from the pipeline's threads, each time with a block that NumPy takes as an array
-//! without a copy. A block that is kept keeps the buffer it lies in, or the array it is a part of.
+//! Staging for Python: a kernel in Python is called from the pipeline's threads, each time with a
+//! block that NumPy takes as an array without a copy. A block that is kept keeps the buffer it lies
+//! in, or the array it is a part of.
 
 use crate::memory::array_interface;
 use crate::{failed, machine_of, TerraceError};
@@ -13,7 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use terrace_terrace::stage::{check_blocks, costs, stage_held, Mode, Options, Report, StageError, Threads};
+use terrace_terrace::stage::{
+    check_blocks, costs, stage_held, Mode, Options, Report, StageError, Threads,
+};
 use terrace_terrace::types::{Bytes, CpuId, NodeId};
 
 /// How often a signal (Ctrl-C) is looked for while blocks are worked on.
@@ -58,7 +61,8 @@ impl How {
         (options.passes, options.compute_ns_per_byte) = (self.passes, self.compute_ns_per_byte);
         options.room = self.room.map_or(options.room, Bytes);
         options.slots = self.slots;
-        (options.ahead, options.expected, options.largest) = (self.ahead, self.expected, self.largest.map(Bytes));
+        (options.ahead, options.expected, options.largest) =
+            (self.ahead, self.expected, self.largest.map(Bytes));
         options.keep_addresses = self.keep_addresses;
         options.cpus = self.cpus.into_iter().map(CpuId).collect();
         Ok(options)
@@ -85,7 +89,8 @@ impl StageBlock {
     }
 }
 
-/// Blocks: a list, refused before anything runs if one of them is, or what is asked for them while they are worked on.
+/// Blocks: a list, refused before anything runs if one of them is, or what is asked for them while
+/// they are worked on.
 #[derive(FromPyObject)]
 pub enum Sequence {
     List(Vec<(usize, usize)>),
@@ -126,8 +131,8 @@ const fn range((start, length): (usize, usize)) -> Range<usize> {
     start..start.saturating_add(length)
 }
 
-/// Runs `kernel(number, block)` on every block (first byte, bytes) of `array`, whose `bytes` bytes lie at `address` one after the other.
-/// JSON of the report.
+/// Runs `kernel(number, block)` on every block (first byte, bytes) of `array`, whose `bytes` bytes
+/// lie at `address` one after the other. JSON of the report.
 #[pyfunction]
 #[pyo3(signature = (array, address, bytes, blocks, back, kernel, how))]
 #[allow(clippy::too_many_arguments, reason = "one call from the package")]
@@ -148,21 +153,27 @@ pub fn stage(
         if stop.load(Ordering::Relaxed) {
             resume_unwind(Box::new("it was interrupted".to_owned()));
         }
-        let block =
-            StageBlock { address: part.as_mut_ptr() as usize, bytes: part.len() as u64, writable: back, _of: of };
+        let block = StageBlock {
+            address: part.as_mut_ptr() as usize,
+            bytes: part.len() as u64,
+            writable: back,
+            _of: of,
+        };
         let ran = Python::attach(|py| {
             let told = kernel.call1(py, (number, block)).map(drop);
             told.map_err(|error| (error.to_string(), error))
         });
         if let Err((text, error)) = ran {
             raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            // The pipeline ends by a panic of its kernel. Resumed rather than begun: no hook prints.
+            // The pipeline ends by a panic of its kernel. Resumed rather than begun: no hook
+            // prints.
             resume_unwind(Box::new(text));
         }
     };
     let ranges: Box<dyn Iterator<Item = Range<usize>> + Send + '_> = match blocks {
         Sequence::List(list) => {
-            check_blocks(bytes, list.iter().copied().map(range)).map_err(|e| failed("stage", "the array", &e))?;
+            check_blocks(bytes, list.iter().copied().map(range))
+                .map_err(|e| failed("stage", "the array", &e))?;
             Box::new(list.into_iter().map(range))
         }
         Sequence::Iterator(iterator) => Box::new(Asked { iterator, raised: &raised, stop: &stop }),
@@ -199,7 +210,11 @@ pub fn stage(
             if !cause.is_instance_of::<pyo3::exceptions::PyException>(py) {
                 return Err(cause); // Ctrl-C, and what else ends a program
             }
-            let half = if intact { "" } else { " (the block may be half done: it was worked on in place)" };
+            let half = if intact {
+                ""
+            } else {
+                " (the block may be half done: it was worked on in place)"
+            };
             let error = failed("finish", &format!("block {block}"), &format!("{cause}{half}"));
             error.set_cause(py, Some(cause));
             Err(error)
@@ -227,10 +242,12 @@ fn run(
     let data: &mut [u8] = if bytes == 0 {
         &mut none
     } else {
-        // SAFETY: the package gives the address and size of a C-contiguous array's elements, and `stage` holds the array for as
-        // long as this runs, so it is memory, initialised and not moved (NumPy refuses to resize an array that is referred to).
-        // Other threads of Python may write to it meanwhile, as they may to any array that NumPy itself works on: what is read
-        // then is theirs to answer for, and bytes have no wrong values. Where results do not go back nothing is written.
+        // SAFETY: the package gives the address and size of a C-contiguous array's elements, and
+        // `stage` holds the array for as long as this runs, so it is memory, initialised and not
+        // moved (NumPy refuses to resize an array that is referred to). Other threads of Python may
+        // write to it meanwhile, as they may to any array that NumPy itself works on: what is read
+        // then is theirs to answer for, and bytes have no wrong values. Where results do not go
+        // back nothing is written.
         unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes) }
     };
     stage_held(data, back, blocks, options, |number, part, buffers| {

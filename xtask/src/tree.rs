@@ -12,8 +12,9 @@ impl Tree {
     /// Files under git's care and new ones that it does not ignore; without git, all that is
     /// not a build product.
     pub fn of_repository() -> Result<Self, String> {
-        let root =
-            Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or_else(|| "xtask lies in no workspace".to_owned())?;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .ok_or_else(|| "xtask lies in no workspace".to_owned())?;
         let listed = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
             .current_dir(root)

@@ -3,11 +3,12 @@
 //!     terrace-bench-alloc [--out FILE] [--rounds N] [--preload LIBRARY] [--only NAME,...]    interleaved; medians
 //!     terrace-bench-alloc --one NAME THREADS LIVE                          one, in this process
 //!
-//! Each measurement runs in a process of its own, with the peer's library loaded as a program linked with it
-//! would have it; all go through the same loop and the same two function pointers. Time is the CPU time of a
-//! thread, the slowest one's, so that what else runs on the machine does not count; on an idle machine it is the
-//! time that passes, but for waiting at a peer's lock, which does not count either. A process measures five times in
-//! a row and tells the least, which is the one that others disturbed least; the figure is the median of the rounds.
+//! Each measurement runs in a process of its own, with the peer's library loaded as a program
+//! linked with it would have it; all go through the same loop and the same two function pointers.
+//! Time is the CPU time of a thread, the slowest one's, so that what else runs on the machine does
+//! not count; on an idle machine it is the time that passes, but for waiting at a peer's lock,
+//! which does not count either. A process measures five times in a row and tells the least, which
+//! is the one that others disturbed least; the figure is the median of the rounds.
 
 mod moves;
 mod peers;
@@ -29,13 +30,15 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Nanoseconds an operation takes: one block freed, one allocated and touched, `live` of them there all the time.
+/// Nanoseconds an operation takes: one block freed, one allocated and touched, `live` of them there
+/// all the time.
 fn chunk(peer: peers::Peer, live: &mut [*mut libc::c_void], operations: usize) -> f64 {
     let (alloc, free) = black_box((peer.alloc, peer.free));
     let mut at = 0;
     let start = thread_cpu_ns();
     for _ in 0..operations {
-        // SAFETY: the slot holds a block of this peer's, the loop's alone; the new one has SIZE bytes.
+        // SAFETY: the slot holds a block of this peer's, the loop's alone; the new one has SIZE
+        // bytes.
         unsafe {
             free(live[at]);
             let block = alloc(SIZE);
@@ -85,10 +88,13 @@ fn all(rounds: usize, preload: Option<&str>, only: Option<&str>) -> Result<Strin
     for round in 0..rounds {
         for (threads, live) in [(1, 1), (1, 1000), (2, 1), (2, 1000)] {
             for (name, library) in peers::PEERS {
-                if skipped.contains_key(name) || only.is_some_and(|o| !o.split(',').any(|n| n == name)) {
+                if skipped.contains_key(name)
+                    || only.is_some_and(|o| !o.split(',').any(|n| n == name))
+                {
                     continue;
                 }
-                let library = if name == "terrace-preload" { preload.or(Some("")) } else { library };
+                let library =
+                    if name == "terrace-preload" { preload.or(Some("")) } else { library };
                 let mut command = Command::new(&own);
                 command.args(["--one", name, &threads.to_string(), &live.to_string()]);
                 match library {
@@ -121,16 +127,20 @@ fn all(rounds: usize, preload: Option<&str>, only: Option<&str>) -> Result<Strin
     for (at, ((threads, live, name), values)) in found.iter_mut().enumerate() {
         let comma = if at > 0 { "," } else { "" };
         let ns = median(values);
-        let _infallible =
-            write!(json, "{comma}\n{{\"name\":\"{name}\",\"threads\":{threads},\"live\":{live},\"ns\":{ns:.2}}}");
+        let _infallible = write!(
+            json,
+            "{comma}\n{{\"name\":\"{name}\",\"threads\":{threads},\"live\":{live},\"ns\":{ns:.2}}}"
+        );
         println!("{name:24} {threads} threads {live:5} live {ns:8.2} ns");
     }
     json.push_str("\n],\"skipped\":{");
     for (at, (name, why)) in skipped.iter().enumerate() {
         let comma = if at > 0 { "," } else { "" };
-        let _infallible = write!(json, "{comma}\"{name}\":\"{}\"", why.replace(['"', '\\', '\n'], " "));
+        let _infallible =
+            write!(json, "{comma}\"{name}\":\"{}\"", why.replace(['"', '\\', '\n'], " "));
     }
-    let moved = moves::compare(256 << 20, 5).unwrap_or_else(|why| format!("{{\"skipped\":\"{why}\"}}"));
+    let moved =
+        moves::compare(256 << 20, 5).unwrap_or_else(|why| format!("{{\"skipped\":\"{why}\"}}"));
     println!("move: {moved}");
     let _infallible = writeln!(json, "}},\n\"move\":{moved}}}");
     Ok(json)
@@ -155,7 +165,8 @@ fn main() -> ExitCode {
             }
         };
     }
-    let after = |flag: &str| text.iter().position(|a| *a == flag).and_then(|at| text.get(at + 1)).copied();
+    let after =
+        |flag: &str| text.iter().position(|a| *a == flag).and_then(|at| text.get(at + 1)).copied();
     let rounds = after("--rounds").and_then(|r| r.parse().ok()).unwrap_or(7);
     match all(rounds, after("--preload"), after("--only")) {
         Ok(json) => {

@@ -16,12 +16,15 @@ pub fn compare(bytes: usize, rounds: usize) -> Result<String, String> {
     unsafe { block.as_ptr().write_bytes(1, bytes) };
     let page = terrace_sys::page_size().get();
     let first = block.as_ptr() as u64 / page;
-    let pages: Vec<Vpn> = VpnRange::new(Vpn(first), Vpn(first + bytes as u64 / page)).into_iter_pages();
+    let pages: Vec<Vpn> =
+        VpnRange::new(Vpn(first), Vpn(first + bytes as u64 / page)).into_iter_pages();
     let me = Pid(std::process::id() as i32);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let start = terrace_sys::now();
-        arena.set_device(&Devices::Only(vec![two]), Strictness::Partial).map_err(|e| e.to_string())?;
+        arena
+            .set_device(&Devices::Only(vec![two]), Strictness::Partial)
+            .map_err(|e| e.to_string())?;
         ours.push(terrace_sys::now().since(start).get());
         let start = terrace_sys::now();
         let call = terrace_sys::move_pages(me, &pages, one);

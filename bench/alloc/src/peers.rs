@@ -1,5 +1,6 @@
-//! The allocators compared, each as a pair of functions. Those of Debian's libraries are found in what the driver
-//! loaded into this process beforehand (`LD_PRELOAD`), as a program linked with them would have them.
+//! The allocators compared, each as a pair of functions. Those of Debian's libraries are found in
+//! what the driver loaded into this process beforehand (`LD_PRELOAD`), as a program linked with
+//! them would have them.
 
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ptr::{null, null_mut};
@@ -39,13 +40,25 @@ pub fn peer(name: &str) -> Result<Peer, String> {
     let plain = Peer { alloc: libc::malloc, free: libc::free, begin: || () };
     match name {
         "glibc" | "jemalloc" | "terrace-preload" => Ok(plain),
-        "jemalloc-arena" => jemalloc_arena().map(|()| Peer { alloc: je_alloc, free: je_free, begin: je_none }),
-        "jemalloc-arena-tcache" => jemalloc_arena().map(|()| Peer { alloc: je_alloc, free: je_free, begin: je_tcache }),
-        "memkind-regular" => memkind(false).map(|()| Peer { alloc: mk_alloc, free: mk_free, begin: || () }),
-        "memkind-dynamic" => memkind(true).map(|()| Peer { alloc: mk_alloc, free: mk_free, begin: || () }),
+        "jemalloc-arena" => {
+            jemalloc_arena().map(|()| Peer { alloc: je_alloc, free: je_free, begin: je_none })
+        }
+        "jemalloc-arena-tcache" => {
+            jemalloc_arena().map(|()| Peer { alloc: je_alloc, free: je_free, begin: je_tcache })
+        }
+        "memkind-regular" => {
+            memkind(false).map(|()| Peer { alloc: mk_alloc, free: mk_free, begin: || () })
+        }
+        "memkind-dynamic" => {
+            memkind(true).map(|()| Peer { alloc: mk_alloc, free: mk_free, begin: || () })
+        }
         "mimalloc" => Ok(Peer { alloc: mi_alloc, free: mi_free, begin: || () }),
-        "mimalloc-arena" => mimalloc_arena().map(|()| Peer { alloc: mi_arena_alloc, free: mi_free, begin: || () }),
-        "terrace-arena" => terrace().map(|()| Peer { alloc: te_alloc, free: te_free, begin: || () }),
+        "mimalloc-arena" => {
+            mimalloc_arena().map(|()| Peer { alloc: mi_arena_alloc, free: mi_free, begin: || () })
+        }
+        "terrace-arena" => {
+            terrace().map(|()| Peer { alloc: te_alloc, free: te_free, begin: || () })
+        }
         _ => Err(format!("no peer is called {name}")),
     }
 }
@@ -85,7 +98,8 @@ static HEAP: AtomicPtr<libmimalloc_sys::mi_heap_t> = AtomicPtr::new(null_mut());
 
 fn mimalloc_arena() -> Result<(), String> {
     let mut id = null_mut();
-    // SAFETY: `id` is writable; the arena is 1 GiB that the library maps itself and gives to this heap alone.
+    // SAFETY: `id` is writable; the arena is 1 GiB that the library maps itself and gives to this
+    // heap alone.
     let heap = unsafe {
         if libmimalloc_sys::mi_reserve_os_memory_ex(1 << 30, false, false, true, &mut id) != 0 {
             return Err("mi_reserve_os_memory_ex failed".into());
@@ -117,7 +131,8 @@ unsafe extern "C" fn mi_free(block: *mut c_void) {
 
 // ---- jemalloc, an arena with extent hooks of our own
 
-type Mallctl = unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
+type Mallctl =
+    unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *mut c_void, usize) -> c_int;
 type Mallocx = unsafe extern "C" fn(usize, c_int) -> *mut c_void;
 type Dallocx = unsafe extern "C" fn(*mut c_void, c_int);
 
@@ -135,8 +150,17 @@ std::thread_local! {
 struct Hooks([*const c_void; 9]);
 // SAFETY: constant after it was made.
 unsafe impl Sync for Hooks {}
-static HOOKS: Hooks =
-    Hooks([extent_alloc as *const c_void, null(), null(), null(), null(), null(), null(), null(), null()]);
+static HOOKS: Hooks = Hooks([
+    extent_alloc as *const c_void,
+    null(),
+    null(),
+    null(),
+    null(),
+    null(),
+    null(),
+    null(),
+    null(),
+]);
 
 unsafe extern "C" fn extent_alloc(
     _hooks: *const c_void,
@@ -153,7 +177,8 @@ unsafe extern "C" fn extent_alloc(
     // SAFETY: a fresh mapping; the flags are jemalloc's to have written.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let at = libc::mmap(null_mut(), size + align, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        let at =
+            libc::mmap(null_mut(), size + align, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
         if at == libc::MAP_FAILED {
             return null_mut();
         }
@@ -233,7 +258,8 @@ fn memkind(dynamic: bool) -> Result<(), String> {
     if dynamic {
         let create = symbol(c"memkind_create_fixed")?;
         let len = 1 << 30;
-        // SAFETY: a fresh mapping, handed to a new kind; the function is memkind's, with its header's types.
+        // SAFETY: a fresh mapping, handed to a new kind; the function is memkind's, with its
+        // header's types.
         let failed = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
             let at = libc::mmap(null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -252,10 +278,17 @@ fn memkind(dynamic: bool) -> Result<(), String> {
 
 unsafe extern "C" fn mk_alloc(size: usize) -> *mut c_void {
     // SAFETY: found before any thread begins.
-    unsafe { std::mem::transmute::<usize, KindMalloc>(KIND_MALLOC.load(Relaxed))(KIND.load(Relaxed), size) }
+    unsafe {
+        std::mem::transmute::<usize, KindMalloc>(KIND_MALLOC.load(Relaxed))(
+            KIND.load(Relaxed),
+            size,
+        )
+    }
 }
 
 unsafe extern "C" fn mk_free(block: *mut c_void) {
     // SAFETY: as above.
-    unsafe { std::mem::transmute::<usize, KindFree>(KIND_FREE.load(Relaxed))(KIND.load(Relaxed), block) }
+    unsafe {
+        std::mem::transmute::<usize, KindFree>(KIND_FREE.load(Relaxed))(KIND.load(Relaxed), block)
+    }
 }

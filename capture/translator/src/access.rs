@@ -39,7 +39,11 @@ pub fn number(register: Register) -> Option<u8> {
 }
 
 /// Loads, in order, and then stores, of one instruction. `all` is emptied first.
-pub fn accesses(instruction: &Instruction, factory: &mut InstructionInfoFactory, all: &mut Vec<Access>) -> How {
+pub fn accesses(
+    instruction: &Instruction,
+    factory: &mut InstructionInfoFactory,
+    all: &mut Vec<Access>,
+) -> How {
     all.clear();
     let mut how = special(instruction);
     if let How::Not(_) = how {
@@ -139,8 +143,9 @@ fn special(instruction: &Instruction) -> How {
     use Op::*;
     match instruction.code() {
         INVALID => How::Not("it is no instruction that is known here"),
-        Bt_rm16_r16 | Bt_rm32_r32 | Bt_rm64_r64 | Bts_rm16_r16 | Bts_rm32_r32 | Bts_rm64_r64 | Btr_rm16_r16
-        | Btr_rm32_r32 | Btr_rm64_r64 | Btc_rm16_r16 | Btc_rm32_r32 | Btc_rm64_r64
+        Bt_rm16_r16 | Bt_rm32_r32 | Bt_rm64_r64 | Bts_rm16_r16 | Bts_rm32_r32 | Bts_rm64_r64
+        | Btr_rm16_r16 | Btr_rm32_r32 | Btr_rm64_r64 | Btc_rm16_r16 | Btc_rm32_r32
+        | Btc_rm64_r64
             if instruction.op0_kind() == iced_x86::OpKind::Memory =>
         {
             How::Slow
@@ -150,12 +155,17 @@ fn special(instruction: &Instruction) -> How {
         }
         Xbegin_rel16 | Xbegin_rel32 => How::Not("it begins a transaction"),
         Int_imm8 => How::Not("it makes a system call of 32-bit programs"),
-        Enterq_imm16_imm8 if instruction.immediate8_2nd() != 0 => How::Not("it enters a nested frame"),
+        Enterq_imm16_imm8 if instruction.immediate8_2nd() != 0 => {
+            How::Not("it enters a nested frame")
+        }
         _ if instruction.is_jmp_far()
             || instruction.is_jmp_far_indirect()
             || instruction.is_call_far()
             || instruction.is_call_far_indirect()
-            || matches!(instruction.code(), Retfq | Retfd | Retfq_imm16 | Retfd_imm16 | Iretq | Iretd | Sysenter) =>
+            || matches!(
+                instruction.code(),
+                Retfq | Retfd | Retfq_imm16 | Retfd_imm16 | Iretq | Iretd | Sysenter
+            ) =>
         {
             How::Not("it changes the code segment")
         }

@@ -1,5 +1,5 @@
-//! Machine code, written front to back. Only what recording needs; the program's own instructions are copied, or changed
-//! and encoded by `iced_x86`.
+//! Machine code, written front to back. Only what recording needs; the program's own instructions
+//! are copied, or changed and encoded by `iced_x86`.
 
 use crate::context::{RING, SCRATCH};
 use alloc::vec::Vec;
@@ -136,7 +136,10 @@ impl Code {
         if index.is_none() && base.is_some_and(|b| b & 7 != 4) {
             self.put(&[mode << 6 | field | b & 7]);
         } else {
-            self.put(&[mode << 6 | field | 4, (scale.trailing_zeros() as u8) << 6 | (x & 7) << 3 | b & 7]);
+            self.put(&[
+                mode << 6 | field | 4,
+                (scale.trailing_zeros() as u8) << 6 | (x & 7) << 3 | b & 7,
+            ]);
         }
         match (mode, base) {
             (_, None) | (2, _) => self.put32(displacement),
@@ -163,7 +166,8 @@ impl Code {
         site
     }
 
-    /// [`Code::jump`] whose distance may be written anew while others execute it: it lies within a line.
+    /// [`Code::jump`] whose distance may be written anew while others execute it: it lies within a
+    /// line.
     pub fn jump_to_patch(&mut self, condition: Option<u8>, to: u64) -> u64 {
         let opcode = if condition.is_some() { 2 } else { 1 };
         while (self.here() + opcode) % 64 > 60 {

@@ -1,4 +1,5 @@
-//! The code made so far: found by the program's addresses, linked, and dropped where the program changes its code.
+//! The code made so far: found by the program's addresses, linked, and dropped where the program
+//! changes its code.
 
 use crate::context::Context;
 use crate::glue;
@@ -49,7 +50,8 @@ struct State {
     factory: InstructionInfoFactory,
     /// Where functions begin at which recording begins and ends; 0 for none.
     borders: [u64; 2],
-    /// Memory that the program can both write and execute, from and to: its code may change and nobody is told.
+    /// Memory that the program can both write and execute, from and to: its code may change and
+    /// nobody is told.
     writable: Vec<(u64, u64)>,
 }
 
@@ -64,7 +66,8 @@ pub struct Cache {
 // SAFETY: `state` is touched under `lock` only.
 unsafe impl Sync for Cache {}
 
-pub static CACHE: Cache = Cache { lock: Lock::new(), state: UnsafeCell::new(None), unrecorded: AtomicU64::new(0) };
+pub static CACHE: Cache =
+    Cache { lock: Lock::new(), state: UnsafeCell::new(None), unrecorded: AtomicU64::new(0) };
 
 impl Cache {
     /// Takes the memory. `borders`: where functions begin at which recording begins and ends.
@@ -112,12 +115,15 @@ impl Cache {
         })
     }
 
-    /// Makes the jump at `site` go to `entry` directly. Others may execute it meanwhile: it lies within one line.
+    /// Makes the jump at `site` go to `entry` directly. Others may execute it meanwhile: it lies
+    /// within one line.
     pub fn link(&self, site: u64, entry: u64) {
         if site != 0 {
             self.with(|_| {
                 // SAFETY: `site` is the distance of a jump of the cache, told by its link.
-                unsafe { core::ptr::write_volatile(site as *mut i32, entry.wrapping_sub(site + 4) as i32) };
+                unsafe {
+                    core::ptr::write_volatile(site as *mut i32, entry.wrapping_sub(site + 4) as i32)
+                };
             });
         }
     }
@@ -131,8 +137,8 @@ impl Cache {
         })
     }
 
-    /// The program's code in this range is other code from now on, or none. `protection`: what may be done there, 0 where
-    /// nothing is mapped any more.
+    /// The program's code in this range is other code from now on, or none. `protection`: what may
+    /// be done there, 0 where nothing is mapped any more.
     pub fn forget(&self, start: u64, bytes: u64, protection: u64) {
         self.with(|state| {
             let end = start.saturating_add(bytes).div_ceil(4096).saturating_mul(4096);
@@ -221,7 +227,9 @@ impl State {
         }
         let mut kind = self.plan.read(pc, self.borders, &mut self.factory);
         if self.writable.iter().any(|(a, b)| *a < self.plan.end() && pc < *b) {
-            kind = Kind::Not("it lies in memory that the program can write, so that it may change unnoticed");
+            kind = Kind::Not(
+                "it lies in memory that the program can write, so that it may change unnoticed",
+            );
         }
         let border = u8::from(pc == self.borders[0]) | u8::from(pc == self.borders[1]) << 1;
         let number = match crate::area() {
@@ -255,7 +263,9 @@ impl State {
             if let Some(there) = self.look_up(to) {
                 let entry = self.blocks[there as usize].entry;
                 // SAFETY: a distance in the code made just now.
-                unsafe { core::ptr::write_volatile(site as *mut i32, entry.wrapping_sub(site + 4) as i32) };
+                unsafe {
+                    core::ptr::write_volatile(site as *mut i32, entry.wrapping_sub(site + 4) as i32)
+                };
             }
         }
         if matches!(kind, Kind::Plain | Kind::Repeated | Kind::Slow) && context.recorded() {
@@ -294,8 +304,8 @@ impl State {
         code.put(&[0; 8]);
         code.align(16);
         self.next = stub + code.bytes.len() as u64;
-        // SAFETY: the stub lies behind all code; an entry is aligned and begins with an instruction of eight bytes or
-        // more, whose first eight are changed at once.
+        // SAFETY: the stub lies behind all code; an entry is aligned and begins with an instruction
+        // of eight bytes or more, whose first eight are changed at once.
         unsafe {
             core::ptr::copy_nonoverlapping(code.bytes.as_ptr(), stub as *mut u8, code.bytes.len());
             let old = *(entry as *const u64);

@@ -121,13 +121,21 @@ pub fn system_call(context: &mut Context) {
         },
         // Its sections are known by addresses that are not executed here.
         RSEQ => -sys::ENOSYS,
-        sys::MMAP | sys::MUNMAP | sys::MREMAP | sys::BRK | sys::MPROTECT | PKEY_MPROTECT | SHMAT => {
-            memory(context, number, a)
-        }
+        sys::MMAP
+        | sys::MUNMAP
+        | sys::MREMAP
+        | sys::BRK
+        | sys::MPROTECT
+        | PKEY_MPROTECT
+        | SHMAT => memory(context, number, a),
         sys::READLINK if is_own(a[0]) => give_program(a[1], a[2]),
         READLINKAT if is_own(a[1]) => give_program(a[2], a[3]),
-        sys::OPEN if is_own(a[0]) => direct(context, number, [program().as_ptr() as u64, a[1], a[2], 0, 0, 0]),
-        OPENAT if is_own(a[1]) => direct(context, number, [a[0], program().as_ptr() as u64, a[2], a[3], 0, 0]),
+        sys::OPEN if is_own(a[0]) => {
+            direct(context, number, [program().as_ptr() as u64, a[1], a[2], 0, 0, 0])
+        }
+        OPENAT if is_own(a[1]) => {
+            direct(context, number, [a[0], program().as_ptr() as u64, a[2], a[3], 0, 0])
+        }
         _ => {
             let result = direct(context, number, a);
             if waits(number, a) && result != -sys::EAGAIN && result != AGAIN {
@@ -171,8 +179,8 @@ fn give_program(into: u64, room: u64) -> i64 {
 fn waits(number: u64, a: [u64; 6]) -> bool {
     match number {
         202 => matches!(a[1] & 127, 0 | 6 | 9 | 11),
-        // poll, ppoll, select, pselect6, epoll_wait, epoll_pwait, pause, nanosleep, clock_nanosleep, wait4, waitid,
-        // rt_sigsuspend, rt_sigtimedwait
+        // poll, ppoll, select, pselect6, epoll_wait, epoll_pwait, pause, nanosleep,
+        // clock_nanosleep, wait4, waitid, rt_sigsuspend, rt_sigtimedwait
         7 | 271 | 23 | 270 | 232 | 281 | 34 | 35 | 230 | 61 | 247 | 130 | 128 => true,
         _ => false,
     }
@@ -215,7 +223,10 @@ fn memory(context: &mut Context, number: u64, a: [u64; 6]) -> i64 {
             }
         }
         // SAFETY: a string that ends with a zero, and room for the answer.
-        length = unsafe { sys::call3(sys::READLINK, link.as_ptr() as u64, name.as_mut_ptr() as u64, 2047) }.max(0);
+        length = unsafe {
+            sys::call3(sys::READLINK, link.as_ptr() as u64, name.as_mut_ptr() as u64, 2047)
+        }
+        .max(0);
     }
     let numbers = [number, result as u64, a[0], a[1], a[2], a[3], a[4], a[5]];
     context.text_message(message::SYSCALL, &numbers, &name[..length as usize]);
@@ -269,7 +280,8 @@ fn start_other(context: &mut Context, number: u64, a: [u64; 6]) {
         }
         let kernel_number = if number == VFORK { FORK } else { number };
         // SAFETY: the child goes on here with a copy of the stack.
-        let result = CACHE.fork(|| unsafe { glue::terrace_clone(kernel_number, &given, core::ptr::null_mut()) });
+        let result = CACHE
+            .fork(|| unsafe { glue::terrace_clone(kernel_number, &given, core::ptr::null_mut()) });
         if result == 0 {
             context.registers[RSP] = to;
             if flags & CLONE_SETTLS != 0 {
@@ -350,13 +362,16 @@ fn strings(at: u64) -> Option<Vec<Vec<u8>>> {
     Some(all)
 }
 
-/// The program replaces itself: with the translator again, for the new program. What does not fit (scripts are resolved;
-/// other architectures and set-user-ID programs are not) is left to the kernel, unrecorded.
+/// The program replaces itself: with the translator again, for the new program. What does not fit
+/// (scripts are resolved; other architectures and set-user-ID programs are not) is left to the
+/// kernel, unrecorded.
 fn exec(context: &mut Context, a: [u64; 6]) -> i64 {
     let Some(area) = area().filter(|area| context.recorded() && !area.gone()) else {
         return direct(context, sys::EXECVE, a);
     };
-    let Some((path, words)) = under_translator(area, a) else { return direct(context, sys::EXECVE, a) };
+    let Some((path, words)) = under_translator(area, a) else {
+        return direct(context, sys::EXECVE, a);
+    };
     let mut pointers: Vec<u64> = words.iter().map(|w| w.as_ptr() as u64).collect();
     pointers.push(0);
     let name = &path[..path.len() - 1];
@@ -364,7 +379,9 @@ fn exec(context: &mut Context, a: [u64; 6]) -> i64 {
     context.give_up_slot(false);
     let emulator = &area.control().emulator;
     // SAFETY: strings that end with a zero; does not return where it is done.
-    let result = unsafe { sys::call3(sys::EXECVE, emulator.as_ptr() as u64, pointers.as_ptr() as u64, a[2]) };
+    let result = unsafe {
+        sys::call3(sys::EXECVE, emulator.as_ptr() as u64, pointers.as_ptr() as u64, a[2])
+    };
     context.claim(Some(area), 0);
     if result == -sys::ENOENT {
         return direct(context, sys::EXECVE, a);
@@ -375,12 +392,15 @@ fn exec(context: &mut Context, a: [u64; 6]) -> i64 {
 fn under_translator(area: &crate::ring::Area, a: [u64; 6]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     const X_OK: u64 = 1;
     let path = string(a[0], 4096)?;
-    let path = if path == b"/proc/self/exe\0" { program().to_bytes_with_nul().to_vec() } else { path };
+    let path =
+        if path == b"/proc/self/exe\0" { program().to_bytes_with_nul().to_vec() } else { path };
     let mut status = [0u32; 36];
     // SAFETY: strings that end with a zero, and room for the answer.
     unsafe {
         let at = path.as_ptr() as u64;
-        if sys::call3(sys::ACCESS, at, X_OK, 0) != 0 || sys::call3(4, at, status.as_mut_ptr() as u64, 0) != 0 {
+        if sys::call3(sys::ACCESS, at, X_OK, 0) != 0
+            || sys::call3(4, at, status.as_mut_ptr() as u64, 0) != 0
+        {
             return None;
         }
     }

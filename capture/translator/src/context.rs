@@ -1,5 +1,5 @@
-//! What a thread of the program has while it runs from the cache. Its address is in GS; the program's own thread-local
-//! storage, behind FS, is left alone.
+//! What a thread of the program has while it runs from the cache. Its address is in GS; the
+//! program's own thread-local storage, behind FS, is left alone.
 
 use crate::ring::Writer;
 use crate::signal::Waiting;
@@ -7,7 +7,8 @@ use crate::sys;
 
 /// The register that points to the next word to write while code of the cache runs.
 pub const RING: u8 = 15;
-/// The register that code of the cache computes with. The program's own values of the two are in `registers`.
+/// The register that code of the cache computes with. The program's own values of the two are in
+/// `registers`.
 pub const SCRATCH: u8 = 14;
 
 /// Entries of the table of indirect jumps: a program counter's low 16 bits say which.
@@ -116,7 +117,8 @@ impl Context {
     /// The thread must be in the runtime and have no other context in use.
     pub unsafe fn adopt(&self) {
         let stack = [self.me as u64 + SIGNAL_STACK, 0, SIGNAL_STACK_BYTES];
-        // SAFETY: GS is the translator's alone (programs that want it are refused); the stack is this context's.
+        // SAFETY: GS is the translator's alone (programs that want it are refused); the stack is
+        // this context's.
         unsafe {
             sys::call3(sys::ARCH_PRCTL, 0x1001, self.me as u64, 0);
             sys::call3(sys::SIGALTSTACK, stack.as_ptr() as u64, 0, 0);

@@ -17,7 +17,9 @@ pub struct Loaded {
 }
 
 fn word(bytes: &[u8], at: usize, size: usize) -> u64 {
-    bytes.get(at..at + size).map_or(0, |b| b.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b)))
+    bytes
+        .get(at..at + size)
+        .map_or(0, |b| b.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b)))
 }
 
 /// Bytes of an open file.
@@ -27,7 +29,9 @@ fn read_at(file: u64, offset: u64, bytes: usize) -> Option<Vec<u8>> {
     while got < bytes {
         let into = all[got..].as_mut_ptr() as u64;
         // SAFETY: the kernel writes into what is left of `all`.
-        let n = unsafe { sys::call(sys::PREAD, [file, into, (bytes - got) as u64, offset + got as u64, 0, 0]) };
+        let n = unsafe {
+            sys::call(sys::PREAD, [file, into, (bytes - got) as u64, offset + got as u64, 0, 0])
+        };
         if n <= 0 {
             return None;
         }
@@ -70,12 +74,15 @@ pub fn load(path: &[u8]) -> Result<Loaded, &'static str> {
     }
     let (kind, size, count) = (word(&head, 16, 2), word(&head, 54, 2), word(&head, 56, 2));
     let table = read_at(file.0, word(&head, 32, 8), (size * count) as usize).ok_or(SHORT)?;
-    let parts = || table.chunks_exact(size as usize).filter(|p| word(p, 0, 4) == 1 && word(p, 40, 8) > 0);
+    let parts =
+        || table.chunks_exact(size as usize).filter(|p| word(p, 0, 4) == 1 && word(p, 40, 8) > 0);
     let lowest = parts().map(|p| word(p, 16, 8) & !4095).min().ok_or("it has nothing to load")?;
-    let highest = parts().map(|p| word(p, 16, 8) + word(p, 40, 8)).max().unwrap_or(0).next_multiple_of(4096);
+    let highest =
+        parts().map(|p| word(p, 16, 8) + word(p, 40, 8)).max().unwrap_or(0).next_multiple_of(4096);
     let bias = if kind == 3 {
         let align = parts().map(|p| word(p, 48, 8)).max().unwrap_or(4096).max(4096);
-        let room = sys::map(0, highest - lowest + align, 0, sys::MAP_NORESERVE).ok_or("there is no room for it")?;
+        let room = sys::map(0, highest - lowest + align, 0, sys::MAP_NORESERVE)
+            .ok_or("there is no room for it")?;
         let at = room.next_multiple_of(align);
         // SAFETY: the ends of what was reserved just now.
         unsafe {
@@ -88,7 +95,9 @@ pub fn load(path: &[u8]) -> Result<Loaded, &'static str> {
         }
         at - lowest
     } else {
-        if sys::map(lowest, highest - lowest, 0, sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE) != Some(lowest) {
+        if sys::map(lowest, highest - lowest, 0, sys::MAP_NORESERVE | sys::MAP_FIXED_NOREPLACE)
+            != Some(lowest)
+        {
             return Err("the addresses it wants are taken");
         }
         0
@@ -110,7 +119,8 @@ pub fn load(path: &[u8]) -> Result<Loaded, &'static str> {
     let interpreter = of(3).and_then(|p| read_at(file.0, word(p, 8, 8), word(p, 32, 8) as usize));
     let start = word(&head, 32, 8);
     let within = parts().find(|p| word(p, 8, 8) <= start && start < word(p, 8, 8) + word(p, 32, 8));
-    let headers = of(6).map(|p| word(p, 16, 8)).or(within.map(|p| word(p, 16, 8) + start - word(p, 8, 8)));
+    let headers =
+        of(6).map(|p| word(p, 16, 8)).or(within.map(|p| word(p, 16, 8) + start - word(p, 8, 8)));
     Ok(Loaded {
         bias,
         entry: word(&head, 24, 8) + bias,
@@ -134,7 +144,8 @@ fn map_part(file: &File, part: &[u8], bias: u64) -> Option<(u64, u64, u64)> {
         let mut mapped = start;
         if in_file > 0 {
             let from = offset & !4095;
-            if sys::call(sys::MMAP, [start, file_end - start, protection, fixed, file.0, from]) < 0 {
+            if sys::call(sys::MMAP, [start, file_end - start, protection, fixed, file.0, from]) < 0
+            {
                 return None;
             }
             mapped = file_end.next_multiple_of(4096);

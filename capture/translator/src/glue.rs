@@ -1,4 +1,5 @@
-//! Between the program's registers and the runtime's: the only assembly, besides what is made at run time.
+//! Between the program's registers and the runtime's: the only assembly, besides what is made at
+//! run time.
 
 use crate::context::{at, Context};
 
@@ -30,7 +31,8 @@ extern "C" {
     pub fn terrace_resume() -> !;
     /// The same, with the two registers that the cache keeps for itself.
     pub fn terrace_detach() -> !;
-    /// Makes a system call that a thread or process comes out of twice. With a context, the child goes on with it.
+    /// Makes a system call that a thread or process comes out of twice. With a context, the child
+    /// goes on with it.
     pub fn terrace_clone(number: u64, arguments: *const [u64; 6], child: *mut Context) -> i64;
     /// Makes a system call unless a signal waits already: -512 then. See `signal::hold_back`.
     pub fn terrace_call(number: u64, arguments: *const [u64; 6], waits: *const u32) -> i64;
@@ -42,7 +44,8 @@ extern "C" {
     pub fn terrace_end(context: u64, bytes: u64, status: u64) -> !;
     /// How the kernel is to return from a signal's handler.
     pub fn terrace_return();
-    /// Where a handler sends a thread that is to go on in the runtime, its state being in the context.
+    /// Where a handler sends a thread that is to go on in the runtime, its state being in the
+    /// context.
     pub fn terrace_reenter();
 }
 

@@ -1,6 +1,6 @@
-//! `terrace-translate AREA NAME PROGRAM ARGUMENTS...`: runs a program from a code cache and tells a recorder's shared memory
-//! (`capture/ring.h`) every load and store. `AREA` is its path, or `-` for none; `NAME` is what the program finds as its own.
-//! See the README beside it.
+//! `terrace-translate AREA NAME PROGRAM ARGUMENTS...`: runs a program from a code cache and tells a
+//! recorder's shared memory (`capture/ring.h`) every load and store. `AREA` is its path, or `-` for
+//! none; `NAME` is what the program finds as its own. See the README beside it.
 #![no_std]
 #![no_main]
 
@@ -45,7 +45,12 @@ fn give_up(why: &str) -> ! {
 fn panicked(info: &PanicInfo<'_>) -> ! {
     use alloc::string::ToString;
     let place = info.location().map(|l| l.to_string()).unwrap_or_default();
-    sys::say(&["terrace-translate: this is a bug in the translator, at ", &place, ": ", &info.message().to_string()]);
+    sys::say(&[
+        "terrace-translate: this is a bug in the translator, at ",
+        &place,
+        ": ",
+        &info.message().to_string(),
+    ]);
     sys::exit_group(125)
 }
 

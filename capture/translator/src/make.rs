@@ -1,4 +1,5 @@
-//! Makes the code of a block: the program's instructions with the telling of their accesses between them.
+//! Makes the code of a block: the program's instructions with the telling of their accesses between
+//! them.
 
 mod ends;
 
@@ -9,7 +10,10 @@ use crate::glue;
 use crate::plan::{Kind, Plan};
 use crate::ring::{head, message};
 use alloc::vec::Vec;
-use iced_x86::{Code as Op, Encoder, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
+use iced_x86::{
+    Code as Op, Encoder, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind,
+    Register,
+};
 
 const RCX: u8 = 1;
 const RSP: u8 = 4;
@@ -21,12 +25,14 @@ const IS_WORD: u64 = 1 << 63;
 pub struct Link {
     /// Where the program goes on.
     pub pc: u64,
-    /// Distance of the jump that can be made to go there directly; or where code goes on after the runtime's work.
+    /// Distance of the jump that can be made to go there directly; or where code goes on after the
+    /// runtime's work.
     pub site: u64,
 }
 const LINK_BYTES: u64 = 16;
 
-/// Where code is entered; its jumps that can be linked: where their distances stand, and where they go to.
+/// Where code is entered; its jumps that can be linked: where their distances stand, and where they
+/// go to.
 pub type Made<'a> = (u64, &'a [(u64, u64)]);
 
 /// Where an instruction of the program is executed.
@@ -126,8 +132,8 @@ impl Maker {
         entry
     }
 
-    /// The way out for want of room, and the look whether there is some. The first instruction is of eight bytes or more:
-    /// invalidation writes a jump over it.
+    /// The way out for want of room, and the look whether there is some. The first instruction is
+    /// of eight bytes or more: invalidation writes a jump over it.
     fn enter(&mut self, pc: u64, flags_dead: bool) -> u64 {
         let out = self.code.here();
         if !flags_dead {
@@ -141,7 +147,10 @@ impl Maker {
             self.code.jump(Some(7), out); // ja
         } else {
             self.code.load_gs(SCRATCH, at!(minus_limit));
-            self.code.lea(SCRATCH, Address { base: Some(SCRATCH), index: Some((RING, 1)), ..Address::default() });
+            self.code.lea(
+                SCRATCH,
+                Address { base: Some(SCRATCH), index: Some((RING, 1)), ..Address::default() },
+            );
             // The uppermost byte is 0 where the limit is reached, and 255 otherwise.
             self.code.put(&[0x4c, 0x87, 0xf1, 0x48, 0x0f, 0xc9, 0x0f, 0xb6, 0xc9]); // xchg r14, rcx; bswap rcx; movzx ecx, cl
             let distance = out.wrapping_sub(self.code.here() + 2) as i64;
@@ -245,11 +254,17 @@ impl Maker {
             }
             ([None, Some(r)], false) => {
                 self.code.load_gs(SCRATCH, home(r));
-                self.code.lea(SCRATCH, Address { index: index.map(|(_, s)| (SCRATCH, s)), ..address });
+                self.code
+                    .lea(SCRATCH, Address { index: index.map(|(_, s)| (SCRATCH, s)), ..address });
             }
             ([None, None], true) => {
                 self.code.load_gs(SCRATCH, at!(fs_base));
-                let plus = |base, index, displacement| Address { base, index, displacement, narrow: false };
+                let plus = |base, index, displacement| Address {
+                    base,
+                    index,
+                    displacement,
+                    narrow: false,
+                };
                 let first = base.map(|b| (b, 1)).or(index);
                 self.code.lea(SCRATCH, plus(Some(SCRATCH), first, displacement));
                 if base.is_some() && index.is_some() {
@@ -258,7 +273,9 @@ impl Maker {
             }
             // Two of them are in memory: another register is borrowed.
             _ => {
-                let free = |r: &u8| *r != RSP && base != Some(*r) && index.map(|i| i.0) != Some(*r) && !stolen(*r);
+                let free = |r: &u8| {
+                    *r != RSP && base != Some(*r) && index.map(|i| i.0) != Some(*r) && !stolen(*r)
+                };
                 let other = (0..16).find(free).unwrap_or(RCX);
                 self.code.store_gs(at!(save), other);
                 let mut sum = Address { base: None, index: None, displacement, narrow: false };
@@ -275,13 +292,21 @@ impl Maker {
                     self.code.constant(SCRATCH, displacement as u64);
                 }
                 let add = |code: &mut Code, r| {
-                    code.lea(SCRATCH, Address { base: Some(SCRATCH), index: Some((r, 1)), ..Address::default() });
+                    code.lea(
+                        SCRATCH,
+                        Address { base: Some(SCRATCH), index: Some((r, 1)), ..Address::default() },
+                    );
                 };
                 match base {
                     // The stack pointer can be a base only, but then it is none that is in memory.
-                    Some(RSP) => self
-                        .code
-                        .lea(SCRATCH, Address { base: Some(RSP), index: Some((SCRATCH, 1)), ..Address::default() }),
+                    Some(RSP) => self.code.lea(
+                        SCRATCH,
+                        Address {
+                            base: Some(RSP),
+                            index: Some((SCRATCH, 1)),
+                            ..Address::default()
+                        },
+                    ),
                     Some(r) if stolen(r) => {
                         self.code.load_gs(other, home(r));
                         add(&mut self.code, other);
@@ -328,7 +353,9 @@ impl Maker {
             return self.watch_fs(instruction);
         }
         if relative && kept == [None; 2] && instruction.code() == Op::Lea_r64_m {
-            let Some(to) = number(instruction.op0_register()) else { return Err("it is an address of no register") };
+            let Some(to) = number(instruction.op0_register()) else {
+                return Err("it is an address of no register");
+            };
             self.code.constant(to, instruction.ip_rel_memory_address());
             return Ok(());
         }
@@ -347,7 +374,8 @@ impl Maker {
                 return Ok(r);
             }
             let r = free.next().ok_or("it leaves no register free")?;
-            let slot = borrowed.iter().position(Option::is_none).ok_or("it needs too many registers")?;
+            let slot =
+                borrowed.iter().position(Option::is_none).ok_or("it needs too many registers")?;
             borrowed[slot] = Some(r);
             maker.code.store_gs(at!(save) + 8 * slot as i32, r);
             Ok(r)
@@ -398,7 +426,9 @@ impl Maker {
 
     fn encode(&mut self, instruction: &Instruction) -> Result<(), &'static str> {
         let at = self.code.here();
-        self.encoder.encode(instruction, at).map_err(|_| "it cannot be encoded with another register")?;
+        self.encoder
+            .encode(instruction, at)
+            .map_err(|_| "it cannot be encoded with another register")?;
         let mut bytes = self.encoder.take_buffer();
         self.code.put(&bytes);
         bytes.clear();
@@ -419,7 +449,9 @@ impl Maker {
         }
         self.place(instruction.ip(), [None; 2]);
         let raw = &plan.bytes[step.at..step.at + instruction.len()];
-        let prefixes = raw.iter().take_while(|b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3));
+        let prefixes = raw
+            .iter()
+            .take_while(|b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3));
         let prefixes = prefixes.count();
         for byte in &raw[..prefixes] {
             if !matches!(byte, 0xf2 | 0xf3) {
@@ -430,12 +462,18 @@ impl Maker {
         self.advance();
         self.code.lea(RCX, Address { base: Some(RCX), displacement: -1, ..Address::default() });
         use iced_x86::Mnemonic::*;
-        let compares = matches!(instruction.mnemonic(), Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq);
-        let differs = compares.then(|| self.code.short(&[if instruction.has_repne_prefix() { 0x74 } else { 0x75 }]));
-        // Once more to see that nothing is left, as the emulator does: that counts as an instruction too.
+        let compares = matches!(
+            instruction.mnemonic(),
+            Cmpsb | Cmpsw | Cmpsd | Cmpsq | Scasb | Scasw | Scasd | Scasq
+        );
+        let differs = compares
+            .then(|| self.code.short(&[if instruction.has_repne_prefix() { 0x74 } else { 0x75 }]));
+        // Once more to see that nothing is left, as the emulator does: that counts as an
+        // instruction too.
         self.code.jump(None, entry);
         self.code.land(none);
-        self.code.lea(RING, Address { base: Some(RING), displacement: 8 * begun, ..Address::default() });
+        self.code
+            .lea(RING, Address { base: Some(RING), displacement: 8 * begun, ..Address::default() });
         if let Some(differs) = differs {
             self.code.land(differs);
         }
@@ -444,7 +482,11 @@ impl Maker {
     }
 
     /// An instruction before which the runtime tells its accesses.
-    fn slow(&mut self, plan: &Plan, factory: &mut InstructionInfoFactory) -> Result<u64, &'static str> {
+    fn slow(
+        &mut self,
+        plan: &Plan,
+        factory: &mut InstructionInfoFactory,
+    ) -> Result<u64, &'static str> {
         let step = &plan.steps[0];
         let entry = self.enter(plan.pc, false);
         let site = self.code.here() + 12 + LINK_BYTES;

@@ -1,4 +1,5 @@
-//! Memory for the translator's own tables: sizes rounded up to powers of two, freed ones kept in lists.
+//! Memory for the translator's own tables: sizes rounded up to powers of two, freed ones kept in
+//! lists.
 
 use crate::lock::Lock;
 use crate::sys;
@@ -29,7 +30,8 @@ impl Memory {
         Self { lock: Lock::new(), state: UnsafeCell::new(State { free: [0; 48], at: 0, end: 0 }) }
     }
 
-    /// Nobody takes or gives memory meanwhile; for a fork, whose child would find the lock taken for ever.
+    /// Nobody takes or gives memory meanwhile; for a fork, whose child would find the lock taken
+    /// for ever.
     pub fn quiet<T>(&self, work: impl FnOnce() -> T) -> T {
         let _held = self.lock.hold();
         work()
@@ -40,7 +42,8 @@ impl Memory {
     }
 }
 
-// SAFETY: blocks are of the size and alignment asked for (powers of two, cut from memory aligned alike) and disjoint.
+// SAFETY: blocks are of the size and alignment asked for (powers of two, cut from memory aligned
+// alike) and disjoint.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = Self::class(layout);

@@ -3,7 +3,9 @@
 use crate::access::{accesses, Access, How};
 use crate::sys;
 use alloc::vec::Vec;
-use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
+use iced_x86::{
+    Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+};
 
 /// Instructions of a block at most, and bytes that are read for them.
 const MOST: usize = 64;
@@ -57,7 +59,12 @@ impl Plan {
     }
 
     /// Reads the code at `pc`. A block ends before the addresses `borders`, other than its own.
-    pub fn read(&mut self, pc: u64, borders: [u64; 2], factory: &mut InstructionInfoFactory) -> Kind {
+    pub fn read(
+        &mut self,
+        pc: u64,
+        borders: [u64; 2],
+        factory: &mut InstructionInfoFactory,
+    ) -> Kind {
         self.pc = pc;
         self.steps.clear();
         self.accesses.clear();
@@ -75,7 +82,9 @@ impl Plan {
             let instruction = decoder.decode();
             let first = self.steps.is_empty();
             let ip = instruction.ip();
-            if instruction.is_invalid() && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes {
+            if instruction.is_invalid()
+                && decoder.last_error() == iced_x86::DecoderError::NoMoreBytes
+            {
                 return if first { Kind::Absent } else { Kind::Plain };
             }
             if !first && borders.contains(&ip) {

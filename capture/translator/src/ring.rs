@@ -1,7 +1,7 @@
 //! A thread's side of its ring of words: the layout is `capture/ring.h`'s, and so is what it means.
 //!
-//! Unlike there, words may be written past the end of a chunk, up to [`SLACK`]: a block looks for room once. A ring is
-//! mapped twice in a row, so that nothing need be cut at its end.
+//! Unlike there, words may be written past the end of a chunk, up to [`SLACK`]: a block looks for
+//! room once. A ring is mapped twice in a row, so that nothing need be cut at its end.
 
 use crate::context::Context;
 use crate::sys;
@@ -70,7 +70,8 @@ struct Slot {
     tail: AtomicU64,
     pad3: [u8; 120],
 }
-const _: () = assert!(core::mem::size_of::<Slot>() == 256 && core::mem::size_of::<Control>() <= 4096);
+const _: () =
+    assert!(core::mem::size_of::<Slot>() == 256 && core::mem::size_of::<Control>() <= 4096);
 
 /// The recorder's memory.
 pub struct Area {
@@ -102,7 +103,8 @@ impl Area {
                 return Err("cannot be mapped");
             }
             let control = &*(all as *const Control);
-            let slots = core::slice::from_raw_parts((all as u64 + 4096) as *const Slot, slots as usize);
+            let slots =
+                core::slice::from_raw_parts((all as u64 + 4096) as *const Slot, slots as usize);
             sys::call3(sys::MUNMAP, first as u64, 4096, 0);
             Ok(Self { control, slots, rings: all as u64 + headers })
         }
@@ -115,7 +117,8 @@ impl Area {
     /// Whether the recorder takes no more words.
     pub fn gone(&self) -> bool {
         // SAFETY: asks whether the process is there.
-        let ended = || unsafe { sys::call3(sys::KILL, self.control.recorder as u64, 0, 0) == -sys::ESRCH };
+        let ended =
+            || unsafe { sys::call3(sys::KILL, self.control.recorder as u64, 0, 0) == -sys::ESRCH };
         self.control.stopped.load(Ordering::Relaxed) != 0 || ended()
     }
 
@@ -172,7 +175,8 @@ impl Context {
         self.set_limit(self.sink + CHUNK * 8);
     }
 
-    /// Takes a slot and says whose it is. `parent`: the process this one was forked from just now, else 0.
+    /// Takes a slot and says whose it is. `parent`: the process this one was forked from just now,
+    /// else 0.
     pub fn claim(&mut self, area: Option<&'static Area>, parent: u64) {
         self.writer = Writer {
             area: area.map_or(core::ptr::null(), |a| a),
@@ -186,7 +190,8 @@ impl Context {
         };
         let Some(area) = area.filter(|a| !a.gone()) else { return self.drop_all() };
         let start = area.furthest();
-        let free = |s: &&Slot| s.state.compare_exchange(0, 3, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let free =
+            |s: &&Slot| s.state.compare_exchange(0, 3, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         let Some(slot) = area.slots.iter().find(free) else {
             area.control.unplaced.fetch_add(1, Ordering::SeqCst);
             return self.drop_all();
@@ -198,7 +203,8 @@ impl Context {
             return self.drop_all();
         };
         // SAFETY: asks who this is.
-        let (pid, tid) = unsafe { (sys::call3(sys::GETPID, 0, 0, 0), sys::call3(sys::GETTID, 0, 0, 0)) };
+        let (pid, tid) =
+            unsafe { (sys::call3(sys::GETPID, 0, 0, 0), sys::call3(sys::GETTID, 0, 0, 0)) };
         slot.pid.store(pid as u32, Ordering::SeqCst);
         slot.tid.store(tid as u32, Ordering::SeqCst);
         let written = slot.head.load(Ordering::SeqCst);
@@ -216,7 +222,8 @@ impl Context {
     fn keep_clock(&mut self) {
         let words = (self.next - self.writer.told) / 8;
         // SAFETY: words of the ring, or of its second mapping, that this thread wrote.
-        let words = unsafe { core::slice::from_raw_parts(self.writer.told as *const u64, words as usize) };
+        let words =
+            unsafe { core::slice::from_raw_parts(self.writer.told as *const u64, words as usize) };
         let length = |w: &u64| if w >> 60 == 8 { w >> 32 & 0xfff } else { 0 };
         self.writer.clock += words.iter().map(length).sum::<u64>();
         self.writer.told = self.next;
@@ -236,7 +243,8 @@ impl Context {
         slot.head.store(self.writer.written, Ordering::Release);
     }
 
-    /// The limit was reached: writes out and waits until there is room for a chunk and the slack behind it.
+    /// The limit was reached: writes out and waits until there is room for a chunk and the slack
+    /// behind it.
     pub fn refill(&mut self) {
         if self.slot().is_none() {
             return self.drop_all();
@@ -251,7 +259,8 @@ impl Context {
         let mut most = words - CHUNK - SLACK;
         let mut turn = 0u32;
         while self.writer.written - slot.tail.load(Ordering::Acquire) > most {
-            // Once it has to wait, until half the ring is free: to wait for each chunk costs more than to write it.
+            // Once it has to wait, until half the ring is free: to wait for each chunk costs more
+            // than to write it.
             most = words / 2;
             turn += 1;
             // SAFETY: not null while there is a slot.
@@ -295,7 +304,9 @@ impl Context {
             word[..c.len()].copy_from_slice(c);
             u64::from_le_bytes(word)
         });
-        for word in core::iter::once(head(which, whole as u64)).chain(numbers.iter().copied()).chain(chunks) {
+        for word in
+            core::iter::once(head(which, whole as u64)).chain(numbers.iter().copied()).chain(chunks)
+        {
             // SAFETY: a message and a block fit into the slack.
             unsafe { *(at as *mut u64) = word };
             at += 8;
@@ -328,7 +339,8 @@ impl Context {
         }
     }
 
-    /// All words are written out and the slot can be emptied and given to others; `last` says so to the recorder.
+    /// All words are written out and the slot can be emptied and given to others; `last` says so to
+    /// the recorder.
     pub fn give_up_slot(&mut self, last: bool) {
         if self.recorded() && last {
             self.message(message::EXIT, &[], &[]);
@@ -355,11 +367,13 @@ impl Context {
     }
 }
 
-/// Shared memory of `bytes` at `ring` mapped again, twice in a row. Not by its file: programs close what they do not know.
+/// Shared memory of `bytes` at `ring` mapped again, twice in a row. Not by its file: programs close
+/// what they do not know.
 fn map_twice(ring: u64, bytes: u64) -> Option<u64> {
     let at = sys::map(0, 2 * bytes, 0, sys::MAP_NORESERVE)?;
     for half in 0..2 {
-        // SAFETY: over memory reserved just now; an old length of 0 makes another mapping of what is shared.
+        // SAFETY: over memory reserved just now; an old length of 0 makes another mapping of what
+        // is shared.
         let done = unsafe { sys::call(sys::MREMAP, [ring, 0, bytes, 3, at + half * bytes, 0]) };
         if done < 0 {
             return None;

@@ -88,8 +88,9 @@ fn stop(context: &mut Context) {
         Some((_, Kind::Not(why), _)) => leave(context, why),
         Some((_, Kind::Absent, _)) => {
             // SAFETY: asks whether the page is mapped.
-            let mapped =
-                unsafe { sys::call3(sys::MINCORE, context.rip & !4095, 4096, [0u8; 8].as_mut_ptr() as u64) } == 0;
+            let mapped = unsafe {
+                sys::call3(sys::MINCORE, context.rip & !4095, 4096, [0u8; 8].as_mut_ptr() as u64)
+            } == 0;
             if mapped {
                 leave(context, "its code cannot be read");
             }
@@ -111,7 +112,12 @@ pub fn leave(context: &mut Context, why: &str) -> ! {
     }
     let hex = core::str::from_utf8(&hex).unwrap_or("?");
     if context.recorded() || area().is_none() {
-        sys::say(&["terrace-translate: a thread goes on unrecorded from the instruction at 0x", hex, ": ", why]);
+        sys::say(&[
+            "terrace-translate: a thread goes on unrecorded from the instruction at 0x",
+            hex,
+            ": ",
+            why,
+        ]);
     }
     if let Some(area) = area() {
         area.note_escape();

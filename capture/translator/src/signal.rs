@@ -1,6 +1,7 @@
-//! Signals that the program handles. The kernel calls a handler of ours, which keeps the signal until the thread is between
-//! two blocks; then its frame is made on the program's stack as the kernel would have made it, with the program's registers.
-//! Faults are told at the instruction of the program that made them.
+//! Signals that the program handles. The kernel calls a handler of ours, which keeps the signal
+//! until the thread is between two blocks; then its frame is made on the program's stack as the
+//! kernel would have made it, with the program's registers. Faults are told at the instruction of
+//! the program that made them.
 
 use crate::cache::{BASE, BYTES, CACHE};
 use crate::context::{Context, R11, RAX, RCX, RDI, RDX, RING, RSI, RSP, SCRATCH};
@@ -23,7 +24,8 @@ const SA_RESETHAND: u64 = 0x8000_0000;
 const SS_ONSTACK: u64 = 1;
 const SS_DISABLE: u64 = 2;
 const SIG_SETMASK: u64 = 2;
-/// Illegal instruction, trap, bus error, arithmetic, segmentation: what an instruction can do at once.
+/// Illegal instruction, trap, bus error, arithmetic, segmentation: what an instruction can do at
+/// once.
 const FAULTS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
 const SYS_TGKILL: u64 = 234;
 
@@ -133,7 +135,8 @@ pub fn set_action(a: [u64; 6]) -> i64 {
         if sys::read_memory(a[1], &mut words) != 32 {
             return -sys::EFAULT;
         }
-        let word = |i: usize| u64::from_le_bytes(words[8 * i..8 * i + 8].try_into().unwrap_or_default());
+        let word =
+            |i: usize| u64::from_le_bytes(words[8 * i..8 * i + 8].try_into().unwrap_or_default());
         new = Some(Action { handler: word(0), flags: word(1), restorer: word(2), mask: word(3) });
     }
     let mut before = NONE;
@@ -141,8 +144,12 @@ pub fn set_action(a: [u64; 6]) -> i64 {
         let native = new.map(|n| if n.handler > 1 { master(&n) } else { n });
         let native_at = native.as_ref().map_or(0, |n| n as *const Action as u64);
         // SAFETY: the kernel reads and writes actions of ours; the handler is ours, or none.
-        let done =
-            unsafe { sys::call(sys::RT_SIGACTION, [a[0], native_at, &mut before as *mut Action as u64, 8, 0, 0]) };
+        let done = unsafe {
+            sys::call(
+                sys::RT_SIGACTION,
+                [a[0], native_at, &mut before as *mut Action as u64, 8, 0, 0],
+            )
+        };
         if done >= 0 {
             if before.handler == handle as *const () as u64 {
                 before = all[number];
@@ -164,7 +171,10 @@ pub fn set_action(a: [u64; 6]) -> i64 {
 
 fn put_words(at: u64, words: &[u64]) -> bool {
     let mut bytes = [0u8; 32];
-    words.iter().zip(bytes.chunks_exact_mut(8)).for_each(|(w, b)| b.copy_from_slice(&w.to_le_bytes()));
+    words
+        .iter()
+        .zip(bytes.chunks_exact_mut(8))
+        .for_each(|(w, b)| b.copy_from_slice(&w.to_le_bytes()));
     sys::write_memory(at, &bytes[..8 * words.len().min(4)])
 }
 
@@ -172,13 +182,17 @@ fn put_words(at: u64, words: &[u64]) -> bool {
 fn master(action: &Action) -> Action {
     Action {
         handler: handle as *const () as u64,
-        flags: action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT | SA_RESTART) | SA_SIGINFO | SA_ONSTACK | SA_RESTORER,
+        flags: action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT | SA_RESTART)
+            | SA_SIGINFO
+            | SA_ONSTACK
+            | SA_RESTORER,
         restorer: glue::terrace_return as *const () as u64,
         mask: u64::MAX,
     }
 }
 
-/// Indices of the kernel's saved registers, behind 40 bytes of its `ucontext`; by number of the register.
+/// Indices of the kernel's saved registers, behind 40 bytes of its `ucontext`; by number of the
+/// register.
 const SAVED: [usize; 16] = [13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7];
 const SAVED_RIP: usize = 16;
 const SAVED_FLAGS: usize = 17;
@@ -226,7 +240,8 @@ unsafe extern "C" fn handle(number: u64, info: *const [u64; 16], user: u64) {
         }
         if fault || again {
             *saved.add(SAVED_RIP) = glue::terrace_reenter as *const () as u64;
-        } else if (glue::terrace_call_begin as *const () as u64..=glue::terrace_call_now as *const () as u64)
+        } else if (glue::terrace_call_begin as *const () as u64
+            ..=glue::terrace_call_now as *const () as u64)
             .contains(&rip)
         {
             *saved.add(SAVED_RIP) = glue::terrace_call_not as *const () as u64;
@@ -254,7 +269,8 @@ unsafe fn keep(context: &mut Context, number: u64, info: &[u64; 16], saved: *mut
     let mask = (user + MASK) as *mut u64;
     // SAFETY: the kernel's frame.
     unsafe {
-        let fault = [*saved.add(SAVED_ERROR), *saved.add(SAVED_ERROR + 1), *saved.add(SAVED_ERROR + 3)];
+        let fault =
+            [*saved.add(SAVED_ERROR), *saved.add(SAVED_ERROR + 1), *saved.add(SAVED_ERROR + 3)];
         context.waiting.held[count] = Held { number, info: *info, fault };
         if count == 0 {
             context.waiting.mask = *mask;
@@ -266,7 +282,9 @@ unsafe fn keep(context: &mut Context, number: u64, info: &[u64; 16], saved: *mut
 
 /// The program's state at the instruction that faulted in the cache.
 unsafe fn rebuild(context: &mut Context, saved: *const u64, rip: u64) {
-    let Some((_, begin, places)) = CACHE.places(rip) else { crate::give_up("a fault in code that is not known") };
+    let Some((_, begin, places)) = CACHE.places(rip) else {
+        crate::give_up("a fault in code that is not known")
+    };
     let within = (rip - begin) as usize;
     let Some(place) = places.iter().rev().find(|p| p.from <= within) else {
         crate::give_up("a fault in code that is not the program's")
@@ -287,7 +305,8 @@ unsafe fn rebuild(context: &mut Context, saved: *const u64, rip: u64) {
     context.rip = place.pc;
 }
 
-/// Hands the first signal that waits to the program's handler: its frame is on the stack and its registers are set.
+/// Hands the first signal that waits to the program's handler: its frame is on the stack and its
+/// registers are set.
 pub fn deliver(context: &mut Context) {
     let held = context.waiting.held[0];
     let before = context.waiting.mask;
@@ -301,7 +320,12 @@ pub fn deliver(context: &mut Context) {
             all[number] = NONE;
             let none = NONE;
             // SAFETY: the kernel reads an action of ours.
-            unsafe { sys::call(sys::RT_SIGACTION, [held.number, &none as *const Action as u64, 0, 8, 0, 0]) };
+            unsafe {
+                sys::call(
+                    sys::RT_SIGACTION,
+                    [held.number, &none as *const Action as u64, 0, 8, 0, 0],
+                )
+            };
         }
         action
     });
@@ -310,7 +334,8 @@ pub fn deliver(context: &mut Context) {
             // Its handler was taken away meanwhile: what the kernel does without one.
             // SAFETY: sends a signal to this thread.
             unsafe {
-                let (pid, tid) = (sys::call3(sys::GETPID, 0, 0, 0), sys::call3(sys::GETTID, 0, 0, 0));
+                let (pid, tid) =
+                    (sys::call3(sys::GETPID, 0, 0, 0), sys::call3(sys::GETTID, 0, 0, 0));
                 sys::call3(SYS_TGKILL, pid as u64, tid as u64, held.number);
             }
         }
@@ -319,8 +344,8 @@ pub fn deliver(context: &mut Context) {
         }
         return;
     }
-    // SAFETY: memory that the program lends to its handlers; should it not be there, the fault ends the program as the
-    // kernel would.
+    // SAFETY: memory that the program lends to its handlers; should it not be there, the fault ends
+    // the program as the kernel would.
     unsafe { make_frame(context, &held, &action, before) };
     let own = if action.flags & SA_NODEFER == 0 { 1 << (number - 1) } else { 0 };
     let during = before | action.mask | own;
@@ -357,7 +382,10 @@ unsafe fn make_frame(context: &mut Context, held: &Held, action: &Action, mask: 
         let put = |at: u64, value: u64| *((user + at) as *mut u64) = value;
         put(0, 7);
         put(16, start);
-        put(24, if bytes == 0 { SS_DISABLE } else { u64::from(on_alternate(context)) * SS_ONSTACK });
+        put(
+            24,
+            if bytes == 0 { SS_DISABLE } else { u64::from(on_alternate(context)) * SS_ONSTACK },
+        );
         put(32, bytes);
         for (register, at) in SAVED.into_iter().enumerate() {
             put(REGISTERS + 8 * at as u64, context.registers[register]);
@@ -406,8 +434,11 @@ pub fn come_back(context: &mut Context) {
         // SAFETY: the context's area is of that size, and was written by the processor.
         let area = unsafe { core::slice::from_raw_parts_mut(context.xsave as *mut u8, size) };
         if sys::read_memory(state, area) == size {
-            let put = |area: &mut [u8], at: usize, value: u64| area[at..at + 8].copy_from_slice(&value.to_le_bytes());
-            let kept = u64::from_le_bytes(area[512..520].try_into().unwrap_or_default()) & features();
+            let put = |area: &mut [u8], at: usize, value: u64| {
+                area[at..at + 8].copy_from_slice(&value.to_le_bytes())
+            };
+            let kept =
+                u64::from_le_bytes(area[512..520].try_into().unwrap_or_default()) & features();
             put(area, 512, kept);
             area[520..576].fill(0);
             area[26..28].fill(0);
@@ -425,11 +456,13 @@ pub fn alternate(context: &mut Context, a: [u64; 6]) -> i64 {
         if sys::read_memory(a[0], &mut new) != 24 {
             return -sys::EFAULT;
         }
-        let word = |i: usize| u64::from_le_bytes(new[8 * i..8 * i + 8].try_into().unwrap_or_default());
+        let word =
+            |i: usize| u64::from_le_bytes(new[8 * i..8 * i + 8].try_into().unwrap_or_default());
         if on_alternate(context) {
             return -1;
         }
-        context.waiting.alternate = if word(1) as u32 as u64 & SS_DISABLE != 0 { [0, 0] } else { [word(0), word(2)] };
+        context.waiting.alternate =
+            if word(1) as u32 as u64 & SS_DISABLE != 0 { [0, 0] } else { [word(0), word(2)] };
     }
     if a[1] != 0 && !put_words(a[1], &[start, flags, bytes]) {
         return -sys::EFAULT;

@@ -1,5 +1,5 @@
-//! Instructions whose addresses depend on more than general registers: gathers and scatters, bit strings, `xlat`, and those
-//! that save or restore the processor's state.
+//! Instructions whose addresses depend on more than general registers: gathers and scatters, bit
+//! strings, `xlat`, and those that save or restore the processor's state.
 
 use crate::access::{number, pieces, width, Access};
 use crate::asm::Address;
@@ -7,14 +7,19 @@ use crate::cache::{border_words, CACHE};
 use crate::context::{Context, RAX, RDX};
 use alloc::vec::Vec;
 use core::arch::x86_64::__cpuid_count;
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, UsedMemory};
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register,
+    UsedMemory,
+};
 
 /// Tells the block of one instruction at the program's counter, and its accesses.
 pub fn tell(context: &mut Context) {
     let mut bytes = [0; 16];
     let got = crate::sys::read_memory(context.rip, &mut bytes);
-    let instruction = Decoder::with_ip(64, &bytes[..got], context.rip, DecoderOptions::NONE).decode();
-    let (number, border) = CACHE.about(context.rip).map_or((0, 0), |(number, _, border)| (number, border));
+    let instruction =
+        Decoder::with_ip(64, &bytes[..got], context.rip, DecoderOptions::NONE).decode();
+    let (number, border) =
+        CACHE.about(context.rip).map_or((0, 0), |(number, _, border)| (number, border));
     border_words(border).iter().for_each(|w| context.put(*w));
     context.put(1 << 63 | u64::from(number) | 1 << 32);
     let mut factory = InstructionInfoFactory::new();
@@ -38,9 +43,21 @@ pub fn tell(context: &mut Context) {
     }
 }
 
-fn add(context: &Context, instruction: &Instruction, memory: &UsedMemory, store: bool, all: &mut Vec<Access>) {
+fn add(
+    context: &Context,
+    instruction: &Instruction,
+    memory: &UsedMemory,
+    store: bool,
+    all: &mut Vec<Access>,
+) {
     let mut put = |address: u64, bytes: usize| {
-        pieces(Address { displacement: address as i64, ..Address::default() }, false, bytes, store, all);
+        pieces(
+            Address { displacement: address as i64, ..Address::default() },
+            false,
+            bytes,
+            store,
+            all,
+        );
     };
     if memory.index().is_vector_register() {
         let element = memory.memory_size().size().max(1);
@@ -54,9 +71,15 @@ fn add(context: &Context, instruction: &Instruction, memory: &UsedMemory, store:
         }
         return;
     }
-    let Some(mut address) = memory.virtual_address(0, |r, lane, size| value(context, r, lane, size)) else { return };
+    let Some(mut address) =
+        memory.virtual_address(0, |r, lane, size| value(context, r, lane, size))
+    else {
+        return;
+    };
     // A bit string: the bit's number says how far from the operand its word lies.
-    if matches!(instruction.op1_kind(), OpKind::Register) && instruction.op0_kind() == OpKind::Memory {
+    if matches!(instruction.op1_kind(), OpKind::Register)
+        && instruction.op0_kind() == OpKind::Memory
+    {
         use iced_x86::Mnemonic::{Bt, Btc, Btr, Bts};
         if matches!(instruction.mnemonic(), Bt | Btc | Btr | Bts) {
             let bits = width(memory) as i64 * 8;
@@ -74,7 +97,10 @@ fn lanes(instruction: &Instruction, memory: &UsedMemory) -> usize {
     let indices = memory.index().size() / memory.vsib_size().max(4) as usize;
     let element = memory.memory_size().size().max(1);
     let values = (0..instruction.op_count())
-        .filter(|i| instruction.op_kind(*i) == OpKind::Register && instruction.op_register(*i).is_vector_register())
+        .filter(|i| {
+            instruction.op_kind(*i) == OpKind::Register
+                && instruction.op_register(*i).is_vector_register()
+        })
         .map(|i| instruction.op_register(i).size() / element);
     values.min().map_or(indices, |v| v.min(indices))
 }
@@ -132,9 +158,16 @@ fn component(which: u32) -> Option<u64> {
 
 /// Bytes that an instruction of the `xsave` family touches at most: the state asked for.
 fn state_bytes(context: &Context, instruction: &Instruction) -> usize {
-    use iced_x86::Mnemonic::{Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
+    use iced_x86::Mnemonic::{
+        Xrstor, Xrstor64, Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64,
+    };
     let compact = matches!(instruction.mnemonic(), Xsavec | Xsavec64);
-    if !compact && !matches!(instruction.mnemonic(), Xrstor | Xrstor64 | Xsave | Xsave64 | Xsaveopt | Xsaveopt64) {
+    if !compact
+        && !matches!(
+            instruction.mnemonic(),
+            Xrstor | Xrstor64 | Xsave | Xsave64 | Xsaveopt | Xsaveopt64
+        )
+    {
         return 0;
     }
     let asked = context.registers[RAX] & 0xffff_ffff | context.registers[RDX] << 32;

@@ -63,7 +63,8 @@ pub unsafe fn run(stack: *const u64) -> ! {
     unsafe { sys::call3(sys::PRCTL, PR_SET_NAME, name.as_ptr() as u64, 0) };
     crate::calls::remember_program(path);
     let loaded = elf::load(path).unwrap_or_else(|why| refuse(path, why));
-    let linker = loaded.interpreter.as_ref().map(|p| elf::load(p).unwrap_or_else(|why| refuse(p, why)));
+    let linker =
+        loaded.interpreter.as_ref().map(|p| elf::load(p).unwrap_or_else(|why| refuse(p, why)));
     CACHE.open(borders(path, &loaded)).unwrap_or_else(|why| give_up(why));
     for (start, bytes, protection) in linker.iter().flat_map(|l| &l.parts).chain(&loaded.parts) {
         CACHE.forget(*start, *bytes, *protection);
@@ -98,7 +99,8 @@ pub unsafe fn run(stack: *const u64) -> ! {
     words.push(0);
     given.iter().for_each(|(k, v)| words.extend([*k, *v]));
     words.extend([0, 0]);
-    // Below the kernel's own list and this function's frame: nobody comes back to them, but they are in use until then.
+    // Below the kernel's own list and this function's frame: nobody comes back to them, but they
+    // are in use until then.
     let bottom = (stack as u64 - (256 << 10) - words.len() as u64 * 8) & !15;
     // SAFETY: the stack grows when it is touched; nothing lies there.
     unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), bottom as *mut u64, words.len()) };
@@ -178,7 +180,9 @@ fn tell_kernels(context: &mut Context) {
             continue;
         }
         let hex = |text: &[u8]| {
-            text.iter().map_while(|b| (*b as char).to_digit(16)).fold(0u64, |all, d| all << 4 | u64::from(d))
+            text.iter()
+                .map_while(|b| (*b as char).to_digit(16))
+                .fold(0u64, |all, d| all << 4 | u64::from(d))
         };
         let dash = line.iter().position(|b| *b == b'-').unwrap_or(0);
         let (start, end) = (hex(line), hex(&line[dash + 1..]));

@@ -77,7 +77,8 @@ pub unsafe fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
 /// New memory of this process; `None` where there is none.
 pub fn map(address: u64, bytes: u64, protection: u64, flags: u64) -> Option<u64> {
     let all = [address, bytes, protection, flags | MAP_PRIVATE | MAP_ANONYMOUS, u64::MAX, 0];
-    // SAFETY: without MAP_FIXED nothing that is there is replaced; who passes it has reserved the range.
+    // SAFETY: without MAP_FIXED nothing that is there is replaced; who passes it has reserved the
+    // range.
     let at = unsafe { call(MMAP, all) };
     (at > 0).then_some(at as u64)
 }
@@ -121,15 +122,20 @@ pub fn read_memory(address: u64, out: &mut [u8]) -> usize {
     // SAFETY: the kernel writes to `out` only, and answers for addresses that are not there.
     let got = unsafe {
         let pid = call3(GETPID, 0, 0, 0) as u64;
-        call(PROCESS_VM_READV, [pid, here.as_ptr() as u64, 1, there.as_ptr() as u64, count as u64, 0])
+        call(
+            PROCESS_VM_READV,
+            [pid, here.as_ptr() as u64, 1, there.as_ptr() as u64, count as u64, 0],
+        )
     };
     got.max(0) as usize
 }
 
 /// Writes to memory of the program that may not be there.
 pub fn write_memory(address: u64, bytes: &[u8]) -> bool {
-    let (here, there) = ([bytes.as_ptr() as u64, bytes.len() as u64], [address, bytes.len() as u64]);
-    // SAFETY: the kernel answers for addresses that are not there; the range is the program's to be written.
+    let (here, there) =
+        ([bytes.as_ptr() as u64, bytes.len() as u64], [address, bytes.len() as u64]);
+    // SAFETY: the kernel answers for addresses that are not there; the range is the program's to be
+    // written.
     let put = unsafe {
         let pid = call3(GETPID, 0, 0, 0) as u64;
         call(PROCESS_VM_WRITEV, [pid, here.as_ptr() as u64, 1, there.as_ptr() as u64, 1, 0])

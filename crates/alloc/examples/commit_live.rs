@@ -1,6 +1,6 @@
-//! How long a commit of many untouched allocations takes on this machine, deciding and binding apart, and the CPU time of both
-//! together, which a busy host does not change so much. Figures for a person to read; `cargo run --release -p terrace-alloc
-//! --example commit_live [ALLOCATIONS]`.
+//! How long a commit of many untouched allocations takes on this machine, deciding and binding
+//! apart, and the CPU time of both together, which a busy host does not change so much. Figures for
+//! a person to read; `cargo run --release -p terrace-alloc --example commit_live [ALLOCATIONS]`.
 
 use terrace_alloc::attributes::{Attributes, Binding};
 use terrace_alloc::commit::Scope;

@@ -1,6 +1,7 @@
-//! What becomes of allocations and an arena when most of their node is taken offline, and when it comes back: `offline CLASS`. Takes memory
-//! offline and online through sysfs, so it needs root and a machine that nobody else uses: the lab's (`scripts/ring3.sh`). Ends
-//! with 1 where data is lost, a report is wrong, or what can no longer be had is promised.
+//! What becomes of allocations and an arena when most of their node is taken offline, and when it
+//! comes back: `offline CLASS`. Takes memory offline and online through sysfs, so it needs root and
+//! a machine that nobody else uses: the lab's (`scripts/ring3.sh`). Ends with 1 where data is lost,
+//! a report is wrong, or what can no longer be had is promised.
 
 use std::error::Error;
 use std::fs;
@@ -20,7 +21,8 @@ const HELD: Bytes = Bytes::mib(24);
 fn main() -> Result<(), Box<dyn Error>> {
     let class: i16 = std::env::args().nth(1).ok_or("usage: offline CLASS")?.parse()?;
     let memory = Memory::live(&|name| std::env::var(name).ok())?;
-    let nodes = memory.classes().list.get(usize::try_from(class)?).ok_or("no such class")?.nodes.clone();
+    let nodes =
+        memory.classes().list.get(usize::try_from(class)?).ok_or("no such class")?.nodes.clone();
     let node = *nodes.first().ok_or("a class without nodes")?;
     let of = |mismatch, binding| Attributes { mismatch, binding, ..Attributes::of(ClassId(class)) };
 
@@ -48,7 +50,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{large} where {left} are left: {other:?}").into()),
     }
     let report = memory.commit(Scope::Epoch)?;
-    let row = report.rows.iter().find(|row| row.address == waiting).ok_or("no row for what was waiting")?;
+    let row = report
+        .rows
+        .iter()
+        .find(|row| row.address == waiting)
+        .ok_or("no row for what was waiting")?;
     println!("commit: {}", row.why);
     if !row.refused {
         return Err(format!("{large} were promised where {left} are left: {row:?}").into());
@@ -100,12 +106,14 @@ fn value(at: usize, seed: u64) -> u64 {
 
 fn fill(at: usize, size: Bytes, seed: u64) {
     // SAFETY: an allocation of this size, nobody else's.
-    pages(at, size).for_each(|page| unsafe { (page as *mut u64).write_volatile(value(page, seed)) });
+    pages(at, size)
+        .for_each(|page| unsafe { (page as *mut u64).write_volatile(value(page, seed)) });
 }
 
 fn intact(at: usize, size: Bytes, seed: u64) -> Result<(), Box<dyn Error>> {
     // SAFETY: an allocation of this size that was filled, nobody else's.
-    let lost = pages(at, size).find(|page| unsafe { (*page as *const u64).read_volatile() } != value(*page, seed));
+    let lost = pages(at, size)
+        .find(|page| unsafe { (*page as *const u64).read_volatile() } != value(*page, seed));
     lost.map_or(Ok(()), |page| Err(format!("the page at {page:#x} lost its data").into()))
 }
 
@@ -116,9 +124,16 @@ fn as_told(memory: &Memory, row: &Row) -> Result<(), Box<dyn Error>> {
     let found = query_pages(Pid(std::process::id() as i32), &range.map(Vpn).collect::<Vec<_>>())?;
     for (class, told) in &row.got {
         let nodes = &memory.classes().list[*class].nodes;
-        let there = found.iter().filter(|s| matches!(s, PageStatus::On(node) if nodes.contains(node))).count() as u64;
+        let there = found
+            .iter()
+            .filter(|s| matches!(s, PageStatus::On(node) if nodes.contains(node)))
+            .count() as u64;
         if (there * page).abs_diff(told.get()) > row.size.get() / 100 {
-            return Err(format!("{told} in class {class}, the kernel says {}: {row:?}", Bytes(there * page)).into());
+            return Err(format!(
+                "{told} in class {class}, the kernel says {}: {row:?}",
+                Bytes(there * page)
+            )
+            .into());
         }
     }
     println!("{}: {:?}; {}", row.size, row.got, row.why);

@@ -1,6 +1,7 @@
-//! Arenas under threads, for the thread sanitizer: `scripts/sanitize.sh` builds it with one. Threads hand blocks to one
-//! another by atomics and are joined, and by nothing else, since the standard library is not instrumented and what it
-//! orders would look like a race. `cargo run -p terrace-alloc --example races [SECONDS]`.
+//! Arenas under threads, for the thread sanitizer: `scripts/sanitize.sh` builds it with one.
+//! Threads hand blocks to one another by atomics and are joined, and by nothing else, since the
+//! standard library is not instrumented and what it orders would look like a race. `cargo run -p
+//! terrace-alloc --example races [SECONDS]`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ fn take_over(slot: usize, with: usize) {
     if old == 0 {
         return;
     }
-    // SAFETY: whoever takes a block out of a slot owns it; its first word was written before it was put there.
+    // SAFETY: whoever takes a block out of a slot owns it; its first word was written before it was
+    // put there.
     let (signed, freed) = unsafe { ((old as *const usize).read(), arena::free(old as *mut u8)) };
     if signed != old || freed.is_err() {
         FAILED.fetch_add(1, Relaxed);
@@ -62,7 +64,9 @@ fn mover(arenas: &[Arena; ARENAS]) {
     let mut turn = 0_usize;
     while !ENDED.load(Acquire) {
         turn += 1;
-        let devices = nodes.get(turn % nodes.len().max(1)).map_or(Devices::Anywhere, |n| Devices::Prefer(vec![*n]));
+        let devices = nodes
+            .get(turn % nodes.len().max(1))
+            .map_or(Devices::Anywhere, |n| Devices::Prefer(vec![*n]));
         let _moved_or_refused = arenas[turn % ARENAS].set_device(&devices, Strictness::Partial);
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -96,8 +100,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     while Instant::now() < until {
         // Short lives: what a thread leaves behind when it ends is taken over too.
         ENDED.store(false, Release);
-        let mut threads: Vec<_> =
-            (0..4).map(|n| std::thread::spawn(move || worker(&arenas, (round * 4 + n) as u64))).collect();
+        let mut threads: Vec<_> = (0..4)
+            .map(|n| std::thread::spawn(move || worker(&arenas, (round * 4 + n) as u64)))
+            .collect();
         threads.push(std::thread::spawn(move || mover(&arenas)));
         threads.extend((0..2).map(|_| std::thread::spawn(move || sharer(shared))));
         std::thread::sleep(Duration::from_millis(400));
@@ -112,7 +117,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         unsafe { old.destroy()? };
         round += 1;
     }
-    assert_eq!(FAILED.load(Relaxed), 0, "blocks were freed that were none, or changed on their way");
+    assert_eq!(
+        FAILED.load(Relaxed),
+        0,
+        "blocks were freed that were none, or changed on their way"
+    );
     println!("{} allocations in {round} rounds", CALLS.load(Relaxed));
     Ok(())
 }

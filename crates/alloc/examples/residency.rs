@@ -1,5 +1,6 @@
-//! What allocations got, held against where the kernel says that their pages are: `residency`. For machines with two classes
-//! of memory and more, the lab's above all (`scripts/ring3.sh`). Ends with 1 where a page is not where the report has it.
+//! What allocations got, held against where the kernel says that their pages are: `residency`. For
+//! machines with two classes of memory and more, the lab's above all (`scripts/ring3.sh`). Ends
+//! with 1 where a page is not where the report has it.
 
 use std::error::Error;
 use terrace_alloc::attributes::{Attributes, Binding, ClassId, Mismatch};
@@ -45,14 +46,21 @@ fn strict(memory: &Memory) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Three arrays that do not fit the best class together: the one with priority lies there, the others share what is left.
+/// Three arrays that do not fit the best class together: the one with priority lies there, the
+/// others share what is left.
 fn committed(memory: &Memory) -> Result<(), Box<dyn Error>> {
     let best = &memory.classes().list[0].nodes;
     let zones = terrace_sys::zones::zones(&terrace_sys::Root::live())?;
-    let room: Bytes = best.iter().map(|n| terrace_sys::zones::room(&zones, *n, page_size()).free).sum();
+    let room: Bytes =
+        best.iter().map(|n| terrace_sys::zones::room(&zones, *n, page_size()).free).sum();
     let each = Bytes((room.get() / 2) >> 21 << 21);
     for (name, priority) in [("a", 2), ("b", 1), ("c", 1)] {
-        let wish = Attributes { binding: Binding::OnCommit, priority, name: name.into(), ..Attributes::default() };
+        let wish = Attributes {
+            binding: Binding::OnCommit,
+            priority,
+            name: name.into(),
+            ..Attributes::default()
+        };
         memory.allocate(each, wish)?;
     }
     let report = memory.commit(Scope::Epoch)?;
@@ -61,7 +69,11 @@ fn committed(memory: &Memory) -> Result<(), Box<dyn Error>> {
     }
     for row in &report.rows {
         println!("{}: {:?}; {}", row.name, row.got, row.why);
-        let fast = row.got.first().filter(|(class, _)| *class == 0).map_or(Bytes::ZERO, |(_, bytes)| *bytes);
+        let fast = row
+            .got
+            .first()
+            .filter(|(class, _)| *class == 0)
+            .map_or(Bytes::ZERO, |(_, bytes)| *bytes);
         let share = fast.get() as f64 / each.get() as f64;
         let wanted = if row.name == "a" { 1.0..=1.0 } else { 0.35..=0.65 };
         if !wanted.contains(&share) {
@@ -79,7 +91,8 @@ fn touch(at: usize, size: Bytes) {
     }
 }
 
-/// `bytes` of the allocation are in `class`, as the kernel has it. Others who take memory meanwhile may have a hundredth.
+/// `bytes` of the allocation are in `class`, as the kernel has it. Others who take memory meanwhile
+/// may have a hundredth.
 fn expect(memory: &Memory, row: &Row, class: usize, bytes: Bytes) -> Result<(), Box<dyn Error>> {
     let page = page_size().get();
     let first = row.address as u64 / page;
@@ -87,9 +100,16 @@ fn expect(memory: &Memory, row: &Row, class: usize, bytes: Bytes) -> Result<(), 
     let found = query_pages(Pid(std::process::id() as i32), &pages)?;
     let nodes = &memory.classes().list[class].nodes;
     let there =
-        found.iter().filter(|s| matches!(s, PageStatus::On(node) if nodes.contains(node))).count() as u64 * page;
+        found.iter().filter(|s| matches!(s, PageStatus::On(node) if nodes.contains(node))).count()
+            as u64
+            * page;
     if there.abs_diff(bytes.get()) > row.size.get() / 100 {
-        return Err(format!("{} of {} bytes are in class {class}, and {bytes} should be", there, row.size.get()).into());
+        return Err(format!(
+            "{} of {} bytes are in class {class}, and {bytes} should be",
+            there,
+            row.size.get()
+        )
+        .into());
     }
     Ok(())
 }

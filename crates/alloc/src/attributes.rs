@@ -12,8 +12,8 @@ pub enum Index {
     These(Vec<u16>),
 }
 
-/// A class of memory: 0 is the best of the machine's ranking, -1 the last, -2 the one before it. Classes beside the ranking have
-/// numbers that no ranking reaches.
+/// A class of memory: 0 is the best of the machine's ranking, -1 the last, -2 the one before it.
+/// Classes beside the ranking have numbers that no ranking reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ClassId(pub i16);
 
@@ -22,7 +22,8 @@ impl ClassId {
     pub const FASTEST: Self = Self(0);
     /// The last of the ranking.
     pub const SLOWEST: Self = Self(-1);
-    /// CUDA managed memory, which CPUs and GPUs reach at one address; its indices are GPUs ([`crate::gpu`]).
+    /// CUDA managed memory, which CPUs and GPUs reach at one address; its indices are GPUs
+    /// ([`crate::gpu`]).
     pub const CUDA_MANAGED: Self = Self(0x4000);
 }
 
@@ -64,7 +65,8 @@ pub enum Binding {
 /// What happens when a wish cannot be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mismatch {
-    /// It is an error, there and then. What is accepted is reserved: every page is there, in its class.
+    /// It is an error, there and then. What is accepted is reserved: every page is there, in its
+    /// class.
     Error,
     /// Other memory will do; the report says which.
     #[default]
@@ -83,7 +85,8 @@ pub enum PageSize {
     Huge,
 }
 
-/// How long it will be kept; objects of like lifetime lie together, so that freed room stays in one piece.
+/// How long it will be kept; objects of like lifetime lie together, so that freed room stays in one
+/// piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Lifetime {
     /// Not told.
@@ -118,8 +121,8 @@ pub struct Attributes {
     pub lifetime: Lifetime,
     /// Whether it lies in one class whole; left out, objects below 2 MiB do.
     pub whole: Option<bool>,
-    /// CUDA managed memory: pages are brought to their home when they are bound, not by whoever touches them first. Other
-    /// memory takes no notice.
+    /// CUDA managed memory: pages are brought to their home when they are bound, not by whoever
+    /// touches them first. Other memory takes no notice.
     pub prefetch: bool,
     /// What reports call it.
     pub name: String,

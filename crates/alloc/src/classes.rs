@@ -1,9 +1,10 @@
 //! Classes of memory on this machine, and which nodes a request means.
 //!
-//! A class is a tier of the machine model's ranking, each node judged from its *home*: the CPUs that see it best. So
-//! four nodes of fast memory beside four groups of CPUs are one class with four indices, wherever one asks from. Nothing
-//! is told from what the memory is called. `TERRACE_CLASSES` (nodes of each class, best first: `4-7;0-3`) states the
-//! classes, `TERRACE_MACHINE` names a machine file or preset to rank instead of the live machine,
+//! A class is a tier of the machine model's ranking, each node judged from its *home*: the CPUs
+//! that see it best. So four nodes of fast memory beside four groups of CPUs are one class with
+//! four indices, wherever one asks from. Nothing is told from what the memory is called.
+//! `TERRACE_CLASSES` (nodes of each class, best first: `4-7;0-3`) states the classes,
+//! `TERRACE_MACHINE` names a machine file or preset to rank instead of the live machine,
 //! `TERRACE_RANK_BY` the attribute (bandwidth, latency, capacity).
 
 use crate::attributes::{Attributes, ClassId, Index, Mismatch};
@@ -54,16 +55,21 @@ pub struct Meaning {
 }
 
 impl Classes {
-    /// Those of the machine that `variable` (the environment) names, or of the live one, on nodes that `kernel` may use.
+    /// Those of the machine that `variable` (the environment) names, or of the live one, on nodes
+    /// that `kernel` may use.
     ///
     /// # Errors
     /// A machine that cannot be read or ranked, or a variable that says nothing.
-    pub fn find(kernel: &dyn Kernel, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, AllocError> {
+    pub fn find(
+        kernel: &dyn Kernel,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, AllocError> {
         let source = match variable(MACHINE) {
             None => Source::Live,
             // It would be part of what errors say.
             Some(value) if value.contains(char::is_control) => {
-                let what = "give a file without control characters in its name, or a preset".to_owned();
+                let what =
+                    "give a file without control characters in its name, or a preset".to_owned();
                 return Err(AllocError::Environment { name: MACHINE, value, what });
             }
             Some(text) => Source::parse_machine(&text),
@@ -84,16 +90,26 @@ impl Classes {
     ///
     /// # Errors
     /// As [`Classes::find`].
-    pub fn of(machine: Machine, by: By, usable: &[NodeId], stated: Option<&str>) -> Result<Self, AllocError> {
+    pub fn of(
+        machine: Machine,
+        by: By,
+        usable: &[NodeId],
+        stated: Option<&str>,
+    ) -> Result<Self, AllocError> {
         let mut notes = Vec::new();
-        let described: Vec<NodeId> = machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO).map(|n| n.id).collect();
+        let described: Vec<NodeId> =
+            machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO).map(|n| n.id).collect();
         let here: Vec<NodeId> = described.iter().copied().filter(|n| usable.contains(n)).collect();
         if here.is_empty() {
             return Err(AllocError::NoNodes { described: list(&described), usable: list(usable) });
         }
         if here.len() < described.len() {
-            let left: Vec<NodeId> = described.iter().copied().filter(|n| !here.contains(n)).collect();
-            notes.push(format!("Nodes {} may not be used by this process and are in no class.", list(&left)));
+            let left: Vec<NodeId> =
+                described.iter().copied().filter(|n| !here.contains(n)).collect();
+            notes.push(format!(
+                "Nodes {} may not be used by this process and are in no class.",
+                list(&left)
+            ));
         }
         let from_home = seen_from_home(&machine);
         let ranking = rank(&from_home, by, Some(initiator(&from_home)?))?;
@@ -135,7 +151,8 @@ impl Classes {
     /// What `wish` means to the calling thread.
     ///
     /// # Errors
-    /// With [`Mismatch::Error`], whatever is not there as asked for; without, only what means nothing anywhere.
+    /// With [`Mismatch::Error`], whatever is not there as asked for; without, only what means
+    /// nothing anywhere.
     pub fn meaning(&self, wish: &Attributes, kernel: &dyn Kernel) -> Result<Meaning, AllocError> {
         if wish.places.is_empty() {
             return Err(AllocError::NothingAsked);
@@ -146,22 +163,35 @@ impl Classes {
             let rank = match self.rank_of(place.class) {
                 Some(rank) => rank,
                 None if strict => {
-                    return Err(AllocError::NoSuchClass { class: place.class.0, classes: self.list.len() })
+                    return Err(AllocError::NoSuchClass {
+                        class: place.class.0,
+                        classes: self.list.len(),
+                    })
                 }
                 None => {
                     let nearest = if place.class.0 < 0 { 0 } else { self.list.len() - 1 };
-                    meaning.notes.push(format!("there is no class {} here, class {nearest} is used", place.class.0));
+                    meaning.notes.push(format!(
+                        "there is no class {} here, class {nearest} is used",
+                        place.class.0
+                    ));
                     nearest
                 }
             };
             let nodes = self.nodes_of(rank, &place.index, strict, kernel, &mut meaning.notes)?;
-            let new: Vec<NodeId> =
-                nodes.into_iter().filter(|n| !meaning.places.iter().flatten().any(|m| m == n)).collect();
+            let new: Vec<NodeId> = nodes
+                .into_iter()
+                .filter(|n| !meaning.places.iter().flatten().any(|m| m == n))
+                .collect();
             meaning.places.push(new);
         }
         if !strict {
             let asked = |n: &NodeId| meaning.places.iter().flatten().any(|m| m == n);
-            meaning.fallback = self.list.iter().flat_map(|c| c.nodes.iter().copied()).filter(|n| !asked(n)).collect();
+            meaning.fallback = self
+                .list
+                .iter()
+                .flat_map(|c| c.nodes.iter().copied())
+                .filter(|n| !asked(n))
+                .collect();
         }
         Ok(meaning)
     }
@@ -200,7 +230,8 @@ impl Classes {
         }
     }
 
-    /// Nodes of the class that are near the calling thread. One on another socket is never among them.
+    /// Nodes of the class that are near the calling thread. One on another socket is never among
+    /// them.
     fn local(
         &self,
         rank: usize,
@@ -208,7 +239,8 @@ impl Classes {
         kernel: &dyn Kernel,
         notes: &mut Vec<String>,
     ) -> Result<Vec<NodeId>, AllocError> {
-        let Some(initiator) = self.initiator(&|n| self.near(rank, n), strict, kernel, notes)? else {
+        let Some(initiator) = self.initiator(&|n| self.near(rank, n), strict, kernel, notes)?
+        else {
             return Ok(self.list[rank].nodes.clone());
         };
         let near = self.near(rank, initiator);
@@ -219,21 +251,28 @@ impl Classes {
             let nodes = list(&self.list[rank].nodes);
             return Err(AllocError::NotLocal { class: rank as i16, initiator: initiator.0, nodes });
         }
-        let other = (0..self.list.len()).map(|r| (r, self.near(r, initiator))).find(|(_, near)| !near.is_empty());
+        let other = (0..self.list.len())
+            .map(|r| (r, self.near(r, initiator)))
+            .find(|(_, near)| !near.is_empty());
         match other {
             Some((other, near)) => {
-                notes.push(format!("class {rank} has no memory near node {initiator}: class {other} is used there"));
+                notes.push(format!(
+                    "class {rank} has no memory near node {initiator}: class {other} is used there"
+                ));
                 Ok(near)
             }
             None => {
-                notes.push(format!("no memory is near node {initiator}: class {rank} is used on all its nodes"));
+                notes.push(format!(
+                    "no memory is near node {initiator}: class {rank} is used on all its nodes"
+                ));
                 Ok(self.list[rank].nodes.clone())
             }
         }
     }
 
-    /// The node that the calling thread runs on, or several of them that `near` has the same for; guessed where the thread may
-    /// run on others too, unless `strict`. `None` for CPUs of no node, after a note.
+    /// The node that the calling thread runs on, or several of them that `near` has the same for;
+    /// guessed where the thread may run on others too, unless `strict`. `None` for CPUs of no node,
+    /// after a note.
     pub(crate) fn initiator(
         &self,
         near: &dyn Fn(NodeId) -> Vec<NodeId>,
@@ -245,7 +284,9 @@ impl Classes {
         let holds = |n: &&terrace_machine::Node| cpus.iter().any(|c| n.cpus.contains(c));
         let from: Vec<NodeId> = self.machine.nodes.iter().filter(holds).map(|n| n.id).collect();
         let Some(&first) = from.first() else {
-            notes.push("the thread's CPUs are on no node of this machine: local means all".to_owned());
+            notes.push(
+                "the thread's CPUs are on no node of this machine: local means all".to_owned(),
+            );
             return Ok(None);
         };
         if from.iter().skip(1).all(|n| near(*n) == near(first)) {
@@ -254,7 +295,8 @@ impl Classes {
         if strict {
             return Err(AllocError::NotBound { nodes: list(&from) });
         }
-        let now = kernel.cpu().and_then(|c| self.machine.nodes.iter().find(|n| n.cpus.contains(&c)));
+        let now =
+            kernel.cpu().and_then(|c| self.machine.nodes.iter().find(|n| n.cpus.contains(&c)));
         let guess = now.map_or(first, |n| n.id);
         notes.push(format!(
             "the thread may run on CPUs of nodes {}: local was guessed from node {guess}, where it ran",
@@ -279,21 +321,25 @@ impl Classes {
     /// Nodes of a class whose home is `initiator`; else those at home on its socket.
     fn near(&self, rank: usize, initiator: NodeId) -> Vec<NodeId> {
         let nodes = || self.list[rank].nodes.iter().copied();
-        let own: Vec<NodeId> = nodes().filter(|n| homes(&self.machine, *n).contains(&initiator)).collect();
+        let own: Vec<NodeId> =
+            nodes().filter(|n| homes(&self.machine, *n).contains(&initiator)).collect();
         if !own.is_empty() {
             return own;
         }
         let package = |n: NodeId| self.machine.node(n).and_then(|n| n.package);
         let Some(socket) = package(initiator) else { return Vec::new() };
-        let beside = |n: &NodeId| homes(&self.machine, *n).iter().any(|h| package(*h) == Some(socket));
+        let beside =
+            |n: &NodeId| homes(&self.machine, *n).iter().any(|h| package(*h) == Some(socket));
         nodes().filter(beside).collect()
     }
 }
 
 /// Better first: read bandwidth, then read latency, then distance; what is not known comes last.
 fn view(link: Option<&Link>) -> (Reverse<u64>, u64, u32) {
-    let bandwidth = link.and_then(|l| l.read_bandwidth.or(l.write_bandwidth)).map_or(0, |f| f.value.get());
-    let latency = link.and_then(|l| l.read_latency.or(l.write_latency)).map_or(u64::MAX, |f| f.value.get());
+    let bandwidth =
+        link.and_then(|l| l.read_bandwidth.or(l.write_bandwidth)).map_or(0, |f| f.value.get());
+    let latency =
+        link.and_then(|l| l.read_latency.or(l.write_latency)).map_or(u64::MAX, |f| f.value.get());
     (Reverse(bandwidth), latency, link.and_then(|l| l.distance).unwrap_or(u32::MAX))
 }
 
@@ -309,7 +355,9 @@ fn homes(machine: &Machine, target: NodeId) -> Vec<NodeId> {
 
 fn initiator(machine: &Machine) -> Result<NodeId, AllocError> {
     let lowest = machine.nodes.iter().find(|n| !n.cpus.is_empty()).map(|n| n.id);
-    lowest.ok_or_else(|| AllocError::Rank(terrace_machine::RankError::NoCpus { machine: machine.name.clone() }))
+    lowest.ok_or_else(|| {
+        AllocError::Rank(terrace_machine::RankError::NoCpus { machine: machine.name.clone() })
+    })
 }
 
 /// The machine with one initiator, from which each node looks as it does from its home.
@@ -326,14 +374,22 @@ fn seen_from_home(machine: &Machine) -> Machine {
 
 /// `4-7;0-3`: nodes of each class.
 fn read_classes(text: &str, here: &[NodeId]) -> Result<Vec<Vec<NodeId>>, AllocError> {
-    let fail = |what: String| AllocError::Environment { name: CLASSES, value: text.chars().take(80).collect(), what };
+    let fail = |what: String| AllocError::Environment {
+        name: CLASSES,
+        value: text.chars().take(80).collect(),
+        what,
+    };
     let mut groups: Vec<Vec<NodeId>> = Vec::new();
     for part in text.split(';') {
-        let ids =
-            parse_list(part.trim(), 1 << 10).map_err(|_| fail("give nodes by class, as in 4-7;0-3".to_owned()))?;
-        let nodes: Vec<NodeId> = ids.into_iter().filter_map(|n| u16::try_from(n).ok()).map(NodeId).collect();
+        let ids = parse_list(part.trim(), 1 << 10)
+            .map_err(|_| fail("give nodes by class, as in 4-7;0-3".to_owned()))?;
+        let nodes: Vec<NodeId> =
+            ids.into_iter().filter_map(|n| u16::try_from(n).ok()).map(NodeId).collect();
         if let Some(node) = nodes.iter().find(|n| !here.contains(n)) {
-            return Err(fail(format!("node {node} has no memory for this process; it may use {}", list(here))));
+            return Err(fail(format!(
+                "node {node} has no memory for this process; it may use {}",
+                list(here)
+            )));
         }
         if let Some(node) = nodes.iter().find(|n| groups.iter().flatten().any(|g| g == *n)) {
             return Err(fail(format!("node {node} is in two classes")));
@@ -346,9 +402,11 @@ fn read_classes(text: &str, here: &[NodeId]) -> Result<Vec<Vec<NodeId>>, AllocEr
     Ok(groups)
 }
 
-/// Gains by bandwidth where it is known for all classes and asked for, else by latency, else by rank alone (1, 1/2, ...).
+/// Gains by bandwidth where it is known for all classes and asked for, else by latency, else by
+/// rank alone (1, 1/2, ...).
 fn set_gains(classes: &mut [Class], tiers: &[Tier], by: By, stated: bool) {
-    let tier = |class: &Class| tiers.iter().find(|t| t.nodes.iter().any(|n| class.nodes.contains(n)));
+    let tier =
+        |class: &Class| tiers.iter().find(|t| t.nodes.iter().any(|n| class.nodes.contains(n)));
     let rate = |class: &Class| {
         let t = tier(class)?;
         let read = t.read_bandwidth.or(t.write_bandwidth)?.value.get();
@@ -361,7 +419,9 @@ fn set_gains(classes: &mut [Class], tiers: &[Tier], by: By, stated: bool) {
         let write = t.write_latency.or(t.read_latency)?.value.get();
         (read > 0 && write > 0).then_some((1.0 / read as f64, 1.0 / write as f64))
     };
-    let all = |f: &dyn Fn(&Class) -> Option<(f64, f64)>| classes.iter().map(f).collect::<Option<Vec<_>>>();
+    let all = |f: &dyn Fn(&Class) -> Option<(f64, f64)>| {
+        classes.iter().map(f).collect::<Option<Vec<_>>>()
+    };
     let known = match by {
         // A stated order is the person's: figures may contradict it.
         _ if stated => None,
@@ -408,15 +468,22 @@ mod tests {
     #[test]
     fn four_clusters_of_two_memories_are_two_classes() {
         let (found, kernel) = classes("knl-snc4");
-        assert_eq!(found.list.iter().map(nodes).collect::<Vec<_>>(), [vec![4, 5, 6, 7], vec![0, 1, 2, 3]]);
+        assert_eq!(
+            found.list.iter().map(nodes).collect::<Vec<_>>(),
+            [vec![4, 5, 6, 7], vec![0, 1, 2, 3]]
+        );
         assert!(found.list[0].read_gain > found.list[1].read_gain);
-        // Bound to cluster 2, LOCAL is its own fast memory; unbound it is an error, or a guess that is told.
+        // Bound to cluster 2, LOCAL is its own fast memory; unbound it is an error, or a guess that
+        // is told.
         kernel.run_on(found.machine.node(NodeId(2)).unwrap().cpus.clone());
         let near = found.meaning(&local(0, Mismatch::Error), &kernel).unwrap();
         assert_eq!(near.places, [[NodeId(6)]]);
         assert!(near.fallback.is_empty() && near.notes.is_empty());
         kernel.run_on(found.machine.nodes.iter().flat_map(|n| n.cpus.clone()).collect());
-        assert!(matches!(found.meaning(&local(0, Mismatch::Error), &kernel), Err(AllocError::NotBound { .. })));
+        assert!(matches!(
+            found.meaning(&local(0, Mismatch::Error), &kernel),
+            Err(AllocError::NotBound { .. })
+        ));
         let guess = found.meaning(&local(0, Mismatch::Fallback), &kernel).unwrap();
         assert_eq!(guess.places[0].len(), 1);
         assert!(guess.notes[0].contains("guessed"), "{:?}", guess.notes);
@@ -457,7 +524,10 @@ mod tests {
         let found = Classes::of(machine, By::Bandwidth, &kernel.nodes(), None).unwrap();
         assert_eq!(found.list.iter().map(nodes).collect::<Vec<_>>(), [vec![0, 1], vec![2]]);
         kernel.run_on(found.machine.node(NodeId(1)).unwrap().cpus.clone());
-        assert!(matches!(found.meaning(&local(1, Mismatch::Error), &kernel), Err(AllocError::NotLocal { .. })));
+        assert!(matches!(
+            found.meaning(&local(1, Mismatch::Error), &kernel),
+            Err(AllocError::NotLocal { .. })
+        ));
         let told = found.meaning(&local(1, Mismatch::Fallback), &kernel).unwrap();
         assert_eq!(told.places, [[NodeId(1)]]);
         assert!(told.notes[0].contains("no memory near node 1"), "{:?}", told.notes);
@@ -469,7 +539,10 @@ mod tests {
         let usable: Vec<NodeId> = (0..8).map(NodeId).collect();
         let with = |text| Classes::of(machine.clone(), By::Bandwidth, &usable, Some(text));
         let found = with("0-3; 4,5;6-7").unwrap();
-        assert_eq!(found.list.iter().map(nodes).collect::<Vec<_>>(), [vec![0, 1, 2, 3], vec![4, 5], vec![6, 7]]);
+        assert_eq!(
+            found.list.iter().map(nodes).collect::<Vec<_>>(),
+            [vec![0, 1, 2, 3], vec![4, 5], vec![6, 7]]
+        );
         assert!(found.list[0].read_gain > found.list[2].read_gain);
         for bad in ["", ";", "x", "0-3;3", "9", "0-999999999999", "0;;1"] {
             assert!(matches!(with(bad), Err(AllocError::Environment { .. })), "{bad}");
@@ -487,9 +560,15 @@ mod tests {
         assert_eq!(told.places[0], found.list[found.list.len() - 1].nodes);
         assert!(told.notes[0].contains("no class 7"));
         wish.mismatch = Mismatch::Error;
-        assert!(matches!(found.meaning(&wish, &kernel), Err(AllocError::NoSuchClass { class: 7, .. })));
+        assert!(matches!(
+            found.meaning(&wish, &kernel),
+            Err(AllocError::NoSuchClass { class: 7, .. })
+        ));
         wish.places[0] = Place { class: ClassId(0), index: Index::These(vec![9]) };
-        assert!(matches!(found.meaning(&wish, &kernel), Err(AllocError::NoSuchIndex { index: 9, .. })));
+        assert!(matches!(
+            found.meaning(&wish, &kernel),
+            Err(AllocError::NoSuchIndex { index: 9, .. })
+        ));
         wish.places.clear();
         assert!(matches!(found.meaning(&wish, &kernel), Err(AllocError::NothingAsked)));
     }

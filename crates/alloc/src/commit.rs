@@ -1,7 +1,8 @@
 //! Weighing requests together, and what is reported of it.
 //!
-//! The objective and its rules are those of [`terrace_policy::solve`]; a byte's gain is its class's. Nodes that no request
-//! tells apart are one place with the room of all; nodes that a split names (equal, chunks, weighted) stand alone.
+//! The objective and its rules are those of [`terrace_policy::solve`]; a byte's gain is its
+//! class's. Nodes that no request tells apart are one place with the room of all; nodes that a
+//! split names (equal, chunks, weighted) stand alone.
 
 use crate::attributes::{Attributes, Mismatch, Split};
 use crate::classes::{Class, Meaning};
@@ -147,19 +148,31 @@ pub(crate) fn weigh(
     headroom: Option<Bytes>,
     page: usize,
 ) -> Result<Weighed, AllocError> {
-    let cuts: Vec<Option<Vec<Piece>>> =
-        asked.iter().map(|a| layout::fixed(&a.wish.split, &a.meaning.places, a.len, page)).collect();
+    let cuts: Vec<Option<Vec<Piece>>> = asked
+        .iter()
+        .map(|a| layout::fixed(&a.wish.split, &a.meaning.places, a.len, page))
+        .collect();
     let groups = groups(classes, asked, &cuts);
     let tiers = groups
         .iter()
         .map(|(rank, nodes)| {
             let class = &classes[*rank];
-            let capacity = nodes.iter().map(|n| rooms.get(n).copied().unwrap_or(0) / page as u64 * page as u64).sum();
-            Tier { capacity: Bytes(capacity), read_gain: class.read_gain, write_gain: class.write_gain }
+            let capacity = nodes
+                .iter()
+                .map(|n| rooms.get(n).copied().unwrap_or(0) / page as u64 * page as u64)
+                .sum();
+            Tier {
+                capacity: Bytes(capacity),
+                read_gain: class.read_gain,
+                write_gain: class.write_gain,
+            }
         })
         .collect();
-    let of_node: BTreeMap<NodeId, usize> =
-        groups.iter().enumerate().flat_map(|(at, (_, nodes))| nodes.iter().map(move |n| (*n, at))).collect();
+    let of_node: BTreeMap<NodeId, usize> = groups
+        .iter()
+        .enumerate()
+        .flat_map(|(at, (_, nodes))| nodes.iter().map(move |n| (*n, at)))
+        .collect();
     let over_limit = over_limit(classes, asked, headroom);
     let mut objects = Vec::with_capacity(asked.len());
     let mut positions = Vec::with_capacity(asked.len());
@@ -172,7 +185,8 @@ pub(crate) fn weigh(
     }
     let problem = Problem { grain: Bytes(page as u64), tiers, objects };
     let solution = solve::solve(&problem)?;
-    let mut decided: Vec<Decided> = vec![Decided { pieces: Vec::new(), refused: Some(BY_LIMIT) }; asked.len()];
+    let mut decided: Vec<Decided> =
+        vec![Decided { pieces: Vec::new(), refused: Some(BY_LIMIT) }; asked.len()];
     for ((at, placed), object) in positions.iter().zip(&solution.placed).zip(&problem.objects) {
         decided[*at] = match placed.refused {
             true => {
@@ -180,7 +194,8 @@ pub(crate) fn weigh(
                 Decided { pieces: Vec::new(), refused: Some(if fits { BY_TIER } else { BY_SIZE }) }
             }
             false => {
-                let pieces = pieces(&asked[*at], cuts[*at].as_deref(), placed, object, &groups, page);
+                let pieces =
+                    pieces(&asked[*at], cuts[*at].as_deref(), placed, object, &groups, page);
                 Decided { pieces, refused: None }
             }
         };
@@ -192,13 +207,19 @@ pub(crate) fn weigh(
 fn fits_alone(object: &solve::Object, tiers: &[Tier]) -> bool {
     let room = |t: &usize| tiers.get(*t).map_or(Bytes::ZERO, |tier| tier.capacity);
     match &object.split {
-        solve::Split::Fixed(sizes) => sizes.iter().zip(&object.wanted).all(|(size, t)| *size <= room(t)),
+        solve::Split::Fixed(sizes) => {
+            sizes.iter().zip(&object.wanted).all(|(size, t)| *size <= room(t))
+        }
         _ => object.wanted.iter().map(room).sum::<Bytes>() >= object.size,
     }
 }
 
 /// Nodes that no request tells apart, with the rank of their class, best class first.
-fn groups(classes: &[Class], asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -> Vec<(usize, Nodes)> {
+fn groups(
+    classes: &[Class],
+    asked: &[Asked<'_>],
+    cuts: &[Option<Vec<Piece>>],
+) -> Vec<(usize, Nodes)> {
     let mut sets: BTreeSet<&[NodeId]> = BTreeSet::new();
     let mut alone: BTreeSet<NodeId> = BTreeSet::new();
     for (a, cut) in asked.iter().zip(cuts) {
@@ -211,7 +232,9 @@ fn groups(classes: &[Class], asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -
     for (rank, class) in classes.iter().enumerate() {
         for node in &class.nodes {
             let signature: Vec<bool> = sets.iter().map(|s| s.contains(node)).collect();
-            let alike = found.iter_mut().find(|(r, s, n)| *r == rank && *s == signature && !alone.contains(&n[0]));
+            let alike = found
+                .iter_mut()
+                .find(|(r, s, n)| *r == rank && *s == signature && !alone.contains(&n[0]));
             match alike {
                 Some((_, _, nodes)) if !alone.contains(node) => nodes.push(*node),
                 _ => found.push((rank, signature, vec![*node])),
@@ -221,7 +244,11 @@ fn groups(classes: &[Class], asked: &[Asked<'_>], cuts: &[Option<Vec<Piece>>]) -
     found.into_iter().map(|(rank, _, nodes)| (rank, nodes.into())).collect()
 }
 
-fn object(a: &Asked<'_>, cut: Option<&[Piece]>, of_node: &BTreeMap<NodeId, usize>) -> solve::Object {
+fn object(
+    a: &Asked<'_>,
+    cut: Option<&[Piece]>,
+    of_node: &BTreeMap<NodeId, usize>,
+) -> solve::Object {
     let mut wanted: Vec<usize> = Vec::with_capacity(a.meaning.places.len());
     let place = |list: &mut Vec<usize>, nodes: &[NodeId]| {
         for group in nodes.iter().filter_map(|n| of_node.get(n)) {
@@ -235,7 +262,9 @@ fn object(a: &Asked<'_>, cut: Option<&[Piece]>, of_node: &BTreeMap<NodeId, usize
             let mut sizes: Vec<Bytes> = Vec::new();
             for piece in cut {
                 place(&mut wanted, &piece.nodes);
-                let at = wanted.iter().position(|w| piece.nodes.first().and_then(|n| of_node.get(n)) == Some(w));
+                let at = wanted
+                    .iter()
+                    .position(|w| piece.nodes.first().and_then(|n| of_node.get(n)) == Some(w));
                 sizes.resize(wanted.len(), Bytes::ZERO);
                 if let Some(slot) = at.and_then(|at| sizes.get_mut(at)) {
                     *slot += Bytes(piece.range.len() as u64);
@@ -276,7 +305,8 @@ fn over_limit(classes: &[Class], asked: &[Asked<'_>], headroom: Option<Bytes>) -
         let gain = best.map_or(0.0, |c| a.wish.reads * c.read_gain + a.wish.writes * c.write_gain);
         f64::from(a.wish.priority) * gain
     };
-    let mut strict: Vec<usize> = (0..asked.len()).filter(|at| asked[*at].wish.mismatch == Mismatch::Error).collect();
+    let mut strict: Vec<usize> =
+        (0..asked.len()).filter(|at| asked[*at].wish.mismatch == Mismatch::Error).collect();
     strict.sort_by(|a, b| worth(&asked[*b]).total_cmp(&worth(&asked[*a])).then(a.cmp(b)));
     strict.retain(|at| match left.checked_sub(asked[*at].untouched) {
         Some(rest) => {
@@ -327,7 +357,8 @@ fn pieces(
 /// One or more sentences on what an object got.
 pub(crate) fn why(row: &Row, notes: &[String]) -> Cow<'static, str> {
     const AS_ASKED: &str = "all is where it was asked for";
-    let asked: u64 = row.got.iter().filter(|(c, _)| row.wanted.contains(c)).map(|(_, b)| b.get()).sum();
+    let asked: u64 =
+        row.got.iter().filter(|(c, _)| row.wanted.contains(c)).map(|(_, b)| b.get()).sum();
     let placed: u64 = row.got.iter().map(|(_, b)| b.get()).sum();
     if notes.is_empty() && !row.refused && asked == row.size.get() && row.stayed == Bytes::ZERO {
         return Cow::Borrowed(AS_ASKED);

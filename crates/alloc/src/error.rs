@@ -27,7 +27,9 @@ pub enum AllocError {
         classes: usize,
     },
     /// No such node in the class.
-    #[error("class {class} has {nodes} nodes, no index {index}; count from 0, or ask for all of them")]
+    #[error(
+        "class {class} has {nodes} nodes, no index {index}; count from 0, or ask for all of them"
+    )]
     NoSuchIndex {
         /// Class.
         class: i16,
@@ -53,7 +55,9 @@ pub enum AllocError {
         nodes: String,
     },
     /// No class of GPUs.
-    #[error("there is no CUDA managed memory here: {0}; or ask for another class, or with fallback")]
+    #[error(
+        "there is no CUDA managed memory here: {0}; or ask for another class, or with fallback"
+    )]
     NoCuda(#[source] CudaError),
     /// No such GPU.
     #[error("CUDA managed memory has {gpus} GPUs, no index {index}; count from 0, or ask for all of them")]

@@ -1,4 +1,5 @@
-//! A kernel of any number of nodes, for tests: pages, policies and mappings as Linux keeps them, no memory behind.
+//! A kernel of any number of nodes, for tests: pages, policies and mappings as Linux keeps them, no
+//! memory behind.
 
 use crate::kernel::{Kernel, Moved, Run};
 use std::collections::BTreeMap;
@@ -29,11 +30,17 @@ struct State {
 pub(crate) struct FakeKernel(Mutex<State>);
 
 impl FakeKernel {
-    /// All nodes of a machine, all memory free; the thread may run on the CPUs of the first node with any.
+    /// All nodes of a machine, all memory free; the thread may run on the CPUs of the first node
+    /// with any.
     pub fn of(machine: &Machine) -> Self {
         let nodes = machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO);
         let free = nodes.map(|n| (n.id, n.capacity.get())).collect();
-        let cpus = machine.nodes.iter().find(|n| !n.cpus.is_empty()).map(|n| n.cpus.clone()).unwrap_or_default();
+        let cpus = machine
+            .nodes
+            .iter()
+            .find(|n| !n.cpus.is_empty())
+            .map(|n| n.cpus.clone())
+            .unwrap_or_default();
         Self(Mutex::new(State { free, cpus, next: 1 << 40, ..State::default() }))
     }
 
@@ -58,11 +65,13 @@ impl FakeKernel {
         self.state().thief.insert(NodeId(node), bytes.get());
     }
 
-    /// The node goes away, as `memory_hotplug` has it: its pages go to others, and it cannot be named any more.
+    /// The node goes away, as `memory_hotplug` has it: its pages go to others, and it cannot be
+    /// named any more.
     pub fn take_offline(&self, node: u16) {
         let mut state = self.state();
         state.free.remove(&NodeId(node));
-        let homeless: Vec<usize> = state.pages.iter().filter(|(_, n)| n.0 == node).map(|(at, _)| *at).collect();
+        let homeless: Vec<usize> =
+            state.pages.iter().filter(|(_, n)| n.0 == node).map(|(at, _)| *at).collect();
         for at in homeless {
             state.pages.remove(&at);
             state.fault(&(at..at + PAGE), &MemPolicy::Default);
@@ -97,7 +106,12 @@ impl State {
             MemPolicy::Prefer(nodes) | MemPolicy::Interleave(nodes)
                 if !nodes.iter().any(|n| self.free.contains_key(n)) =>
             {
-                Err(SysError::from_errno("mbind", format!("{nodes:?}"), 22, "give nodes that are there"))
+                Err(SysError::from_errno(
+                    "mbind",
+                    format!("{nodes:?}"),
+                    22,
+                    "give nodes that are there",
+                ))
             }
             _ => Ok(()),
         }
@@ -130,7 +144,8 @@ impl State {
                 }
             };
             let all: Vec<NodeId> = wished.into_iter().chain(self.free.keys().copied()).collect();
-            let node = all.into_iter().find(|n| self.free.get(n).is_some_and(|f| *f >= PAGE as u64));
+            let node =
+                all.into_iter().find(|n| self.free.get(n).is_some_and(|f| *f >= PAGE as u64));
             if let Some(node) = node {
                 self.pages.insert(at, node);
                 *self.free.entry(node).or_default() -= PAGE as u64;
@@ -138,7 +153,8 @@ impl State {
         }
     }
 
-    /// Cuts mappings so that `part` is its own, changes them and joins equal neighbours, as the kernel does.
+    /// Cuts mappings so that `part` is its own, changes them and joins equal neighbours, as the
+    /// kernel does.
     fn change(&mut self, part: &Range<usize>, change: impl Fn(&mut (usize, MemPolicy, bool))) {
         for cut in [part.start, part.end] {
             if let Some((&start, whole)) = self.mappings.range(..cut).next_back() {
@@ -155,7 +171,9 @@ impl State {
         let mut joined: BTreeMap<usize, (usize, MemPolicy, bool)> = BTreeMap::new();
         for (start, m) in std::mem::take(&mut self.mappings) {
             match joined.last_entry() {
-                Some(mut last) if last.get().0 == start && last.get().1 == m.1 && last.get().2 == m.2 => {
+                Some(mut last)
+                    if last.get().0 == start && last.get().1 == m.1 && last.get().2 == m.2 =>
+                {
                     last.get_mut().0 = m.0;
                 }
                 _ => {
@@ -214,7 +232,8 @@ impl Kernel for FakeKernel {
 
     fn discard(&self, part: &Range<usize>) -> Result<(), SysError> {
         let mut state = self.state();
-        let gone: Vec<(usize, NodeId)> = state.pages.range(part.clone()).map(|(a, n)| (*a, *n)).collect();
+        let gone: Vec<(usize, NodeId)> =
+            state.pages.range(part.clone()).map(|(a, n)| (*a, *n)).collect();
         for (at, node) in gone {
             state.pages.remove(&at);
             *state.free.entry(node).or_default() += PAGE as u64;

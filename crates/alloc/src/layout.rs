@@ -1,4 +1,5 @@
-//! From an object's bytes by group of nodes to address ranges, and from ranges to what the kernel is asked.
+//! From an object's bytes by group of nodes to address ranges, and from ranges to what the kernel
+//! is asked.
 
 use crate::attributes::Split;
 use std::ops::Range;
@@ -16,16 +17,22 @@ pub(crate) struct Piece {
     pub nodes: Nodes,
 }
 
-/// Rounds into which an object that is divided among groups is cut, so that threads that share it in equal parts share each
-/// memory in equal parts as well. Some rounds begin with the first group, some with the last, by the parity of the ones in
-/// their number (the sequence of Thue and Morse): of 2, 4, 8 or 16 threads that walk their parts side by side, half are then
-/// in each memory, and none waits idle while all want the other (ADR 0155).
+/// Rounds into which an object that is divided among groups is cut, so that threads that share it
+/// in equal parts share each memory in equal parts as well. Some rounds begin with the first group,
+/// some with the last, by the parity of the ones in their number (the sequence of Thue and Morse):
+/// of 2, 4, 8 or 16 threads that walk their parts side by side, half are then in each memory, and
+/// none waits idle while all want the other (ADR 0155).
 const ROUNDS: usize = 16;
 const HUGE: usize = 2 << 20;
 
-/// How a fixed split cuts `len` bytes (whole pages) among places: offsets with the nodes of each, in order of address.
-/// `None` for splits that are not fixed.
-pub(crate) fn fixed(split: &Split, places: &[Vec<NodeId>], len: usize, page: usize) -> Option<Vec<Piece>> {
+/// How a fixed split cuts `len` bytes (whole pages) among places: offsets with the nodes of each,
+/// in order of address. `None` for splits that are not fixed.
+pub(crate) fn fixed(
+    split: &Split,
+    places: &[Vec<NodeId>],
+    len: usize,
+    page: usize,
+) -> Option<Vec<Piece>> {
     // Before anything is listed: a commit asks this of thousands.
     if matches!(split, Split::Os | Split::SpillOver) {
         return None;
@@ -37,7 +44,8 @@ pub(crate) fn fixed(split: &Split, places: &[Vec<NodeId>], len: usize, page: usi
         Split::Equal => Some(parts(&nodes.iter().map(|n| (*n, 1)).collect::<Vec<_>>(), len, page)),
         Split::Weighted(weights) => {
             // Exact thirds of a place with three nodes: all weights are scaled alike.
-            let scale: u64 = places.iter().map(|p| p.len().max(1) as u64).product::<u64>().min(1 << 20);
+            let scale: u64 =
+                places.iter().map(|p| p.len().max(1) as u64).product::<u64>().min(1 << 20);
             let of = |(place, w): (&Vec<NodeId>, &u32)| {
                 let each = u64::from(*w) * scale / place.len().max(1) as u64;
                 place.iter().map(move |n| (*n, each)).collect::<Vec<_>>()
@@ -45,7 +53,10 @@ pub(crate) fn fixed(split: &Split, places: &[Vec<NodeId>], len: usize, page: usi
             Some(parts(&places.iter().zip(weights).flat_map(of).collect::<Vec<_>>(), len, page))
         }
         Split::Chunk(pages) => {
-            let step = usize::try_from(*pages).ok().and_then(|p| p.checked_mul(page)).unwrap_or(usize::MAX);
+            let step = usize::try_from(*pages)
+                .ok()
+                .and_then(|p| p.checked_mul(page))
+                .unwrap_or(usize::MAX);
             let mut pieces: Vec<Piece> = Vec::new();
             let mut at = 0;
             let alone: Vec<Nodes> = nodes.iter().map(|n| Nodes::from([*n])).collect();
@@ -83,7 +94,8 @@ fn parts(weights: &[(NodeId, u64)], len: usize, page: usize) -> Vec<Piece> {
     pieces
 }
 
-/// Bytes by group, in the order they are preferred, as pieces: one run each, or rounds of all where `mixed`.
+/// Bytes by group, in the order they are preferred, as pieces: one run each, or rounds of all where
+/// `mixed`.
 pub(crate) fn runs(amounts: &[(Nodes, usize)], mixed: bool, page: usize) -> Vec<Piece> {
     let len: usize = amounts.iter().map(|a| a.1).sum();
     let rounds = if mixed && amounts.len() > 1 { (len / (2 * HUGE)).clamp(1, ROUNDS) } else { 1 };
@@ -112,8 +124,8 @@ pub(crate) fn runs(amounts: &[(Nodes, usize)], mixed: bool, page: usize) -> Vec<
     pieces
 }
 
-/// Takes from the pieces' own nodes what did not fit there: of each node's pieces, from the end, `missing` bytes go
-/// to the groups of `instead`, in order.
+/// Takes from the pieces' own nodes what did not fit there: of each node's pieces, from the end,
+/// `missing` bytes go to the groups of `instead`, in order.
 pub(crate) fn displace(pieces: &mut Vec<Piece>, node: NodeId, instead: &[(Nodes, usize)]) {
     let mut given: Vec<(Nodes, usize)> = instead.iter().filter(|i| i.1 > 0).cloned().collect();
     let mut at = pieces.len();
@@ -166,11 +178,14 @@ mod tests {
 
     #[test]
     fn a_divided_object_alternates_and_loses_no_byte() {
-        let amounts = vec![(Nodes::from([NodeId(1)]), 64 << 20), (Nodes::from([NodeId(0)]), 128 << 20)];
+        let amounts =
+            vec![(Nodes::from([NodeId(1)]), 64 << 20), (Nodes::from([NodeId(0)]), 128 << 20)];
         let pieces = runs(&amounts, true, P);
         assert_eq!(pieces.len(), 22);
         assert!(pieces.windows(2).all(|w| w[0].range.end == w[1].range.start));
-        let on = |n: u16| pieces.iter().filter(|p| *p.nodes == [NodeId(n)]).map(|p| p.range.len()).sum::<usize>();
+        let on = |n: u16| {
+            pieces.iter().filter(|p| *p.nodes == [NodeId(n)]).map(|p| p.range.len()).sum::<usize>()
+        };
         assert_eq!((on(1), on(0)), (64 << 20, 128 << 20));
         assert_eq!(runs(&amounts, false, P).len(), 2);
     }
@@ -178,7 +193,8 @@ mod tests {
     #[test]
     fn threads_side_by_side_are_in_both_memories() {
         let half = 64 << 20;
-        let pieces = runs(&[(Nodes::from([NodeId(1)]), half), (Nodes::from([NodeId(0)]), half)], true, P);
+        let pieces =
+            runs(&[(Nodes::from([NodeId(1)]), half), (Nodes::from([NodeId(0)]), half)], true, P);
         let node = |at: usize| pieces.iter().find(|p| p.range.contains(&at)).unwrap().nodes[0].0;
         for threads in [2, 4, 8, 16] {
             let part = 2 * half / threads;
@@ -193,7 +209,11 @@ mod tests {
     fn what_does_not_fit_goes_elsewhere_from_the_end() {
         let places = vec![vec![NodeId(1), NodeId(2)]];
         let mut pieces = fixed(&Split::Chunk(2), &places, 8 * P, P).unwrap();
-        displace(&mut pieces, NodeId(1), &[(Nodes::from([NodeId(2)]), P), (Nodes::from([NodeId(0)]), 2 * P)]);
+        displace(
+            &mut pieces,
+            NodeId(1),
+            &[(Nodes::from([NodeId(2)]), P), (Nodes::from([NodeId(0)]), 2 * P)],
+        );
         assert_eq!(shown(&pieces), [(0, 1, 1), (1, 2, 2), (2, 4, 2), (4, 6, 0), (6, 8, 2)]);
     }
 }

@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 use terrace_sys::{
-    allowed_nodes, cgroup_headroom, current_cpu, memory_available, now, own_cpus, page_size, query_pages, zones,
-    Category, MemPolicy, PageEntry, PageMap, PageStatus, Region, Root, SysError,
+    allowed_nodes, cgroup_headroom, current_cpu, memory_available, now, own_cpus, page_size,
+    query_pages, zones, Category, MemPolicy, PageEntry, PageMap, PageStatus, Region, Root,
+    SysError,
 };
 use terrace_types::{Bytes, CpuId, Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
 
 /// Pages asked for a call: enough that the call's own cost does not matter.
 const BATCH: usize = 8192;
-/// What a call that moves pages may take, by what they cost on this machine: with the usual costs 8192 of them.
+/// What a call that moves pages may take, by what they cost on this machine: with the usual costs
+/// 8192 of them.
 const CALL: Nanos = Nanos::millis(20);
 
 /// The running kernel; owns the address space that was reserved through it.
@@ -45,16 +47,28 @@ impl LiveKernel {
         Self { root, page, nodes, regions: RwLock::new(BTreeMap::new()) }
     }
 
-    fn with<T>(&self, part: &Range<usize>, call: impl FnOnce(&Region) -> Result<T, SysError>) -> Result<T, SysError> {
+    fn with<T>(
+        &self,
+        part: &Range<usize>,
+        call: impl FnOnce(&Region) -> Result<T, SysError>,
+    ) -> Result<T, SysError> {
         let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
         match regions.range(..=part.start).next_back() {
             Some((_, region)) if part.end <= region.range().end => call(region),
-            _ => Err(SysError::from_errno("look-up", format!("{:#x}", part.start), 22, "give reserved addresses")),
+            _ => Err(SysError::from_errno(
+                "look-up",
+                format!("{:#x}", part.start),
+                22,
+                "give reserved addresses",
+            )),
         }
     }
 
     fn vpns(&self, part: &Range<usize>) -> VpnRange {
-        VpnRange::new(Vpn((part.start / self.page) as u64), Vpn(part.end.div_ceil(self.page) as u64))
+        VpnRange::new(
+            Vpn((part.start / self.page) as u64),
+            Vpn(part.end.div_ceil(self.page) as u64),
+        )
     }
 
     /// Pages of `part` that are there; of a huge page the first alone, with how many it has.
@@ -157,7 +171,9 @@ impl Kernel for LiveKernel {
                 let start = (vpn.0 as usize * self.page).max(part.start);
                 let end = ((vpn.0 + count) as usize * self.page).min(part.end);
                 match runs.last_mut() {
-                    Some(last) if last.range.end == start && last.node == node => last.range.end = end,
+                    Some(last) if last.range.end == start && last.node == node => {
+                        last.range.end = end
+                    }
                     _ => runs.push(Run { range: start..end, node }),
                 }
             }

@@ -25,7 +25,8 @@ use terrace_sys::{MemPolicy, SysError};
 use terrace_types::{Bytes, NodeId};
 
 const HUGE: usize = 2 << 20;
-/// Huge pages a node from which on an object's huge pages are spread evenly enough over nodes that serve it together.
+/// Huge pages a node from which on an object's huge pages are spread evenly enough over nodes that
+/// serve it together.
 const HUGE_A_NODE: usize = 4;
 /// Half of what 64-bit Linux lets a process address.
 const MOST: u64 = 1 << 46;
@@ -52,14 +53,15 @@ struct State {
     objects: BTreeMap<usize, Object>,
     /// Managed memory, by address.
     managed: BTreeMap<usize, Managed>,
-    /// Ranges with a policy of their own: start to end and the nodes preferred, equal neighbours joined.
+    /// Ranges with a policy of their own: start to end and the nodes preferred, equal neighbours
+    /// joined.
     own: BTreeMap<usize, (usize, Nodes)>,
 }
 
 /// Allocates memory by attributes. Its memory is given back when it is dropped.
 ///
-/// Threads may share it. A fork waits for calls under way, so that parent and child go on, each with its own copy. A signal
-/// handler that interrupted a call gets [`AllocError::Reentered`].
+/// Threads may share it. A fork waits for calls under way, so that parent and child go on, each
+/// with its own copy. A signal handler that interrupted a call gets [`AllocError::Reentered`].
 #[derive(Debug)]
 pub struct Memory {
     kernel: Arc<dyn Kernel>,
@@ -70,30 +72,34 @@ pub struct Memory {
 }
 
 impl State {
-    /// The objects at these addresses, both in ascending order. One walk: thousands of them are not looked up one by one.
+    /// The objects at these addresses, both in ascending order. One walk: thousands of them are not
+    /// looked up one by one.
     fn these<'a>(&'a self, addresses: &'a [usize]) -> impl Iterator<Item = (usize, &'a Object)> {
         let first = addresses.first().copied().unwrap_or(usize::MAX);
         let mut wanted = addresses;
-        self.objects.range(first..).map(|(address, object)| (*address, object)).filter(move |(address, _)| {
-            while let [before, rest @ ..] = wanted {
-                if before >= address {
-                    break;
-                }
-                wanted = rest;
-            }
-            match wanted {
-                [this, rest @ ..] if this == address => {
+        self.objects.range(first..).map(|(address, object)| (*address, object)).filter(
+            move |(address, _)| {
+                while let [before, rest @ ..] = wanted {
+                    if before >= address {
+                        break;
+                    }
                     wanted = rest;
-                    true
                 }
-                _ => false,
-            }
-        })
+                match wanted {
+                    [this, rest @ ..] if this == address => {
+                        wanted = rest;
+                        true
+                    }
+                    _ => false,
+                }
+            },
+        )
     }
 }
 
 impl Memory {
-    /// On the live machine, with what `variable` (the environment) overrides: see [`crate::classes`].
+    /// On the live machine, with what `variable` (the environment) overrides: see
+    /// [`crate::classes`].
     ///
     /// # Errors
     /// When the machine cannot be read or ranked, or a variable says nothing.
@@ -124,12 +130,14 @@ impl Memory {
         self.kernel.page_size().get() as usize
     }
 
-    /// `size` bytes (one page at least), zeroed, at a page's address; at a huge page's for 2 MiB and more, and where a class of several
-    /// nodes may have them for 8 MiB a node and more ([`PageSize::Huge`] asks for them below that). Managed memory
-    /// is not cleared: its driver promises no zeros.
+    /// `size` bytes (one page at least), zeroed, at a page's address; at a huge page's for 2 MiB
+    /// and more, and where a class of several nodes may have them for 8 MiB a node and more
+    /// ([`PageSize::Huge`] asks for them below that). Managed memory is not cleared: its driver
+    /// promises no zeros.
     ///
     /// # Errors
-    /// A wish that means nothing, address space that is used up; with [`Mismatch::Error`] whatever cannot be as asked.
+    /// A wish that means nothing, address space that is used up; with [`Mismatch::Error`] whatever
+    /// cannot be as asked.
     pub fn allocate(&self, size: Bytes, wish: Attributes) -> Result<usize, AllocError> {
         match gpu::part(&wish)? {
             None => self.allocate_on_nodes(size, wish, None),
@@ -138,7 +146,12 @@ impl Memory {
     }
 
     /// Memory of the kernel's, with something to say of it.
-    fn allocate_on_nodes(&self, size: Bytes, wish: Attributes, note: Option<String>) -> Result<usize, AllocError> {
+    fn allocate_on_nodes(
+        &self,
+        size: Bytes,
+        wish: Attributes,
+        note: Option<String>,
+    ) -> Result<usize, AllocError> {
         let mut meaning = self.classes.meaning(&wish, self.kernel.as_ref())?;
         meaning.notes.extend(note);
         check(&wish)?;
@@ -157,7 +170,9 @@ impl Memory {
         // What needs no weighing lies in a region that is bound as a whole.
         let at_once = match wish.split {
             Split::Os => Some(meaning.places.concat()),
-            Split::SpillOver if len < HUGE => meaning.places.iter().find(|p| !p.is_empty()).cloned(),
+            Split::SpillOver if len < HUGE => {
+                meaning.places.iter().find(|p| !p.is_empty()).cloned()
+            }
             _ => None,
         };
         let at_once = at_once.filter(|_| immediate && !strict);
@@ -169,7 +184,8 @@ impl Memory {
         }
         let (range, kind, at_once) = match state.space.take(self.kernel.as_ref(), &kind, len) {
             Ok(range) => (range, kind, at_once),
-            // Sandboxes forbid `mbind`, and nodes go away. Who falls back has memory all the same, and is told.
+            // Sandboxes forbid `mbind`, and nodes go away. Who falls back has memory all the same,
+            // and is told.
             Err(error) if (is_forbidden(&error) || has_no_such_node(&error)) && !strict => {
                 let kind = Kind { policy: MemPolicy::Default, ..kind };
                 meaning.notes.push(format!("It is where the kernel puts it: {error}."));
@@ -177,10 +193,15 @@ impl Memory {
             }
             Err(error) => return Err(error.into()),
         };
-        let pieces = at_once.map_or_else(Vec::new, |nodes| vec![Piece { range: 0..len, nodes: nodes.into() }]);
+        let pieces = at_once
+            .map_or_else(Vec::new, |nodes| vec![Piece { range: 0..len, nodes: nodes.into() }]);
         let unplaced = immediate && pieces.is_empty();
         // A small one that is cut as it says is not worth a look at what is free.
-        let cut = if len < HUGE && !strict { layout::fixed(&wish.split, &meaning.places, len, page) } else { None };
+        let cut = if len < HUGE && !strict {
+            layout::fixed(&wish.split, &meaning.places, len, page)
+        } else {
+            None
+        };
         let object = Object { wish, meaning, len, kind, pieces, pending: !immediate, full: false };
         state.objects.insert(range.start, object);
         if unplaced {
@@ -215,8 +236,8 @@ impl Memory {
         }
     }
 
-    /// Weighs the allocations of `scope` that are bound on commit, binds what was not touched, moves what was, and says what
-    /// each got.
+    /// Weighs the allocations of `scope` that are bound on commit, binds what was not touched,
+    /// moves what was, and says what each got.
     ///
     /// # Errors
     /// When the kernel cannot be asked. A lack of room is part of the report.
@@ -225,7 +246,9 @@ impl Memory {
         let chosen: Vec<usize> = state
             .objects
             .iter()
-            .filter(|(_, o)| o.wish.binding == Binding::OnCommit && (o.pending || scope == Scope::All))
+            .filter(|(_, o)| {
+                o.wish.binding == Binding::OnCommit && (o.pending || scope == Scope::All)
+            })
             .map(|(address, _)| *address)
             .collect();
         let managed = Self::managed_in(&state, scope == Scope::All);
@@ -238,7 +261,8 @@ impl Memory {
         Ok(report)
     }
 
-    /// Where the bytes of an allocation are: those that are there by class, and the rest as it is bound.
+    /// Where the bytes of an allocation are: those that are there by class, and the rest as it is
+    /// bound.
     ///
     /// # Errors
     /// [`AllocError::NotOurs`]; what the kernel said.
@@ -251,8 +275,11 @@ impl Memory {
         let runs = self.kernel.resident(&(address..address + object.len))?;
         let mut row = self.row(address, object);
         row.got = self.got(address, &object.pieces, &runs);
-        row.why =
-            if object.pending { Cow::Borrowed("not committed yet") } else { commit::why(&row, &object.meaning.notes) };
+        row.why = if object.pending {
+            Cow::Borrowed("not committed yet")
+        } else {
+            commit::why(&row, &object.meaning.notes)
+        };
         Ok(row)
     }
 
@@ -260,16 +287,25 @@ impl Memory {
     #[must_use]
     pub fn lookup(&self, address: usize) -> Option<usize> {
         let state = self.state().ok()?;
-        let of_nodes = state.objects.range(..=address).next_back().map(|(start, o)| (*start, o.len));
+        let of_nodes =
+            state.objects.range(..=address).next_back().map(|(start, o)| (*start, o.len));
         let managed = state.managed.range(..=address).next_back().map(|(start, o)| (*start, o.len));
-        of_nodes.into_iter().chain(managed).find(|(start, len)| address < start + len).map(|(start, _)| start)
+        of_nodes
+            .into_iter()
+            .chain(managed)
+            .find(|(start, len)| address < start + len)
+            .map(|(start, _)| start)
     }
 
     /// Bytes that the allocation at `address` has, in whole pages.
     #[must_use]
     pub fn size_of(&self, address: usize) -> Option<Bytes> {
         let state = self.state().ok()?;
-        let len = state.objects.get(&address).map(|o| o.len).or_else(|| state.managed.get(&address).map(|o| o.len));
+        let len = state
+            .objects
+            .get(&address)
+            .map(|o| o.len)
+            .or_else(|| state.managed.get(&address).map(|o| o.len));
         len.map(|len| Bytes(len as u64))
     }
 
@@ -294,7 +330,9 @@ impl Memory {
 
     fn row(&self, address: usize, object: &Object) -> Row {
         let mut wanted: Vec<usize> = Vec::with_capacity(object.meaning.places.len());
-        for class in object.meaning.places.iter().flatten().filter_map(|n| self.classes.rank_of_node(*n)) {
+        for class in
+            object.meaning.places.iter().flatten().filter_map(|n| self.classes.rank_of_node(*n))
+        {
             if !wanted.contains(&class) {
                 wanted.push(class);
             }
@@ -330,26 +368,40 @@ impl Memory {
     /// Before address space is taken: whether a strict wish can be met at all.
     fn room_for(&self, state: &mut State, meaning: &Meaning, len: usize) -> Result<(), AllocError> {
         let nodes: Vec<NodeId> = meaning.places.concat();
-        let mut rooms: BTreeMap<NodeId, u64> = self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
+        let mut rooms: BTreeMap<NodeId, u64> =
+            self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
         self.less_promises(state, &[], &mut rooms)?;
         let room: u64 = nodes.iter().filter_map(|n| rooms.get(n)).sum();
         let fail = |room, limit| {
-            Err(AllocError::NoRoom { asked: Bytes(len as u64), nodes: list(&nodes), room: Bytes(room), limit })
+            Err(AllocError::NoRoom {
+                asked: Bytes(len as u64),
+                nodes: list(&nodes),
+                room: Bytes(room),
+                limit,
+            })
         };
         if (len as u64) > room {
             return fail(room, "what is free there and not promised");
         }
         match self.kernel.headroom() {
-            Some(left) if (len as u64) > left.get() => fail(left.get(), "the memory limit of the process's group"),
+            Some(left) if (len as u64) > left.get() => {
+                fail(left.get(), "the memory limit of the process's group")
+            }
             _ => Ok(()),
         }
     }
 
     fn no_room(&self, state: &State, row: &Row) -> AllocError {
-        let nodes = state.objects.get(&row.address).map(|o| o.meaning.places.concat()).unwrap_or_default();
+        let nodes =
+            state.objects.get(&row.address).map(|o| o.meaning.places.concat()).unwrap_or_default();
         let rooms = self.kernel.rooms();
         let room = rooms.iter().filter(|(n, _)| nodes.contains(n)).map(|(_, b)| *b).sum();
-        AllocError::NoRoom { asked: row.size, nodes: list(&nodes), room, limit: "what is free there" }
+        AllocError::NoRoom {
+            asked: row.size,
+            nodes: list(&nodes),
+            room,
+            limit: "what is free there",
+        }
     }
 
     /// Takes from `rooms` what is bound to nodes and not there yet, `besides` left out.
@@ -362,7 +414,9 @@ impl Memory {
         let open: Vec<usize> = state
             .objects
             .iter()
-            .filter(|(address, o)| !o.full && !o.pieces.is_empty() && besides.binary_search(address).is_err())
+            .filter(|(address, o)| {
+                !o.full && !o.pieces.is_empty() && besides.binary_search(address).is_err()
+            })
             .map(|(address, _)| *address)
             .collect();
         let resident = self.resident(state, &open)?;
@@ -406,7 +460,8 @@ impl Memory {
     fn place(&self, state: &mut State, chosen: &[usize]) -> Result<Report, AllocError> {
         let start = self.kernel.now();
         let runs = self.resident(state, chosen)?;
-        let mut rooms: BTreeMap<NodeId, u64> = self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
+        let mut rooms: BTreeMap<NodeId, u64> =
+            self.kernel.rooms().into_iter().map(|(n, b)| (n, b.get())).collect();
         for run in &runs {
             // What these objects hold already can be had by them.
             *rooms.entry(run.node).or_default() += run.range.len() as u64;
@@ -415,11 +470,18 @@ impl Memory {
         let asked: Vec<Asked<'_>> = state
             .these(chosen)
             .map(|(address, o)| {
-                let there: usize = overlapping(&runs, &(address..address + o.len)).map(|r| r.range.len()).sum();
-                Asked { wish: &o.wish, meaning: &o.meaning, len: o.len, untouched: (o.len - there) as u64 }
+                let there: usize =
+                    overlapping(&runs, &(address..address + o.len)).map(|r| r.range.len()).sum();
+                Asked {
+                    wish: &o.wish,
+                    meaning: &o.meaning,
+                    len: o.len,
+                    untouched: (o.len - there) as u64,
+                }
             })
             .collect();
-        let weighed = weigh(&self.classes.list, &asked, &rooms, self.kernel.headroom(), self.page())?;
+        let weighed =
+            weigh(&self.classes.list, &asked, &rooms, self.kernel.headroom(), self.page())?;
         drop(asked);
         let decided_at = self.kernel.now();
         let mut report = Report {
@@ -452,22 +514,26 @@ fn overlapping<'a>(runs: &'a [Run], part: &Range<usize>) -> impl Iterator<Item =
         let end = part.end;
         move |r| r.range.start < end
     });
-    within.map(move |r| Run { range: r.range.start.max(part.start)..r.range.end.min(part.end), node: r.node })
+    within.map(move |r| Run {
+        range: r.range.start.max(part.start)..r.range.end.min(part.end),
+        node: r.node,
+    })
 }
 
 fn is_forbidden(error: &SysError) -> bool {
     matches!(error, SysError::NotPermitted { .. } | SysError::Absent { .. })
 }
 
-/// None of the nodes that were to be bound is there any more: `mbind` has no other word for it than EINVAL.
+/// None of the nodes that were to be bound is there any more: `mbind` has no other word for it than
+/// EINVAL.
 fn has_no_such_node(error: &SysError) -> bool {
     const EINVAL: i32 = 22;
     matches!(error, SysError::Failed { call: "mbind", errno: EINVAL, .. })
 }
 
-/// Bytes from which on an object is in huge pages unasked. Where several nodes serve a class each huge page is on one of them, with
-/// whoever touched it first: four vectors of 2.2 MB that four clusters share lay on two nodes then, and a CG solve waited
-/// for these (docs/adr/0192).
+/// Bytes from which on an object is in huge pages unasked. Where several nodes serve a class each
+/// huge page is on one of them, with whoever touched it first: four vectors of 2.2 MB that four
+/// clusters share lay on two nodes then, and a CG solve waited for these (docs/adr/0192).
 fn huge_from(split: &Split, places: &[Vec<NodeId>]) -> usize {
     let nodes = places.iter().map(Vec::len).max().unwrap_or(0);
     // The others say of each byte on which node it lies.
@@ -487,7 +553,9 @@ fn check(wish: &Attributes) -> Result<(), AllocError> {
     let bad = |what| Err(AllocError::BadSplit { what });
     match &wish.split {
         Split::Chunk(0) => bad("a chunk has no pages; give one or more"),
-        Split::Weighted(w) if w.len() != wish.places.len() => bad("give one weight for each class asked for"),
+        Split::Weighted(w) if w.len() != wish.places.len() => {
+            bad("give one weight for each class asked for")
+        }
         Split::Weighted(w) if w.iter().all(|w| *w == 0) => bad("all weights are zero"),
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
-//! The mover that arenas and allocations share with `terrace run` and staging ([`terrace_migrate::Bulk`]), and what it and staging go by of a
-//! machine's file.
+//! The mover that arenas and allocations share with `terrace run` and staging
+//! ([`terrace_migrate::Bulk`]), and what it and staging go by of a machine's file.
 
 use crate::classes::MACHINE;
 use std::sync::OnceLock;
@@ -9,9 +9,10 @@ use terrace_migrate::{Bulk, MoveCosts};
 use terrace_topology::{load_machine, Source};
 use terrace_types::{Bytes, Nanos, NodeId};
 
-/// For pages of this process, on the machine that `TERRACE_MACHINE` names when the first page moves. A live machine does not say
-/// what moving costs; a file that cannot be read says nothing here either ([`crate::Memory`] refuses it): then what is usual holds, by
-/// which the number of threads and the pages of a call alone are chosen.
+/// For pages of this process, on the machine that `TERRACE_MACHINE` names when the first page
+/// moves. A live machine does not say what moving costs; a file that cannot be read says nothing
+/// here either ([`crate::Memory`] refuses it): then what is usual holds, by which the number of
+/// threads and the pages of a call alone are chosen.
 pub(crate) fn mover() -> Bulk {
     static COSTS: OnceLock<MoveCosts> = OnceLock::new();
     let named = || {
@@ -28,10 +29,15 @@ pub const fn move_costs(machine: &Machine) -> MoveCosts {
     MoveCosts { call: cost.call, page: cost.page, serial_percent: cost.serial_percent }
 }
 
-/// What staging from `slow` to `fast` by CPUs of `initiator` can count on. `None` where the machine does not say: measure it
-/// with `terrace probe`.
+/// What staging from `slow` to `fast` by CPUs of `initiator` can count on. `None` where the machine
+/// does not say: measure it with `terrace probe`.
 #[must_use]
-pub fn stage_costs(machine: &Machine, initiator: NodeId, slow: NodeId, fast: NodeId) -> Option<Costs> {
+pub fn stage_costs(
+    machine: &Machine,
+    initiator: NodeId,
+    slow: NodeId,
+    fast: NodeId,
+) -> Option<Costs> {
     let of = |node: NodeId| {
         let link = machine.link(initiator, node)?;
         Some((link.read_bandwidth?.value, link.read_latency?.value))
@@ -48,11 +54,18 @@ mod tests {
 
     #[test]
     fn a_file_that_says_nothing_of_moving_means_what_is_usual() {
-        let silent = Machine { migration: terrace_machine::MigrationCost::default(), ..preset("lab-cxl").unwrap() };
+        let silent = Machine {
+            migration: terrace_machine::MigrationCost::default(),
+            ..preset("lab-cxl").unwrap()
+        };
         assert_eq!(move_costs(&silent), MoveCosts::default());
-        let told = terrace_machine::MigrationCost { call: Nanos(7), page: Nanos(9), serial_percent: 11 };
+        let told =
+            terrace_machine::MigrationCost { call: Nanos(7), page: Nanos(9), serial_percent: 11 };
         let machine = Machine { migration: told, ..silent };
-        assert_eq!(move_costs(&machine), MoveCosts { call: Nanos(7), page: Nanos(9), serial_percent: 11 });
+        assert_eq!(
+            move_costs(&machine),
+            MoveCosts { call: Nanos(7), page: Nanos(9), serial_percent: 11 }
+        );
         let costs = stage_costs(&machine, NodeId(0), NodeId(1), NodeId(0)).unwrap();
         assert_eq!(costs.moves, move_costs(&machine));
         assert!(stage_costs(&machine, NodeId(0), NodeId(7), NodeId(0)).is_none());

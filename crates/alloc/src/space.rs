@@ -1,5 +1,5 @@
-//! Address space: few large regions, each bound to one set of nodes as a whole, and objects cut from them by page. So the
-//! kernel keeps one mapping for thousands of objects.
+//! Address space: few large regions, each bound to one set of nodes as a whole, and objects cut
+//! from them by page. So the kernel keeps one mapping for thousands of objects.
 
 use crate::attributes::Lifetime;
 use crate::kernel::Kernel;
@@ -11,14 +11,16 @@ use terrace_types::Bytes;
 /// What objects of a region have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kind {
-    /// Where untouched pages come from; [`MemPolicy::Default`] for what is not bound yet, or bound piece by piece.
+    /// Where untouched pages come from; [`MemPolicy::Default`] for what is not bound yet, or bound
+    /// piece by piece.
     pub policy: MemPolicy,
     /// Huge pages are welcome.
     pub huge: bool,
     pub lifetime: Lifetime,
 }
 
-/// Regions, largest first in what is tried: address space costs nothing, but a limit on it may be set.
+/// Regions, largest first in what is tried: address space costs nothing, but a limit on it may be
+/// set.
 const REGION_SIZES: [u64; 3] = [16 << 30, 1 << 30, 64 << 20];
 const HUGE: usize = 2 << 20;
 
@@ -52,7 +54,8 @@ impl Free {
 
     /// The smallest free range that holds `len` bytes at a multiple of `align`.
     fn take(&mut self, len: usize, align: usize) -> Option<Range<usize>> {
-        let fits = |(size, start): &&(usize, usize)| start.next_multiple_of(align) - start + len <= *size;
+        let fits =
+            |(size, start): &&(usize, usize)| start.next_multiple_of(align) - start + len <= *size;
         let &(size, start) = self.by_size.range((len, 0)..).find(fits)?;
         let at = start.next_multiple_of(align);
         self.drop(start..start + size);
@@ -75,7 +78,12 @@ pub(crate) struct Space {
 
 impl Space {
     /// `len` bytes (whole pages) of this kind.
-    pub fn take(&mut self, kernel: &dyn Kernel, kind: &Kind, len: usize) -> Result<Range<usize>, SysError> {
+    pub fn take(
+        &mut self,
+        kernel: &dyn Kernel,
+        kind: &Kind,
+        len: usize,
+    ) -> Result<Range<usize>, SysError> {
         let align = if kind.huge { HUGE } else { kernel.page_size().get() as usize };
         let free = self.free.entry(kind.clone()).or_default();
         if let Some(range) = free.take(len, align) {
@@ -96,18 +104,22 @@ impl Space {
                             return Err(error);
                         }
                     }
-                    // Only where it differs from what the kernel does by itself: it is a mark on the mapping.
+                    // Only where it differs from what the kernel does by itself: it is a mark on
+                    // the mapping.
                     kernel.huge(&region, kind.huge);
                     self.regions += 1;
                     free.put(region);
                     let taken = free.take(len, align);
-                    return taken
-                        .ok_or_else(|| SysError::from_errno("mmap", format!("{len} bytes"), 12, "ask for less"));
+                    return taken.ok_or_else(|| {
+                        SysError::from_errno("mmap", format!("{len} bytes"), 12, "ask for less")
+                    });
                 }
                 Err(error) => refused = Some(error),
             }
         }
-        Err(refused.unwrap_or_else(|| SysError::from_errno("mmap", format!("{len} bytes"), 12, "ask for less")))
+        Err(refused.unwrap_or_else(|| {
+            SysError::from_errno("mmap", format!("{len} bytes"), 12, "ask for less")
+        }))
     }
 
     /// Takes back what [`Space::take`] gave; its pages must have been given back to the kernel.
@@ -127,7 +139,10 @@ mod tests {
         let a = free.take(0x1000, 0x1000).unwrap();
         let b = free.take(0x2000, 0x1000).unwrap();
         let c = free.take(0x1000, 0x4000).unwrap();
-        assert_eq!((a.clone(), b.clone(), c.clone()), (0x1000..0x2000, 0x2000..0x4000, 0x4000..0x5000));
+        assert_eq!(
+            (a.clone(), b.clone(), c.clone()),
+            (0x1000..0x2000, 0x2000..0x4000, 0x4000..0x5000)
+        );
         assert_eq!(free.take(0x5000, 0x1000), None);
         for range in [b, a, c] {
             free.put(range);

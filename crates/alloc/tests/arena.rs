@@ -16,7 +16,8 @@ fn arena() -> Arena {
     Arena::create(&Spec::default()).unwrap()
 }
 
-/// Nodes 0 and 1 (which see a page first when its node is asked for: hence the calls of `residency`) with room for so many pages, for ever.
+/// Nodes 0 and 1 (which see a page first when its node is asked for: hence the calls of
+/// `residency`) with room for so many pages, for ever.
 fn fake(fast: u64, slow: u64) -> &'static FakeNodes {
     Box::leak(Box::new(FakeNodes::new(&[(FAST, fast), (SLOW, slow)])))
 }
@@ -52,8 +53,9 @@ fn pages_of(residency: &Residency, node: NodeId) -> u64 {
 #[test]
 fn every_size_is_a_block_of_its_own_until_it_overflows() {
     let arena = arena();
-    let sizes: Vec<usize> =
-        (0..200).chain((8..26).flat_map(|log| [(1 << log) - 1, 1 << log, (1 << log) + 1])).collect();
+    let sizes: Vec<usize> = (0..200)
+        .chain((8..26).flat_map(|log| [(1 << log) - 1, 1 << log, (1 << log) + 1]))
+        .collect();
     let mut taken = BTreeSet::new();
     for (at, size) in sizes.iter().enumerate() {
         let block = arena.alloc(*size).unwrap();
@@ -76,7 +78,10 @@ fn every_size_is_a_block_of_its_own_until_it_overflows() {
     assert_eq!(arena.calloc(usize::MAX / 2, 3), Err(AllocError::TooLarge));
     let stats = arena.stats().unwrap();
     assert_eq!(stats.blocks, sizes.len() as u64);
-    assert!(stats.allocated >= Bytes(sizes.iter().sum::<usize>() as u64) && stats.held >= stats.allocated);
+    assert!(
+        stats.allocated >= Bytes(sizes.iter().sum::<usize>() as u64)
+            && stats.held >= stats.allocated
+    );
     end(arena);
 }
 
@@ -110,7 +115,10 @@ fn what_is_no_block_is_refused_by_name() {
         assert_eq!(free(small.as_ptr().add(16)), Err(FreeError::Interior));
         assert_eq!(free(large.as_ptr().add(16)), Err(FreeError::Interior));
         assert_eq!(free(large.as_ptr().add(1 << 22)), Err(FreeError::NotAllocated));
-        assert_eq!(realloc(small.as_ptr().add(8), 100), Err(ReallocError::Free(FreeError::Interior)));
+        assert_eq!(
+            realloc(small.as_ptr().add(8), 100),
+            Err(ReallocError::Free(FreeError::Interior))
+        );
     }
     assert_eq!(release(small), Ok(()));
     assert_eq!(release(small), Err(FreeError::NotAllocated));
@@ -157,7 +165,8 @@ fn realloc_keeps_what_was_there_and_stays_in_its_arena() {
     let mut block = arena.alloc(10).unwrap();
     fill(block, 10, 7);
     let mut has = 10;
-    for size in [20, 100, 5000, 60_000, 70_000, 1_000_000, 9_000_000, 500_000, 66_000, 3000, 30, 1] {
+    for size in [20, 100, 5000, 60_000, 70_000, 1_000_000, 9_000_000, 500_000, 66_000, 3000, 30, 1]
+    {
         // SAFETY: the block is this test's alone.
         block = unsafe { realloc(block.as_ptr(), size) }.unwrap();
         assert!(holds(block, has.min(size), 7), "{size}");
@@ -167,7 +176,10 @@ fn realloc_keeps_what_was_there_and_stays_in_its_arena() {
     }
     assert_eq!(arena.stats().unwrap().blocks, 1);
     // SAFETY: as above.
-    assert_eq!(unsafe { realloc(block.as_ptr(), usize::MAX) }, Err(ReallocError::Alloc(AllocError::TooLarge)));
+    assert_eq!(
+        unsafe { realloc(block.as_ptr(), usize::MAX) },
+        Err(ReallocError::Alloc(AllocError::TooLarge))
+    );
     assert!(holds(block, 1, 7));
     end(arena);
 }
@@ -210,7 +222,10 @@ fn a_destroyed_arena_says_so_and_its_number_is_used_again() {
     assert_eq!(one.name(), None);
     // SAFETY: it must be refused.
     assert_eq!(unsafe { one.destroy() }, Err(ArenaError::Destroyed));
-    assert_eq!(one.set_device(&Devices::Anywhere, Strictness::Partial), Err(ArenaError::Destroyed.into()));
+    assert_eq!(
+        one.set_device(&Devices::Anywhere, Strictness::Partial),
+        Err(ArenaError::Destroyed.into())
+    );
     assert_eq!(Arena::from_parts(parts.0, parts.1), None);
     let two = arena();
     assert_ne!(one, two);
@@ -228,8 +243,16 @@ fn memory_of_a_destroyed_arena_goes_back() {
         end(arena);
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap().trim().trim_end_matches(" kB");
-    assert!(resident.parse::<u64>().unwrap() < 256 << 10, "{resident} kB after giving back 30 times 16 MiB");
+    let resident = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB");
+    assert!(
+        resident.parse::<u64>().unwrap() < 256 << 10,
+        "{resident} kB after giving back 30 times 16 MiB"
+    );
 }
 
 #[test]
@@ -262,8 +285,13 @@ fn devices_that_are_not_there_are_refused() {
     assert!(matches!(create(Devices::Spill(vec![])), Err(ArenaError::Devices(_))));
     let nodes = fake(10, 10);
     nodes.refuse_bind(true);
-    let refused = Arena::create(&Spec { devices: Devices::Only(vec![SLOW]), nodes, ..Spec::default() }).unwrap_err();
-    assert!(matches!(&refused, ArenaError::Bind(e) if e.to_string().contains("mbind")), "{refused}");
+    let refused =
+        Arena::create(&Spec { devices: Devices::Only(vec![SLOW]), nodes, ..Spec::default() })
+            .unwrap_err();
+    assert!(
+        matches!(&refused, ArenaError::Bind(e) if e.to_string().contains("mbind")),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -320,7 +348,9 @@ fn a_strict_move_that_fails_brings_all_back() {
     arena.residency().unwrap();
     // SAFETY: inside the block.
     nodes.stick(unsafe { block.as_ptr().add(10 * PAGE) });
-    let Err(MoveError::Incomplete(report)) = arena.set_device(&Devices::Only(vec![SLOW]), Strictness::Strict) else {
+    let Err(MoveError::Incomplete(report)) =
+        arena.set_device(&Devices::Only(vec![SLOW]), Strictness::Strict)
+    else {
         panic!("it moved")
     };
     assert_eq!((report.moved, report.stayed.get(&Stayed::Busy)), (63, Some(&1)));
@@ -362,7 +392,8 @@ fn several_nodes_are_filled_in_order_or_in_turn() {
         arena.set_device(&Devices::Only(vec![SLOW, third]), Strictness::Partial),
         Err(ArenaError::NoNode(third).into())
     );
-    let report = arena.set_device(&Devices::Interleave(vec![SLOW, FAST]), Strictness::Partial).unwrap();
+    let report =
+        arena.set_device(&Devices::Interleave(vec![SLOW, FAST]), Strictness::Partial).unwrap();
     assert_eq!(report.moved + report.already + report.stayed.values().sum::<u64>(), 64);
     assert_eq!(report.moved, 20);
     end(arena);
@@ -426,9 +457,13 @@ fn an_arena_can_be_destroyed_while_it_moves() {
         blocks.iter().for_each(|b| fill(*b, 100, 5));
         blocks.iter().step_by(2).for_each(|b| release(*b).unwrap());
         arena.residency().unwrap();
-        let moving = arena.set_device_async(&Devices::Only(vec![SLOW]), Strictness::Partial).unwrap();
+        let moving =
+            arena.set_device_async(&Devices::Only(vec![SLOW]), Strictness::Partial).unwrap();
         end(arena);
         let ended = moving.poll();
-        assert!(matches!(ended, Some(Err(MoveError::Cancelled(_) | MoveError::Arena(_)))), "{ended:?}");
+        assert!(
+            matches!(ended, Some(Err(MoveError::Cancelled(_) | MoveError::Arena(_)))),
+            "{ended:?}"
+        );
     }
 }

@@ -1,10 +1,12 @@
-//! What goes wrong around a process: forks beside threads, signal handlers, a kernel that forbids. Each case is a child,
-//! so that it can be forbidden things, killed, and waited for.
+//! What goes wrong around a process: forks beside threads, signal handlers, a kernel that forbids.
+//! Each case is a child, so that it can be forbidden things, killed, and waited for.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::OnceLock;
-use terrace_alloc::arena::{self, Arena, ArenaError, Devices, KernelNodes, NodeOps as _, Spec, Strictness};
+use terrace_alloc::arena::{
+    self, Arena, ArenaError, Devices, KernelNodes, NodeOps as _, Spec, Strictness,
+};
 use terrace_alloc::attributes::{Attributes, Binding, Mismatch};
 use terrace_alloc::commit::Scope;
 use terrace_alloc::error::AllocError;
@@ -12,10 +14,11 @@ use terrace_alloc::memory::Memory;
 use terrace_alloc::shared::{SharedArena, SharedSpec};
 use terrace_types::Bytes;
 
-/// Runs `work` in a child that is killed after four minutes, which a second of work takes on a host with much else to do;
-/// whether it came to its end.
+/// Runs `work` in a child that is killed after four minutes, which a second of work takes on a host
+/// with much else to do; whether it came to its end.
 fn in_a_child(work: impl FnOnce()) -> bool {
-    // SAFETY: the child runs `work` and ends without destructors; `alarm` ends it should a lock never come.
+    // SAFETY: the child runs `work` and ends without destructors; `alarm` ends it should a lock
+    // never come.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: sets a timer.
@@ -45,8 +48,9 @@ fn a_child_of_a_program_whose_threads_allocate_by_attributes_goes_on() {
         for _ in 0..2 {
             s.spawn(|| {
                 while !done.load(Relaxed) {
-                    let mine: Vec<usize> =
-                        (0..20).map(|n| memory.allocate(Bytes(n * 3000), wish(n as u32)).unwrap()).collect();
+                    let mine: Vec<usize> = (0..20)
+                        .map(|n| memory.allocate(Bytes(n * 3000), wish(n as u32)).unwrap())
+                        .collect();
                     memory.commit(Scope::Epoch).unwrap();
                     mine.into_iter().for_each(|at| memory.free(at).unwrap());
                 }
@@ -59,7 +63,8 @@ fn a_child_of_a_program_whose_threads_allocate_by_attributes_goes_on() {
             in_a_child(|| {
                 // SAFETY: the child's own copy of what was written above.
                 assert_eq!(unsafe { (kept as *const u8).read() }, 7);
-                let more: Vec<usize> = (0..50).map(|n| memory.allocate(Bytes(n * 1000), wish(1)).unwrap()).collect();
+                let more: Vec<usize> =
+                    (0..50).map(|n| memory.allocate(Bytes(n * 1000), wish(1)).unwrap()).collect();
                 more.into_iter().for_each(|at| memory.free(at).unwrap());
                 memory.free(kept).unwrap();
             })
@@ -142,14 +147,24 @@ fn a_handler_that_allocates_is_served_or_refused_and_never_waits_for_itself() {
 
 /// Has the kernel refuse these calls to this process from now on, as sandboxes do (`seccomp(2)`).
 fn forbid(calls: &[libc::c_long]) {
-    let statement = |code: u32, jt: usize, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: jt as u8, jf, k };
+    let statement = |code: u32, jt: usize, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: jt as u8,
+        jf,
+        k,
+    };
     let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for (at, call) in calls.iter().enumerate() {
         let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
         filter.push(statement(equal, calls.len() - at, 0, *call as u32));
     }
     filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
-    filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    filter.push(statement(
+        libc::BPF_RET | libc::BPF_K,
+        0,
+        0,
+        libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+    ));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: a filter that lives across the call; it concerns this child alone.
     unsafe {
@@ -169,8 +184,12 @@ fn without_leave_to_bind_what_falls_back_is_given_and_what_must_be_bound_is_refu
         forbid(&[libc::SYS_mbind]);
         let node = KernelNodes.nodes()[0];
         let only = Devices::Only(vec![node]);
-        let refused = Arena::create(&Spec { devices: only.clone(), ..Spec::default() }).unwrap_err();
-        assert!(matches!(&refused, ArenaError::Bind(e) if e.to_string().contains("not permitted")), "{refused}");
+        let refused =
+            Arena::create(&Spec { devices: only.clone(), ..Spec::default() }).unwrap_err();
+        assert!(
+            matches!(&refused, ArenaError::Bind(e) if e.to_string().contains("not permitted")),
+            "{refused}"
+        );
         let arena = Arena::create(&Spec::default()).unwrap();
         let block = arena.alloc(100_000).unwrap();
         // SAFETY: a block of so many bytes.
@@ -190,12 +209,19 @@ fn without_leave_to_bind_what_falls_back_is_given_and_what_must_be_bound_is_refu
         // SAFETY: allocated above, of so many bytes.
         unsafe { (at as *mut u8).write_bytes(2, 3 << 20) };
         let row = memory.describe(at).unwrap();
-        assert!(row.why.contains("mbind") && row.why.contains("where the kernel puts it"), "{}", row.why);
+        assert!(
+            row.why.contains("mbind") && row.why.contains("where the kernel puts it"),
+            "{}",
+            row.why
+        );
         memory.free(at).unwrap();
         let later = Attributes { binding: Binding::OnCommit, ..Attributes::default() };
         let at = memory.allocate(Bytes(5000), later).unwrap();
         let refused = memory.commit(Scope::Epoch).unwrap_err();
-        assert!(matches!(&refused, AllocError::Kernel(e) if e.to_string().contains("not permitted")), "{refused}");
+        assert!(
+            matches!(&refused, AllocError::Kernel(e) if e.to_string().contains("not permitted")),
+            "{refused}"
+        );
         // SAFETY: still the program's, wherever it is.
         unsafe { (at as *mut u8).write(3) };
         memory.free(at).unwrap();

@@ -1,5 +1,6 @@
-//! Managed memory through the driver's library: a double of it, compiled here, in processes of their own (how the library is
-//! found is settled once in a process); and a real GPU where there is one.
+//! Managed memory through the driver's library: a double of it, compiled here, in processes of
+//! their own (how the library is found is settled once in a process); and a real GPU where there is
+//! one.
 //!
 //! A process of its own is this program again, told by a variable which test it is to be.
 #![allow(clippy::unwrap_used)]
@@ -21,7 +22,10 @@ fn memory() -> Memory {
 }
 
 fn on(index: Index) -> Attributes {
-    Attributes { places: vec![Place { class: ClassId::CUDA_MANAGED, index }], ..Attributes::default() }
+    Attributes {
+        places: vec![Place { class: ClassId::CUDA_MANAGED, index }],
+        ..Attributes::default()
+    }
 }
 
 fn this(index: u16) -> Attributes {
@@ -56,22 +60,25 @@ fn double(folder: &str, names: &[&str], options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/double/libcuda.c");
     for name in names {
         let mut cc = Command::new("cc");
-        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(folder.join(name));
+        cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"])
+            .arg(folder.join(name));
         let done = cc.args(options).arg(&source).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
     folder
 }
 
-/// Runs the test `name` of this program in a process with these libraries and variables; what the double wrote down, and what
-/// the process said.
+/// Runs the test `name` of this program in a process with these libraries and variables; what the
+/// double wrote down, and what the process said.
 fn inside(name: &str, libraries: &Path, variables: &[(&str, &str)]) -> (String, String) {
     let log = libraries.join(format!("{name}.log"));
     let _was_there = std::fs::remove_file(&log);
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", name, "--nocapture"]).env(INSIDE, name).env("TERRACE_DOUBLE_LOG", &log);
-    let out = child.env("LD_LIBRARY_PATH", libraries).envs(variables.iter().copied()).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let out =
+        child.env("LD_LIBRARY_PATH", libraries).envs(variables.iter().copied()).output().unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{name}: {}\n{said}", out.status);
     (std::fs::read_to_string(&log).unwrap_or_default(), said)
 }
@@ -99,8 +106,14 @@ fn calls_reach_the_drivers_library_in_order() {
         let report = memory.commit(Scope::Epoch).unwrap();
         assert_eq!(report.rows[0].got, [(ClassId::CUDA_MANAGED.0 as usize, Bytes(4 * MIB as u64))]);
         let usage = memory.gpu_use(1).unwrap();
-        assert_eq!((usage.device.name.as_str(), usage.device.total), ("Double 1", Bytes(256 * MIB as u64)));
-        assert_eq!((usage.free, usage.bound, usage.blocks), (Bytes(63 * MIB as u64), Bytes(3 * MIB as u64), 2));
+        assert_eq!(
+            (usage.device.name.as_str(), usage.device.total),
+            ("Double 1", Bytes(256 * MIB as u64))
+        );
+        assert_eq!(
+            (usage.free, usage.bound, usage.blocks),
+            (Bytes(63 * MIB as u64), Bytes(3 * MIB as u64), 2)
+        );
         // More than the GPU has free: refused, and nothing of it is left.
         let much = memory.allocate(Bytes(80 * MIB as u64), strict(this(1))).unwrap_err();
         assert!(matches!(much, AllocError::NoRoomOnGpus { .. }), "{much}");
@@ -160,7 +173,10 @@ fn the_library_is_found_by_the_name_that_drivers_install() {
     if !said.contains("Double") {
         return println!("skipped: this machine has a libcuda.so, which is found before: {said}");
     }
-    assert!(said.contains("index 0: Double 0, 256 MiB, reached by GPU 1; index 1: Double 1, 256 MiB"), "{said}");
+    assert!(
+        said.contains("index 0: Double 0, 256 MiB, reached by GPU 1; index 1: Double 1, 256 MiB"),
+        "{said}"
+    );
 }
 
 /// What stands in the way, as the errors have it.
@@ -194,7 +210,11 @@ fn what_stands_in_the_way_is_named() {
     says(&whole, &init("3"), "forked after it was first used");
     says(&whole, &init("34"), "the toolkit's stub");
     says(&whole, &init("999"), "cuInit on the driver failed (CUDA_ERROR_UNKNOWN, 999)");
-    says(&whole, &init("123456"), "cuInit on the driver failed (an error of a newer driver, 123456)");
+    says(
+        &whole,
+        &init("123456"),
+        "cuInit on the driver failed (an error of a newer driver, 123456)",
+    );
     says(&whole, &[("TERRACE_DOUBLE_GPUS", "0")], "the driver shows no GPU");
     says(&whole, &[("TERRACE_DOUBLE_PLACES", "0")], "none of 2 GPUs lets managed memory be placed");
     says(&double("old", BOTH, &["-DOLD"]), &[], "has no function cuMemPrefetchAsync");
@@ -207,17 +227,20 @@ fn what_stands_in_the_way_is_named() {
 }
 
 fn has_driver() -> bool {
-    cfg!(feature = "cuda") && !matches!(memory().gpus(), Err(AllocError::NoCuda(CudaError::NoLibrary)))
+    cfg!(feature = "cuda")
+        && !matches!(memory().gpus(), Err(AllocError::NoCuda(CudaError::NoLibrary)))
 }
 
-/// A child that was forked has no CUDA: it is told so, has other memory, and leaves its parent's alone.
+/// A child that was forked has no CUDA: it is told so, has other memory, and leaves its parent's
+/// alone.
 #[test]
 fn a_forked_child_is_refused_and_harms_nothing() {
     const NAME: &str = "a_forked_child_is_refused_and_harms_nothing";
     if is_inside(NAME) {
         let memory = memory();
         let at = memory.allocate(Bytes(MIB as u64), this(0)).unwrap();
-        // SAFETY: the child calls nothing that another thread may have held a lock of, as the test's only thread waits.
+        // SAFETY: the child calls nothing that another thread may have held a lock of, as the
+        // test's only thread waits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = memory.allocate(Bytes(1), strict(this(0)));
@@ -258,14 +281,22 @@ fn a_real_gpu_holds_what_it_is_asked_to() {
     const LEN: usize = 256 * MIB;
     for index in 0..gpus.len() as u16 {
         let before = memory.gpu_use(index).unwrap();
-        println!("GPU {}: {}, {} of {} free", before.number, before.device.name, before.free, before.device.total);
+        println!(
+            "GPU {}: {}, {} of {} free",
+            before.number, before.device.name, before.free, before.device.total
+        );
         if before.free < Bytes(2 * LEN as u64) {
             println!("skipped: GPU {index} is busy");
             continue;
         }
         let at = memory.allocate(Bytes(LEN as u64), strict(this(index))).unwrap();
         let with = memory.gpu_use(index).unwrap();
-        assert!(before.free.get() - with.free.get() >= LEN as u64 / 2, "{} to {} free", before.free, with.free);
+        assert!(
+            before.free.get() - with.free.get() >= LEN as u64 / 2,
+            "{} to {} free",
+            before.free,
+            with.free
+        );
         assert_eq!(with.bound, Bytes(LEN as u64));
         assert_eq!(at % 4096, 0, "at a page's address");
         used(at, LEN);
@@ -281,8 +312,14 @@ fn a_real_gpu_holds_what_it_is_asked_to() {
         assert!(bytes.iter().enumerate().all(|(at, b)| *b == at as u8));
         memory.free(at).unwrap();
         let after = memory.gpu_use(index).unwrap();
-        assert!(after.free.get() + LEN as u64 / 2 > before.free.get(), "{} to {} free", before.free, after.free);
-        let much = memory.allocate(Bytes(before.device.total.get() * 2), strict(this(index))).unwrap_err();
+        assert!(
+            after.free.get() + LEN as u64 / 2 > before.free.get(),
+            "{} to {} free",
+            before.free,
+            after.free
+        );
+        let much =
+            memory.allocate(Bytes(before.device.total.get() * 2), strict(this(index))).unwrap_err();
         assert!(matches!(much, AllocError::NoRoomOnGpus { .. }), "{much}");
     }
     let at = memory.allocate(Bytes(LEN as u64), on(Index::All)).unwrap();

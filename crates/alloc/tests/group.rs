@@ -1,4 +1,5 @@
-//! A memory limit that shrinks under a program: a control group of our own, where this user may make one.
+//! A memory limit that shrinks under a program: a control group of our own, where this user may
+//! make one.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -20,8 +21,9 @@ impl Group {
     /// With a limit on memory, in version 2 or 1; or why not.
     fn make(limit: u64) -> Result<Self, String> {
         let v2 = Path::new("/sys/fs/cgroup");
-        let has_memory =
-            |file: &Path| fs::read_to_string(file).is_ok_and(|t| t.split_whitespace().any(|c| c == "memory"));
+        let has_memory = |file: &Path| {
+            fs::read_to_string(file).is_ok_and(|t| t.split_whitespace().any(|c| c == "memory"))
+        };
         let (root, limit_file) = if has_memory(&v2.join("cgroup.subtree_control")) {
             (v2.to_path_buf(), "memory.max")
         } else if v2.join("memory/memory.limit_in_bytes").exists() {
@@ -106,12 +108,14 @@ fn a_limit_that_shrinks_refuses_and_never_kills() {
         fill(kept, 64 << 20, 7);
         group.set(128 << 20).unwrap();
 
-        let refused = memory.allocate(Bytes::mib(96), strict("late", Binding::Immediate)).unwrap_err();
+        let refused =
+            memory.allocate(Bytes::mib(96), strict("late", Binding::Immediate)).unwrap_err();
         assert!(
             matches!(&refused, AllocError::NoRoom { limit, room, .. } if limit.contains("group") && room.get() <= 64 << 20),
             "{refused}"
         );
-        let large = memory.allocate(Bytes::mib(96), strict("large", Binding::OnCommit)).unwrap_or(0);
+        let large =
+            memory.allocate(Bytes::mib(96), strict("large", Binding::OnCommit)).unwrap_or(0);
         assert_eq!(large, 0, "what cannot be had is refused when it is asked for");
         let small = memory.allocate(Bytes::mib(16), strict("small", Binding::OnCommit)).unwrap();
         let other = memory.allocate(Bytes::mib(24), strict("other", Binding::OnCommit)).unwrap();

@@ -19,7 +19,8 @@ fn memory() -> Option<Memory> {
 
 /// Writes to every page of an allocation and reads it back.
 fn use_all(address: usize, len: usize) {
-    // SAFETY: the range was allocated by the caller just now, is writable, and nobody else knows of it.
+    // SAFETY: the range was allocated by the caller just now, is writable, and nobody else knows of
+    // it.
     let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, len) };
     for at in (0..len).step_by(4096) {
         assert_eq!(bytes[at], 0, "memory must come zeroed");
@@ -46,8 +47,11 @@ fn memory_is_aligned_zeroed_and_where_it_is_said_to_be() {
 #[test]
 fn strict_memory_is_there_and_too_much_is_refused() {
     let Some(memory) = memory() else { return };
-    let strict =
-        |name: &str| Attributes { mismatch: Mismatch::Error, name: name.into(), ..Attributes::of(ClassId(-1)) };
+    let strict = |name: &str| Attributes {
+        mismatch: Mismatch::Error,
+        name: name.into(),
+        ..Attributes::of(ClassId(-1))
+    };
     let at = memory.allocate(Bytes::mib(16), strict("fits")).unwrap();
     let row = memory.describe(at).unwrap();
     assert_eq!(row.got.iter().map(|g| g.1).sum::<Bytes>(), Bytes::mib(16), "{row:?}");
@@ -59,13 +63,20 @@ fn strict_memory_is_there_and_too_much_is_refused() {
 #[test]
 fn commits_keep_content() {
     let Some(memory) = memory() else { return };
-    let wish = Attributes { binding: Binding::OnCommit, split: Split::SpillOver, ..Attributes::default() };
+    let wish =
+        Attributes { binding: Binding::OnCommit, split: Split::SpillOver, ..Attributes::default() };
     let touched = memory.allocate(Bytes::mib(4), wish.clone()).unwrap();
     use_all(touched, 4 << 20);
     let fresh = memory.allocate(Bytes::mib(3), wish).unwrap();
     let report = memory.commit(Scope::Epoch).unwrap();
     assert_eq!(report.rows.len(), 2);
-    assert!(report.rows.iter().all(|r| !r.refused && r.got.iter().map(|g| g.1).sum::<Bytes>() == r.size), "{report:?}");
+    assert!(
+        report
+            .rows
+            .iter()
+            .all(|r| !r.refused && r.got.iter().map(|g| g.1).sum::<Bytes>() == r.size),
+        "{report:?}"
+    );
     use_all(fresh, 3 << 20);
     // SAFETY: allocated above and written by `use_all`; a commit keeps what is there.
     let kept = unsafe { std::slice::from_raw_parts(touched as *const u8, 4 << 20) };
@@ -89,10 +100,14 @@ fn many_objects_cost_few_mappings() {
 
 #[test]
 fn the_environment_overrides_and_nonsense_is_named() {
-    let with =
-        |name: &'static str, value: &'static str| Memory::live(&move |asked| (asked == name).then(|| value.to_owned()));
-    for (name, value) in [("TERRACE_CLASSES", "x"), ("TERRACE_RANK_BY", "colour"), ("TERRACE_MACHINE", "/nonexistent")]
-    {
+    let with = |name: &'static str, value: &'static str| {
+        Memory::live(&move |asked| (asked == name).then(|| value.to_owned()))
+    };
+    for (name, value) in [
+        ("TERRACE_CLASSES", "x"),
+        ("TERRACE_RANK_BY", "colour"),
+        ("TERRACE_MACHINE", "/nonexistent"),
+    ] {
         let error = with(name, value).unwrap_err();
         assert!(error.to_string().contains(value), "{error}");
     }
@@ -108,7 +123,10 @@ fn every_size_is_given_whole_or_refused_by_name() {
                 Ok(at) => {
                     let len = memory.size_of(at).unwrap().get() as usize;
                     assert!(at % 4096 == 0 && len as u64 >= size.max(1));
-                    assert!(taken.iter().all(|(a, l)| at + len <= *a || a + l <= at), "{size} overlaps");
+                    assert!(
+                        taken.iter().all(|(a, l)| at + len <= *a || a + l <= at),
+                        "{size} overlaps"
+                    );
                     taken.push((at, len));
                 }
                 Err(error) => assert!(size > 1 << 36, "{size}: {error}"),
@@ -138,14 +156,24 @@ fn bytes_survive_any_sequence_of_calls() {
         match draw(10) {
             0..=4 if live.len() < 40 => {
                 let size = if draw(4) == 0 { draw(6 << 20) } else { draw(40_000) };
-                let split = vec![Split::Os, Split::SpillOver, Split::Equal, Split::Chunk(1 + draw(9))]
-                    .swap_remove(draw(4) as usize);
+                let split =
+                    vec![Split::Os, Split::SpillOver, Split::Equal, Split::Chunk(1 + draw(9))]
+                        .swap_remove(draw(4) as usize);
                 let binding = if draw(2) == 0 { Binding::OnCommit } else { Binding::Immediate };
                 let mismatch = if draw(8) == 0 { Mismatch::Error } else { Mismatch::Fallback };
-                let wish = Attributes { split, binding, mismatch, priority: draw(5) as u32, ..Attributes::default() };
+                let wish = Attributes {
+                    split,
+                    binding,
+                    mismatch,
+                    priority: draw(5) as u32,
+                    ..Attributes::default()
+                };
                 let at = memory.allocate(Bytes(size), wish).unwrap();
                 let len = memory.size_of(at).unwrap().get() as usize;
-                assert!(live.iter().all(|(a, l, _)| at + len <= *a || a + l <= at), "turn {turn} overlaps");
+                assert!(
+                    live.iter().all(|(a, l, _)| at + len <= *a || a + l <= at),
+                    "turn {turn} overlaps"
+                );
                 // SAFETY: a fresh allocation of `len` bytes, this test's alone.
                 unsafe {
                     assert_eq!((at as *const u8).read() | ((at + len - 1) as *const u8).read(), 0);
@@ -194,7 +222,8 @@ proptest::proptest! {
 #[test]
 fn files_that_never_end_or_are_none_are_refused() {
     for path in ["/dev/zero", "/proc/self/mem", "/nonexistent"] {
-        let error = Memory::live(&|asked| (asked == "TERRACE_MACHINE").then(|| path.to_owned())).unwrap_err();
+        let error = Memory::live(&|asked| (asked == "TERRACE_MACHINE").then(|| path.to_owned()))
+            .unwrap_err();
         assert!(error.to_string().contains(path), "{error}");
     }
 }

@@ -62,7 +62,10 @@ fn drawn(seed: &mut Seed) -> Call {
         _ => draw(400_000),
     };
     match draw(430) {
-        0..=4 => Call::Create { limit: (draw(2) == 0).then(|| 1 + draw(4_000_000) as u64), slow: draw(2) == 0 },
+        0..=4 => Call::Create {
+            limit: (draw(2) == 0).then(|| 1 + draw(4_000_000) as u64),
+            slow: draw(2) == 0,
+        },
         5..=7 => Call::Destroy(draw(1000)),
         8..=207 => {
             let size = size(&mut draw);
@@ -78,11 +81,13 @@ fn drawn(seed: &mut Seed) -> Call {
     }
 }
 
-/// Long sequences in two threads at once, each beside its own model. `TERRACE_ALLOC_SECONDS` says how long, `TERRACE_SEED`
-/// where it begins.
+/// Long sequences in two threads at once, each beside its own model. `TERRACE_ALLOC_SECONDS` says
+/// how long, `TERRACE_SEED` where it begins.
 #[test]
 fn long_sequences_in_threads_do_what_their_models_do() {
-    let of = |name: &str, unless: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(unless);
+    let of = |name: &str, unless: u64| {
+        std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(unless)
+    };
     let until = Instant::now() + Duration::from_secs(of("TERRACE_ALLOC_SECONDS", 3));
     let first = of("TERRACE_SEED", 1);
     std::thread::scope(|s| {

@@ -66,8 +66,8 @@ fn ten_thousand_arenas_and_a_hundred_thousand_pieces_are_few_mappings() {
     arenas.into_iter().for_each(end);
 }
 
-/// Waits until threads have ended. A scope goes on when their work is done, and what a thread keeps for itself may be handed back
-/// after that.
+/// Waits until threads have ended. A scope goes on when their work is done, and what a thread keeps
+/// for itself may be handed back after that.
 fn join<T>(threads: Vec<std::thread::ScopedJoinHandle<'_, T>>) {
     threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
 }
@@ -78,8 +78,9 @@ fn a_thousand_threads_share_an_arena_and_leave_nothing() {
     for _ in 0..10 {
         std::thread::scope(|s| {
             let work = || {
-                let mine: Vec<(usize, usize)> =
-                    (16..80).map(|size| (sign(arena.alloc(size * 8).unwrap(), size * 8), size * 8)).collect();
+                let mine: Vec<(usize, usize)> = (16..80)
+                    .map(|size| (sign(arena.alloc(size * 8).unwrap(), size * 8), size * 8))
+                    .collect();
                 mine.iter().for_each(|(at, size)| check(*at, *size));
                 mine.iter().for_each(|(at, _)| release(*at));
             };
@@ -88,7 +89,11 @@ fn a_thousand_threads_share_an_arena_and_leave_nothing() {
     }
     let stats = arena.stats().unwrap();
     assert_eq!((stats.blocks, stats.freed_twice), (0, 0));
-    assert!(stats.held.get() <= 100 * 64 * 64 * 1024, "{} held by caches of threads that ended", stats.held);
+    assert!(
+        stats.held.get() <= 100 * 64 * 64 * 1024,
+        "{} held by caches of threads that ended",
+        stats.held
+    );
     end(arena);
 }
 
@@ -105,7 +110,8 @@ fn a_thousand_threads_at_once_each_have_their_blocks() {
             let (arenas, gate, there) = (&arenas, &gate, &there);
             let work = move || {
                 let size = |n: usize| 16 + (thread * 7 + n * 100) % 2000;
-                let mine: Vec<usize> = (0..6).map(|n| sign(arenas[n % 2].alloc(size(n)).unwrap(), size(n))).collect();
+                let mine: Vec<usize> =
+                    (0..6).map(|n| sign(arenas[n % 2].alloc(size(n)).unwrap(), size(n))).collect();
                 there.fetch_add(1, Relaxed);
                 drop(gate.read());
                 for (n, at) in mine.iter().enumerate() {
@@ -171,9 +177,12 @@ fn blocks_change_hands_between_threads() {
 fn memory_freed_by_another_thread_is_used_again() {
     let arena = arena();
     let (send, receive) = mpsc::channel::<Vec<usize>>();
-    let freer = std::thread::spawn(move || receive.iter().for_each(|blocks| blocks.into_iter().for_each(release)));
+    let freer = std::thread::spawn(move || {
+        receive.iter().for_each(|blocks| blocks.into_iter().for_each(release))
+    });
     for _ in 0..200 {
-        let blocks: Vec<usize> = (0..1000).map(|_| arena.alloc(512).unwrap().as_ptr() as usize).collect();
+        let blocks: Vec<usize> =
+            (0..1000).map(|_| arena.alloc(512).unwrap().as_ptr() as usize).collect();
         send.send(blocks).unwrap();
         while arena.stats().unwrap().blocks > 0 {
             std::thread::yield_now();
@@ -206,7 +215,8 @@ fn a_child_of_a_program_with_threads_goes_on() {
             if child == 0 {
                 check(kept, 100);
                 release(kept);
-                let more: Vec<NonNull<u8>> = (0..300).map(|n| arena.alloc(n * 300).unwrap()).collect();
+                let more: Vec<NonNull<u8>> =
+                    (0..300).map(|n| arena.alloc(n * 300).unwrap()).collect();
                 more.into_iter().for_each(|b| release(b.as_ptr() as usize));
                 // SAFETY: ends the child without destructors of the parent's.
                 unsafe { libc::_exit(0) };

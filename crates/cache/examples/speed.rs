@@ -1,7 +1,8 @@
-//! How many accesses a second the caches take: `cargo run --release -p terrace-cache --example speed`.
+//! How many accesses a second the caches take: `cargo run --release -p terrace-cache --example
+//! speed`.
 //!
-//! Prints millions of accesses a second of a three-level hierarchy and, for a ratio, of one plain LRU cache on the same
-//! streams. Host time: compare figures of one run only.
+//! Prints millions of accesses a second of a three-level hierarchy and, for a ratio, of one plain
+//! LRU cache on the same streams. Host time: compare figures of one run only.
 
 use std::time::Instant;
 use terrace_cache::{Cache, Hierarchy, HierarchySpec, LevelSpec};
@@ -19,7 +20,9 @@ fn mixed(i: u64) -> u64 {
 const STREAMS: [(&str, Stream); 4] = [
     ("sequential words", |i| (i / 8 % (1 << 22), i % 4 == 0)),
     ("hot and random, fits the second level", |i| (mixed(i) % 8_000, i % 4 == 0)),
-    ("mixed: nine tenths of it hot", |i| (if i % 10 == 0 { mixed(i) % (1 << 24) } else { mixed(i) % 400 }, i % 4 == 0)),
+    ("mixed: nine tenths of it hot", |i| {
+        (if i % 10 == 0 { mixed(i) % (1 << 24) } else { mixed(i) % 400 }, i % 4 == 0)
+    }),
     ("every access misses", |i| (mixed(i) % (1 << 26), i % 4 == 0)),
 ];
 

@@ -1,9 +1,10 @@
 //! Levels of caches between cores and memory, coherent by MESI.
 //!
-//! An access looks from the nearest level outwards and fills on its way back. What leaves a level dirty is written to
-//! the next level out that has the line, else to memory. Private caches of different cores are kept coherent where the
-//! shared levels begin (at memory, if there are none): a write takes the line from all other cores, a read leaves it
-//! shared and its changes written out.
+//! An access looks from the nearest level outwards and fills on its way back. What leaves a level
+//! dirty is written to the next level out that has the line, else to memory. Private caches of
+//! different cores are kept coherent where the shared levels begin (at memory, if there are none):
+//! a write takes the line from all other cores, a read leaves it shared and its changes written
+//! out.
 
 use crate::level::{Flags, Held, Level};
 use crate::prefetch::{Prefetch, Prefetcher};
@@ -118,8 +119,9 @@ impl Hierarchy {
         self.tiers.iter().map(|t| t.count).collect()
     }
 
-    /// An access of `size` bytes (at least one) at `address`: every line of it. Says the index of the outermost level that
-    /// had to serve; as many as there are levels: memory did. `memory` is told what reaches it.
+    /// An access of `size` bytes (at least one) at `address`: every line of it. Says the index of
+    /// the outermost level that had to serve; as many as there are levels: memory did. `memory` is
+    /// told what reaches it.
     pub fn access(
         &mut self,
         core: usize,
@@ -128,15 +130,25 @@ impl Hierarchy {
         write: bool,
         memory: &mut impl FnMut(Traffic),
     ) -> usize {
-        let (first, last) = (address >> self.line_shift, address.saturating_add(size.max(1) - 1) >> self.line_shift);
+        let (first, last) = (
+            address >> self.line_shift,
+            address.saturating_add(size.max(1) - 1) >> self.line_shift,
+        );
         (first..=last).map(|line| self.access_line(core, line, write, memory)).max().unwrap_or(0)
     }
 
     /// As [`Self::access`], of one line by its number.
     #[inline]
-    pub fn access_line(&mut self, core: usize, line: u64, write: bool, memory: &mut impl FnMut(Traffic)) -> usize {
+    pub fn access_line(
+        &mut self,
+        core: usize,
+        line: u64,
+        write: bool,
+        memory: &mut impl FnMut(Traffic),
+    ) -> usize {
         let core = core % self.cores;
-        // The common case: a load that hits the first level, or a store to a line that is this core's alone there.
+        // The common case: a load that hits the first level, or a store to a line that is this
+        // core's alone there.
         let tier = &mut self.tiers[0];
         let at = tier.at(core);
         if !write {
@@ -150,9 +162,15 @@ impl Hierarchy {
         self.write(core, line, memory)
     }
 
-    /// Looks for a line from `level` outwards and fills on the way back: the level that had it, and the flags that it
-    /// comes with.
-    fn read(&mut self, core: usize, level: usize, line: u64, memory: &mut impl FnMut(Traffic)) -> (usize, Flags) {
+    /// Looks for a line from `level` outwards and fills on the way back: the level that had it, and
+    /// the flags that it comes with.
+    fn read(
+        &mut self,
+        core: usize,
+        level: usize,
+        line: u64,
+        memory: &mut impl FnMut(Traffic),
+    ) -> (usize, Flags) {
         let Some(tier) = self.tiers.get_mut(level) else {
             memory(Traffic::Read(line));
             return (level, Flags::EXCLUSIVE);
@@ -173,7 +191,8 @@ impl Hierarchy {
         let others = level + 1 == self.private && self.cores > 1 && self.share(core, line, memory);
         let (served, mut flags) = self.read(core, level + 1, line, memory);
         if others {
-            // Changes that came out of an exclusive level cannot stay with a line that others have too.
+            // Changes that came out of an exclusive level cannot stay with a line that others have
+            // too.
             if flags.has(Flags::DIRTY) {
                 memory(Traffic::Write(line));
             }
@@ -190,8 +209,16 @@ impl Hierarchy {
         (served, flags)
     }
 
-    /// Lets a line into a level; gives what is known of it at the next nearer one. Changes stay here.
-    fn fill(&mut self, core: usize, level: usize, line: u64, flags: Flags, memory: &mut impl FnMut(Traffic)) -> Flags {
+    /// Lets a line into a level; gives what is known of it at the next nearer one. Changes stay
+    /// here.
+    fn fill(
+        &mut self,
+        core: usize,
+        level: usize,
+        line: u64,
+        flags: Flags,
+        memory: &mut impl FnMut(Traffic),
+    ) -> Flags {
         let at = self.tiers[level].at(core);
         if let Some(left) = self.tiers[level].caches[at].insert(line, flags) {
             self.tiers[level].count.evictions += 1;
@@ -206,7 +233,8 @@ impl Hierarchy {
         if self.tiers[level].spec.inclusion == Inclusion::Inclusive {
             flags = self.take_from_nearer(core, level, left.line, flags);
         }
-        let next_takes_all = self.tiers.get(level + 1).is_some_and(|t| t.spec.inclusion == Inclusion::Exclusive);
+        let next_takes_all =
+            self.tiers.get(level + 1).is_some_and(|t| t.spec.inclusion == Inclusion::Exclusive);
         if flags.has(Flags::DIRTY) {
             self.tiers[level].count.writebacks += 1;
         }
@@ -215,7 +243,12 @@ impl Hierarchy {
                 && !self.tiers[level].spec.shared
                 && self.holders(left.line).any(|other| other != core);
             if flags.has(Flags::DIRTY) || !elsewhere {
-                self.put(core, level + 1, Held { line: left.line, flags: flags.without(Flags::PREFETCHED) }, memory);
+                self.put(
+                    core,
+                    level + 1,
+                    Held { line: left.line, flags: flags.without(Flags::PREFETCHED) },
+                    memory,
+                );
             }
         } else if flags.has(Flags::DIRTY) {
             self.write_out(core, level + 1, left.line, memory);
@@ -234,7 +267,8 @@ impl Hierarchy {
         }
     }
 
-    /// Takes a line out of all nearer caches that `level` covers for `core`; its flags with their changes.
+    /// Takes a line out of all nearer caches that `level` covers for `core`; its flags with their
+    /// changes.
     fn take_from_nearer(&mut self, core: usize, level: usize, line: u64, flags: Flags) -> Flags {
         let shared = self.tiers[level].spec.shared;
         let mut flags = flags;
@@ -258,12 +292,21 @@ impl Hierarchy {
     }
 
     /// Writes a changed line to the next cache outwards that has it, else to memory.
-    fn write_out(&mut self, core: usize, level: usize, line: u64, memory: &mut impl FnMut(Traffic)) {
+    fn write_out(
+        &mut self,
+        core: usize,
+        level: usize,
+        line: u64,
+        memory: &mut impl FnMut(Traffic),
+    ) {
         for index in level..self.tiers.len() {
             let tier = &mut self.tiers[index];
             let at = tier.at(core);
-            if tier.caches[at].mark(line, if tier.spec.write.back { Flags::DIRTY } else { PLAIN }, PLAIN)
-                && tier.spec.write.back
+            if tier.caches[at].mark(
+                line,
+                if tier.spec.write.back { Flags::DIRTY } else { PLAIN },
+                PLAIN,
+            ) && tier.spec.write.back
             {
                 return;
             }
@@ -280,7 +323,8 @@ impl Hierarchy {
             }
             let tier = &mut self.tiers[level];
             let (at, policy) = (tier.at(core), tier.spec.write);
-            let mark = if policy.back { Flags::DIRTY.with(Flags::EXCLUSIVE) } else { Flags::EXCLUSIVE };
+            let mark =
+                if policy.back { Flags::DIRTY.with(Flags::EXCLUSIVE) } else { Flags::EXCLUSIVE };
             let mut here = tier.caches[at].touch(line, mark, Flags::PREFETCHED);
             if let Some(flags) = here {
                 tier.count.hits += 1;
@@ -331,7 +375,8 @@ impl Hierarchy {
         }
     }
 
-    /// A read by `core`: others keep the line, shared, their changes written out. Whether any other has it.
+    /// A read by `core`: others keep the line, shared, their changes written out. Whether any other
+    /// has it.
     fn share(&mut self, core: usize, line: u64, memory: &mut impl FnMut(Traffic)) -> bool {
         let (mut any, mut changed) = (false, None);
         for tier in &mut self.tiers[..self.private] {
@@ -356,7 +401,8 @@ impl Hierarchy {
 
     fn holders(&self, line: u64) -> impl Iterator<Item = usize> + '_ {
         let tiers = &self.tiers[..self.private];
-        (0..self.cores).filter(move |core| tiers.iter().any(|t| t.caches[*core].peek(line).is_some()))
+        (0..self.cores)
+            .filter(move |core| tiers.iter().any(|t| t.caches[*core].peek(line).is_some()))
     }
 
     fn prefetch(&mut self, core: usize, level: usize, line: u64, memory: &mut impl FnMut(Traffic)) {
@@ -367,7 +413,12 @@ impl Hierarchy {
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
         let at = self.tiers[level].at(core);
-        self.tiers[level].prefetchers[at].after_miss(kind, line, PAGE_SHIFT - self.line_shift.min(12), &mut wanted);
+        self.tiers[level].prefetchers[at].after_miss(
+            kind,
+            line,
+            PAGE_SHIFT - self.line_shift.min(12),
+            &mut wanted,
+        );
         for line in &wanted {
             if self.tiers[level].caches[at].peek(*line).is_some() {
                 continue;
@@ -422,11 +473,13 @@ impl Hierarchy {
         changed
     }
 
-    /// WBINVD on `core`: its own caches and the shared ones are emptied, changes reach memory; each line once. (Lines of
-    /// other cores that an inclusive level covers leave with it.) Gives how many lines were written.
+    /// WBINVD on `core`: its own caches and the shared ones are emptied, changes reach memory; each
+    /// line once. (Lines of other cores that an inclusive level covers leave with it.) Gives how
+    /// many lines were written.
     pub fn wbinvd(&mut self, core: usize, memory: &mut impl FnMut(Traffic)) -> u64 {
         let core = core % self.cores;
-        let inclusive = self.tiers.iter().any(|t| t.spec.shared && t.spec.inclusion == Inclusion::Inclusive);
+        let inclusive =
+            self.tiers.iter().any(|t| t.spec.shared && t.spec.inclusion == Inclusion::Inclusive);
         let mut written = std::collections::BTreeSet::new();
         for tier in &mut self.tiers {
             let shared = tier.spec.shared;
@@ -447,7 +500,8 @@ impl Hierarchy {
     #[must_use]
     pub fn dirty_lines(&self) -> Vec<u64> {
         let held = self.tiers.iter().flat_map(|t| &t.caches).flat_map(Level::lines);
-        let mut lines: Vec<u64> = held.filter(|h| h.flags.has(Flags::DIRTY)).map(|h| h.line).collect();
+        let mut lines: Vec<u64> =
+            held.filter(|h| h.flags.has(Flags::DIRTY)).map(|h| h.line).collect();
         lines.sort_unstable();
         lines.dedup();
         lines
@@ -463,7 +517,8 @@ impl Hierarchy {
     /// The state of a line in a core's private caches.
     #[must_use]
     pub fn state(&self, core: usize, line: u64) -> Mesi {
-        let flags = self.tiers[..self.private].iter().filter_map(|t| t.caches.get(core)?.peek(line));
+        let flags =
+            self.tiers[..self.private].iter().filter_map(|t| t.caches.get(core)?.peek(line));
         flags.fold(Mesi::Invalid, |state, f| match state {
             Mesi::Modified => state,
             _ if f.has(Flags::DIRTY) => Mesi::Modified,
@@ -476,6 +531,8 @@ impl Hierarchy {
     /// Whether a level (by its index) holds the line for `core`.
     #[must_use]
     pub fn holds(&self, level: usize, core: usize, line: u64) -> bool {
-        self.tiers.get(level).is_some_and(|t| t.caches.get(t.at(core)).is_some_and(|c| c.peek(line).is_some()))
+        self.tiers
+            .get(level)
+            .is_some_and(|t| t.caches.get(t.at(core)).is_some_and(|c| c.peek(line).is_some()))
     }
 }

@@ -8,8 +8,8 @@ pub enum Replacement {
     /// The one used longest ago.
     #[default]
     Lru,
-    /// The one that a binary tree of bits points to, each bit pointing away from the half used last; for ways that are
-    /// a power of two.
+    /// The one that a binary tree of bits points to, each bit pointing away from the half used
+    /// last; for ways that are a power of two.
     TreePlru,
     /// Any, by a sequence that the seed sets.
     Random {
@@ -61,7 +61,8 @@ pub struct Held {
     pub flags: Flags,
 }
 
-/// One cache. An entry is `(line + 1) << 3 | flags`; zero is an empty way. With LRU each set is kept in order of use.
+/// One cache. An entry is `(line + 1) << 3 | flags`; zero is an empty way. With LRU each set is
+/// kept in order of use.
 #[derive(Debug, Clone)]
 pub struct Level {
     entries: Vec<u64>,
@@ -85,7 +86,12 @@ impl Level {
     ///
     /// # Errors
     /// [`GeometryError`].
-    pub fn new(bytes: u64, ways: u32, line_bytes: u64, replacement: Replacement) -> Result<Self, GeometryError> {
+    pub fn new(
+        bytes: u64,
+        ways: u32,
+        line_bytes: u64,
+        replacement: Replacement,
+    ) -> Result<Self, GeometryError> {
         if bytes == 0 || ways == 0 || line_bytes == 0 {
             return Err(GeometryError::Empty);
         }
@@ -96,13 +102,21 @@ impl Level {
         let sets = bytes / set_bytes;
         let order = match replacement {
             Replacement::Lru => Order::Lru,
-            Replacement::TreePlru if ways.is_power_of_two() && ways <= 64 => Order::Tree(vec![0; sets as usize]),
+            Replacement::TreePlru if ways.is_power_of_two() && ways <= 64 => {
+                Order::Tree(vec![0; sets as usize])
+            }
             Replacement::TreePlru => return Err(GeometryError::NoTree),
             // An even state would stay even in its low bits for long; any odd one will do.
             Replacement::Random { seed } => Order::Random(seed.wrapping_mul(2).wrapping_add(1)),
         };
         let mask = if sets.is_power_of_two() { sets - 1 } else { 0 };
-        Ok(Self { entries: vec![0; (sets * u64::from(ways)) as usize], ways: ways as usize, sets, mask, order })
+        Ok(Self {
+            entries: vec![0; (sets * u64::from(ways)) as usize],
+            ways: ways as usize,
+            sets,
+            mask,
+            order,
+        })
     }
 
     #[inline(always)]
@@ -130,7 +144,8 @@ impl Level {
         set.iter().position(|e| Self::matches(*e, line))
     }
 
-    /// Use a line: its flags as they were, `add` set and `clear` taken off. `None` if it is not here.
+    /// Use a line: its flags as they were, `add` set and `clear` taken off. `None` if it is not
+    /// here.
     #[inline(always)]
     pub fn touch(&mut self, line: u64, add: Flags, clear: Flags) -> Option<Flags> {
         let set = self.set_of(line);
@@ -296,7 +311,10 @@ mod tests {
             }
             assert_eq!(l.lines().count(), ways as usize);
         }
-        assert_eq!(Level::new(3 * 64, 3, 64, Replacement::TreePlru).err(), Some(GeometryError::NoTree));
+        assert_eq!(
+            Level::new(3 * 64, 3, 64, Replacement::TreePlru).err(),
+            Some(GeometryError::NoTree)
+        );
     }
 
     #[test]

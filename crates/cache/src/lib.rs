@@ -1,8 +1,9 @@
 //! Caches: one of them, or any number of levels with coherence between cores. Pure.
 //!
-//! Lines are numbers (address divided by the line size); what they address, and what a miss costs, is the caller's
-//! business. [`Cache`] is the plain one that the timing model is built from; [`Hierarchy`] has everything: replacement,
-//! inclusion, write policies, MESI, prefetch, flushes, and which lines are dirty where.
+//! Lines are numbers (address divided by the line size); what they address, and what a miss costs,
+//! is the caller's business. [`Cache`] is the plain one that the timing model is built from;
+//! [`Hierarchy`] has everything: replacement, inclusion, write policies, MESI, prefetch, flushes,
+//! and which lines are dirty where.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -39,7 +40,9 @@ impl std::fmt::Display for GeometryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Empty => f.write_str("a cache needs a size, a line size and at least one way"),
-            Self::Uneven => f.write_str("the cache's size is not a multiple of ways times line size"),
+            Self::Uneven => {
+                f.write_str("the cache's size is not a multiple of ways times line size")
+            }
             Self::NoTree => f.write_str("tree-PLRU needs 1, 2, 4, ... or 64 ways"),
         }
     }

@@ -1,6 +1,7 @@
 //! The plainest cache: least recently used goes first, written lines are remembered as dirty.
 //!
-//! Used by the lab's timing plugin for every memory access of the guest, and by the simulator for most.
+//! Used by the lab's timing plugin for every memory access of the guest, and by the simulator for
+//! most.
 
 use crate::sets::{Fetched, Sets, Used};
 use crate::GeometryError;
@@ -67,7 +68,8 @@ impl Cache {
         self.ways.ahead(self.place(line).0);
     }
 
-    /// The line that goes next where `line` comes in, if that is dirty: for the host to fetch what its leaving will need.
+    /// The line that goes next where `line` comes in, if that is dirty: for the host to fetch what
+    /// its leaving will need.
     #[inline(always)]
     #[must_use]
     pub fn dirty_before(&self, line: u64) -> Option<u64> {
@@ -76,7 +78,8 @@ impl Cache {
         dirty.then_some(line)
     }
 
-    /// Look `line` up without letting it in: `true` is a hit, which makes it the latest used (and dirty, if `write`).
+    /// Look `line` up without letting it in: `true` is a hit, which makes it the latest used (and
+    /// dirty, if `write`).
     #[inline(always)]
     pub fn hit(&mut self, line: u64, write: bool) -> bool {
         let (set, tag) = self.place(line);
@@ -170,8 +173,14 @@ mod tests {
         let mut c = Cache::new(64, 1, 64).unwrap();
         c.access(0, false);
         assert!(c.mark_dirty(0) && !c.mark_dirty(1));
-        assert_eq!(c.access(7, false), Outcome::Miss { victim: Some(Victim { line: 0, dirty: true }) });
-        assert_eq!(c.access(8, false), Outcome::Miss { victim: Some(Victim { line: 7, dirty: false }) });
+        assert_eq!(
+            c.access(7, false),
+            Outcome::Miss { victim: Some(Victim { line: 0, dirty: true }) }
+        );
+        assert_eq!(
+            c.access(8, false),
+            Outcome::Miss { victim: Some(Victim { line: 7, dirty: false }) }
+        );
     }
 
     /// Against the plainest model there is: a list of lines a set.

@@ -8,8 +8,9 @@ pub enum Prefetch {
     Nothing,
     /// A miss also fetches the line after it.
     NextLine,
-    /// Misses of one 4 KiB page that come at equal distances: the next one or more at that distance. (Without program
-    /// counters the page stands for the instruction, as in the streamers of present-day cores.)
+    /// Misses of one 4 KiB page that come at equal distances: the next one or more at that
+    /// distance. (Without program counters the page stands for the instruction, as in the streamers
+    /// of present-day cores.)
     Stride {
         /// Lines fetched ahead.
         ahead: u8,
@@ -37,7 +38,13 @@ pub(crate) struct Prefetcher {
 
 impl Prefetcher {
     /// Lines to fetch after a miss of `line`, into `wanted`; `page_shift`: of lines in a page.
-    pub fn after_miss(&mut self, kind: Prefetch, line: u64, page_shift: u32, wanted: &mut Vec<u64>) {
+    pub fn after_miss(
+        &mut self,
+        kind: Prefetch,
+        line: u64,
+        page_shift: u32,
+        wanted: &mut Vec<u64>,
+    ) {
         match kind {
             Prefetch::Nothing => {}
             Prefetch::NextLine => wanted.push(line + 1),
@@ -94,7 +101,10 @@ mod tests {
     fn strides_are_believed_at_the_second_time_and_end_with_the_page() {
         let got = wanted(Prefetch::Stride { ahead: 2 }, &[0, 3, 6, 9, 60, 10]);
         assert_eq!(got, [vec![], vec![], vec![9, 12], vec![12, 15], vec![], vec![]]);
-        assert_eq!(wanted(Prefetch::Stride { ahead: 2 }, &[50, 56, 62]).concat(), Vec::<u64>::new());
+        assert_eq!(
+            wanted(Prefetch::Stride { ahead: 2 }, &[50, 56, 62]).concat(),
+            Vec::<u64>::new()
+        );
         let down = wanted(Prefetch::Stride { ahead: 1 }, &[20, 18, 16]);
         assert_eq!(down[2], [14]);
     }

@@ -1,14 +1,16 @@
 //! Sets of ways in order of use: what caches and translations are made of.
 //!
-//! A set of up to sixteen ways is a few words. Of each way's tag a byte is kept in a word beside the others', so that a
-//! look compares eight of them in a few instructions and reads at most the tags that are probably right; and the order of
-//! use is one word of four bits a way, so that nothing is moved when a way is used. Large caches keep sixteen bits of the
-//! rest of a tag, so that a set is one line of the host's memory, and are written out wider when a tag does not fit. Sets
-//! of more ways are lists.
+//! A set of up to sixteen ways is a few words. Of each way's tag a byte is kept in a word beside
+//! the others', so that a look compares eight of them in a few instructions and reads at most the
+//! tags that are probably right; and the order of use is one word of four bits a way, so that
+//! nothing is moved when a way is used. Large caches keep sixteen bits of the rest of a tag, so
+//! that a set is one line of the host's memory, and are written out wider when a tag does not fit.
+//! Sets of more ways are lists.
 
 use crate::ahead::ahead;
 
-/// A byte of a tag that is there; zero is the byte of an empty way, and of those that the set has not.
+/// A byte of a tag that is there; zero is the byte of an empty way, and of those that the set has
+/// not.
 const PRESENT: u64 = 0x80;
 const BYTES: u64 = 0x0101_0101_0101_0101;
 const BYTE_TOPS: u64 = BYTES << 7;
@@ -110,8 +112,8 @@ impl Fetched {
     }
 }
 
-/// Bytes of the tags by way, rests of the tags by way, and the ways in order of use, four bits each, the one used last
-/// lowest.
+/// Bytes of the tags by way, rests of the tags by way, and the ways in order of use, four bits
+/// each, the one used last lowest.
 #[derive(Debug, Clone, Copy)]
 struct Set<const WORDS: usize, R, const WAYS: usize> {
     bytes: [u64; WORDS],
@@ -158,13 +160,15 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
     #[inline(always)]
     fn seek(&self, tag: u64) -> Option<usize> {
         let byte = tag & (PRESENT - 1) | PRESENT;
-        // A byte that is equal leaves zero; every other has its highest bit set, or gets it when 127 is added to the rest of
-        // it, and no byte runs over into the next. The bits of several words are put side by side.
+        // A byte that is equal leaves zero; every other has its highest bit set, or gets it when
+        // 127 is added to the rest of it, and no byte runs over into the next. The bits of several
+        // words are put side by side.
         let zeroes = |word: u64| {
             let differs = word ^ (byte * BYTES);
             !(((differs & !BYTE_TOPS) + !BYTE_TOPS) | differs) & BYTE_TOPS
         };
-        let mut likely = self.bytes.iter().enumerate().fold(0, |all, (at, word)| all | zeroes(*word) >> at);
+        let mut likely =
+            self.bytes.iter().enumerate().fold(0, |all, (at, word)| all | zeroes(*word) >> at);
         while likely != 0 {
             let bit = likely.trailing_zeros() as usize;
             // The first word's bits are the highest of their bytes, the second's those below.
@@ -247,7 +251,11 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
         self.put_byte(way, tag & (PRESENT - 1) | PRESENT);
         // What an empty way held last is of no interest.
         let left = old & 1 == 1 && byte != 0;
-        Some(if left { Fetched(old >> 1 << IN_BYTE | byte & (PRESENT - 1)) } else { Fetched::CLEAN })
+        Some(if left {
+            Fetched(old >> 1 << IN_BYTE | byte & (PRESENT - 1))
+        } else {
+            Fetched::CLEAN
+        })
     }
 
     /// Puts a tag in place of what was used longest ago: its way, and what it held.
@@ -296,8 +304,8 @@ impl<const WORDS: usize, R: Rest, const WAYS: usize> Set<WORDS, R, WAYS> {
     }
 }
 
-/// Does the same with a set of whichever form. They are told apart by comparisons, the common ones first: a jump by a table
-/// is more to do.
+/// Does the same with a set of whichever form. They are told apart by comparisons, the common ones
+/// first: a jump by a table is more to do.
 macro_rules! with {
     ($form:expr, $at:expr, $set:ident => $packed:expr, $list:ident => $listed:expr) => {
         if let Form::One(sets) = $form {
@@ -334,9 +342,14 @@ impl Sets {
         let form = match ways {
             0 => Form::Lists(vec![Vec::new(); sets]),
             _ if ways <= WORD => Form::One(vec![Set::empty(ways); sets]),
-            _ if ways <= MOST_PACKED && sets >= MANY => Form::Many(vec![Line(Set::empty(ways)); sets]),
+            _ if ways <= MOST_PACKED && sets >= MANY => {
+                Form::Many(vec![Line(Set::empty(ways)); sets])
+            }
             _ if ways <= MOST_PACKED => Form::Two(vec![Set::empty(ways); sets]),
-            _ => Form::Lists(vec![(0..ways as u32).map(|way| Held { way, tag: None }).collect(); sets]),
+            _ => Form::Lists(vec![
+                (0..ways as u32).map(|way| Held { way, tag: None }).collect();
+                sets
+            ]),
         };
         Self { ways, last: 4 * (ways.clamp(1, MOST_PACKED) as u32 - 1), form }
     }
@@ -411,10 +424,15 @@ impl Sets {
         slot.map(|slot| self.mark(slot, true)).is_some()
     }
 
-    /// Lets `tag` in, which must not be there, in place of what was used longest ago: its slot, and what that held. Without
-    /// a set of this number nothing happens.
+    /// Lets `tag` in, which must not be there, in place of what was used longest ago: its slot, and
+    /// what that held. Without a set of this number nothing happens.
     #[inline(always)]
-    pub fn replace(&mut self, set: usize, tag: u64, flag: bool) -> Option<(Slot, Option<(u64, bool)>)> {
+    pub fn replace(
+        &mut self,
+        set: usize,
+        tag: u64,
+        flag: bool,
+    ) -> Option<(Slot, Option<(u64, bool)>)> {
         let last = self.last;
         // `None` within: the tag does not fit.
         let done = with!(mut &mut self.form, set, s => rest(tag, flag).map(|rest| s.replace(last, tag, rest)), list => {
@@ -430,8 +448,8 @@ impl Sets {
         }
     }
 
-    /// Uses `tag`: [`Sets::find`], and [`Sets::mark`] with `flag`, or [`Sets::replace`]. Without a set of this number
-    /// nothing is ever there.
+    /// Uses `tag`: [`Sets::find`], and [`Sets::mark`] with `flag`, or [`Sets::replace`]. Without a
+    /// set of this number nothing is ever there.
     #[inline(always)]
     pub fn access(&mut self, set: usize, tag: u64, flag: bool) -> Used {
         let last = self.last;
@@ -475,7 +493,12 @@ impl Sets {
 
     #[cold]
     #[inline(never)]
-    fn replace_in_wider(&mut self, set: usize, tag: u64, flag: bool) -> Option<(Slot, Option<(u64, bool)>)> {
+    fn replace_in_wider(
+        &mut self,
+        set: usize,
+        tag: u64,
+        flag: bool,
+    ) -> Option<(Slot, Option<(u64, bool)>)> {
         let ways = self.ways;
         self.form = match &self.form {
             Form::One(sets) => Form::Lists(sets.iter().map(|s| s.list(ways)).collect()),
@@ -498,8 +521,7 @@ impl Sets {
     /// The slot of a set that was used last; `None` without such a set.
     #[must_use]
     pub fn latest(&self, set: usize) -> Option<Slot> {
-        let way =
-            with!(&self.form, set, s => Some((s.order & 15) as usize), list => list.first().map(|h| h.way as usize))??;
+        let way = with!(&self.form, set, s => Some((s.order & 15) as usize), list => list.first().map(|h| h.way as usize))??;
         Some(Slot { set, way })
     }
 
@@ -554,7 +576,8 @@ impl Set<2, Narrow, 16> {
 }
 
 fn put_flag(list: &mut [Held], way: usize, flag: impl Fn(bool) -> bool) {
-    let held = list.iter_mut().find(|held| held.way as usize == way).and_then(|held| held.tag.as_mut());
+    let held =
+        list.iter_mut().find(|held| held.way as usize == way).and_then(|held| held.tag.as_mut());
     if let Some((_, old)) = held {
         *old = flag(*old);
     }
@@ -571,9 +594,19 @@ mod tests {
     /// Against a list of tags a set, the one used last first.
     #[test]
     fn agrees_with_lists() {
-        for (ways, count) in
-            [(1, 5), (2, 5), (3, 5), (7, 5), (8, 700), (9, 5), (11, 600), (12, 5), (16, 513), (17, 5), (33, 5)]
-        {
+        for (ways, count) in [
+            (1, 5),
+            (2, 5),
+            (3, 5),
+            (7, 5),
+            (8, 700),
+            (9, 5),
+            (11, 600),
+            (12, 5),
+            (16, 513),
+            (17, 5),
+            (33, 5),
+        ] {
             let mut sets = Sets::new(count, ways);
             let mut lists: Vec<Vec<(u64, bool)>> = vec![Vec::new(); count];
             let mut x = 88_172_645_463_325_252u64 + ways as u64;
@@ -581,9 +614,12 @@ mod tests {
                 x ^= x << 13;
                 x ^= x >> 7;
                 x ^= x << 17;
-                // Tags whose bytes are often the same although they are not; towards the end, wider and wider ones.
-                let (set, number, flag) = (x as usize % count % 7, (x >> 20) % (ways as u64 * 2), x >> 63 == 1);
-                let wide = if step < 30_000 || number % 5 > 0 { 8 } else { (step / 1000).min(55) as u32 };
+                // Tags whose bytes are often the same although they are not; towards the end, wider
+                // and wider ones.
+                let (set, number, flag) =
+                    (x as usize % count % 7, (x >> 20) % (ways as u64 * 2), x >> 63 == 1);
+                let wide =
+                    if step < 30_000 || number % 5 > 0 { 8 } else { (step / 1000).min(55) as u32 };
                 let tag = if number % 3 == 0 { number << wide } else { number };
                 let list = &mut lists[set];
                 let known = list.iter().position(|held| held.0 == tag);
@@ -592,7 +628,10 @@ mod tests {
                         sets.forget(set, tag);
                         known.map(|at| list.remove(at));
                     }
-                    1 => assert_eq!(sets.peek(set, tag).map(|s| sets.flag(s)), known.map(|at| list[at].1)),
+                    1 => assert_eq!(
+                        sets.peek(set, tag).map(|s| sets.flag(s)),
+                        known.map(|at| list[at].1)
+                    ),
                     3 => {
                         assert_eq!(sets.mark_tag(set, tag), known.is_some());
                         known.into_iter().for_each(|at| list[at].1 = true);
@@ -618,7 +657,10 @@ mod tests {
                             assert_eq!(known, None, "{ways} ways, step {step}");
                             let before = sets.oldest(set);
                             let (slot, old) = sets.replace(set, tag, flag).unwrap();
-                            assert_eq!(before, if list.len() == ways { list.last().copied() } else { None });
+                            assert_eq!(
+                                before,
+                                if list.len() == ways { list.last().copied() } else { None }
+                            );
                             let gone = if list.len() == ways { list.pop() } else { None };
                             assert_eq!((old, slot.set, sets.flag(slot)), (gone, set, flag));
                             list.insert(0, (tag, flag));
@@ -640,7 +682,8 @@ mod tests {
                 x ^= x >> 7;
                 x ^= x << 17;
                 let (set, flag) = (x as usize % 2, x >> 63 == 1);
-                let tag = ((x >> 20) % (ways as u64 * 2)) << if x & 64 == 0 { 0 } else { step / 1000 };
+                let tag =
+                    ((x >> 20) % (ways as u64 * 2)) << if x & 64 == 0 { 0 } else { step / 1000 };
                 let used = match two.find(set, tag) {
                     Some(slot) => {
                         two.mark(slot, flag);
@@ -651,7 +694,9 @@ mod tests {
                 assert_eq!(one.access(set, tag, flag), used);
                 assert_eq!(three.fetch(set, tag, flag), Fetched::of(used));
                 if step % 97 == 0 {
-                    [&mut one, &mut two, &mut three].into_iter().for_each(|sets| sets.forget(set, tag));
+                    [&mut one, &mut two, &mut three]
+                        .into_iter()
+                        .for_each(|sets| sets.forget(set, tag));
                 }
             }
         }
@@ -660,7 +705,10 @@ mod tests {
     #[test]
     fn without_ways_or_sets_there_is_nothing() {
         for mut sets in [Sets::new(1, 0), Sets::new(0, 4)] {
-            assert_eq!((sets.find(0, 8), sets.replace(0, 8, true), sets.peek(7, 8)), (None, None, None));
+            assert_eq!(
+                (sets.find(0, 8), sets.replace(0, 8, true), sets.peek(7, 8)),
+                (None, None, None)
+            );
             sets.forget(0, 8);
             sets.ahead(0);
             sets.ahead(100);

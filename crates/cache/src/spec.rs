@@ -88,8 +88,8 @@ pub enum SpecError {
         /// Index of the private level.
         level: usize,
     },
-    /// A level that writes through cannot take in what an exclusive relation hands it dirty; or the first level is
-    /// said to include others.
+    /// A level that writes through cannot take in what an exclusive relation hands it dirty; or the
+    /// first level is said to include others.
     Mixture {
         /// Index of the level.
         level: usize,

@@ -1,10 +1,11 @@
-//! What must hold of any hierarchy, under random loads, stores and flushes; and a few cases told out.
+//! What must hold of any hierarchy, under random loads, stores and flushes; and a few cases told
+//! out.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use terrace_cache::{
-    Cache, Hierarchy, HierarchySpec, Inclusion, LevelSpec, Mesi, Outcome, Prefetch, Replacement, SpecError, Traffic,
-    WritePolicy,
+    Cache, Hierarchy, HierarchySpec, Inclusion, LevelSpec, Mesi, Outcome, Prefetch, Replacement,
+    SpecError, Traffic, WritePolicy,
 };
 
 const LINE: u64 = 64;
@@ -34,9 +35,15 @@ fn mixtures() -> Vec<Vec<LevelSpec>> {
     let mut all = Vec::new();
     for outer in [Inclusion::Neither, Inclusion::Inclusive, Inclusion::Exclusive] {
         for middle in [Inclusion::Neither, Inclusion::Inclusive, Inclusion::Exclusive] {
-            for write in [WritePolicy::default(), through, WritePolicy { back: false, allocate: true }] {
-                for replacement in [Replacement::Lru, Replacement::TreePlru, Replacement::Random { seed: 3 }] {
-                    for prefetch in [Prefetch::Nothing, Prefetch::NextLine, Prefetch::Stride { ahead: 2 }] {
+            for write in
+                [WritePolicy::default(), through, WritePolicy { back: false, allocate: true }]
+            {
+                for replacement in
+                    [Replacement::Lru, Replacement::TreePlru, Replacement::Random { seed: 3 }]
+                {
+                    for prefetch in
+                        [Prefetch::Nothing, Prefetch::NextLine, Prefetch::Stride { ahead: 2 }]
+                    {
                         all.push(vec![
                             LevelSpec { write, replacement, prefetch, ..level(4, 2, false) },
                             LevelSpec { inclusion: middle, replacement, ..level(8, 2, false) },
@@ -76,7 +83,10 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
                     if write {
                         stale.insert(line);
                         // A store that went through is told of last.
-                        assert!(h.is_dirty(line) || told.last() == Some(&Traffic::Write(line)), "{levels:?}");
+                        assert!(
+                            h.is_dirty(line) || told.last() == Some(&Traffic::Write(line)),
+                            "{levels:?}"
+                        );
                     }
                 }
             }
@@ -86,9 +96,13 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
                 }
             }
             let dirty = h.dirty_lines();
-            assert!(stale.iter().all(|l| dirty.binary_search(l).is_ok()), "step {step} of {levels:?}: {stale:?}");
+            assert!(
+                stale.iter().all(|l| dirty.binary_search(l).is_ok()),
+                "step {step} of {levels:?}: {stale:?}"
+            );
             let states: Vec<Mesi> = (0..3).map(|c| h.state(c, line)).collect();
-            let alone = states.iter().filter(|s| matches!(s, Mesi::Modified | Mesi::Exclusive)).count();
+            let alone =
+                states.iter().filter(|s| matches!(s, Mesi::Modified | Mesi::Exclusive)).count();
             let valid = states.iter().filter(|s| **s != Mesi::Invalid).count();
             assert!(alone == 0 || valid == 1, "step {step} of {levels:?}: {states:?}");
         }
@@ -106,7 +120,8 @@ fn no_change_is_ever_lost_and_no_two_cores_own_a_line() {
 #[test]
 fn inclusive_levels_hold_all_and_exclusive_ones_none_of_the_nearer() {
     for inclusion in [Inclusion::Inclusive, Inclusion::Exclusive] {
-        let mut h = hierarchy(2, &[level(4, 2, false), LevelSpec { inclusion, ..level(4, 6, true) }]);
+        let mut h =
+            hierarchy(2, &[level(4, 2, false), LevelSpec { inclusion, ..level(4, 6, true) }]);
         let mut rng = Rng(5);
         for _ in 0..20_000 {
             h.access_line(rng.below(2) as usize, rng.below(60), rng.below(4) == 0, &mut |_| {});
@@ -118,7 +133,8 @@ fn inclusive_levels_hold_all_and_exclusive_ones_none_of_the_nearer() {
         }
         if inclusion == Inclusion::Exclusive {
             // One core alone, so that nobody shares.
-            let mut h = hierarchy(1, &[level(4, 2, false), LevelSpec { inclusion, ..level(4, 6, true) }]);
+            let mut h =
+                hierarchy(1, &[level(4, 2, false), LevelSpec { inclusion, ..level(4, 6, true) }]);
             for _ in 0..20_000 {
                 h.access_line(0, rng.below(60), rng.below(4) == 0, &mut |_| {});
                 assert!((0..60).all(|l| !(h.holds(0, 0, l) && h.holds(1, 0, l))));
@@ -132,7 +148,8 @@ fn inclusive_levels_hold_all_and_exclusive_ones_none_of_the_nearer() {
 #[test]
 fn two_lru_levels_agree_with_two_plain_caches() {
     let mut h = hierarchy(1, &[level(16, 4, false), level(32, 8, true)]);
-    let (mut near, mut far) = (Cache::new(64 * LINE, 4, LINE).unwrap(), Cache::new(256 * LINE, 8, LINE).unwrap());
+    let (mut near, mut far) =
+        (Cache::new(64 * LINE, 4, LINE).unwrap(), Cache::new(256 * LINE, 8, LINE).unwrap());
     let (mut near_misses, mut far_misses, mut writes, mut told) = (0, 0, 0, 0);
     let mut rng = Rng(17);
     for _ in 0..200_000 {
@@ -178,7 +195,8 @@ fn mesi_in_its_textbook_steps() {
     assert_eq!(states(&h), [I, I, M]);
     assert!(h.clflush(7, &mut |t| traffic.push(t)));
     assert_eq!(states(&h), [I, I, I]);
-    // Changes of one core went to the others by the shared level: memory was read once and written once.
+    // Changes of one core went to the others by the shared level: memory was read once and written
+    // once.
     assert_eq!(traffic, [Traffic::Read(7), Traffic::Write(7)]);
 }
 
@@ -219,7 +237,9 @@ fn flushes_do_what_they_are_called() {
 
 #[test]
 fn prefetched_lines_are_found_and_counted() {
-    let with = |prefetch| hierarchy(1, &[LevelSpec { prefetch, ..level(16, 4, false) }, level(64, 8, true)]);
+    let with = |prefetch| {
+        hierarchy(1, &[LevelSpec { prefetch, ..level(16, 4, false) }, level(64, 8, true)])
+    };
     let sweep = |h: &mut Hierarchy, step: u64| {
         for i in 0..500 {
             h.access_line(0, i * step, false, &mut |_| {});
@@ -244,13 +264,21 @@ fn an_access_across_lines_is_an_access_to_each() {
 
 #[test]
 fn what_cannot_be_built_is_named() {
-    let build = |cores, line, levels: Vec<LevelSpec>| Hierarchy::new(&HierarchySpec { cores, line, levels }).err();
+    let build = |cores, line, levels: Vec<LevelSpec>| {
+        Hierarchy::new(&HierarchySpec { cores, line, levels }).err()
+    };
     let good = level(4, 2, false);
     assert_eq!(build(0, 64, vec![good]), Some(SpecError::Size));
     assert_eq!(build(1, 64, vec![]), Some(SpecError::Size));
     assert_eq!(build(1, 48, vec![good]), Some(SpecError::Line));
-    assert_eq!(build(1, 64, vec![level(4, 2, true), good]), Some(SpecError::PrivateBehindShared { level: 1 }));
+    assert_eq!(
+        build(1, 64, vec![level(4, 2, true), good]),
+        Some(SpecError::PrivateBehindShared { level: 1 })
+    );
     let first = LevelSpec { inclusion: Inclusion::Inclusive, ..good };
     assert_eq!(build(1, 64, vec![first]), Some(SpecError::Mixture { level: 0 }));
-    assert!(build(1, 64, vec![LevelSpec { bytes: 100, ..good }]).unwrap().to_string().contains("multiple of ways"));
+    assert!(build(1, 64, vec![LevelSpec { bytes: 100, ..good }])
+        .unwrap()
+        .to_string()
+        .contains("multiple of ways"));
 }

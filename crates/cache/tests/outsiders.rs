@@ -1,4 +1,5 @@
-//! Exact against others: a textbook's trace, and valgrind's cachegrind on the same stream of accesses.
+//! Exact against others: a textbook's trace, and valgrind's cachegrind on the same stream of
+//! accesses.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ fn outside(path: &str) -> Option<PathBuf> {
     named.into_iter().chain(beside).map(|p| p.join(path)).find(|p| p.exists())
 }
 
-/// 32 sets, one way, blocks of 32 bytes; instructions skipped, a modification is a load and then a store.
+/// 32 sets, one way, blocks of 32 bytes; instructions skipped, a modification is a load and then a
+/// store.
 #[test]
 fn the_textbook_trace_gives_its_numbers() {
     let Some(path) = outside("traces/long.trace.zst") else {
@@ -50,7 +52,10 @@ fn the_textbook_trace_gives_its_numbers() {
         }
     }
     let count = h.counts()[0];
-    assert_eq!((lines, count.hits, count.misses, count.evictions), (267_988, 265_189, 21_775, 21_743));
+    assert_eq!(
+        (lines, count.hits, count.misses, count.evictions),
+        (267_988, 265_189, 21_775, 21_743)
+    );
     assert_eq!(hits, 265_189);
 }
 
@@ -59,23 +64,28 @@ const L1_SIZE: u64 = 4 << 10;
 const LL_WAYS: u32 = 4;
 const LL_SIZE: u64 = 32 << 10;
 
-/// Misses as cachegrind counts them: first-level data reads and writes, last-level data reads and writes.
+/// Misses as cachegrind counts them: first-level data reads and writes, last-level data reads and
+/// writes.
 #[derive(Debug, PartialEq, Eq, Default)]
 struct Misses {
     d1: [u64; 2],
     ll: [u64; 2],
 }
 
-/// Small geometries, so that small programs miss. Instructions have a cache of their own and share the last level.
+/// Small geometries, so that small programs miss. Instructions have a cache of their own and share
+/// the last level.
 fn replay(lackey: &str) -> (Misses, [u64; 2]) {
     let level = |bytes, ways| {
         let levels = vec![LevelSpec::new(bytes, ways, false)];
         Hierarchy::new(&HierarchySpec { cores: 1, line: 64, levels }).unwrap()
     };
-    let (mut i1, mut d1, mut ll) = (level(L1_SIZE, L1_WAYS), level(L1_SIZE, L1_WAYS), level(LL_SIZE, LL_WAYS));
+    let (mut i1, mut d1, mut ll) =
+        (level(L1_SIZE, L1_WAYS), level(L1_SIZE, L1_WAYS), level(LL_SIZE, LL_WAYS));
     let (mut misses, mut refs) = (Misses::default(), [0, 0]);
-    // cachegrind asks a level for both lines of an access that straddles two, and counts one miss at most.
-    let missed = |h: &mut Hierarchy, address, size| h.access(0, address, size, false, &mut |_| {}) > 0;
+    // cachegrind asks a level for both lines of an access that straddles two, and counts one miss
+    // at most.
+    let missed =
+        |h: &mut Hierarchy, address, size| h.access(0, address, size, false, &mut |_| {}) > 0;
     for (kind, address, size) in lackey.lines().filter(|l| !l.starts_with('=')).filter_map(parse) {
         if kind == 'I' {
             if missed(&mut i1, address, size) {
@@ -96,7 +106,8 @@ fn replay(lackey: &str) -> (Misses, [u64; 2]) {
 
 /// The summary of a cachegrind file as event to count.
 fn summary(file: &str) -> std::collections::BTreeMap<String, u64> {
-    let field = |name: &str| file.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default().to_owned();
+    let field =
+        |name: &str| file.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default().to_owned();
     let counts = field("summary:");
     let counts = counts.split_whitespace().map(|n| n.parse().unwrap());
     field("events:").split_whitespace().map(str::to_owned).zip(counts).collect()
@@ -111,7 +122,11 @@ fn cachegrind_counts_the_same_misses_on_three_programs() {
     std::fs::create_dir_all(&dir).unwrap();
     let out = dir.join("out");
     let text = dir.join("text");
-    std::fs::write(&text, (0..400).map(|i| format!("{} line\n", i * 7919 % 1000)).collect::<String>()).unwrap();
+    std::fs::write(
+        &text,
+        (0..400).map(|i| format!("{} line\n", i * 7919 % 1000)).collect::<String>(),
+    )
+    .unwrap();
     let programs: [Vec<&std::ffi::OsStr>; 3] = [
         vec!["true".as_ref()],
         vec!["seq".as_ref(), "1".as_ref(), "3000".as_ref()],
@@ -122,7 +137,10 @@ fn cachegrind_counts_the_same_misses_on_three_programs() {
         let valgrind = |options: &[String]| {
             // Equal environments, so that both tools see equal stacks.
             let mut command = Command::new("valgrind");
-            command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("LC_ALL", "C");
+            command
+                .env_clear()
+                .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+                .env("LC_ALL", "C");
             command.args(options).args(&program).output().unwrap()
         };
         let ran = valgrind(&[
@@ -141,7 +159,11 @@ fn cachegrind_counts_the_same_misses_on_three_programs() {
         println!("{program:?}: {refs:?} data references, ours {ours:?}, theirs {theirs:?}");
         assert!(refs[0] > 10_000 && ours.d1[0] > 1_000, "too little to compare");
         assert_eq!(refs, their("Dr", "Dw"), "{program:?}: the two tools saw different streams");
-        assert_eq!(ours, Misses { d1: their("D1mr", "D1mw"), ll: their("DLmr", "DLmw") }, "{program:?}");
+        assert_eq!(
+            ours,
+            Misses { d1: their("D1mr", "D1mw"), ll: their("DLmr", "DLmw") },
+            "{program:?}"
+        );
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }

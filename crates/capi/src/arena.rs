@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 use terrace_alloc::arena::{
-    self, AllocError, Arena, ArenaError, Devices, FreeError, MoveError, MoveReport, Moving, ReallocError, Spec,
-    Strictness,
+    self, AllocError, Arena, ArenaError, Devices, FreeError, MoveError, MoveReport, Moving,
+    ReallocError, Spec, Strictness,
 };
 use terrace_alloc::types::{Bytes, NodeId};
 
@@ -23,7 +23,8 @@ pub const TERRACE_E_CANCELLED: c_int = -14;
 /// Not ended yet.
 pub const TERRACE_E_AGAIN: c_int = -15;
 
-/// These nodes while they have room, then the nearest. No nodes: wherever the touching thread's policy says.
+/// These nodes while they have room, then the nearest. No nodes: wherever the touching thread's
+/// policy says.
 pub const TERRACE_DEVICES_PREFER: c_int = 0;
 /// These nodes and no others: a page touched when they are full gets the process killed.
 pub const TERRACE_DEVICES_ONLY: c_int = 1;
@@ -67,10 +68,11 @@ pub struct terrace_moved {
     pub stayed: u64,
 }
 
-/// A handle that is never given back, so that C may hold it for ever: the one of this arena, or a new one.
+/// A handle that is never given back, so that C may hold it for ever: the one of this arena, or a
+/// new one.
 fn handle(arena: Arena) -> *mut terrace_arena {
-    // By number: how often it was reused, and the handle. A few words for each arena there ever was at one time are
-    // kept; those of destroyed ones stay as well, for C may still have them.
+    // By number: how often it was reused, and the handle. A few words for each arena there ever was
+    // at one time are kept; those of destroyed ones stay as well, for C may still have them.
     static HANDLES: Mutex<BTreeMap<(u32, u64), usize>> = Mutex::new(BTreeMap::new());
     let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
     let made = || Box::into_raw(Box::new(terrace_arena { arena })) as usize;
@@ -145,7 +147,11 @@ unsafe fn ended(result: Result<MoveReport, MoveError>, out: *mut terrace_moved) 
 
 /// # Safety
 /// `nodes` is null or points to `count` numbers.
-pub(crate) unsafe fn devices(how: c_int, nodes: *const u32, count: usize) -> Result<Devices, c_int> {
+pub(crate) unsafe fn devices(
+    how: c_int,
+    nodes: *const u32,
+    count: usize,
+) -> Result<Devices, c_int> {
     if count > 1024 || (nodes.is_null() && count > 0) {
         return Err(invalid("nodes is null, or there are too many"));
     }
@@ -153,7 +159,9 @@ pub(crate) unsafe fn devices(how: c_int, nodes: *const u32, count: usize) -> Res
     let nodes = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(nodes, count) } };
     let mut list = Vec::with_capacity(nodes.len());
     for node in nodes {
-        let Ok(node) = u16::try_from(*node) else { return Err(invalid("no machine has a node of that number")) };
+        let Ok(node) = u16::try_from(*node) else {
+            return Err(invalid("no machine has a node of that number"));
+        };
         list.push(NodeId(node));
     }
     match how {
@@ -174,11 +182,12 @@ fn strictness(strict: c_int) -> Result<Strictness, c_int> {
     }
 }
 
-/// Makes an arena of at most `limit` bytes (0: as much as there is) on `count` nodes, used as `how` says
-/// (TERRACE_DEVICES_*), with TERRACE_ARENA_* in `flags`. `name` may be null.
+/// Makes an arena of at most `limit` bytes (0: as much as there is) on `count` nodes, used as `how`
+/// says (TERRACE_DEVICES_*), with TERRACE_ARENA_* in `flags`. `name` may be null.
 ///
 /// # Safety
-/// `nodes` points to `count` numbers (null with 0); `name` is null or a C string; `out` points to a writable pointer.
+/// `nodes` points to `count` numbers (null with 0); `name` is null or a C string; `out` points to a
+/// writable pointer.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_create(
     limit: u64,
@@ -207,7 +216,13 @@ pub unsafe extern "C" fn terrace_arena_create(
             false => unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(),
         };
         let limit = (limit > 0).then_some(Bytes(limit));
-        let spec = Spec { name, limit, devices, huge_pages: flags & TERRACE_ARENA_HUGE != 0, ..Spec::default() };
+        let spec = Spec {
+            name,
+            limit,
+            devices,
+            huge_pages: flags & TERRACE_ARENA_HUGE != 0,
+            ..Spec::default()
+        };
         match Arena::create(&spec) {
             Ok(arena) => {
                 // SAFETY: not null, and writable by the caller's promise.
@@ -222,7 +237,8 @@ pub unsafe extern "C" fn terrace_arena_create(
 /// Ends an arena: all its blocks are gone. A move under way is cancelled and waited for.
 ///
 /// # Safety
-/// No block of it is used any more, and no other thread allocates from it or frees into it meanwhile.
+/// No block of it is used any more, and no other thread allocates from it or frees into it
+/// meanwhile.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_destroy(arena: *mut terrace_arena) -> c_int {
     // SAFETY: a handle or null.
@@ -261,12 +277,16 @@ unsafe fn allocate(
     }
 }
 
-/// A block of at least `size` bytes, aligned to 16, content undefined; null on error (see `terrace_last_error`).
+/// A block of at least `size` bytes, aligned to 16, content undefined; null on error (see
+/// `terrace_last_error`).
 ///
 /// # Safety
 /// `arena` is of `terrace_arena_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_arena_alloc(arena: *mut terrace_arena, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn terrace_arena_alloc(
+    arena: *mut terrace_arena,
+    size: usize,
+) -> *mut c_void {
     // SAFETY: passed on.
     unsafe { allocate(arena, |a| a.alloc(size)) }
 }
@@ -276,7 +296,11 @@ pub unsafe extern "C" fn terrace_arena_alloc(arena: *mut terrace_arena, size: us
 /// # Safety
 /// `arena` is of `terrace_arena_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_arena_aligned(arena: *mut terrace_arena, align: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn terrace_arena_aligned(
+    arena: *mut terrace_arena,
+    align: usize,
+    size: usize,
+) -> *mut c_void {
     // SAFETY: passed on.
     unsafe { allocate(arena, |a| a.alloc_aligned(size, align)) }
 }
@@ -286,16 +310,21 @@ pub unsafe extern "C" fn terrace_arena_aligned(arena: *mut terrace_arena, align:
 /// # Safety
 /// `arena` is of `terrace_arena_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_arena_calloc(arena: *mut terrace_arena, count: usize, size: usize) -> *mut c_void {
+pub unsafe extern "C" fn terrace_arena_calloc(
+    arena: *mut terrace_arena,
+    count: usize,
+    size: usize,
+) -> *mut c_void {
     // SAFETY: passed on.
     unsafe { allocate(arena, |a| a.calloc(count, size)) }
 }
 
-/// Gives a block another size, in its own arena; null on error, and the block is as it was. With a null `block`, a
-/// new one of `arena`.
+/// Gives a block another size, in its own arena; null on error, and the block is as it was. With a
+/// null `block`, a new one of `arena`.
 ///
 /// # Safety
-/// `block` is null or a block that the caller alone uses; it is gone when another pointer is returned.
+/// `block` is null or a block that the caller alone uses; it is gone when another pointer is
+/// returned.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_arena_realloc(
     arena: *mut terrace_arena,
@@ -354,7 +383,8 @@ pub unsafe extern "C" fn terrace_arena_list(out: *mut *mut terrace_arena, most: 
     arenas.len()
 }
 
-/// Moves the whole arena to other nodes; allocating and freeing go on meanwhile. `moved` may be null.
+/// Moves the whole arena to other nodes; allocating and freeing go on meanwhile. `moved` may be
+/// null.
 ///
 /// # Safety
 /// As for `terrace_arena_create`; `moved` is null or writable.
@@ -382,7 +412,8 @@ pub unsafe extern "C" fn terrace_arena_set_device(
     })
 }
 
-/// As `terrace_arena_set_device`, by a thread of its own. `*out` is to be ended with `terrace_move_wait`.
+/// As `terrace_arena_set_device`, by a thread of its own. `*out` is to be ended with
+/// `terrace_move_wait`.
 ///
 /// # Safety
 /// As for `terrace_arena_create`.
@@ -421,13 +452,17 @@ pub unsafe extern "C" fn terrace_arena_set_device_async(
     })
 }
 
-/// How far a move is: base pages looked at and in all (0 until counted). TERRACE_OK when it has ended, else
-/// TERRACE_E_AGAIN.
+/// How far a move is: base pages looked at and in all (0 until counted). TERRACE_OK when it has
+/// ended, else TERRACE_E_AGAIN.
 ///
 /// # Safety
 /// `moving` is of `terrace_arena_set_device_async`; the pointers are null or writable.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_move_poll(moving: *const terrace_move, done: *mut u64, total: *mut u64) -> c_int {
+pub unsafe extern "C" fn terrace_move_poll(
+    moving: *const terrace_move,
+    done: *mut u64,
+    total: *mut u64,
+) -> c_int {
     guard(|| {
         // SAFETY: null or alive by the caller's promise.
         let Some(moving) = (unsafe { moving.as_ref() }) else { return invalid("move is null") };
@@ -462,12 +497,17 @@ pub unsafe extern "C" fn terrace_move_cancel(moving: *const terrace_move) -> c_i
     })
 }
 
-/// Waits for the end of a move, gives its handle back and says what became of it, as `terrace_arena_set_device` does.
+/// Waits for the end of a move, gives its handle back and says what became of it, as
+/// `terrace_arena_set_device` does.
 ///
 /// # Safety
-/// `moving` is of `terrace_arena_set_device_async` and is not used afterwards; `moved` is null or writable.
+/// `moving` is of `terrace_arena_set_device_async` and is not used afterwards; `moved` is null or
+/// writable.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_move_wait(moving: *mut terrace_move, moved: *mut terrace_moved) -> c_int {
+pub unsafe extern "C" fn terrace_move_wait(
+    moving: *mut terrace_move,
+    moved: *mut terrace_moved,
+) -> c_int {
     guard(|| {
         if moving.is_null() {
             return invalid("move is null");

@@ -2,13 +2,16 @@
 
 use crate::codes::{guard, invalid, TERRACE_OK};
 use std::ffi::{c_char, c_int, CStr};
-use terrace_alloc::attributes::{Attributes, Binding, ClassId, Index, Lifetime, Mismatch, PageSize, Place, Split};
+use terrace_alloc::attributes::{
+    Attributes, Binding, ClassId, Index, Lifetime, Mismatch, PageSize, Place, Split,
+};
 
 /// The fastest class of memory.
 pub const TERRACE_CLASS_FASTEST: c_int = 0;
 /// The slowest class of memory; -2 is the one before it.
 pub const TERRACE_CLASS_SLOWEST: c_int = -1;
-/// CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it is asked for by name.
+/// CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it
+/// is asked for by name.
 pub const TERRACE_CLASS_CUDA_MANAGED: c_int = 16384;
 /// All nodes of a class.
 pub const TERRACE_INDEX_ALL: c_int = -1;
@@ -56,7 +59,8 @@ pub struct terrace_attr {
 /// `attr` is null or of `terrace_attr_create` and not destroyed.
 unsafe fn with(attr: *mut terrace_attr, set: impl FnOnce(&mut terrace_attr) -> c_int) -> c_int {
     guard(|| {
-        // SAFETY: null or alive by the caller's promise; C callers share it among threads at their own peril, as told.
+        // SAFETY: null or alive by the caller's promise; C callers share it among threads at their
+        // own peril, as told.
         match unsafe { attr.as_mut() } {
             Some(attr) => set(attr),
             None => invalid("attr is null; create it with terrace_attr_create"),
@@ -88,27 +92,38 @@ pub unsafe extern "C" fn terrace_attr_create(out: *mut *mut terrace_attr) -> c_i
 #[no_mangle]
 pub unsafe extern "C" fn terrace_attr_destroy(attr: *mut terrace_attr) {
     if !attr.is_null() {
-        // SAFETY: made by Box::into_raw in `terrace_attr_create`; given back once by the caller's promise.
+        // SAFETY: made by Box::into_raw in `terrace_attr_create`; given back once by the caller's
+        // promise.
         drop(unsafe { Box::from_raw(attr) });
     }
 }
 
-/// Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL); the first one named is preferred.
+/// Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL); the first one
+/// named is preferred.
 ///
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_add_class(attr: *mut terrace_attr, class_id: c_int, index: c_int) -> c_int {
+pub unsafe extern "C" fn terrace_attr_add_class(
+    attr: *mut terrace_attr,
+    class_id: c_int,
+    index: c_int,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
-        let Ok(class) = i16::try_from(class_id) else { return invalid("a class is a small number; 0 is the fastest") };
-        let index = match index {
-            TERRACE_INDEX_ALL => Index::All,
-            TERRACE_INDEX_LOCAL => Index::Local,
-            n => match u16::try_from(n) {
-                Ok(n) => Index::These(vec![n]),
-                Err(_) => return invalid("an index counts from 0, or is TERRACE_INDEX_ALL or TERRACE_INDEX_LOCAL"),
-            },
+        let Ok(class) = i16::try_from(class_id) else {
+            return invalid("a class is a small number; 0 is the fastest");
         };
+        let index =
+            match index {
+                TERRACE_INDEX_ALL => Index::All,
+                TERRACE_INDEX_LOCAL => Index::Local,
+                n => match u16::try_from(n) {
+                    Ok(n) => Index::These(vec![n]),
+                    Err(_) => return invalid(
+                        "an index counts from 0, or is TERRACE_INDEX_ALL or TERRACE_INDEX_LOCAL",
+                    ),
+                },
+            };
         if !attr.named {
             attr.inner.places.clear();
             attr.named = true;
@@ -161,13 +176,18 @@ pub unsafe extern "C" fn terrace_attr_set_chunk(attr: *mut terrace_attr, pages: 
 /// # Safety
 /// `attr` is of `terrace_attr_create`; `weights` points to `count` numbers.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_weights(attr: *mut terrace_attr, weights: *const u32, count: usize) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_weights(
+    attr: *mut terrace_attr,
+    weights: *const u32,
+    count: usize,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         if weights.is_null() || count == 0 || count > 1024 {
             return invalid("give one weight for each class added");
         }
         // SAFETY: not null, and `count` numbers by the caller's promise.
-        attr.inner.split = Split::Weighted(unsafe { std::slice::from_raw_parts(weights, count) }.to_vec());
+        attr.inner.split =
+            Split::Weighted(unsafe { std::slice::from_raw_parts(weights, count) }.to_vec());
         TERRACE_OK
     };
     // SAFETY: passed on.
@@ -179,7 +199,10 @@ pub unsafe extern "C" fn terrace_attr_set_weights(attr: *mut terrace_attr, weigh
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_binding(attr: *mut terrace_attr, binding: c_int) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_binding(
+    attr: *mut terrace_attr,
+    binding: c_int,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         attr.inner.binding = match binding {
             TERRACE_BIND_IMMEDIATE => Binding::Immediate,
@@ -197,7 +220,10 @@ pub unsafe extern "C" fn terrace_attr_set_binding(attr: *mut terrace_attr, bindi
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_mismatch(attr: *mut terrace_attr, mismatch: c_int) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_mismatch(
+    attr: *mut terrace_attr,
+    mismatch: c_int,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         attr.inner.mismatch = match mismatch {
             TERRACE_MISMATCH_ERROR => Mismatch::Error,
@@ -215,7 +241,10 @@ pub unsafe extern "C" fn terrace_attr_set_mismatch(attr: *mut terrace_attr, mism
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_priority(attr: *mut terrace_attr, priority: u32) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_priority(
+    attr: *mut terrace_attr,
+    priority: u32,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         attr.inner.priority = priority;
         TERRACE_OK
@@ -224,12 +253,17 @@ pub unsafe extern "C" fn terrace_attr_set_priority(attr: *mut terrace_attr, prio
     unsafe { with(attr, set) }
 }
 
-/// Sets expected reads and writes of each byte, in any unit that is the same for all allocations; 1 and 1 unless set.
+/// Sets expected reads and writes of each byte, in any unit that is the same for all allocations; 1
+/// and 1 unless set.
 ///
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_intensity(attr: *mut terrace_attr, reads: f64, writes: f64) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_intensity(
+    attr: *mut terrace_attr,
+    reads: f64,
+    writes: f64,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         let fine = |x: f64| x.is_finite() && x >= 0.0;
         if !fine(reads) || !fine(writes) {
@@ -266,7 +300,10 @@ pub unsafe extern "C" fn terrace_attr_set_pages(attr: *mut terrace_attr, pages: 
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_lifetime(attr: *mut terrace_attr, lifetime: c_int) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_lifetime(
+    attr: *mut terrace_attr,
+    lifetime: c_int,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         attr.inner.lifetime = match lifetime {
             TERRACE_LIFETIME_UNKNOWN => Lifetime::Unknown,
@@ -280,7 +317,8 @@ pub unsafe extern "C" fn terrace_attr_set_lifetime(attr: *mut terrace_attr, life
     unsafe { with(attr, set) }
 }
 
-/// Whether the memory lies in one class whole (1) or may be divided (0); unless set, what is below 2 MiB lies whole.
+/// Whether the memory lies in one class whole (1) or may be divided (0); unless set, what is below
+/// 2 MiB lies whole.
 ///
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
@@ -294,13 +332,16 @@ pub unsafe extern "C" fn terrace_attr_set_whole(attr: *mut terrace_attr, whole: 
     unsafe { with(attr, set) }
 }
 
-/// CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by whoever touches them first (0, unless
-/// set). Other memory takes no notice.
+/// CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by
+/// whoever touches them first (0, unless set). Other memory takes no notice.
 ///
 /// # Safety
 /// `attr` is of `terrace_attr_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_prefetch(attr: *mut terrace_attr, prefetch: c_int) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_prefetch(
+    attr: *mut terrace_attr,
+    prefetch: c_int,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         attr.inner.prefetch = prefetch != 0;
         TERRACE_OK
@@ -314,7 +355,10 @@ pub unsafe extern "C" fn terrace_attr_set_prefetch(attr: *mut terrace_attr, pref
 /// # Safety
 /// `attr` is of `terrace_attr_create`; `name` is null or a C string.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_attr_set_name(attr: *mut terrace_attr, name: *const c_char) -> c_int {
+pub unsafe extern "C" fn terrace_attr_set_name(
+    attr: *mut terrace_attr,
+    name: *const c_char,
+) -> c_int {
     let set = |attr: &mut terrace_attr| {
         if name.is_null() {
             return invalid("name is null");

@@ -51,22 +51,27 @@ pub(crate) fn invalid(what: &str) -> c_int {
 pub(crate) fn failed(error: &AllocError) -> c_int {
     let code = match error {
         AllocError::TooLarge { .. } => TERRACE_E_TOO_LARGE,
-        AllocError::NothingAsked | AllocError::BadSplit { .. } | AllocError::BadIntensity | AllocError::Solve(_) => {
-            TERRACE_E_INVALID
-        }
+        AllocError::NothingAsked
+        | AllocError::BadSplit { .. }
+        | AllocError::BadIntensity
+        | AllocError::Solve(_) => TERRACE_E_INVALID,
         AllocError::NoSuchClass { .. }
         | AllocError::NoSuchIndex { .. }
         | AllocError::NoCuda(_)
         | AllocError::NoSuchGpu { .. } => TERRACE_E_NO_CLASS,
-        AllocError::NotBound { .. } | AllocError::NotLocal { .. } | AllocError::NoGpuNear { .. } => TERRACE_E_NOT_LOCAL,
-        AllocError::NoRoom { .. } | AllocError::NoRoomOnGpus { .. } | AllocError::Cuda(CudaError::Full { .. }) => {
-            TERRACE_E_NO_ROOM
-        }
+        AllocError::NotBound { .. }
+        | AllocError::NotLocal { .. }
+        | AllocError::NoGpuNear { .. } => TERRACE_E_NOT_LOCAL,
+        AllocError::NoRoom { .. }
+        | AllocError::NoRoomOnGpus { .. }
+        | AllocError::Cuda(CudaError::Full { .. }) => TERRACE_E_NO_ROOM,
         AllocError::Cuda(_) => TERRACE_E_CUDA,
         AllocError::NotOurs { .. } => TERRACE_E_NOT_OURS,
         AllocError::Reentered => crate::TERRACE_E_BUSY,
         AllocError::Environment { .. } => TERRACE_E_ENVIRONMENT,
-        AllocError::NoNodes { .. } | AllocError::Topology(_) | AllocError::Rank(_) => TERRACE_E_MACHINE,
+        AllocError::NoNodes { .. } | AllocError::Topology(_) | AllocError::Rank(_) => {
+            TERRACE_E_MACHINE
+        }
         AllocError::Kernel(_) => TERRACE_E_KERNEL,
     };
     fail(code, &error.to_string())
@@ -74,8 +79,9 @@ pub(crate) fn failed(error: &AllocError) -> c_int {
 
 /// Runs `call`; a panic becomes a code.
 pub(crate) fn guard(call: impl FnOnce() -> c_int) -> c_int {
-    catch_unwind(AssertUnwindSafe(call))
-        .unwrap_or_else(|_| fail(TERRACE_E_INTERNAL, "a mistake in Terrace itself; please report it"))
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+        fail(TERRACE_E_INTERNAL, "a mistake in Terrace itself; please report it")
+    })
 }
 
 /// What a code means, in a few words; never null. The text lives as long as the program.
@@ -108,8 +114,8 @@ pub extern "C" fn terrace_strerror(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// The calling thread's last error in full: what, on which target, why and what to try. Empty before the first. The text
-/// lives until the thread's next error.
+/// The calling thread's last error in full: what, on which target, why and what to try. Empty
+/// before the first. The text lives until the thread's next error.
 #[no_mangle]
 pub extern "C" fn terrace_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())

@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use terrace_types::Bytes;
 
-/// The store of far memory cannot be made, or failed for a part; what it did not take stays in memory.
+/// The store of far memory cannot be made, or failed for a part; what it did not take stays in
+/// memory.
 pub const TERRACE_E_STORE: c_int = -19;
 
 /// It will be needed: fetch it, as far as there is room without evicting anything.
@@ -57,9 +58,10 @@ pub struct terrace_far_counts {
 
 fn failed(error: &FarError) -> c_int {
     let code = match error {
-        FarError::Shape { .. } | FarError::TooLittle { .. } | FarError::Range { .. } | FarError::Kept { .. } => {
-            return invalid(&error.to_string())
-        }
+        FarError::Shape { .. }
+        | FarError::TooLittle { .. }
+        | FarError::Range { .. }
+        | FarError::Kept { .. } => return invalid(&error.to_string()),
         FarError::Pinned { .. } => TERRACE_E_NO_ROOM,
         FarError::Partly { .. } | FarError::Store(_) => TERRACE_E_STORE,
         FarError::Kernel(_) => TERRACE_E_KERNEL,
@@ -71,9 +73,10 @@ fn code_of(result: Result<(), FarError>) -> c_int {
     result.map_or_else(|error| failed(&error), |()| TERRACE_OK)
 }
 
-/// Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest goes to `store`: a
-/// folder (a file without a name there, so that nothing is left however the process ends), `compressed` (memory), or a folder and
-/// `+compressed` (memory first). The range is at `terrace_far_address`. Forked children do not have it.
+/// Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest
+/// goes to `store`: a folder (a file without a name there, so that nothing is left however the
+/// process ends), `compressed` (memory), or a folder and `+compressed` (memory first). The range is
+/// at `terrace_far_address`. Forked children do not have it.
 ///
 /// TERRACE_E_KERNEL where this user may not use userfaultfd: terrace_last_error() says what to set.
 ///
@@ -105,13 +108,15 @@ pub unsafe extern "C" fn terrace_far_map(
     })
 }
 
-/// Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers included, and zeros to the end of
-/// the last page. `writable`: what is written to the memory is written to the file when it leaves memory, by
-/// `terrace_far_flush`, and by `terrace_far_unmap`; else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's
-/// length, which stays as it is. TERRACE_FAR_DISCARD is refused.
+/// Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers
+/// included, and zeros to the end of the last page. `writable`: what is written to the memory is
+/// written to the file when it leaves memory, by `terrace_far_flush`, and by `terrace_far_unmap`;
+/// else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's length, which stays as
+/// it is. TERRACE_FAR_DISCARD is refused.
 ///
 /// # Safety
-/// `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or is null.
+/// `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or
+/// is null.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_far_open(
     path: *const c_char,
@@ -152,7 +157,8 @@ pub unsafe extern "C" fn terrace_far_open(
 pub unsafe extern "C" fn terrace_far_unmap(far: *mut terrace_far) -> c_int {
     guard(|| {
         if !far.is_null() {
-            // SAFETY: made by Box::into_raw in `terrace_far_map`; given back once by the caller's promise.
+            // SAFETY: made by Box::into_raw in `terrace_far_map`; given back once by the caller's
+            // promise.
             drop(unsafe { Box::from_raw(far) });
         }
         TERRACE_OK
@@ -196,30 +202,39 @@ pub unsafe extern "C" fn terrace_far_flush(far: *const terrace_far) -> c_int {
     unsafe { with(far, |map| code_of(map.flush())) }
 }
 
-/// Fetches `bytes` from `offset`, as far as there is room without evicting anything; they are on their way when this
-/// returns.
+/// Fetches `bytes` from `offset`, as far as there is room without evicting anything; they are on
+/// their way when this returns.
 ///
 /// # Safety
 /// As for `terrace_far_flush`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_far_prefetch(far: *const terrace_far, offset: usize, bytes: usize) -> c_int {
+pub unsafe extern "C" fn terrace_far_prefetch(
+    far: *const terrace_far,
+    offset: usize,
+    bytes: usize,
+) -> c_int {
     // SAFETY: passed on.
     unsafe { with(far, |map| code_of(map.prefetch(range(offset, bytes)))) }
 }
 
-/// Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or keeps them no longer (0). At most half of
-/// the memory can be pinned: TERRACE_E_NO_ROOM.
+/// Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or keeps them no
+/// longer (0). At most half of the memory can be pinned: TERRACE_E_NO_ROOM.
 ///
 /// # Safety
 /// As for `terrace_far_flush`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_far_pin(far: *const terrace_far, offset: usize, bytes: usize, on: c_int) -> c_int {
+pub unsafe extern "C" fn terrace_far_pin(
+    far: *const terrace_far,
+    offset: usize,
+    bytes: usize,
+    on: c_int,
+) -> c_int {
     // SAFETY: passed on.
     unsafe { with(far, |map| code_of(map.pin(range(offset, bytes), on != 0))) }
 }
 
-/// Says what is to become of `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or TERRACE_FAR_DISCARD; of whole
-/// pages for the latter two.
+/// Says what is to become of `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or
+/// TERRACE_FAR_DISCARD; of whole pages for the latter two.
 ///
 /// # Safety
 /// As for `terrace_far_flush`.
@@ -258,7 +273,10 @@ pub unsafe extern "C" fn terrace_far_set_dram(far: *const terrace_far, dram_byte
 /// # Safety
 /// As for `terrace_far_flush`; `out` is writable.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_far_stats(far: *const terrace_far, out: *mut terrace_far_counts) -> c_int {
+pub unsafe extern "C" fn terrace_far_stats(
+    far: *const terrace_far,
+    out: *mut terrace_far_counts,
+) -> c_int {
     let told = |map: &Map| {
         if out.is_null() {
             return invalid("out is null");

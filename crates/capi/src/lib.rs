@@ -1,7 +1,7 @@
 //! The C interface: `libterrace`, with `include/terrace.h` made from these declarations.
 //!
-//! Handles come first and are opaque; functions return 0 or a negative `TERRACE_E_*`; the text of a thread's last
-//! error is kept for it. No panic crosses the boundary. Nothing is decided here.
+//! Handles come first and are opaque; functions return 0 or a negative `TERRACE_E_*`; the text of a
+//! thread's last error is kept for it. No panic crosses the boundary. Nothing is decided here.
 
 mod arena;
 mod attributes;

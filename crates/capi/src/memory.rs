@@ -20,7 +20,8 @@ pub struct terrace_memory {
     inner: Memory,
 }
 
-/// Reads the machine (or what TERRACE_MACHINE, TERRACE_CLASSES and TERRACE_RANK_BY say) and makes a handle.
+/// Reads the machine (or what TERRACE_MACHINE, TERRACE_CLASSES and TERRACE_RANK_BY say) and makes a
+/// handle.
 ///
 /// # Safety
 /// `out` points to a writable pointer.
@@ -48,7 +49,8 @@ pub unsafe extern "C" fn terrace_memory_create(out: *mut *mut terrace_memory) ->
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_destroy(memory: *mut terrace_memory) {
     if !memory.is_null() {
-        // SAFETY: made by Box::into_raw in `terrace_memory_create`; given back once by the caller's promise.
+        // SAFETY: made by Box::into_raw in `terrace_memory_create`; given back once by the caller's
+        // promise.
         drop(unsafe { Box::from_raw(memory) });
     }
 }
@@ -77,14 +79,20 @@ pub unsafe extern "C" fn terrace_memory_class_count(memory: *const terrace_memor
     unsafe { with(memory, |m| m.classes().list.len() as c_int) }
 }
 
-/// Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the number of GPUs; a negative code on
-/// error. Where there is no CUDA, `terrace_last_error` says why.
+/// Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the
+/// number of GPUs; a negative code on error. Where there is no CUDA, `terrace_last_error` says why.
 ///
 /// # Safety
 /// `memory` is of `terrace_memory_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_memory_class_nodes(memory: *const terrace_memory, class_id: c_int) -> c_int {
-    let count = |m: &Memory| match usize::try_from(class_id).ok().and_then(|c| m.classes().list.get(c)) {
+pub unsafe extern "C" fn terrace_memory_class_nodes(
+    memory: *const terrace_memory,
+    class_id: c_int,
+) -> c_int {
+    let count = |m: &Memory| match usize::try_from(class_id)
+        .ok()
+        .and_then(|c| m.classes().list.get(c))
+    {
         Some(class) => class.nodes.len() as c_int,
         None if class_id == TERRACE_CLASS_CUDA_MANAGED => match m.gpus() {
             Ok(gpus) => gpus.members().count() as c_int,
@@ -119,8 +127,8 @@ pub struct terrace_gpu {
     pub peers: u64,
 }
 
-/// How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up there for it, which takes some
-/// hundred megabytes of its memory.
+/// How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up
+/// there for it, which takes some hundred megabytes of its memory.
 ///
 /// # Safety
 /// `memory` is of `terrace_memory_create`; `out` points to a writable structure.
@@ -162,11 +170,13 @@ pub unsafe extern "C" fn terrace_memory_gpu(
     unsafe { with(memory, tell) }
 }
 
-/// Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's address, at a huge
-/// page's for 2 MiB and more. CUDA managed memory is not cleared: its driver promises no zeros. On error `*out` is null.
+/// Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's
+/// address, at a huge page's for 2 MiB and more. CUDA managed memory is not cleared: its driver
+/// promises no zeros. On error `*out` is null.
 ///
 /// # Safety
-/// `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to a writable pointer.
+/// `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to
+/// a writable pointer.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_memory_alloc(
     memory: *const terrace_memory,
@@ -197,7 +207,10 @@ pub unsafe extern "C" fn terrace_memory_alloc(
 /// # Safety
 /// `memory` is of `terrace_memory_create`. What was allocated at `address` is not used afterwards.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_memory_free(memory: *const terrace_memory, address: *mut c_void) -> c_int {
+pub unsafe extern "C" fn terrace_memory_free(
+    memory: *const terrace_memory,
+    address: *mut c_void,
+) -> c_int {
     let free = |m: &Memory| match m.free(address as usize) {
         Ok(()) => TERRACE_OK,
         Err(_) if address.is_null() => TERRACE_OK,
@@ -207,9 +220,10 @@ pub unsafe extern "C" fn terrace_memory_free(memory: *const terrace_memory, addr
     unsafe { with(memory, free) }
 }
 
-/// Weighs allocations that are bound on commit and places them: TERRACE_COMMIT_EPOCH or TERRACE_COMMIT_ALL. With
-/// `report` not null, `*report` says what each got; give it back with `terrace_report_destroy`. Where strict allocations
-/// were refused the rest is placed, the report is made, and TERRACE_E_NO_ROOM is returned.
+/// Weighs allocations that are bound on commit and places them: TERRACE_COMMIT_EPOCH or
+/// TERRACE_COMMIT_ALL. With `report` not null, `*report` says what each got; give it back with
+/// `terrace_report_destroy`. Where strict allocations were refused the rest is placed, the report
+/// is made, and TERRACE_E_NO_ROOM is returned.
 ///
 /// # Safety
 /// `memory` is of `terrace_memory_create`; `report` is null or points to a writable pointer.
@@ -227,7 +241,8 @@ pub unsafe extern "C" fn terrace_memory_commit(
         };
         match m.commit(scope) {
             Ok(done) => {
-                let refused = done.rows.iter().find(|r| r.refused).map(|r| format!("{}: {}", r.name, r.why));
+                let refused =
+                    done.rows.iter().find(|r| r.refused).map(|r| format!("{}: {}", r.name, r.why));
                 // SAFETY: null or writable by the caller's promise.
                 unsafe { give(report, terrace_report::new(done)) };
                 refused.map_or(TERRACE_OK, |why| fail(TERRACE_E_NO_ROOM, &why))
@@ -266,7 +281,10 @@ pub unsafe extern "C" fn terrace_memory_describe(
 /// # Safety
 /// `memory` is of `terrace_memory_create`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_memory_lookup(memory: *const terrace_memory, address: *const c_void) -> *mut c_void {
+pub unsafe extern "C" fn terrace_memory_lookup(
+    memory: *const terrace_memory,
+    address: *const c_void,
+) -> *mut c_void {
     let mut found = 0;
     let look = |m: &Memory| {
         found = m.lookup(address as usize).unwrap_or(0);

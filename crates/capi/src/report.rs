@@ -67,11 +67,16 @@ pub unsafe extern "C" fn terrace_report_count(report: *const terrace_report) -> 
 /// # Safety
 /// As for `terrace_report_count`; `out` points to a writable row.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_report_row(report: *const terrace_report, at: usize, out: *mut terrace_row) -> c_int {
+pub unsafe extern "C" fn terrace_report_row(
+    report: *const terrace_report,
+    at: usize,
+    out: *mut terrace_row,
+) -> c_int {
     guard(|| {
         // SAFETY: null or alive by the caller's promise.
         let Some(report) = (unsafe { report.as_ref() }) else { return invalid("report is null") };
-        let (Some(row), Some((name, why))) = (report.inner.rows.get(at), report.texts.get(at)) else {
+        let (Some(row), Some((name, why))) = (report.inner.rows.get(at), report.texts.get(at))
+        else {
             return invalid("there is no such row; see terrace_report_count");
         };
         if out.is_null() {
@@ -100,14 +105,19 @@ pub unsafe extern "C" fn terrace_report_row(report: *const terrace_report, at: u
 /// # Safety
 /// As for `terrace_report_count`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_report_got(report: *const terrace_report, at: usize, class_id: c_int) -> u64 {
+pub unsafe extern "C" fn terrace_report_got(
+    report: *const terrace_report,
+    at: usize,
+    class_id: c_int,
+) -> u64 {
     // SAFETY: null or alive by the caller's promise.
     let row = unsafe { report.as_ref() }.and_then(|r| r.inner.rows.get(at));
     let got = row.and_then(|r| r.got.iter().find(|(c, _)| c_int::try_from(*c) == Ok(class_id)));
     got.map_or(0, |(_, bytes)| bytes.get())
 }
 
-/// The objective that was reached, and the bound that no placement exceeds; either pointer may be null.
+/// The objective that was reached, and the bound that no placement exceeds; either pointer may be
+/// null.
 ///
 /// # Safety
 /// As for `terrace_report_count`; the pointers are null or writable.
@@ -133,7 +143,8 @@ pub unsafe extern "C" fn terrace_report_value(
 /// Gives a report back; null is fine.
 ///
 /// # Safety
-/// `report` is null or of a function that returns one, and is not used afterwards, nor are its texts.
+/// `report` is null or of a function that returns one, and is not used afterwards, nor are its
+/// texts.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_report_destroy(report: *mut terrace_report) {
     if !report.is_null() {

@@ -1,22 +1,28 @@
 //! Staging of blocks that a function gives while others are worked on.
 
 use crate::codes::{guard, invalid};
-use crate::stage::{called, present, terrace_block, terrace_stage, terrace_stage_kernel, terrace_staged, told};
+use crate::stage::{
+    called, present, terrace_block, terrace_stage, terrace_stage_kernel, terrace_staged, told,
+};
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use terrace_migrate::staging::{stage_read, stage_update};
 use terrace_types::Bytes;
 
-/// Gives the next block: 1, and `block` is filled; 0: there are no more; below 0 ends the run with TERRACE_E_STAGE. Called by one
-/// thread at a time, not always the same, while kernels run; not called again after its end. It does not unwind.
+/// Gives the next block: 1, and `block` is filled; 0: there are no more; below 0 ends the run with
+/// TERRACE_E_STAGE. Called by one thread at a time, not always the same, while kernels run; not
+/// called again after its end. It does not unwind.
 #[allow(non_camel_case_types, reason = "its name in C")]
-pub type terrace_stage_next = Option<unsafe extern "C" fn(block: *mut terrace_block, user: *mut c_void) -> c_int>;
+pub type terrace_stage_next =
+    Option<unsafe extern "C" fn(block: *mut terrace_block, user: *mut c_void) -> c_int>;
 
-/// What is known of blocks that a function gives: `ahead` of them are asked for before anything runs (0: 64), and are all there are
-/// or what the others are taken to be like; `expected`: how many there will be (0: as many as go over all of the data); `largest_bytes`:
-/// the largest, where that may come later (0: of those asked for ahead). One larger than a buffer is worked on where it lies. The
-/// function may wait for the kernel of a block that it gave `ahead` blocks before, or earlier.
+/// What is known of blocks that a function gives: `ahead` of them are asked for before anything
+/// runs (0: 64), and are all there are or what the others are taken to be like; `expected`: how
+/// many there will be (0: as many as go over all of the data); `largest_bytes`: the largest, where
+/// that may come later (0: of those asked for ahead). One larger than a buffer is worked on where
+/// it lies. The function may wait for the kernel of a block that it gave `ahead` blocks before, or
+/// earlier.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
@@ -38,8 +44,9 @@ pub unsafe extern "C" fn terrace_stage_set_sequence(
     unsafe { crate::stage::change(stage, set) }
 }
 
-/// As `terrace_stage_update`, of blocks that `next` gives when there is room for them. One that overlaps an earlier one or leaves
-/// the data ends the run with TERRACE_E_INVALID: blocks before it are as they were or complete.
+/// As `terrace_stage_update`, of blocks that `next` gives when there is room for them. One that
+/// overlaps an earlier one or leaves the data ends the run with TERRACE_E_INVALID: blocks before it
+/// are as they were or complete.
 ///
 /// # Safety
 /// As for `terrace_stage_update`; `next` may be called from other threads with `giver`.
@@ -62,7 +69,8 @@ pub unsafe extern "C" fn terrace_stage_update_from(
             Err(code) => return code,
         };
         let Some(next) = next else { return invalid("next is null") };
-        // SAFETY: `bytes` of memory that are the caller's to give, by his promise; not null unless empty.
+        // SAFETY: `bytes` of memory that are the caller's to give, by his promise; not null unless
+        // empty.
         let data = unsafe { std::slice::from_raw_parts_mut(present(data.cast()), bytes) };
         let on = |block, part: &mut [u8]| call.on(block, part.as_mut_ptr(), part.len());
         // SAFETY: passed on.
@@ -93,8 +101,11 @@ pub unsafe extern "C" fn terrace_stage_read_from(
             Err(code) => return code,
         };
         let Some(next) = next else { return invalid("next is null") };
-        // SAFETY: `bytes` of memory that nobody writes meanwhile, by the caller's promise; not null unless empty.
-        let data = unsafe { std::slice::from_raw_parts(present(data.cast_mut().cast()).cast_const(), bytes) };
+        // SAFETY: `bytes` of memory that nobody writes meanwhile, by the caller's promise; not null
+        // unless empty.
+        let data = unsafe {
+            std::slice::from_raw_parts(present(data.cast_mut().cast()).cast_const(), bytes)
+        };
         let on = |block, part: &[u8]| call.on(block, part.as_ptr().cast_mut(), part.len());
         // SAFETY: passed on.
         unsafe { told(stage_read(data, Given { next, giver }, options, on), report) }
@@ -107,7 +118,8 @@ struct Given {
     giver: *mut c_void,
 }
 
-// SAFETY: the function and the pointer are promised to be usable from other threads (`terrace_stage_update_from`).
+// SAFETY: the function and the pointer are promised to be usable from other threads
+// (`terrace_stage_update_from`).
 unsafe impl Send for Given {}
 
 impl Iterator for Given {
@@ -115,12 +127,14 @@ impl Iterator for Given {
 
     fn next(&mut self) -> Option<Range<usize>> {
         let mut block = terrace_block { offset: 0, bytes: 0 };
-        // SAFETY: `block` is writable for this call; what it may do with `giver` the caller promised.
+        // SAFETY: `block` is writable for this call; what it may do with `giver` the caller
+        // promised.
         let status = unsafe { (self.next)(&raw mut block, self.giver) };
         match status {
             0 => None,
             1.. => Some(block.range()),
-            // The pipeline ends by a panic of its iterator. Resumed rather than begun: no hook prints.
+            // The pipeline ends by a panic of its iterator. Resumed rather than begun: no hook
+            // prints.
             _ => resume_unwind(Box::new(format!("it gave {status}"))),
         }
     }

@@ -3,7 +3,8 @@
 use crate::arena::devices;
 use crate::codes::{fail, guard, invalid, TERRACE_E_INVALID, TERRACE_OK};
 use crate::{
-    TERRACE_ARENA_HUGE, TERRACE_E_BUSY, TERRACE_E_KERNEL, TERRACE_E_NOT_OURS, TERRACE_E_NO_ROOM, TERRACE_E_TOO_LARGE,
+    TERRACE_ARENA_HUGE, TERRACE_E_BUSY, TERRACE_E_KERNEL, TERRACE_E_NOT_OURS, TERRACE_E_NO_ROOM,
+    TERRACE_E_TOO_LARGE,
 };
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,13 +14,14 @@ use terrace_alloc::types::Bytes;
 
 /// A file that is no shared arena, or of another version.
 pub const TERRACE_E_NOT_SHARED: c_int = -16;
-/// A process ended while it put a shared arena right after another's death: it is to be created anew.
+/// A process ended while it put a shared arena right after another's death: it is to be created
+/// anew.
 pub const TERRACE_E_LOST: c_int = -17;
 /// No offset.
 pub const TERRACE_NO_OFFSET: u64 = u64::MAX;
 
-/// An arena that other processes have too, as this process has it. All functions on it may be called by several threads
-/// at once.
+/// An arena that other processes have too, as this process has it. All functions on it may be
+/// called by several threads at once.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct terrace_shared {
@@ -84,12 +86,14 @@ unsafe fn text<'a>(name: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(name) }.to_str().ok()
 }
 
-/// Makes an arena of `size_bytes` bytes that other processes can open: by `name` (as in `shm_open`, without the slash), or with
-/// a null name by its descriptor alone. Nodes and flags as for `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Others
-/// see it whole or not at all. TERRACE_E_KERNEL: the name is taken, among others.
+/// Makes an arena of `size_bytes` bytes that other processes can open: by `name` (as in `shm_open`,
+/// without the slash), or with a null name by its descriptor alone. Nodes and flags as for
+/// `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Others see it whole or not at all.
+/// TERRACE_E_KERNEL: the name is taken, among others.
 ///
 /// # Safety
-/// `name` is null or a C string; `nodes` points to `count` numbers (null with 0); `out` points to a writable pointer.
+/// `name` is null or a C string; `nodes` points to `count` numbers (null with 0); `out` points to a
+/// writable pointer.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_create(
     name: *const c_char,
@@ -127,7 +131,10 @@ pub unsafe extern "C" fn terrace_shared_create(
 /// # Safety
 /// `name` is a C string; `out` points to a writable pointer.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_shared_open(name: *const c_char, out: *mut *mut terrace_shared) -> c_int {
+pub unsafe extern "C" fn terrace_shared_open(
+    name: *const c_char,
+    out: *mut *mut terrace_shared,
+) -> c_int {
     // SAFETY: passed on.
     guard(|| match unsafe { text(name) } {
         // SAFETY: passed on.
@@ -136,7 +143,8 @@ pub unsafe extern "C" fn terrace_shared_open(name: *const c_char, out: *mut *mut
     })
 }
 
-/// Opens the shared arena that a descriptor of `terrace_shared_fd` is of. The descriptor stays the caller's.
+/// Opens the shared arena that a descriptor of `terrace_shared_fd` is of. The descriptor stays the
+/// caller's.
 ///
 /// # Safety
 /// `out` points to a writable pointer.
@@ -146,7 +154,8 @@ pub unsafe extern "C" fn terrace_shared_open_fd(fd: c_int, out: *mut *mut terrac
         if fd < 0 {
             return invalid("the descriptor is negative");
         }
-        // SAFETY: not -1; borrowed for the one call that makes a copy, which fails if it is not open.
+        // SAFETY: not -1; borrowed for the one call that makes a copy, which fails if it is not
+        // open.
         match unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned() {
             // SAFETY: passed on.
             Ok(own) => unsafe { give(SharedArena::open_fd(own), out) },
@@ -158,7 +167,8 @@ pub unsafe extern "C" fn terrace_shared_open_fd(fd: c_int, out: *mut *mut terrac
 /// Lets the arena go in this process; others keep it. Null is fine.
 ///
 /// # Safety
-/// `shared` is null or of a function that gives one; neither it nor a pointer into it is used afterwards in this process.
+/// `shared` is null or of a function that gives one; neither it nor a pointer into it is used
+/// afterwards in this process.
 #[no_mangle]
 pub unsafe extern "C" fn terrace_shared_close(shared: *mut terrace_shared) {
     if !shared.is_null() {
@@ -167,7 +177,8 @@ pub unsafe extern "C" fn terrace_shared_close(shared: *mut terrace_shared) {
     }
 }
 
-/// Takes a name away: nobody can open it any more, and its memory goes with the last process that has it.
+/// Takes a name away: nobody can open it any more, and its memory goes with the last process that
+/// has it.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -184,7 +195,11 @@ pub unsafe extern "C" fn terrace_shared_remove(name: *const c_char) -> c_int {
 ///
 /// # Safety
 /// `shared` is null or of a function that gives one, and not closed.
-unsafe fn with<T>(shared: *const terrace_shared, otherwise: T, call: impl FnOnce(&SharedArena) -> T) -> T {
+unsafe fn with<T>(
+    shared: *const terrace_shared,
+    otherwise: T,
+    call: impl FnOnce(&SharedArena) -> T,
+) -> T {
     // SAFETY: null or alive by the caller's promise; shared references only.
     match unsafe { shared.as_ref() } {
         Some(shared) => call(&shared.arena),
@@ -195,7 +210,8 @@ unsafe fn with<T>(shared: *const terrace_shared, otherwise: T, call: impl FnOnce
     }
 }
 
-/// Its descriptor, for `terrace_shared_open_fd` in other processes; it stays the arena's. Negative: an error's code.
+/// Its descriptor, for `terrace_shared_open_fd` in other processes; it stays the arena's. Negative:
+/// an error's code.
 ///
 /// # Safety
 /// `shared` is of a function that gives one.
@@ -205,13 +221,18 @@ pub unsafe extern "C" fn terrace_shared_fd(shared: *const terrace_shared) -> c_i
     unsafe { with(shared, TERRACE_E_INVALID, |s| s.fd().as_raw_fd()) }
 }
 
-/// A block of at least `size` bytes at a multiple of `align` in every process (a power of two, 65536 at most; blocks are
-/// aligned to 64 anyway), content undefined; null on error (see `terrace_last_error`).
+/// A block of at least `size` bytes at a multiple of `align` in every process (a power of two,
+/// 65536 at most; blocks are aligned to 64 anyway), content undefined; null on error (see
+/// `terrace_last_error`).
 ///
 /// # Safety
 /// `shared` is of a function that gives one.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_shared_alloc(shared: *mut terrace_shared, size: usize, align: usize) -> *mut c_void {
+pub unsafe extern "C" fn terrace_shared_alloc(
+    shared: *mut terrace_shared,
+    size: usize,
+    align: usize,
+) -> *mut c_void {
     let allocate = |s: &SharedArena| match s.alloc(size, align) {
         Ok(block) => block.as_ptr().cast(),
         Err(error) => {
@@ -228,12 +249,17 @@ pub unsafe extern "C" fn terrace_shared_alloc(shared: *mut terrace_shared, size:
 /// # Safety
 /// `shared` is of a function that gives one; `block` is not used any more, in any process.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_shared_free(shared: *mut terrace_shared, block: *mut c_void) -> c_int {
+pub unsafe extern "C" fn terrace_shared_free(
+    shared: *mut terrace_shared,
+    block: *mut c_void,
+) -> c_int {
     if block.is_null() {
         return TERRACE_OK;
     }
     // SAFETY: by the caller's promise.
-    let free = |s: &SharedArena| unsafe { s.free(block.cast()) }.map_or_else(|e| failed(&e), |()| TERRACE_OK);
+    let free = |s: &SharedArena| {
+        unsafe { s.free(block.cast()) }.map_or_else(|e| failed(&e), |()| TERRACE_OK)
+    };
     // SAFETY: passed on.
     unsafe { with(shared, TERRACE_E_INVALID, free) }
 }
@@ -243,9 +269,14 @@ pub unsafe extern "C" fn terrace_shared_free(shared: *mut terrace_shared, block:
 /// # Safety
 /// `shared` is of a function that gives one.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_shared_offset(shared: *const terrace_shared, address: *const c_void) -> u64 {
+pub unsafe extern "C" fn terrace_shared_offset(
+    shared: *const terrace_shared,
+    address: *const c_void,
+) -> u64 {
     // SAFETY: passed on.
-    unsafe { with(shared, TERRACE_NO_OFFSET, |s| s.offset(address.cast()).unwrap_or(TERRACE_NO_OFFSET)) }
+    unsafe {
+        with(shared, TERRACE_NO_OFFSET, |s| s.offset(address.cast()).unwrap_or(TERRACE_NO_OFFSET))
+    }
 }
 
 /// Where an offset is in this process; null: beyond the arena.
@@ -253,7 +284,10 @@ pub unsafe extern "C" fn terrace_shared_offset(shared: *const terrace_shared, ad
 /// # Safety
 /// `shared` is of a function that gives one.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_shared_pointer(shared: *const terrace_shared, offset: u64) -> *mut c_void {
+pub unsafe extern "C" fn terrace_shared_pointer(
+    shared: *const terrace_shared,
+    offset: u64,
+) -> *mut c_void {
     let null = std::ptr::null_mut();
     // SAFETY: passed on.
     unsafe { with(shared, null, |s| s.pointer(offset).map_or(null, |p| p.as_ptr().cast())) }
@@ -264,7 +298,10 @@ pub unsafe extern "C" fn terrace_shared_pointer(shared: *const terrace_shared, o
 /// # Safety
 /// `shared` is of a function that gives one.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_shared_set_root(shared: *mut terrace_shared, offset: u64) -> c_int {
+pub unsafe extern "C" fn terrace_shared_set_root(
+    shared: *mut terrace_shared,
+    offset: u64,
+) -> c_int {
     let keep = |s: &SharedArena| {
         s.set_root((offset != TERRACE_NO_OFFSET).then_some(offset));
         TERRACE_OK

@@ -6,12 +6,14 @@ use std::ffi::{c_char, c_int, c_void, CStr};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use terrace_alloc::stage_costs;
-use terrace_migrate::staging::{check_blocks, stage_read, stage_update, Mode, Options, Report, StageError, Threads};
+use terrace_migrate::staging::{
+    check_blocks, stage_read, stage_update, Mode, Options, Report, StageError, Threads,
+};
 use terrace_topology::{load_machine, Source};
 use terrace_types::{Bytes, CpuId, NodeId};
 
-/// The kernel gave a value other than 0 for a block, or what gives the blocks one below 0; `failed_block` of the report is the block's
-/// number.
+/// The kernel gave a value other than 0 for a block, or what gives the blocks one below 0;
+/// `failed_block` of the report is the block's number.
 pub const TERRACE_E_STAGE: c_int = -18;
 
 /// A model divides the threads and decides whether to stage at all; adapted while running.
@@ -64,31 +66,40 @@ pub struct terrace_staged {
     pub took_ns: u64,
     /// The block whose kernel failed, with TERRACE_E_STAGE.
     pub failed_block: usize,
-    /// With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be half done.
+    /// With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be
+    /// half done.
     pub intact: c_int,
     /// Why it ran in place; empty where it did not. Cut where it is longer.
     pub why: [c_char; 160],
-    /// Bytes that were worked on where they lay though they should have come: with `terrace_stage_keep_addresses`, pages that the
-    /// kernel did not move and those that a block shares with others.
+    /// Bytes that were worked on where they lay though they should have come: with
+    /// `terrace_stage_keep_addresses`, pages that the kernel did not move and those that a block
+    /// shares with others.
     pub stayed_bytes: u64,
 }
 
-/// Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the data itself or in a
-/// copy that begins at a page. Called by several threads at once, each with another block. 0 goes on, anything else ends
-/// the run. It does not unwind: a C++ exception may not leave it.
+/// Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the
+/// data itself or in a copy that begins at a page. Called by several threads at once, each with
+/// another block. 0 goes on, anything else ends the run. It does not unwind: a C++ exception may
+/// not leave it.
 #[allow(non_camel_case_types, reason = "its name in C")]
-pub type terrace_stage_kernel =
-    Option<unsafe extern "C" fn(block: usize, at: *mut c_void, bytes: usize, user: *mut c_void) -> c_int>;
+pub type terrace_stage_kernel = Option<
+    unsafe extern "C" fn(block: usize, at: *mut c_void, bytes: usize, user: *mut c_void) -> c_int,
+>;
 
-/// Options for staging through memory of node `fast_node`: threads by the model, two of them; what the machine can do is told
-/// by `terrace_stage_set_machine`, or nothing is staged.
+/// Options for staging through memory of node `fast_node`: threads by the model, two of them; what
+/// the machine can do is told by `terrace_stage_set_machine`, or nothing is staged.
 ///
 /// # Safety
 /// `out` points to a writable pointer.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_stage_create(fast_node: u32, out: *mut *mut terrace_stage) -> c_int {
+pub unsafe extern "C" fn terrace_stage_create(
+    fast_node: u32,
+    out: *mut *mut terrace_stage,
+) -> c_int {
     guard(|| {
-        let Ok(fast) = u16::try_from(fast_node) else { return invalid("fast_node is no number of a node") };
+        let Ok(fast) = u16::try_from(fast_node) else {
+            return invalid("fast_node is no number of a node");
+        };
         if out.is_null() {
             return invalid("out is null");
         }
@@ -106,14 +117,19 @@ pub unsafe extern "C" fn terrace_stage_create(fast_node: u32, out: *mut *mut ter
 #[no_mangle]
 pub unsafe extern "C" fn terrace_stage_destroy(stage: *mut terrace_stage) {
     if !stage.is_null() {
-        // SAFETY: made by Box::into_raw in `terrace_stage_create`; given back once by the caller's promise.
+        // SAFETY: made by Box::into_raw in `terrace_stage_create`; given back once by the caller's
+        // promise.
         drop(unsafe { Box::from_raw(stage) });
     }
 }
 
 /// # Safety
-/// `stage` is null or of `terrace_stage_create`, not destroyed, and used by no other thread meanwhile.
-pub(crate) unsafe fn change(stage: *mut terrace_stage, with: impl FnOnce(&mut Options) -> c_int) -> c_int {
+/// `stage` is null or of `terrace_stage_create`, not destroyed, and used by no other thread
+/// meanwhile.
+pub(crate) unsafe fn change(
+    stage: *mut terrace_stage,
+    with: impl FnOnce(&mut Options) -> c_int,
+) -> c_int {
     guard(|| {
         // SAFETY: null or alive and this thread's alone, by the caller's promise.
         match unsafe { stage.as_mut() } {
@@ -123,8 +139,8 @@ pub(crate) unsafe fn change(stage: *mut terrace_stage, with: impl FnOnce(&mut Op
     })
 }
 
-/// Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0 migrators), or
-/// TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
+/// Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0
+/// migrators), or TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
 ///
 /// # Safety
 /// `stage` is of `terrace_stage_create` and used by no other thread meanwhile.
@@ -140,7 +156,9 @@ pub unsafe extern "C" fn terrace_stage_set_threads(
             (TERRACE_STAGE_AUTO, 0) => Threads::Auto(workers),
             (TERRACE_STAGE_IN_PLACE, 0) => Threads::InPlace(workers),
             (TERRACE_STAGE_FIXED, _) => Threads::Fixed { workers, migrators },
-            _ => return invalid("no such kind of threads, or migrators without TERRACE_STAGE_FIXED"),
+            _ => {
+                return invalid("no such kind of threads, or migrators without TERRACE_STAGE_FIXED")
+            }
         };
         TERRACE_OK
     };
@@ -153,7 +171,11 @@ pub unsafe extern "C" fn terrace_stage_set_threads(
 /// # Safety
 /// As for `terrace_stage_set_threads`; `cpus` points to `count` numbers.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_stage_set_cpus(stage: *mut terrace_stage, cpus: *const u32, count: usize) -> c_int {
+pub unsafe extern "C" fn terrace_stage_set_cpus(
+    stage: *mut terrace_stage,
+    cpus: *const u32,
+    count: usize,
+) -> c_int {
     let set = |o: &mut Options| {
         if cpus.is_null() && count > 0 {
             return invalid("cpus is null");
@@ -171,12 +193,17 @@ pub unsafe extern "C" fn terrace_stage_set_cpus(stage: *mut terrace_stage, cpus:
     unsafe { change(stage, set) }
 }
 
-/// Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as keep all threads busy.
+/// Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as
+/// keep all threads busy.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_stage_set_buffers(stage: *mut terrace_stage, room_bytes: u64, slots: u32) -> c_int {
+pub unsafe extern "C" fn terrace_stage_set_buffers(
+    stage: *mut terrace_stage,
+    room_bytes: u64,
+    slots: u32,
+) -> c_int {
     let set = |o: &mut Options| {
         o.room = if room_bytes == 0 { Bytes::gib(1) } else { Bytes(room_bytes) };
         o.slots = (slots > 0).then_some(slots);
@@ -186,13 +213,17 @@ pub unsafe extern "C" fn terrace_stage_set_buffers(stage: *mut terrace_stage, ro
     unsafe { change(stage, set) }
 }
 
-/// Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose pages are moved to the fast node and
-/// home again (`move_pages`). Dearer than copies; for data that is full of pointers, or that others point to.
+/// Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose
+/// pages are moved to the fast node and home again (`move_pages`). Dearer than copies; for data
+/// that is full of pointers, or that others point to.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
 #[no_mangle]
-pub unsafe extern "C" fn terrace_stage_keep_addresses(stage: *mut terrace_stage, keep: c_int) -> c_int {
+pub unsafe extern "C" fn terrace_stage_keep_addresses(
+    stage: *mut terrace_stage,
+    keep: c_int,
+) -> c_int {
     let set = |o: &mut Options| {
         o.keep_addresses = keep != 0;
         TERRACE_OK
@@ -201,8 +232,8 @@ pub unsafe extern "C" fn terrace_stage_keep_addresses(stage: *mut terrace_stage,
     unsafe { change(stage, set) }
 }
 
-/// What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on a byte in one pass, were
-/// memory infinitely fast (0: not known).
+/// What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on
+/// a byte in one pass, were memory infinitely fast (0: not known).
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`.
@@ -224,8 +255,9 @@ pub unsafe extern "C" fn terrace_stage_set_work(
     unsafe { change(stage, set) }
 }
 
-/// What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by `from`, a machine
-/// file (terrace probe writes one) or `preset:NAME`, or by what this machine says of itself where `from` is null.
+/// What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by
+/// `from`, a machine file (terrace probe writes one) or `preset:NAME`, or by what this machine says
+/// of itself where `from` is null.
 ///
 /// # Safety
 /// As for `terrace_stage_set_threads`; `from` is null or ends with a null byte.
@@ -237,7 +269,8 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
     slow: u32,
 ) -> c_int {
     // SAFETY: null, or a text with its end, by the caller's promise.
-    let from = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned());
+    let from =
+        (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned());
     let set = |o: &mut Options| {
         let (Ok(initiator), Ok(slow)) = (u16::try_from(initiator), u16::try_from(slow)) else {
             return invalid("initiator or slow is no number of a node");
@@ -263,14 +296,15 @@ pub unsafe extern "C" fn terrace_stage_set_machine(
     unsafe { change(stage, set) }
 }
 
-/// Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
-/// touched. Blocks that overlap or leave the data are refused before anything runs, however many there are. `report` may be null; it is filled also
-/// with TERRACE_E_STAGE, where every block but `failed_block` is as it was or complete.
+/// Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies
+/// in no block is not touched. Blocks that overlap or leave the data are refused before anything
+/// runs, however many there are. `report` may be null; it is filled also with TERRACE_E_STAGE,
+/// where every block but `failed_block` is as it was or complete.
 ///
 /// # Safety
-/// `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody else touches meanwhile;
-/// `blocks` points to `count` blocks; `kernel` may be called from other threads with `user`, and writes only the `bytes` at
-/// `at`; `report` is null or writable.
+/// `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody
+/// else touches meanwhile; `blocks` points to `count` blocks; `kernel` may be called from other
+/// threads with `user`, and writes only the `bytes` at `at`; `report` is null or writable.
 #[no_mangle]
 #[allow(clippy::too_many_arguments, reason = "C has no slices")]
 pub unsafe extern "C" fn terrace_stage_update(
@@ -294,9 +328,12 @@ pub unsafe extern "C" fn terrace_stage_update(
             Ok(ranges) => ranges,
             Err(code) => return code,
         };
-        // SAFETY: `bytes` of memory that are the caller's to give, by his promise; not null unless empty.
+        // SAFETY: `bytes` of memory that are the caller's to give, by his promise; not null unless
+        // empty.
         let data = unsafe { std::slice::from_raw_parts_mut(present(data.cast()), bytes) };
-        let result = stage_update(data, ranges, options, |block, part| call.on(block, part.as_mut_ptr(), part.len()));
+        let result = stage_update(data, ranges, options, |block, part| {
+            call.on(block, part.as_mut_ptr(), part.len())
+        });
         // SAFETY: passed on.
         unsafe { told(result, report) }
     })
@@ -329,10 +366,14 @@ pub unsafe extern "C" fn terrace_stage_read(
             Ok(ranges) => ranges,
             Err(code) => return code,
         };
-        // SAFETY: `bytes` of memory that nobody writes meanwhile, by the caller's promise; not null unless empty.
-        let data = unsafe { std::slice::from_raw_parts(present(data.cast_mut().cast()).cast_const(), bytes) };
-        let result =
-            stage_read(data, ranges, options, |block, part| call.on(block, part.as_ptr().cast_mut(), part.len()));
+        // SAFETY: `bytes` of memory that nobody writes meanwhile, by the caller's promise; not null
+        // unless empty.
+        let data = unsafe {
+            std::slice::from_raw_parts(present(data.cast_mut().cast()).cast_const(), bytes)
+        };
+        let result = stage_read(data, ranges, options, |block, part| {
+            call.on(block, part.as_ptr().cast_mut(), part.len())
+        });
         // SAFETY: passed on.
         unsafe { told(result, report) }
     })
@@ -354,18 +395,20 @@ pub(crate) struct Call {
     user: *mut c_void,
 }
 
-// SAFETY: the function and the pointer are promised to be usable from other threads (`terrace_stage_update`).
+// SAFETY: the function and the pointer are promised to be usable from other threads
+// (`terrace_stage_update`).
 unsafe impl Send for Call {}
 // SAFETY: as above.
 unsafe impl Sync for Call {}
 
 impl Call {
     pub(crate) fn on(&self, block: usize, at: *mut u8, bytes: usize) {
-        // SAFETY: `at` is the block's memory for this call, as the kernel's contract has it; what it may do with it and with
-        // `user` the caller promised.
+        // SAFETY: `at` is the block's memory for this call, as the kernel's contract has it; what
+        // it may do with it and with `user` the caller promised.
         let status = unsafe { (self.kernel)(block, at.cast(), bytes, self.user) };
         if status != 0 {
-            // The pipeline ends by a panic of its kernel. Resumed rather than begun: no hook prints.
+            // The pipeline ends by a panic of its kernel. Resumed rather than begun: no hook
+            // prints.
             resume_unwind(Box::new(format!("it gave {status}")));
         }
     }
@@ -407,7 +450,11 @@ pub(crate) unsafe fn called<'a>(
 ///
 /// # Safety
 /// `blocks` is null or points to `count` blocks.
-unsafe fn listed(bytes: usize, blocks: *const terrace_block, count: usize) -> Result<Vec<Range<usize>>, c_int> {
+unsafe fn listed(
+    bytes: usize,
+    blocks: *const terrace_block,
+    count: usize,
+) -> Result<Vec<Range<usize>>, c_int> {
     if blocks.is_null() && count > 0 {
         return Err(invalid("blocks is null"));
     }
@@ -434,7 +481,8 @@ pub(crate) unsafe fn told(result: Result<Report, StageError>, out: *mut terrace_
                 _ => return invalid(&error.to_string()),
             };
             let text = error.to_string().replace("the kernel panicked at", "the kernel failed at");
-            let text = text.replace("the iterator of blocks panicked", "what gives the blocks failed");
+            let text =
+                text.replace("the iterator of blocks panicked", "what gives the blocks failed");
             let mut row = EMPTY;
             match error {
                 StageError::Panicked { block, intact, .. } => {

@@ -7,9 +7,12 @@ fn the_committed_header_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml");
     let mut made = Vec::new();
-    let builder = ["codes", "attributes", "report", "memory", "arena", "shared", "stage", "sequence", "far"]
-        .iter()
-        .fold(cbindgen::Builder::new(), |b, name| b.with_src(root.join(format!("src/{name}.rs"))));
+    let builder =
+        ["codes", "attributes", "report", "memory", "arena", "shared", "stage", "sequence", "far"]
+            .iter()
+            .fold(cbindgen::Builder::new(), |b, name| {
+                b.with_src(root.join(format!("src/{name}.rs")))
+            });
     builder.with_config(config).generate().expect("bindings").write(&mut made);
     let made = String::from_utf8(made).unwrap();
     let path = root.join("include/terrace.h");

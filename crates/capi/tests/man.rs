@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Pages: name, what it is about in a line, how names of its functions begin (longest first over all pages), how those of
-/// its constants begin.
+/// Pages: name, what it is about in a line, how names of its functions begin (longest first over
+/// all pages), how those of its constants begin.
 const PAGES: &[(&str, &str, &[&str], &[&str])] = &[
     (
         "terrace",
@@ -26,7 +26,12 @@ const PAGES: &[(&str, &str, &[&str], &[&str])] = &[
             "TERRACE_LIFETIME_",
         ],
     ),
-    ("terrace_memory", "allocate by attributes, free, commit", &["terrace_memory_"], &["TERRACE_COMMIT_"]),
+    (
+        "terrace_memory",
+        "allocate by attributes, free, commit",
+        &["terrace_memory_"],
+        &["TERRACE_COMMIT_"],
+    ),
     ("terrace_report", "what a commit did", &["terrace_report_"], &[]),
     (
         "terrace_arena",
@@ -34,7 +39,12 @@ const PAGES: &[(&str, &str, &[&str], &[&str])] = &[
         &["terrace_arena_", "terrace_move_"],
         &["TERRACE_DEVICES_", "TERRACE_ARENA_", "TERRACE_MOVE_"],
     ),
-    ("terrace_shared", "arenas that several processes have", &["terrace_shared_"], &["TERRACE_NO_OFFSET"]),
+    (
+        "terrace_shared",
+        "arenas that several processes have",
+        &["terrace_shared_"],
+        &["TERRACE_NO_OFFSET"],
+    ),
     (
         "terrace_stage",
         "work on data in slow memory, block by block, through fast memory",
@@ -82,7 +92,9 @@ fn items(header: &str) -> Vec<Item> {
         }
         let name = if line.starts_with("#define") {
             line.split(' ').nth(1)
-        } else if let Some((_, pointed)) = text.split_once("(*").filter(|_| text.starts_with("typedef")) {
+        } else if let Some((_, pointed)) =
+            text.split_once("(*").filter(|_| text.starts_with("typedef"))
+        {
             pointed.split(')').next()
         } else if text.starts_with("typedef") {
             text.trim_end_matches(';').split([' ', '\n']).next_back()
@@ -112,9 +124,13 @@ fn code(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 
-fn page(all: &[Item], (name, about, functions, constants): (&str, &str, &[&str], &[&str])) -> String {
+fn page(
+    all: &[Item],
+    (name, about, functions, constants): (&str, &str, &[&str], &[&str]),
+) -> String {
     let begins = |item: &Item, with: &[&str]| with.iter().any(|w| item.name.starts_with(w));
-    let is_function = |i: &&Item| i.text.contains('(') && !i.text.starts_with("typedef") && begins(i, functions);
+    let is_function =
+        |i: &&Item| i.text.contains('(') && !i.text.starts_with("typedef") && begins(i, functions);
     let names: Vec<&str> = all.iter().filter(is_function).map(|i| i.name.as_str()).collect();
     let mut out = format!(".\\\" Made from include/terrace.h by cargo test -p terrace-capi; do not edit.\n.TH {} 3 \"\" \"Terrace {}\"\n.nh\n.ad l\n.SH NAME\n",
         name.to_uppercase(), env!("CARGO_PKG_VERSION"));
@@ -158,7 +174,8 @@ fn page(all: &[Item], (name, about, functions, constants): (&str, &str, &[&str],
             add(format!(".RS\n.nf\n{}\n.fi\n.RE\n", code(&item.text).replace("\n  ", "\n\\&  ")));
         }
     }
-    let stated: Vec<&Item> = all.iter().filter(|i| i.text.starts_with("#define") && begins(i, constants)).collect();
+    let stated: Vec<&Item> =
+        all.iter().filter(|i| i.text.starts_with("#define") && begins(i, constants)).collect();
     if !stated.is_empty() {
         add(".SH CONSTANTS\n".to_owned());
     }
@@ -166,7 +183,8 @@ fn page(all: &[Item], (name, about, functions, constants): (&str, &str, &[&str],
         let value = item.text.split(' ').nth(2).unwrap_or_default();
         add(format!(".TP\n.BR {} \" ({})\"\n{}\n", item.name, code(value), plain(&item.comment)));
     }
-    let others: Vec<String> = PAGES.iter().filter(|p| p.0 != name).map(|p| format!(".BR {} (3)", p.0)).collect();
+    let others: Vec<String> =
+        PAGES.iter().filter(|p| p.0 != name).map(|p| format!(".BR {} (3)", p.0)).collect();
     let _infallible = writeln!(out, ".SH SEE ALSO\n{}", others.join(",\n"));
     out
 }

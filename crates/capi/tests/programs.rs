@@ -1,4 +1,5 @@
-//! Programs of others against the library: the examples, and those of `docs/guide/allocate.md`, compiled and run.
+//! Programs of others against the library: the examples, and those of `docs/guide/allocate.md`,
+//! compiled and run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,13 +39,18 @@ fn prefix() -> Result<&'static Path, String> {
             .filter_map(|f| std::fs::read_dir(f).ok())
             .flat_map(|dir| dir.flatten().map(|e| e.path()))
             .filter(|p| {
-                let name = p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-                name.starts_with("libterrace") && !name.starts_with("libterrace_") && name.ends_with(".a")
+                let name =
+                    p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+                name.starts_with("libterrace")
+                    && !name.starts_with("libterrace_")
+                    && name.ends_with(".a")
             })
             .max_by_key(|p| p.metadata().and_then(|m| m.modified()).ok());
         let archive = newest.ok_or("libterrace.a was not built beside the test")?;
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
-        run(Command::new(package().join("../../scripts/install-lib.sh")).arg(&prefix).arg(archive))?;
+        run(Command::new(package().join("../../scripts/install-lib.sh"))
+            .arg(&prefix)
+            .arg(archive))?;
         Ok(prefix)
     };
     PREFIX.get_or_init(install).as_deref().map_err(Clone::clone)
@@ -61,14 +67,17 @@ fn flags(prefix: &Path) -> Result<Vec<String>, String> {
         ]);
     }
     let path = prefix.join("lib/pkgconfig");
-    let said = run(Command::new("pkg-config").env("PKG_CONFIG_PATH", path).args(["--cflags", "--libs", "terrace"]))?;
+    let said = run(Command::new("pkg-config")
+        .env("PKG_CONFIG_PATH", path)
+        .args(["--cflags", "--libs", "terrace"]))?;
     Ok(said.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Compiles and runs one program; `linked` is `shared` or `static`.
 fn program(source: &Path, linked: &str) -> Result<String, String> {
     let prefix = prefix()?;
-    let name = source.file_name().map(|n| n.to_string_lossy().replace('.', "-")).unwrap_or_default();
+    let name =
+        source.file_name().map(|n| n.to_string_lossy().replace('.', "-")).unwrap_or_default();
     let folder = prefix.join(format!("{name}-{linked}"));
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
     let binary = folder.join("program");
@@ -126,8 +135,8 @@ fn examples_run_against_the_static_library() {
     all(&examples(), "static");
 }
 
-/// Programs in C and C++ on managed memory of a double of CUDA's driver (see the tests of `terrace-alloc`); without it they say
-/// why there is none.
+/// Programs in C and C++ on managed memory of a double of CUDA's driver (see the tests of
+/// `terrace-alloc`); without it they say why there is none.
 #[test]
 fn managed_memory_is_reached_from_other_languages() {
     let Some(prefix) = prefix_or_skip() else { return };
@@ -167,7 +176,9 @@ fn managed_memory_is_reached_from_other_languages() {
 
 #[test]
 fn the_guides_programs_run() {
-    let guide = |name: &str| std::fs::read_to_string(package().join("../../docs/guide").join(name)).unwrap();
+    let guide = |name: &str| {
+        std::fs::read_to_string(package().join("../../docs/guide").join(name)).unwrap()
+    };
     let text = guide("allocate.md") + &guide("far.md");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide");
     std::fs::create_dir_all(&folder).unwrap();
@@ -198,13 +209,19 @@ fn symbols_have_versions_and_no_others_are_shown() {
         Err(why) if why.starts_with("skipped: ") => return println!("{why}"),
         Err(why) => panic!("{why}"),
     };
-    let said = match run(Command::new("nm").args(["-D", "--defined-only"]).arg(prefix.join("lib/libterrace.so"))) {
+    let said = match run(Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(prefix.join("lib/libterrace.so")))
+    {
         Ok(said) => said,
         Err(why) => return println!("skipped: {why}"),
     };
     let names: Vec<&str> = said.lines().filter_map(|l| l.split_whitespace().nth(2)).collect();
     let functions: Vec<&&str> = names.iter().filter(|n| n.starts_with("terrace_")).collect();
-    assert!(functions.len() > 20 && functions.iter().all(|n| n.ends_with("@@TERRACE_0.1")), "{names:?}");
+    assert!(
+        functions.len() > 20 && functions.iter().all(|n| n.ends_with("@@TERRACE_0.1")),
+        "{names:?}"
+    );
     assert!(names.iter().all(|n| n.starts_with("terrace_") || *n == "TERRACE_0.1"), "{names:?}");
 }
 
@@ -250,16 +267,21 @@ fn prefix_or_skip() -> Option<&'static Path> {
     }
 }
 
-/// Four ranks, with the shim before MPI and without: hints place memory, and what the program computes is the same.
+/// Four ranks, with the shim before MPI and without: hints place memory, and what the program
+/// computes is the same.
 #[test]
 fn mpi_programs_hints_are_honoured() {
     if !has("mpicc") || !has("mpirun") {
-        return println!("skipped: there is no mpicc and mpirun (apt install openmpi-bin libopenmpi-dev)");
+        return println!(
+            "skipped: there is no mpicc and mpirun (apt install openmpi-bin libopenmpi-dev)"
+        );
     }
     let Some(prefix) = prefix_or_skip() else { return };
     let program = prefix.join("hints");
     let mut compile = Command::new("mpicc");
-    compile.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(prefix.join("include"));
+    compile
+        .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(prefix.join("include"));
     run(compile.arg("-o").arg(&program).arg(package().join("tests/hints.c")).arg("-ldl")).unwrap();
     let shim = prefix.join("lib/libterrace_mpi.so");
     for (preload, memory) in [(None, "plain"), (Some(&shim), "placed")] {
@@ -280,7 +302,8 @@ fn mpi_programs_hints_are_honoured() {
     }
 }
 
-/// The man pages are installed, one for each function, and a man that is there reads them without a word of complaint.
+/// The man pages are installed, one for each function, and a man that is there reads them without a
+/// word of complaint.
 #[test]
 fn man_pages_are_there_for_all_functions() {
     let Some(prefix) = prefix_or_skip() else { return };
@@ -288,7 +311,10 @@ fn man_pages_are_there_for_all_functions() {
     let header = std::fs::read_to_string(package().join("include/terrace.h")).unwrap();
     let mut functions = 0;
     for line in header.lines().filter(|l| !l.starts_with(' ') && !l.starts_with('#')) {
-        let Some(name) = line.split('(').next().and_then(|l| l.split([' ', '*']).next_back()) else { continue };
+        let Some(name) = line.split('(').next().and_then(|l| l.split([' ', '*']).next_back())
+        else {
+            continue;
+        };
         if name.starts_with("terrace_") && line.contains('(') {
             assert!(pages.join(format!("{name}.3")).is_file(), "{name} has no page");
             functions += 1;
@@ -298,8 +324,13 @@ fn man_pages_are_there_for_all_functions() {
     if !has("man") {
         return println!("skipped: there is no man");
     }
-    let said = Command::new("man").args(["--warnings", "-l"]).arg(pages.join("terrace_arena.3")).output().unwrap();
-    let (text, warned) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    let said = Command::new("man")
+        .args(["--warnings", "-l"])
+        .arg(pages.join("terrace_arena.3"))
+        .output()
+        .unwrap();
+    let (text, warned) =
+        (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     assert!(said.status.success() && warned.is_empty(), "{warned}");
     assert!(text.contains("terrace_arena_create"), "{text}");
 }
@@ -311,7 +342,13 @@ fn checked() -> Vec<PathBuf> {
 }
 
 /// Compiles a C program with more options; `None` after saying that this cannot be done here.
-fn compiled(prefix: &Path, source: &Path, name: &str, linked: &str, options: &[&str]) -> Option<PathBuf> {
+fn compiled(
+    prefix: &Path,
+    source: &Path,
+    name: &str,
+    linked: &str,
+    options: &[&str],
+) -> Option<PathBuf> {
     let stem = source.file_stem().unwrap_or_default().to_string_lossy();
     let binary = prefix.join(format!("{stem}-{name}"));
     let mut compile = Command::new("cc");
@@ -321,7 +358,10 @@ fn compiled(prefix: &Path, source: &Path, name: &str, linked: &str, options: &[&
     match run(compile.args(["-lpthread", "-ldl", "-lm"])) {
         Ok(_) => Some(binary),
         Err(why) if why.contains("-fsanitize") || why.contains("san") => {
-            println!("skipped: this compiler has no {name}: {}", why.lines().last().unwrap_or_default());
+            println!(
+                "skipped: this compiler has no {name}: {}",
+                why.lines().last().unwrap_or_default()
+            );
             None
         }
         Err(why) => panic!("{why}"),
@@ -333,13 +373,16 @@ fn programs_run_under_the_address_sanitizer() {
     let Some(prefix) = prefix_or_skip() else { return };
     for source in checked() {
         let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-        let Some(binary) = compiled(prefix, &source, "address", "libterrace.a", &options) else { return };
+        let Some(binary) = compiled(prefix, &source, "address", "libterrace.a", &options) else {
+            return;
+        };
         run(Command::new(binary).env("ASAN_OPTIONS", "detect_leaks=1:halt_on_error=1")).unwrap();
     }
 }
 
-/// What the program does is checked, not the library: that is not instrumented, so its locks are not seen, and what it does
-/// through `memset` and its like is left out. Addresses must lie where no chance puts them: hence setarch.
+/// What the program does is checked, not the library: that is not instrumented, so its locks are
+/// not seen, and what it does through `memset` and its like is left out. Addresses must lie where
+/// no chance puts them: hence setarch.
 #[test]
 fn programs_run_under_the_thread_sanitizer() {
     let Some(prefix) = prefix_or_skip() else { return };
@@ -347,12 +390,16 @@ fn programs_run_under_the_thread_sanitizer() {
         return println!("skipped: there is no setarch (util-linux)");
     }
     let source = package().join("tests/threads.c");
-    let Some(binary) = compiled(prefix, &source, "thread", "libterrace.so", &["-fsanitize=thread"]) else { return };
+    let Some(binary) = compiled(prefix, &source, "thread", "libterrace.so", &["-fsanitize=thread"])
+    else {
+        return;
+    };
     let left_out = prefix.join("left-out");
     std::fs::write(&left_out, "called_from_lib:libterrace.so\n").unwrap();
     let options = ("TSAN_OPTIONS", format!("halt_on_error=1:suppressions={}", left_out.display()));
     let lib = prefix.join("lib");
-    run(Command::new("setarch").arg("-R").arg(binary).env("LD_LIBRARY_PATH", lib).envs([options])).unwrap();
+    run(Command::new("setarch").arg("-R").arg(binary).env("LD_LIBRARY_PATH", lib).envs([options]))
+        .unwrap();
 }
 
 #[test]
@@ -361,11 +408,17 @@ fn programs_run_under_valgrind() {
     if !has("valgrind") {
         return println!("skipped: there is no valgrind");
     }
-    // Valgrind runs one thread at a time: while one waits for a page of far memory, the pager's could not bring it.
+    // Valgrind runs one thread at a time: while one waits for a page of far memory, the pager's
+    // could not bring it.
     for source in checked().into_iter().filter(|p| !p.ends_with("far.c")) {
         let Some(binary) = compiled(prefix, &source, "plain", "libterrace.a", &[]) else { return };
         let mut valgrind = Command::new("valgrind");
-        valgrind.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        valgrind.args([
+            "-q",
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+        ]);
         run(valgrind.arg(binary)).unwrap();
     }
 }

@@ -16,22 +16,30 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List this machine's memory tiers, best first.
-    #[command(after_help = "Example: terrace tiers --from preset:knl-snc4 --by bandwidth --initiator 0")]
+    #[command(
+        after_help = "Example: terrace tiers --from preset:knl-snc4 --by bandwidth --initiator 0"
+    )]
     Tiers(TiersArgs),
     /// Say what works on this machine, what does not, and what would help.
     #[command(after_help = "Example: terrace doctor --json")]
     Doctor(DoctorArgs),
     /// Copy what sysfs says of this machine into one file, for a bug report.
-    #[command(after_help = "Example: terrace gather -o machine.tar && terrace tiers --from machine.tar")]
+    #[command(
+        after_help = "Example: terrace gather -o machine.tar && terrace tiers --from machine.tar"
+    )]
     Gather(GatherArgs),
     /// Measure this machine's memory and write a machine file.
-    #[command(after_help = "Example: terrace probe --quick -o machine.toml && terrace tiers --from machine.toml")]
+    #[command(
+        after_help = "Example: terrace probe --quick -o machine.toml && terrace tiers --from machine.toml"
+    )]
     Probe(ProbeArgs),
     /// Run a command while a node gives only so much bandwidth.
     #[command(after_help = "Example: terrace degrade 1 --to 20GB/s -- ./solver input")]
     Degrade(DegradeArgs),
     /// Run a command with its memory placed across the tiers.
-    #[command(after_help = "Example: terrace run --policy terrace --journal run.jsonl -- ./solver input")]
+    #[command(
+        after_help = "Example: terrace run --policy terrace --journal run.jsonl -- ./solver input"
+    )]
     Run(RunArgs),
     /// Place the memory of a process that already runs.
     #[command(after_help = "Example: terrace attach -p 4242 --summary summary.json")]
@@ -117,7 +125,8 @@ pub struct ProbeArgs {
     /// Less of everything, in under a minute.
     #[arg(long)]
     pub quick: bool,
-    /// What a machine file needs and no more: latency, read and write bandwidth of each pair of nodes.
+    /// What a machine file needs and no more: latency, read and write bandwidth of each pair of
+    /// nodes.
     #[arg(long, conflicts_with = "quick")]
     pub brief: bool,
     /// Measure the disk that this folder lies on, and not memory.
@@ -126,7 +135,8 @@ pub struct ProbeArgs {
     /// With --disk and --output: the far store's name in the machine file.
     #[arg(long, value_name = "NAME", default_value = "file", requires = "disk")]
     pub store: String,
-    /// Machine file to write; with --disk: one that is there, which the disk is added to as a far store.
+    /// Machine file to write; with --disk: one that is there, which the disk is added to as a far
+    /// store.
     #[arg(short, long)]
     pub output: Option<PathBuf>,
     /// HTML file to write, with plots.
@@ -145,7 +155,8 @@ pub struct DegradeArgs {
     /// What the command's CPUs can read of it, such as 20GB/s.
     #[arg(long, value_name = "BANDWIDTH")]
     pub to: String,
-    /// CPUs that load it, such as 2-7; default: its own, or half of those nearest. The command has the rest.
+    /// CPUs that load it, such as 2-7; default: its own, or half of those nearest. The command has
+    /// the rest.
     #[arg(long, value_name = "LIST")]
     pub load_cpus: Option<String>,
     /// Write what was measured here (JSON).
@@ -200,10 +211,12 @@ pub struct RunArgs {
     /// How to manage.
     #[command(flatten)]
     pub manage: ManageArgs,
-    /// Place allocations by size, thread or call site, as this plan says, instead of managing pages.
+    /// Place allocations by size, thread or call site, as this plan says, instead of managing
+    /// pages.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "machine", "journal", "rate", "set"])]
     pub alloc: Option<PathBuf>,
-    /// Memory that the command may have of its heap and large mappings, such as 2G, or 50% of what is available; the rest is in --far.
+    /// Memory that the command may have of its heap and large mappings, such as 2G, or 50% of what
+    /// is available; the rest is in --far.
     #[arg(long, value_name = "SIZE", requires = "far", conflicts_with_all = ["policy", "machine", "rate", "set", "alloc"])]
     pub dram: Option<String>,
     /// Where the rest is: a folder, compressed, or a folder and +compressed.
@@ -247,8 +260,9 @@ pub struct SimArgs {
     /// Preset name or machine file.
     #[arg(long)]
     pub machine: String,
-    /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or far:compressed (a
-    /// [[far]] of the machine file) for a store behind the best tier's memory, as with run --far.
+    /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or
+    /// far:compressed (a [[far]] of the machine file) for a store behind the best tier's memory, as
+    /// with run --far.
     #[arg(long, value_delimiter = ',', required = true)]
     pub policy: Vec<String>,
     /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling).
@@ -260,10 +274,12 @@ pub struct SimArgs {
     /// How policies see accesses: page-table (with soft-dirty), pebs or damon.
     #[arg(long, default_value = "page-table")]
     pub tracker: String,
-    /// HTML file to write, as of a live run; with several policies one file each, its policy in the name.
+    /// HTML file to write, as of a live run; with several policies one file each, its policy in the
+    /// name.
     #[arg(long)]
     pub report: Option<PathBuf>,
-    /// Journal to write, as of a live run; with several policies one file each, named as reports are.
+    /// Journal to write, as of a live run; with several policies one file each, named as reports
+    /// are.
     #[arg(long)]
     pub journal: Option<PathBuf>,
     /// Print JSON.
@@ -386,7 +402,8 @@ pub struct RecordArgs {
     /// Keep accesses of so many bytes only, such as 8..65 for 8 to 64.
     #[arg(long, value_name = "FROM..TO")]
     pub sizes: Option<String>,
-    /// Keep what each thread does in this span only, in instructions it has executed, such as 1000000..2000000.
+    /// Keep what each thread does in this span only, in instructions it has executed, such as
+    /// 1000000..2000000.
     #[arg(long, value_name = "FROM..TO")]
     pub instructions: Option<String>,
     /// Begin when this function of the command is entered.
@@ -401,7 +418,8 @@ pub struct RecordArgs {
     /// Keep the values stored too.
     #[arg(long)]
     pub values: bool,
-    /// Name allocations of at least so many bytes by the function that made them; with --source hooks.
+    /// Name allocations of at least so many bytes by the function that made them; with --source
+    /// hooks.
     #[arg(long, value_name = "BYTES")]
     pub objects: Option<u64>,
     /// No summary line at the end.

@@ -6,7 +6,9 @@ use crate::replace::write;
 use std::io::Write;
 use std::time::Duration;
 use terrace_terrace::lab::wire::Outcome;
-use terrace_terrace::lab::{self, calibrate, policies, shape::Shape, Bench, CompareSpec, Input, JobSpec, Lab};
+use terrace_terrace::lab::{
+    self, calibrate, policies, shape::Shape, Bench, CompareSpec, Input, JobSpec, Lab,
+};
 use terrace_terrace::report;
 use terrace_terrace::topology::{load_machine, Source};
 
@@ -56,9 +58,14 @@ pub fn setup(args: &LabSetupArgs) -> Ending {
 /// `terrace lab run`.
 pub fn run(args: &LabRunArgs) -> Ending {
     // What is told in seconds is told by a machine that reads its machine file back.
-    let bench = if args.json { calibrated(&args.machine)?.0 } else { bench(&args.machine, &Progress::new(SETUP))? };
+    let bench = if args.json {
+        calibrated(&args.machine)?.0
+    } else {
+        bench(&args.machine, &Progress::new(SETUP))?
+    };
     let path = std::env::var("PATH").ok();
-    let mut spec = JobSpec::of_host_command(&args.command, path.as_deref()).map_err(Failure::usage)?;
+    let mut spec =
+        JobSpec::of_host_command(&args.command, path.as_deref()).map_err(Failure::usage)?;
     for program in &args.carry {
         let found = lab::program::look_up(program, path.as_deref()).map_err(Failure::usage)?;
         spec.carry(&found).map_err(Failure::usage)?;
@@ -95,8 +102,9 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
     }
     let program = |name: &str| bench.lab().guest_program(name);
     let input = if args.command.is_empty() {
-        let program = program("terrace-workload")
-            .ok_or_else(|| Failure::lacking("the lab has no terrace-workload; run make demo once"))?;
+        let program = program("terrace-workload").ok_or_else(|| {
+            Failure::lacking("the lab has no terrace-workload; run make demo once")
+        })?;
         Input::Workload { spec: args.workload.clone(), program }
     } else {
         Input::Command { argv: args.command.clone(), files: Vec::new() }
@@ -111,9 +119,11 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         limit_wall: Duration::from_secs(args.limit),
         profiles: None,
     };
-    let result = lab::compare(&bench, &spec, &Progress::new(runs(&spec))).map_err(Failure::failed)?;
+    let result =
+        lab::compare(&bench, &spec, &Progress::new(runs(&spec))).map_err(Failure::failed)?;
     if let Some(folder) = &args.keep {
-        std::fs::create_dir_all(folder).map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
+        std::fs::create_dir_all(folder)
+            .map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
         lab::compare::save_journals(&result, folder).map_err(Failure::failed)?;
     }
     let json = serde_json::to_vec_pretty(&result).map_err(Failure::failed)?;
@@ -139,7 +149,8 @@ fn understood(args: &LabCompareArgs) -> Result<(), Failure> {
 
 /// The bound is profiled first, in a run of its own.
 fn runs(spec: &CompareSpec) -> Work {
-    let profiled = spec.policies.iter().filter(|p| p.starts_with("bound:ideal-move")).count() as u64;
+    let profiled =
+        spec.policies.iter().filter(|p| p.starts_with("bound:ideal-move")).count() as u64;
     let all = spec.policies.len() as u64 + profiled;
     Work::Runs { all, at_once: spec.jobs as u64, unsaid: profiled }
 }

@@ -61,18 +61,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version go to standard output. What is wrong is one line; before a command that was to be run, with the status of env(1).
+/// Help and version go to standard output. What is wrong is one line; before a command that was to
+/// be run, with the status of env(1).
 fn not_understood(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return output::print(&error.render().to_string()).map_or(ExitCode::FAILURE, ExitCode::from);
+        return output::print(&error.render().to_string())
+            .map_or(ExitCode::FAILURE, ExitCode::from);
     }
     let text = error.render().to_string();
     // Usage and hints follow after an empty line.
     let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error:");
     let first = std::env::args_os().nth(1).unwrap_or_default();
-    let command = Cli::command().get_subcommands().map(|c| c.get_name().to_owned()).find(|name| first == name.as_str());
+    let command = Cli::command()
+        .get_subcommands()
+        .map(|c| c.get_name().to_owned())
+        .find(|name| first == name.as_str());
     let words: Vec<&str> = what.split_whitespace().collect();
-    let help = command.as_ref().map_or("terrace --help".to_owned(), |name| format!("terrace {name} --help"));
+    let help = command
+        .as_ref()
+        .map_or("terrace --help".to_owned(), |name| format!("terrace {name} --help"));
     output::say(&format!("{}; see {help}", words.join(" ")));
     ExitCode::from(if command.is_some_and(|name| name == "run") { 125 } else { 2 })
 }

@@ -18,11 +18,17 @@ fn spec(args: &ManageArgs) -> Result<Spec, String> {
         None => None,
         Some(text) => {
             let per_second = if text.contains("/s") { text.clone() } else { format!("{text}B/s") };
-            Some(parse_rate(&per_second).ok_or(format!("--rate {text}: give bytes a second, such as 200M"))?)
+            Some(
+                parse_rate(&per_second)
+                    .ok_or(format!("--rate {text}: give bytes a second, such as 200M"))?,
+            )
         }
     };
     if !(args.cpu > 0.0 && args.cpu <= 100.0) {
-        return Err(format!("--cpu {}: give percent of one core, above 0 and at most 100", args.cpu));
+        return Err(format!(
+            "--cpu {}: give percent of one core, above 0 and at most 100",
+            args.cpu
+        ));
     }
     let set = args.set.iter().map(|text| {
         let pair = text.split_once('=').ok_or(format!("--set {text}: give NAME=VALUE"));
@@ -88,7 +94,8 @@ pub fn run(args: &RunArgs) -> u8 {
     }
 }
 
-/// `terrace run --dram --far`: as [`run`]; where this machine lacks what far memory takes the command is not run (ADR 0143).
+/// `terrace run --dram --far`: as [`run`]; where this machine lacks what far memory takes the
+/// command is not run (ADR 0143).
 fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
     let Some(dram) = far_run::dram(dram) else {
         say(&format!("--dram {dram}: give bytes, such as 2G or 512M, or a share of what is available, such as 50%"));
@@ -124,7 +131,10 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
             if let Some(path) = &args.manage.summary {
                 let written = write(path, far_summary(&finished) + "\n");
                 written.unwrap_or_else(|e| {
-                    say(&format!("summary {}: {e}; name a file that can be written", path.display()))
+                    say(&format!(
+                        "summary {}: {e}; name a file that can be written",
+                        path.display()
+                    ))
                 });
             }
             note(&finished.end);
@@ -152,7 +162,8 @@ fn far_journal(args: &RunArgs, spec: &FarSpec) -> Result<Option<FarJournal>, Str
         return Ok(None);
     };
     let made = FarJournal::create(path, spec, &args.command);
-    made.map(Some).map_err(|e| format!("journal {}: {e}; name a file that can be written", path.display()))
+    made.map(Some)
+        .map_err(|e| format!("journal {}: {e}; name a file that can be written", path.display()))
 }
 
 fn far_summary(f: &FarFinished) -> String {
@@ -193,7 +204,9 @@ const LONGEST_SECONDS: f64 = 1e9;
 
 fn seconds(wanted: f64) -> Result<Duration, Failure> {
     if !(0.0..=LONGEST_SECONDS).contains(&wanted) {
-        return Err(Failure::usage(format!("--seconds {wanted}: give seconds from 0 to {LONGEST_SECONDS}")));
+        return Err(Failure::usage(format!(
+            "--seconds {wanted}: give seconds from 0 to {LONGEST_SECONDS}"
+        )));
     }
     Ok(Duration::from_secs_f64(wanted))
 }

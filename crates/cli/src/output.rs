@@ -81,7 +81,8 @@ pub fn print(text: &str) -> Ending {
 
 /// Prints a value as JSON.
 pub fn print_json<T: serde::Serialize>(value: &T) -> Ending {
-    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::failed(format!("cannot write JSON: {e}")))?;
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Failure::failed(format!("cannot write JSON: {e}")))?;
     print(&format!("{text}\n"))
 }
 
@@ -92,7 +93,8 @@ pub enum Work {
     Usually(Duration),
     /// Its length is told along the way, by [`Progress::left`].
     Told,
-    /// So many runs, of which so many at a time; each says when it begins, and all but `unsaid` when it ends.
+    /// So many runs, of which so many at a time; each says when it begins, and all but `unsaid`
+    /// when it ends.
     Runs {
         /// All of them.
         all: u64,
@@ -104,7 +106,8 @@ pub enum Work {
 }
 
 impl Work {
-    /// What is left after `elapsed`, when `steps` beginnings and ends were told, the last after `last`.
+    /// What is left after `elapsed`, when `steps` beginnings and ends were told, the last after
+    /// `last`.
     fn left(self, elapsed: Duration, steps: u64, last: Duration) -> Option<Duration> {
         match self {
             Self::Usually(span) => Some(span.saturating_sub(elapsed)),
@@ -134,8 +137,8 @@ impl Work {
     }
 }
 
-/// Lines of what is done, and below them one that says how long it has taken and what is left. Draws on a terminal
-/// only.
+/// Lines of what is done, and below them one that says how long it has taken and what is left.
+/// Draws on a terminal only.
 pub struct Progress {
     bar: ProgressBar,
     started: Instant,
@@ -157,7 +160,10 @@ impl Progress {
         let end = ahead.clone();
         let left = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             let (steps, last) = seen.lock().map_or((0, Duration::ZERO), |t| *t);
-            let told = end.lock().ok().and_then(|e| e.map(|at: Instant| at.saturating_duration_since(Instant::now())));
+            let told = end
+                .lock()
+                .ok()
+                .and_then(|e| e.map(|at: Instant| at.saturating_duration_since(Instant::now())));
             let _ = out.write_str(&work.text(told.or(work.left(started.elapsed(), steps, last))));
         };
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed}, {left}{msg}") {

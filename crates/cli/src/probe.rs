@@ -17,7 +17,8 @@ const INTERRUPTED: u8 = 130;
 /// What files hold until they are written, should it never come to that.
 const MACHINE_BEGUN: &str =
     "# PARTIAL: terrace probe has not come to its end; what it measures is written here when it does.\n";
-const REPORT_BEGUN: &str = "<!doctype html><title>PARTIAL</title><p>PARTIAL: terrace probe has not come to its end.\n";
+const REPORT_BEGUN: &str =
+    "<!doctype html><title>PARTIAL</title><p>PARTIAL: terrace probe has not come to its end.\n";
 
 /// `terrace probe`: what was measured is written even when it is interrupted, and says so.
 pub fn probe(args: &ProbeArgs) -> Ending {
@@ -37,7 +38,8 @@ pub fn probe(args: &ProbeArgs) -> Ending {
     let mut begun = Vec::new();
     let none_left = |begun: &[(&PathBuf, &str, Begun)]| {
         for (path, text, how) in begun {
-            // The error that is told is why there is nothing to write; a file that cannot be removed says that it is not finished.
+            // The error that is told is why there is nothing to write; a file that cannot be
+            // removed says that it is not finished.
             let _left = unbegin(path, text, *how);
         }
     };
@@ -99,7 +101,10 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
                 ))
             })?;
             measure::check_machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
-            std::fs::OpenOptions::new().append(true).open(path).map_err(|e| cannot_write(path, &e))?;
+            std::fs::OpenOptions::new()
+                .append(true)
+                .open(path)
+                .map_err(|e| cannot_write(path, &e))?;
             Some((path, name, text))
         }
         None => None,
@@ -107,7 +112,9 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     let interrupt = Interrupt::catch();
     let probed = {
         let progress = Progress::new(Work::Told);
-        let mut told = |p: &measure::Progress| progress.left(&format!("{} of {}, {}", p.done + 1, p.all, p.what), None);
+        let mut told = |p: &measure::Progress| {
+            progress.left(&format!("{} of {}, {}", p.done + 1, p.all, p.what), None)
+        };
         measure::probe_disk(folder, depth, interrupt.flag(), &mut told).map_err(Failure::failed)?
     };
     if args.json {
@@ -123,7 +130,10 @@ fn disk(folder: &Path, depth: Depth, args: &ProbeArgs) -> Ending {
     if let Some((path, name, text)) = file {
         let text = probed.machine_file(&text, &name, &args.store).map_err(Failure::failed)?;
         replace(path, &text).map_err(|e| cannot_write(path, &e))?;
-        say(&format!("probe: far store {} is in {name}; terrace sim --policy far:{} uses it", args.store, args.store));
+        say(&format!(
+            "probe: far store {} is in {name}; terrace sim --policy far:{} uses it",
+            args.store, args.store
+        ));
     }
     Ok(0)
 }
@@ -135,9 +145,12 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 /// `terrace degrade`: ends as the command did; 1 to 3, 126 and 127 where it did not start.
 pub fn degrade(args: &DegradeArgs) -> Ending {
     let wrong = || Failure::usage(format!("--to {}: give bytes a second, such as 20GB/s", args.to));
-    let per_second = if args.to.contains("/s") { args.to.clone() } else { format!("{}B/s", args.to) };
+    let per_second =
+        if args.to.contains("/s") { args.to.clone() } else { format!("{}B/s", args.to) };
     let to = parse_rate(&per_second).filter(|r| r.get() > 0).ok_or_else(wrong)?;
-    let cpus = |list: &String| parse_list(list, 8191).map_err(|e| Failure::usage(format!("--load-cpus {list}: {e}")));
+    let cpus = |list: &String| {
+        parse_list(list, 8191).map_err(|e| Failure::usage(format!("--load-cpus {list}: {e}")))
+    };
     let load = args.load_cpus.as_ref().map(cpus).transpose()?;
     let load: Option<Vec<CpuId>> = load.map(|list| list.into_iter().map(CpuId).collect());
     let mut told = |account: &slower::Account| {
@@ -148,7 +161,9 @@ pub fn degrade(args: &DegradeArgs) -> Ending {
     let ended = slower::degrade(NodeId(args.node), to, load.as_deref(), &args.command, &mut told);
     let (ended, account) = ended.map_err(|e| match e {
         NotRun::Start(e) => Failure { code: e.exit_code() as u8, line: e.to_string() },
-        NotRun::Degrade(e @ (DegradeError::Trouble(_) | DegradeError::Unsteady { .. })) => Failure::failed(e),
+        NotRun::Degrade(e @ (DegradeError::Trouble(_) | DegradeError::Unsteady { .. })) => {
+            Failure::failed(e)
+        }
         NotRun::Degrade(e @ DegradeError::AboveFree { .. }) => Failure::usage(e),
         NotRun::Degrade(e) => Failure::lacking(e),
         NotRun::Topology(e) => Failure::failed(e),
@@ -156,7 +171,8 @@ pub fn degrade(args: &DegradeArgs) -> Ending {
     if let Some(path) = &args.summary {
         let text = serde_json::to_string_pretty(&account).map_err(|e| e.to_string());
         // Nothing of ours may change how the command ends.
-        if let Err(e) = text.and_then(|t| std::fs::write(path, t + "\n").map_err(|e| e.to_string())) {
+        if let Err(e) = text.and_then(|t| std::fs::write(path, t + "\n").map_err(|e| e.to_string()))
+        {
             say(&format!("summary {}: {e}", path.display()));
         }
     }

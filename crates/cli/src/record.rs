@@ -10,7 +10,11 @@ use terrace_terrace::types::Bytes;
 /// `FROM..TO`, decimal or hexadecimal, either of them left out.
 pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
     let Some(text) = text else { return Ok(0..u64::MAX) };
-    let wrong = || Failure::usage(format!("{flag} {text}: give FROM..TO with FROM below TO, such as 0x1000..0x2000"));
+    let wrong = || {
+        Failure::usage(format!(
+            "{flag} {text}: give FROM..TO with FROM below TO, such as 0x1000..0x2000"
+        ))
+    };
     let number = |part: &str, absent: u64| match part.trim() {
         "" => Some(absent),
         part => match part.strip_prefix("0x") {
@@ -41,7 +45,8 @@ pub fn record(args: &RecordArgs) -> Ending {
         filter: Filter {
             period: args.period,
             addresses: range("--addresses", args.addresses.as_ref())?,
-            sizes: u32::try_from(sizes.start).unwrap_or(u32::MAX)..u32::try_from(sizes.end).unwrap_or(u32::MAX),
+            sizes: u32::try_from(sizes.start).unwrap_or(u32::MAX)
+                ..u32::try_from(sizes.end).unwrap_or(u32::MAX),
             times: range("--instructions", args.instructions.as_ref())?,
             begins_later: args.begin_at.is_some(),
         },

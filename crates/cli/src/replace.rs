@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{fchown, MetadataExt};
 use std::path::Path;
 
-/// Replaces what the file at `path` holds, which is there. The new contents are written beside it and take its place when they
-/// are complete, so that a disk that fills leaves the old ones. Permissions and owner stay, and a link stays a link. Where no such file can
-/// be made beside it, and where it is no ordinary file (a pipe), it is written in place.
+/// Replaces what the file at `path` holds, which is there. The new contents are written beside it
+/// and take its place when they are complete, so that a disk that fills leaves the old ones.
+/// Permissions and owner stay, and a link stays a link. Where no such file can be made beside it,
+/// and where it is no ordinary file (a pipe), it is written in place.
 pub(crate) fn replace(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
     if !fs::metadata(path)?.is_file() {
         return fs::write(path, text);
@@ -33,7 +34,8 @@ pub(crate) fn replace(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
         .and_then(|()| new.sync_all())
         .and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
-        // The error that is told is why it was written in vain; what is left beside the file is not worth another.
+        // The error that is told is why it was written in vain; what is left beside the file is not
+        // worth another.
         let _left = fs::remove_file(&beside);
     }
     written
@@ -51,7 +53,9 @@ pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) -> io::Result<()> {
             written
         }
         // A link to nothing is there and is no file: what it names is made.
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::metadata(path).is_err() => fs::write(path, text),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::metadata(path).is_err() => {
+            fs::write(path, text)
+        }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => replace(path, text),
         Err(e) => Err(e),
     }
@@ -65,8 +69,9 @@ pub(crate) fn same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Finds out now whether `path` can be written, not when there is something to write: it is there afterwards. A new or empty file
-/// holds `until`, which says that it is not finished, until it is replaced: however that ends.
+/// Finds out now whether `path` can be written, not when there is something to write: it is there
+/// afterwards. A new or empty file holds `until`, which says that it is not finished, until it is
+/// replaced: however that ends.
 pub(crate) fn begin(path: &Path, until: &str) -> io::Result<Begun> {
     let there = fs::metadata(path).is_ok();
     let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
@@ -89,7 +94,8 @@ pub(crate) enum Begun {
     Kept,
 }
 
-/// There is nothing to write: a file that was begun is as it was before, that is, gone or empty. Not if others wrote to it since.
+/// There is nothing to write: a file that was begun is as it was before, that is, gone or empty.
+/// Not if others wrote to it since.
 pub(crate) fn unbegin(path: &Path, until: &str, begun: Begun) -> io::Result<()> {
     if begun == Begun::Kept || fs::read(path)? != until.as_bytes() {
         return Ok(());
@@ -130,14 +136,21 @@ mod tests {
     #[test]
     fn what_cannot_be_written_whole_is_not_there() {
         // A device that is always full stands in for a disk that is.
-        assert_eq!(write(Path::new("/dev/full"), "x").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(
+            write(Path::new("/dev/full"), "x").unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
         let file = std::env::temp_dir().join(format!("terrace-write-{}", std::process::id()));
         write(&file, "first").unwrap();
         write(&file, "second").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "second");
         let link = file.with_extension("link");
         symlink(&file, &link).unwrap();
-        assert!(same(&file, &link) && !same(&file, Path::new("/dev/null")) && !same(&file, Path::new("/no/such")));
+        assert!(
+            same(&file, &link)
+                && !same(&file, Path::new("/dev/null"))
+                && !same(&file, Path::new("/no/such"))
+        );
         fs::remove_file(&file).unwrap();
         write(&link, "through a link to nothing").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "through a link to nothing");

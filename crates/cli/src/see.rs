@@ -52,10 +52,13 @@ pub fn gather(args: &GatherArgs) -> Ending {
     let mut tree = Vec::new();
     let done = topology::gather(&DiskTree::live(), terrace_terrace::machine_page_size(), &mut tree)
         .map_err(Failure::failed)?;
-    write(&args.output, &tree).map_err(|e| Failure::failed(format!("gather {}: {e}", args.output.display())))?;
+    write(&args.output, &tree)
+        .map_err(|e| Failure::failed(format!("gather {}: {e}", args.output.display())))?;
     if args.json {
         let skipped: Vec<String> = done.skipped.iter().map(ToString::to_string).collect();
-        return print_json(&serde_json::json!({ "output": args.output, "files": done.files, "left_out": skipped }));
+        return print_json(
+            &serde_json::json!({ "output": args.output, "files": done.files, "left_out": skipped }),
+        );
     }
     for skipped in &done.skipped {
         say(&format!("left out: {skipped}"));

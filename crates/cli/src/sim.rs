@@ -40,8 +40,13 @@ pub fn sim(args: &SimArgs) -> Ending {
     }
 }
 
-/// Writes what there is of each policy that kept a journal: to `path`, or with several to files beside it.
-fn write_each<S: AsRef<str>>(path: &Path, option: &str, all: &[(String, S)]) -> Result<(), Failure> {
+/// Writes what there is of each policy that kept a journal: to `path`, or with several to files
+/// beside it.
+fn write_each<S: AsRef<str>>(
+    path: &Path,
+    option: &str,
+    all: &[(String, S)],
+) -> Result<(), Failure> {
     if all.is_empty() {
         return Err(Failure::failed(format!(
             "cannot write {}: none of the policies runs under the engine, so there is no journal to show; add one such as \
@@ -51,16 +56,22 @@ fn write_each<S: AsRef<str>>(path: &Path, option: &str, all: &[(String, S)]) -> 
     }
     for (policy, text) in all {
         let file = if all.len() > 1 { named(path, policy) } else { path.to_owned() };
-        std::fs::write(&file, text.as_ref())
-            .map_err(|e| Failure::failed(format!("cannot write {}: {e}; give another --{option}", file.display())))?;
+        std::fs::write(&file, text.as_ref()).map_err(|e| {
+            Failure::failed(format!(
+                "cannot write {}: {e}; give another --{option}",
+                file.display()
+            ))
+        })?;
     }
     Ok(())
 }
 
 /// `report.html` as `report-POLICY.html`; what no file's name should have becomes a dash.
 fn named(path: &Path, policy: &str) -> PathBuf {
-    let plain: String =
-        policy.chars().map(|c| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' }).collect();
+    let plain: String = policy
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' })
+        .collect();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let ending = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
     path.with_file_name(format!("{stem}-{plain}{ending}"))

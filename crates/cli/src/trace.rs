@@ -6,12 +6,15 @@ use crate::record::range;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use terrace_terrace::trace::{block_lines, import as importers, Block, BlockKind, Info, TraceError, TraceReader};
+use terrace_terrace::trace::{
+    block_lines, import as importers, Block, BlockKind, Info, TraceError, TraceReader,
+};
 
 type Reader = TraceReader<BufReader<File>>;
 
 fn open(path: &Path) -> Result<Reader, Failure> {
-    let failed = |why: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {why}", path.display()));
+    let failed =
+        |why: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {why}", path.display()));
     let file = File::open(path).map_err(|e| failed(&e))?;
     TraceReader::open(BufReader::new(file)).map_err(|e| failed(&e))
 }
@@ -32,7 +35,8 @@ pub fn info(args: &TraceInfoArgs) -> Ending {
 
 /// `terrace trace cat`.
 pub fn cat(args: &TraceCatArgs) -> Ending {
-    let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {e}", args.file.display()));
+    let failed =
+        |e: &dyn std::fmt::Display| Failure::failed(format!("trace {}: {e}", args.file.display()));
     let times = range("--times", args.times.as_ref())?;
     let mut reader = open(&args.file)?;
     let every = args.thread.is_none() && args.times.is_none();
@@ -75,7 +79,8 @@ pub fn cat(args: &TraceCatArgs) -> Ending {
 
 /// `terrace trace import`.
 pub fn import(args: &TraceImportArgs) -> Ending {
-    let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("import {}: {e}", args.file.display()));
+    let failed =
+        |e: &dyn std::fmt::Display| Failure::failed(format!("import {}: {e}", args.file.display()));
     let from_pipe = args.file.as_os_str() == "-";
     let output = match &args.output {
         Some(output) => output.clone(),
@@ -92,7 +97,8 @@ pub fn import(args: &TraceImportArgs) -> Ending {
         ImportFormat::Perf => importers::Format::Perf,
         ImportFormat::Damo => importers::Format::Damo,
     };
-    let file = File::create(&output).map_err(|e| Failure::failed(format!("import: {}: {e}", output.display())))?;
+    let file = File::create(&output)
+        .map_err(|e| Failure::failed(format!("import: {}: {e}", output.display())))?;
     let read = importers::import(format, input, BufWriter::new(file)).map_err(|e| failed(&e))?;
     if args.json {
         return print_json(&read);

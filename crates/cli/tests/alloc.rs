@@ -1,4 +1,5 @@
-//! `terrace run --alloc`: plans are checked before anything runs, and the command's output and status are its own.
+//! `terrace run --alloc`: plans are checked before anything runs, and the command's output and
+//! status are its own.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,9 @@ fn library() -> Option<PathBuf> {
     let terrace = Path::new(env!("CARGO_BIN_EXE_terrace"));
     let library = terrace.with_file_name("libterrace_preload.so");
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-    build.args(["build", "--quiet", "-p", "terrace-preload"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    build
+        .args(["build", "--quiet", "-p", "terrace-preload"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
     if terrace.parent().is_some_and(|p| p.ends_with("release")) {
         build.arg("--release");
     }

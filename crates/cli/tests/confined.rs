@@ -1,5 +1,6 @@
-//! `terrace probe` and `terrace degrade` where they may have little: one CPU, a cpuset, a memory limit, a ration of CPUs, other work. The real
-//! things, set by control groups of this machine where it lets them be made, and gone afterwards.
+//! `terrace probe` and `terrace degrade` where they may have little: one CPU, a cpuset, a memory
+//! limit, a ration of CPUs, other work. The real things, set by control groups of this machine
+//! where it lets them be made, and gone afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,13 +17,16 @@ fn turn() -> MutexGuard<'static, ()> {
 struct Group(PathBuf);
 
 impl Group {
-    /// With files written: the name in version 1, in version 2, and the text. An error says why there can be none.
+    /// With files written: the name in version 1, in version 2, and the text. An error says why
+    /// there can be none.
     fn new(controller: &str, files: &[(&str, &str, &str)]) -> Result<Self, String> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("terrace-test-{}-{number}", std::process::id());
-        let (first, second) = (Path::new("/sys/fs/cgroup").join(controller), Path::new("/sys/fs/cgroup"));
-        let shared = std::fs::read_to_string(second.join("cgroup.subtree_control")).unwrap_or_default();
+        let (first, second) =
+            (Path::new("/sys/fs/cgroup").join(controller), Path::new("/sys/fs/cgroup"));
+        let shared =
+            std::fs::read_to_string(second.join("cgroup.subtree_control")).unwrap_or_default();
         let (folder, version) = if first.join("cgroup.procs").exists() {
             (first.join(&name), 1)
         } else if shared.split_whitespace().any(|c| c == controller) {
@@ -70,7 +74,8 @@ fn on_cpu(cpu: u32) -> Command {
 
 fn own_cpus() -> Vec<u32> {
     let status = std::fs::read_to_string("/proc/self/status").expect("this process's status");
-    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).expect("its CPUs").trim();
+    let list =
+        status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).expect("its CPUs").trim();
     let number = |text: &str| text.parse::<u32>().expect("a number");
     list.split(',')
         .flat_map(|part| match part.split_once('-') {
@@ -88,7 +93,8 @@ fn complaints(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Probes briefly into a file by `command`; the file's text, or `None` where this machine cannot (which is said).
+/// Probes briefly into a file by `command`; the file's text, or `None` where this machine cannot
+/// (which is said).
 fn probed(mut command: Command, name: &str) -> Option<String> {
     let path = file(name);
     let output = match command.args(["probe", "--brief", "--json", "-o"]).arg(&path).output() {
@@ -107,7 +113,8 @@ fn probed(mut command: Command, name: &str) -> Option<String> {
     assert_eq!(complaints, "", "silent in a pipe");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(json["tiers"].as_array().is_some_and(|tiers| !tiers.is_empty()), "{json}");
-    let tiers = Command::new(env!("CARGO_BIN_EXE_terrace")).args(["tiers", "--from"]).arg(&path).output();
+    let tiers =
+        Command::new(env!("CARGO_BIN_EXE_terrace")).args(["tiers", "--from"]).arg(&path).output();
     assert!(tiers.expect("terrace runs").status.success(), "the file is a machine");
     let text = std::fs::read_to_string(&path).expect("the file");
     std::fs::remove_file(&path).expect("removed");
@@ -121,7 +128,8 @@ fn one_cpu_is_measured_alone_and_degrades_nothing() {
     let Some(text) = probed(on_cpu(cpu), "one-cpu.toml") else { return };
     assert!(text.contains("read_bandwidth") && text.contains("measured"), "{text}");
     let mark = file("ran");
-    let output = on_cpu(cpu).args(["degrade", "0", "--to", "1GB/s", "--", "touch"]).arg(&mark).output();
+    let output =
+        on_cpu(cpu).args(["degrade", "0", "--to", "1GB/s", "--", "touch"]).arg(&mark).output();
     let output = output.expect("taskset runs");
     let told = complaints(&output);
     assert_eq!(output.status.code(), Some(3), "{told}");
@@ -137,16 +145,25 @@ fn a_cpuset_is_kept_to() {
         return println!("skipped: one CPU may be used here, and a cpuset of fewer cannot be");
     }
     let last = cpus[cpus.len() - 1].to_string();
-    let nodes = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or("0".to_owned());
+    let nodes =
+        std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or("0".to_owned());
     let node = nodes.trim().split([',', '-']).next().unwrap_or("0").to_owned();
-    let files = [("cpuset.mems", "cpuset.mems", node.as_str()), ("cpuset.cpus", "cpuset.cpus", last.as_str())];
+    let files = [
+        ("cpuset.mems", "cpuset.mems", node.as_str()),
+        ("cpuset.cpus", "cpuset.cpus", last.as_str()),
+    ];
     let group = match Group::new("cpuset", &files) {
         Ok(group) => group,
         Err(why) => return println!("skipped: {why}"),
     };
     let path = file("cpuset.json");
-    let output =
-        group.terrace().args(["probe", "--brief", "--report"]).arg(file("cpuset.html")).arg("-o").arg(&path).output();
+    let output = group
+        .terrace()
+        .args(["probe", "--brief", "--report"])
+        .arg(file("cpuset.html"))
+        .arg("-o")
+        .arg(&path)
+        .output();
     let output = output.expect("sh runs");
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.code() == Some(3) {
@@ -173,11 +190,19 @@ fn a_memory_limit_below_a_tests_size_bounds_what_is_measured_and_nothing_is_kill
         Err(why) => return println!("skipped: {why}"),
     };
     let path = file("limit.toml");
-    let output = group.terrace().args(["probe", "--brief", "--json", "-o"]).arg(&path).output().expect("sh runs");
+    let output = group
+        .terrace()
+        .args(["probe", "--brief", "--json", "-o"])
+        .arg(&path)
+        .output()
+        .expect("sh runs");
     let told = complaints(&output);
     if output.status.code() == Some(3) {
         // Caches as large as what may be measured: what they give is not published as memory's.
-        assert!(told.lines().count() == 1 && told.contains("cannot be told from those of the caches"), "{told}");
+        assert!(
+            told.lines().count() == 1 && told.contains("cannot be told from those of the caches"),
+            "{told}"
+        );
         assert!(told.contains("limit of control group") && !path.exists(), "{told}");
     } else {
         assert_eq!((output.status.code(), told.as_str()), (Some(0), ""));
@@ -185,8 +210,10 @@ fn a_memory_limit_below_a_tests_size_bounds_what_is_measured_and_nothing_is_kill
         std::fs::remove_file(&path).expect("removed");
         assert!(text.contains("evidence = \"measured\""), "{text}");
         // Half of what is left of the limit, at most, in whichever words.
-        let largest =
-            text.split("no region measured there is larger than ").nth(1).and_then(|rest| rest.split(' ').next());
+        let largest = text
+            .split("no region measured there is larger than ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next());
         if let Some(largest) = largest {
             let mib: f64 = largest.parse().expect("a number of MiB");
             assert!(mib < 51.0 && text.contains("limit of control group"), "{text}");
@@ -195,7 +222,12 @@ fn a_memory_limit_below_a_tests_size_bounds_what_is_measured_and_nothing_is_kill
     drop(group);
     // Less than the least that a measurement takes: said, not tried.
     let group = limited(12).expect("it was made before");
-    let output = group.terrace().args(["probe", "--brief", "-o"]).arg(file("none.toml")).output().expect("sh runs");
+    let output = group
+        .terrace()
+        .args(["probe", "--brief", "-o"])
+        .arg(file("none.toml"))
+        .output()
+        .expect("sh runs");
     let told = complaints(&output);
     assert_eq!(output.status.code(), Some(3), "{told}");
     assert!(told.lines().count() == 1 && told.contains("limit of control group"), "{told}");
@@ -221,7 +253,9 @@ impl Busy {
     fn on(cpus: &[u32]) -> Self {
         let one = |cpu: &u32| {
             let mut loops = Command::new("taskset");
-            loops.args(["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
+            loops
+                .args(["-c", &cpu.to_string(), "sh", "-c", "while :; do :; done"])
+                .stdin(Stdio::null());
             loops.spawn().expect("taskset was there before")
         };
         Self(cpus.iter().flat_map(|cpu| [one(cpu), one(cpu)]).collect())
@@ -249,7 +283,8 @@ fn neighbours_are_told_of() {
     let text = probed(Command::new(env!("CARGO_BIN_EXE_terrace")), "noisy.toml");
     drop(busy);
     let Some(text) = text else { return };
-    // Of runs between the turns of others all figures may be good: then it is told of the runs that were not.
+    // Of runs between the turns of others all figures may be good: then it is told of the runs that
+    // were not.
     let told = text.contains("figures are noisy") || text.contains("Other work ran during");
     assert!(told, "two programs were on each CPU: {text}");
 }

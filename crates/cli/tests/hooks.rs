@@ -1,5 +1,6 @@
-//! `terrace record --source hooks`: programs compiled with `capture/hooks/terrace-cc`. Each test needs a C compiler, does
-//! what it does with gcc and with clang as far as they are there, and says `skipped` without.
+//! `terrace record --source hooks`: programs compiled with `capture/hooks/terrace-cc`. Each test
+//! needs a C compiler, does what it does with gcc and with clang as far as they are there, and says
+//! `skipped` without.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
@@ -14,10 +15,13 @@ use terrace_terrace::trace::{Block, BlockKind, TraceReader, What};
 fn parts() -> &'static (PathBuf, Vec<&'static str>) {
     static PARTS: OnceLock<(PathBuf, Vec<&'static str>)> = OnceLock::new();
     PARTS.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hooks-{}", std::process::id()));
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hooks-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let there = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+        let there = |name: &&str| {
+            Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success())
+        };
         let compilers: Vec<&str> = ["gcc", "clang"].into_iter().filter(there).collect();
         if compilers.is_empty() {
             println!("skipped: neither gcc nor clang");
@@ -25,9 +29,15 @@ fn parts() -> &'static (PathBuf, Vec<&'static str>) {
         }
         let run = |command: &mut Command| {
             let output = command.output().unwrap();
-            assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{command:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         };
-        run(Command::new(here.join("../../capture/hooks/build.sh")).env("CC", compilers[0]).arg(&folder));
+        run(Command::new(here.join("../../capture/hooks/build.sh"))
+            .env("CC", compilers[0])
+            .arg(&folder));
         for compiler in &compilers {
             run(Command::new(folder.join("terrace-cc"))
                 .env("TERRACE_CC", compiler)
@@ -71,7 +81,10 @@ fn read(file: &Path, said: &[u8]) -> (ByArray, Vec<What>) {
             continue;
         }
         for (i, (address, kind)) in block.addresses().iter().zip(block.kinds()).enumerate() {
-            let Some(array) = address.checked_sub(start).map(|at| at / length).filter(|n| *n < 8) else { continue };
+            let Some(array) = address.checked_sub(start).map(|at| at / length).filter(|n| *n < 8)
+            else {
+                continue;
+            };
             let counts = by_array.entry(array).or_default();
             let way = if kind.is_store() { 2 } else { 0 };
             counts[way] += 1;
@@ -84,7 +97,8 @@ fn read(file: &Path, said: &[u8]) -> (ByArray, Vec<What>) {
 #[test]
 fn a_program_that_knows_its_accesses_is_counted_exactly() {
     for compiler in &parts().1 {
-        let (output, file) = record(&format!("counted-{compiler}"), &[], &format!("hooked-{compiler}"));
+        let (output, file) =
+            record(&format!("counted-{compiler}"), &[], &format!("hooked-{compiler}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(7), "{compiler}: {said}");
         let (seen, events) = read(&file, &output.stdout);
@@ -102,8 +116,15 @@ fn a_program_that_knows_its_accesses_is_counted_exactly() {
         assert_eq!(is(6), [0, 0, 1000, 1000], "{compiler}: child");
         assert_eq!(is(7)[1], 2 * 1024, "{compiler}: compared");
         assert!(events.contains(&What::Fork { parent: 0 }), "{compiler}");
-        assert_eq!(events.iter().filter(|e| matches!(e, What::ThreadStart { .. })).count(), 5, "{compiler}");
-        let maps = events.iter().filter(|e| matches!(e, What::Map { name, .. } if name.contains("hooked"))).count();
+        assert_eq!(
+            events.iter().filter(|e| matches!(e, What::ThreadStart { .. })).count(),
+            5,
+            "{compiler}"
+        );
+        let maps = events
+            .iter()
+            .filter(|e| matches!(e, What::Map { name, .. } if name.contains("hooked")))
+            .count();
         assert!(maps > 0, "{compiler}: the program's own mappings have names");
     }
 }
@@ -111,7 +132,8 @@ fn a_program_that_knows_its_accesses_is_counted_exactly() {
 #[test]
 fn a_fortran_program_is_counted_exactly() {
     let (folder, compilers) = parts();
-    let there = Command::new("gfortran").arg("--version").output().is_ok_and(|o| o.status.success());
+    let there =
+        Command::new("gfortran").arg("--version").output().is_ok_and(|o| o.status.success());
     if !there || compilers.is_empty() {
         println!("skipped: no gfortran, or no C compiler for the runtime");
         return;
@@ -139,8 +161,12 @@ fn without_a_recorder_it_runs_plainly_and_with_one_its_output_is_its_own() {
         assert_eq!((alone.status.code(), alone.stderr.len()), (Some(7), 0), "{compiler}");
         let lost = Command::new(&program).env("TERRACE_HOOKS_AREA", "/nowhere").output().unwrap();
         assert_eq!(lost.status.code(), Some(7), "{compiler}");
-        assert!(String::from_utf8_lossy(&lost.stderr).contains("not recorded: /nowhere"), "{compiler}");
-        let (output, _) = record(&format!("quiet-{compiler}"), &["--quiet"], &format!("hooked-{compiler}"));
+        assert!(
+            String::from_utf8_lossy(&lost.stderr).contains("not recorded: /nowhere"),
+            "{compiler}"
+        );
+        let (output, _) =
+            record(&format!("quiet-{compiler}"), &["--quiet"], &format!("hooked-{compiler}"));
         assert_eq!((output.status.code(), output.stderr.len()), (Some(7), 0), "{compiler}");
     }
 }
@@ -149,12 +175,16 @@ fn without_a_recorder_it_runs_plainly_and_with_one_its_output_is_its_own() {
 fn a_function_bounds_the_recording_and_objects_have_names() {
     for compiler in &parts().1 {
         let program = format!("hooked-{compiler}");
-        let (output, file) =
-            record(&format!("bounded-{compiler}"), &["--begin-at", "atomics", "--end-at", "sum"], &program);
+        let (output, file) = record(
+            &format!("bounded-{compiler}"),
+            &["--begin-at", "atomics", "--end-at", "sum"],
+            &program,
+        );
         let (seen, _) = read(&file, &output.stdout);
         let arrays: Vec<u64> = seen.keys().copied().collect();
         assert_eq!(arrays, [1, 2, 3], "{compiler}: {}", String::from_utf8_lossy(&output.stderr));
-        let (output, file) = record(&format!("objects-{compiler}"), &["--objects", "65536"], &program);
+        let (output, file) =
+            record(&format!("objects-{compiler}"), &["--objects", "65536"], &program);
         let (_, events) = read(&file, &output.stdout);
         let names: Vec<&str> = events
             .iter()

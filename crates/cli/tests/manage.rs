@@ -1,4 +1,5 @@
-//! `run` and `attach` as programs, on whatever machine this is: the command's streams, status and signals are its own.
+//! `run` and `attach` as programs, on whatever machine this is: the command's streams, status and
+//! signals are its own.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -47,12 +48,19 @@ fn failures_before_the_command_have_the_status_of_env_and_one_line() {
 fn the_command_has_its_own_status_streams_and_signals() {
     let output = run(&["run", "--quiet", "--", "sh", "-c", "echo out; echo err >&2; exit 42"]);
     assert_eq!(output.status.code(), Some(42));
-    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
+    assert_eq!(
+        (output.stdout.as_slice(), output.stderr.as_slice()),
+        (&b"out\n"[..], &b"err\n"[..])
+    );
     use std::os::unix::process::ExitStatusExt;
-    assert_eq!(run(&["run", "--quiet", "--", "sh", "-c", "kill -KILL $$"]).status.signal(), Some(9));
+    assert_eq!(
+        run(&["run", "--quiet", "--", "sh", "-c", "kill -KILL $$"]).status.signal(),
+        Some(9)
+    );
 }
 
-/// The runtime of the language ignores SIGPIPE and its library gives it back its default action: neither is what the caller had.
+/// The runtime of the language ignores SIGPIPE and its library gives it back its default action:
+/// neither is what the caller had.
 #[test]
 fn a_signal_that_the_caller_ignores_is_ignored_in_the_command() {
     let tool = env!("CARGO_BIN_EXE_terrace");
@@ -61,8 +69,10 @@ fn a_signal_that_the_caller_ignores_is_ignored_in_the_command() {
         let output = Command::new("sh").args(["-c", &script, tool]).output().expect("sh runs");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
-    let bit =
-        |text: &str| u64::from_str_radix(text.rsplit('\t').next().unwrap_or_default(), 16).expect("a mask") >> 12 & 1;
+    let bit = |text: &str| {
+        u64::from_str_radix(text.rsplit('\t').next().unwrap_or_default(), 16).expect("a mask") >> 12
+            & 1
+    };
     assert_eq!(bit(&ignored("trap '' PIPE;")), 1);
     assert_eq!(bit(&ignored("trap - PIPE;")), 0);
 }

@@ -1,4 +1,5 @@
-//! `terrace probe` and `terrace degrade` as programs: an interrupt, wrong usage, what the machine lacks.
+//! `terrace probe` and `terrace degrade` as programs: an interrupt, wrong usage, what the machine
+//! lacks.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -24,7 +25,8 @@ fn an_interrupted_probe_ends_soon_and_leaves_a_partial_file() {
         .expect("terrace starts");
     std::thread::sleep(Duration::from_millis(1500));
     let asked = Instant::now();
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    let killed =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
     assert!(killed.success());
     let mut status = None;
     while status.is_none() && asked.elapsed() < Duration::from_secs(60) {
@@ -69,7 +71,8 @@ fn an_interrupted_degrade_is_gone_with_its_load_and_the_command_does_not_run() {
     while !loads() && child.try_wait().expect("it can be waited for").is_none() {
         std::thread::yield_now();
     }
-    let _gone_already = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    let _gone_already =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
     let output = child.wait_with_output().expect("its output");
     assert!(!mark.exists(), "the command does not run");
     assert!(!std::path::Path::new(&tasks).exists(), "nobody is left");
@@ -90,7 +93,12 @@ fn wrong_usage_and_what_is_lacking_have_their_status_and_the_command_does_not_ru
     let mark = file("ran");
     let cases = [(["degrade", "0", "--to", "fast"], 2), (["degrade", "250", "--to", "1GB/s"], 3)];
     for (arguments, code) in cases {
-        let output = terrace().args(arguments).args(["--", "touch"]).arg(&mark).output().expect("terrace runs");
+        let output = terrace()
+            .args(arguments)
+            .args(["--", "touch"])
+            .arg(&mark)
+            .output()
+            .expect("terrace runs");
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{complaint}");
         assert_eq!(complaint.lines().count(), 1, "{complaint}");
@@ -101,10 +109,17 @@ fn wrong_usage_and_what_is_lacking_have_their_status_and_the_command_does_not_ru
         let output = terrace().args(arguments).arg(&mark).output().expect("terrace runs");
         let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
         // Status 3 is also that of a machine of one CPU.
-        assert_eq!((output.status.code(), complaint.lines().count()), (Some(code), 1), "{complaint}");
+        assert_eq!(
+            (output.status.code(), complaint.lines().count()),
+            (Some(code), 1),
+            "{complaint}"
+        );
         assert!(!mark.exists());
     }
-    let output = terrace().args(["probe", "--quick", "-o", "/no/such/folder/m.toml"]).output().expect("terrace runs");
+    let output = terrace()
+        .args(["probe", "--quick", "-o", "/no/such/folder/m.toml"])
+        .output()
+        .expect("terrace runs");
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("give another file"));
 }

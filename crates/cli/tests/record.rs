@@ -1,5 +1,5 @@
-//! `terrace record`: real programs under the emulator. Each test needs qemu-user with plugins and a C compiler, and says
-//! `skipped` without.
+//! `terrace record`: real programs under the emulator. Each test needs qemu-user with plugins and a
+//! C compiler, and says `skipped` without.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,8 @@ use terrace_terrace::trace::{Block, BlockKind, Kind, TraceReader, What};
 fn parts() -> Option<&'static Path> {
     static PARTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let made = PARTS.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("record-{}", std::process::id()));
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("record-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         let help = Command::new("qemu-x86_64").arg("-h").output();
         if !help.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("-plugin")) {
@@ -34,7 +35,8 @@ fn parts() -> Option<&'static Path> {
         ];
         for (source, program, flags) in programs {
             let source = here.join("tests/programs").join(source);
-            if !done(Command::new("cc").args(flags).arg("-o").arg(folder.join(program)).arg(source)) {
+            if !done(Command::new("cc").args(flags).arg("-o").arg(folder.join(program)).arg(source))
+            {
                 return Err(format!("{program} cannot be built"));
             }
         }
@@ -124,12 +126,16 @@ fn a_program_that_knows_its_own_count_is_counted_exactly() {
     let stores = [((true, 4), 1), ((true, 8), 1001), ((true, 16), 1000)];
     assert_eq!(sizes, expected.into_iter().chain(stores).collect());
     // addq counts: its last value is 1000, told by the third round's instruction as by the last.
-    let counts: Vec<&Seen> = accesses.iter().filter(|a| a.kind.is_store() && a.pc == accesses[3].pc).collect();
+    let counts: Vec<&Seen> =
+        accesses.iter().filter(|a| a.kind.is_store() && a.pc == accesses[3].pc).collect();
     assert_eq!((counts.len(), counts[999].value.as_slice()), (1000, &1000u64.to_le_bytes()[..]));
     assert!(events.contains(&What::ThreadExit), "{events:?}");
 
-    let info =
-        Command::new(env!("CARGO_BIN_EXE_terrace")).args(["trace", "info", "--json"]).arg(&file).output().unwrap();
+    let info = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["trace", "info", "--json"])
+        .arg(&file)
+        .output()
+        .unwrap();
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
     assert_eq!((info["loads"].as_u64(), info["stores"].as_u64()), (Some(3001), Some(2002)));
     // 6007 instructions at the nominal four a nanosecond.
@@ -160,7 +166,8 @@ fn threads_and_forked_children_are_counted_exactly() {
     let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).unwrap();
     let length: u64 = length.parse().unwrap();
     let (accesses, events) = read(&file);
-    // By array: loads, stores, the processes and threads that made either, and those that made stores.
+    // By array: loads, stores, the processes and threads that made either, and those that made
+    // stores.
     type Uses = (u32, u32, BTreeSet<(u32, u32)>, BTreeSet<(u32, u32)>);
     let mut by_array: BTreeMap<u64, Uses> = BTreeMap::new();
     for a in accesses.iter().filter(|a| a.address >= start && a.address < start + 4 * length) {
@@ -178,7 +185,11 @@ fn threads_and_forked_children_are_counted_exactly() {
         assert_eq!((*loads, *stores), (51_200 + parents, 51_200), "array {array}");
         assert_eq!(who.len(), 1 + parents as usize, "array {array}: {who:?}");
         let processes: Vec<u32> = stored.iter().map(|(process, _)| *process).collect();
-        assert_eq!(processes, [u32::from(array == 3)], "array {array}: the child is a process of its own");
+        assert_eq!(
+            processes,
+            [u32::from(array == 3)],
+            "array {array}: the child is a process of its own"
+        );
     }
     assert!(events.contains(&What::Fork { parent: 0 }), "{events:?}");
     assert_eq!(events.iter().filter(|e| matches!(e, What::ThreadStart { .. })).count(), 5);
@@ -187,20 +198,34 @@ fn threads_and_forked_children_are_counted_exactly() {
 #[test]
 fn programs_that_are_started_by_the_program_are_recorded_too() {
     let Some(folder) = parts() else { return };
-    let (output, file) = record(folder, "shell", &[], &["sh", "-c", "./counted; ./counted; echo $?; exit 3"]);
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "5\n"), "{}", text(&output.stderr));
+    let (output, file) =
+        record(folder, "shell", &[], &["sh", "-c", "./counted; ./counted; echo $?; exit 3"]);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(3), "5\n"),
+        "{}",
+        text(&output.stderr)
+    );
     let (accesses, events) = read(&file);
-    let runs = events.iter().filter(|e| matches!(e, What::Exec { name } if name.ends_with("counted"))).count();
+    let runs = events
+        .iter()
+        .filter(|e| matches!(e, What::Exec { name } if name.ends_with("counted")))
+        .count();
     assert_eq!(runs, 2, "{events:?}");
     // Only that program stores 16 bytes at an address below its end.
-    let stores = accesses.iter().filter(|a| a.kind.is_store() && a.size == 16 && a.address < 0x100_0000).count();
+    let stores = accesses
+        .iter()
+        .filter(|a| a.kind.is_store() && a.size == 16 && a.address < 0x100_0000)
+        .count();
     assert_eq!(stores, 2000);
 }
 
 #[test]
 fn addresses_that_come_from_memory_are_told_from_those_that_do_not() {
     let Some(folder) = parts() else { return };
-    for (function, next, depends) in [("chase", "gather", 1), ("gather", "plain", 1), ("plain", "after", 0)] {
+    for (function, next, depends) in
+        [("chase", "gather", 1), ("gather", "plain", 1), ("plain", "after", 0)]
+    {
         let flags = ["--begin-at", function, "--end-at", next];
         let (output, file) = record(folder, function, &flags, &["./chase-static"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -208,7 +233,11 @@ fn addresses_that_come_from_memory_are_told_from_those_that_do_not() {
         assert!((1000..2100).contains(&accesses.len()), "{function}: {} accesses", accesses.len());
         let dependent = accesses.iter().filter(|a| a.kind.depends() == 1).count();
         let expected = if depends == 1 { 990..=1010 } else { 0..=10 };
-        assert!(expected.contains(&dependent), "{function}: {dependent} dependent of {}", accesses.len());
+        assert!(
+            expected.contains(&dependent),
+            "{function}: {dependent} dependent of {}",
+            accesses.len()
+        );
     }
 }
 

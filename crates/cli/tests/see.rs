@@ -1,4 +1,5 @@
-//! `tiers`, `doctor`, `gather`, `report`, `lab` and help as programs: what they print, their statuses, one line for what is wrong.
+//! `tiers`, `doctor`, `gather`, `report`, `lab` and help as programs: what they print, their
+//! statuses, one line for what is wrong.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -6,7 +7,12 @@ use std::process::{Command, Output, Stdio};
 fn terrace(arguments: &[&str]) -> Output {
     // No lab here: what is wrong is to be said before one is looked for.
     let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
-    command.args(arguments).env("TERRACE_LAB_DIR", "/nonexistent").stdin(Stdio::null()).output().expect("terrace runs")
+    command
+        .args(arguments)
+        .env("TERRACE_LAB_DIR", "/nonexistent")
+        .stdin(Stdio::null())
+        .output()
+        .expect("terrace runs")
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -45,7 +51,14 @@ fn tiers_of_presets_and_gathered_trees_have_the_keys_of_the_contract() {
         }
         let best = &told["tiers"][0];
         assert_eq!(best["rank"], 0);
-        for key in ["kind", "nodes", "capacity_bytes", "read_bandwidth_bytes_per_s", "read_latency_ns", "evidence"] {
+        for key in [
+            "kind",
+            "nodes",
+            "capacity_bytes",
+            "read_bandwidth_bytes_per_s",
+            "read_latency_ns",
+            "evidence",
+        ] {
             assert!(!best[key].is_null(), "{from}: {key}");
         }
         assert!(told["nodes"][0]["cpus"].is_array() && told["nodes"][0]["capacity_bytes"].is_u64());
@@ -61,7 +74,14 @@ fn what_cannot_be_read_is_one_line_and_wrong_usage() {
         let with = |machine: &str, words: &str| {
             let asked = match command {
                 "tiers" => vec!["tiers", "--from", machine],
-                _ => vec!["sim", "--machine", machine, "--policy", "first-touch", "workload:skew,accesses=1"],
+                _ => vec![
+                    "sim",
+                    "--machine",
+                    machine,
+                    "--policy",
+                    "first-touch",
+                    "workload:skew,accesses=1",
+                ],
             };
             refuses(&asked, 2, words);
         };
@@ -88,9 +108,11 @@ fn doctor_says_what_works_and_each_command_is_one() {
             let word = command.split(' ').next().unwrap_or_default();
             assert!(programs.contains(&word) && !command.contains("..."), "{command}");
             let known = word != "terrace"
-                || !terrace(&command.split(' ').skip(1).take(1).chain(["--help"]).collect::<Vec<_>>())
-                    .stdout
-                    .is_empty();
+                || !terrace(
+                    &command.split(' ').skip(1).take(1).chain(["--help"]).collect::<Vec<_>>(),
+                )
+                .stdout
+                .is_empty();
             assert!(known, "{command}");
         }
     }
@@ -101,7 +123,9 @@ fn gathered_machines_can_be_read_again_and_half_of_one_is_not_left() {
     let here = folder("gather");
     let tree = here.join("machine.tar");
     let name = tree.to_str().expect("a name in UTF-8");
-    assert!(json(&["gather", "--json", "-o", name])["files"].as_u64().is_some_and(|files| files > 3));
+    assert!(json(&["gather", "--json", "-o", name])["files"]
+        .as_u64()
+        .is_some_and(|files| files > 3));
     let (gathered, live) = (json(&["tiers", "--json", "--from", name]), json(&["tiers", "--json"]));
     assert_eq!(gathered["nodes"], live["nodes"]);
     refuses(&["gather", "-o", "/dev/full"], 1, "/dev/full");
@@ -152,8 +176,10 @@ fn the_lab_says_what_is_wrong_before_it_is_set_up() {
 
 #[test]
 fn help_fits_eighty_columns_and_a_closed_pipe_is_no_failure() {
-    let commands =
-        ["tiers", "doctor", "gather", "probe", "degrade", "run", "attach", "record", "report", "sim", "trace", "lab"];
+    let commands = [
+        "tiers", "doctor", "gather", "probe", "degrade", "run", "attach", "record", "report",
+        "sim", "trace", "lab",
+    ];
     for command in commands {
         let help = terrace(&[command, "--help"]);
         let text = String::from_utf8_lossy(&help.stdout).into_owned();

@@ -36,12 +36,18 @@ fn journals_and_reports_are_those_of_a_live_run() {
     for policy in ["terrace", "hyplacer"] {
         let journal = folder.join(format!("run-{policy}.journal"));
         let text = std::fs::read_to_string(&journal).unwrap();
-        assert!(text.starts_with("{\"terrace_journal\":1,") && text.contains("\"entry\":\"end\""), "{text}");
+        assert!(
+            text.starts_with("{\"terrace_journal\":1,") && text.contains("\"entry\":\"end\""),
+            "{text}"
+        );
         // `terrace report` makes of it what was written at once.
         let page = folder.join("again.html");
         let again = terrace(&["report", journal.to_str().unwrap(), "-o", page.to_str().unwrap()]);
         assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
-        assert_eq!(std::fs::read(&page).unwrap(), std::fs::read(folder.join(format!("run-{policy}.html"))).unwrap());
+        assert_eq!(
+            std::fs::read(&page).unwrap(),
+            std::fs::read(folder.join(format!("run-{policy}.html"))).unwrap()
+        );
     }
     assert!(!folder.join("run-bound-static.journal").exists());
     std::fs::remove_dir_all(folder).unwrap();

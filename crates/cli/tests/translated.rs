@@ -1,6 +1,6 @@
-//! `terrace record --source translated`: real programs in the translator, held against what they know of themselves and
-//! against the emulator. Each test needs a C compiler and a cargo that can fetch the translator's one dependency, and says
-//! `skipped` without.
+//! `terrace record --source translated`: real programs in the translator, held against what they
+//! know of themselves and against the emulator. Each test needs a C compiler and a cargo that can
+//! fetch the translator's one dependency, and says `skipped` without.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
 
@@ -26,9 +26,12 @@ fn parts() -> Option<&'static Path> {
             Err(error) => Err(error.to_string()),
         };
         let mut build = Command::new(here.join("../../capture/translator/build.sh"));
-        build.arg(folder.join("terrace-translate")).env("TERRACE_TRANSLATOR_TARGET", root.join("translator"));
+        build
+            .arg(folder.join("terrace-translate"))
+            .env("TERRACE_TRANSLATOR_TARGET", root.join("translator"));
         done(&mut build).map_err(|e| format!("the translator cannot be built: {e}"))?;
-        let alone: &[&str] = &["-nostdlib", "-static", "-no-pie", "-O2", "-fno-builtin", "-fno-stack-protector"];
+        let alone: &[&str] =
+            &["-nostdlib", "-static", "-no-pie", "-O2", "-fno-builtin", "-fno-stack-protector"];
         let programs: [(&str, &str, &[&str]); 9] = [
             ("counted.S", "counted", &["-nostdlib", "-static"]),
             ("instructions.c", "instructions", alone),
@@ -58,7 +61,13 @@ fn parts() -> Option<&'static Path> {
 }
 
 /// Records `command` into a file of this name.
-fn record(folder: &Path, source: &str, name: &str, flags: &[&str], command: &[&str]) -> (Output, PathBuf) {
+fn record(
+    folder: &Path,
+    source: &str,
+    name: &str,
+    flags: &[&str],
+    command: &[&str],
+) -> (Output, PathBuf) {
     let file = folder.join(name).with_extension("trace");
     let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
         .env("TERRACE_TRANSLATOR", folder.join("terrace-translate"))
@@ -117,8 +126,11 @@ fn text(bytes: &[u8]) -> String {
 
 /// Loads, stores, and instructions at the nominal four a nanosecond.
 fn totals(file: &Path) -> (u64, u64, u64) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_terrace")).args(["trace", "info", "--json"]).arg(file).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["trace", "info", "--json"])
+        .arg(file)
+        .output()
+        .unwrap();
     let info: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let instructions = (info["seconds"].as_f64().unwrap() * 4e9).round() as u64;
     (info["loads"].as_u64().unwrap(), info["stores"].as_u64().unwrap(), instructions)
@@ -153,8 +165,8 @@ fn what_the_emulator_sees_is_seen_alike() {
         return;
     }
     assert_eq!(totals(&ours), totals(&theirs));
-    // The stack lies elsewhere; all else of the program does not move. The two loads of a comparison of strings come in
-    // either order.
+    // The stack lies elsewhere; all else of the program does not move. The two loads of a
+    // comparison of strings come in either order.
     let told = |file: &Path| {
         let mut all: Vec<_> = read(file).0;
         let mut at = 1;
@@ -171,7 +183,8 @@ fn what_the_emulator_sees_is_seen_alike() {
     };
     let (ours, theirs) = (told(&ours), told(&theirs));
     assert!(ours.len() > 10_000);
-    let differs = ours.iter().zip(&theirs).position(|(a, b)| (a.0, a.1, a.2, a.3) != (b.0, b.1, b.2, b.3));
+    let differs =
+        ours.iter().zip(&theirs).position(|(a, b)| (a.0, a.1, a.2, a.3) != (b.0, b.1, b.2, b.3));
     assert_eq!(differs.map(|i| (i, ours[i], theirs[i])), None);
     assert_eq!(ours.len(), theirs.len());
 }
@@ -201,7 +214,8 @@ fn threads_and_forked_children_are_counted_exactly() {
         let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).unwrap();
         let length: u64 = length.parse().unwrap();
         let (accesses, events) = read(&file);
-        // By array: loads, stores, the processes and threads that made either, and those that made stores.
+        // By array: loads, stores, the processes and threads that made either, and those that made
+        // stores.
         type Uses = (u32, u32, BTreeSet<(u32, u32)>, BTreeSet<(u32, u32)>);
         let mut by_array: BTreeMap<u64, Uses> = BTreeMap::new();
         for a in accesses.iter().filter(|a| a.address >= start && a.address < start + 4 * length) {
@@ -219,7 +233,11 @@ fn threads_and_forked_children_are_counted_exactly() {
             assert_eq!((*loads, *stores), (51_200 + parents, 51_200), "{program}, array {array}");
             assert_eq!(who.len(), 1 + parents as usize, "array {array}: {who:?}");
             let processes: Vec<u32> = stored.iter().map(|(process, _)| *process).collect();
-            assert_eq!(processes, [u32::from(array == 3)], "array {array}: the child is a process of its own");
+            assert_eq!(
+                processes,
+                [u32::from(array == 3)],
+                "array {array}: the child is a process of its own"
+            );
         }
         assert!(events.contains(&What::Fork { parent: 0 }), "{events:?}");
         assert_eq!(events.iter().filter(|e| matches!(e, What::ThreadStart { .. })).count(), 5);
@@ -231,12 +249,21 @@ fn programs_that_are_started_by_the_program_are_recorded_too() {
     let Some(folder) = parts() else { return };
     let command = ["sh", "-c", "./counted; ./counted; echo $?; exit 3"];
     let (output, file) = record(folder, "translated", "shell", &[], &command);
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "5\n"), "{}", text(&output.stderr));
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(3), "5\n"),
+        "{}",
+        text(&output.stderr)
+    );
     let (accesses, events) = read(&file);
-    let runs = events.iter().filter(|e| matches!(e, What::Exec { name } if name.ends_with("counted"))).count();
+    let runs = events
+        .iter()
+        .filter(|e| matches!(e, What::Exec { name } if name.ends_with("counted")))
+        .count();
     assert_eq!(runs, 2, "{events:?}");
     // Only that program stores 16 bytes at an address below its end.
-    let stores = accesses.iter().filter(|a| a.store && a.size == 16 && a.address < 0x100_0000).count();
+    let stores =
+        accesses.iter().filter(|a| a.store && a.size == 16 && a.address < 0x100_0000).count();
     assert_eq!(stores, 2000);
 }
 
@@ -247,7 +274,12 @@ fn signals_come_as_they_do_without_a_translator() {
     assert_eq!(native.status.code(), Some(4), "{}", text(&native.stderr));
     for round in 0..3 {
         let (output, _) = record(folder, "translated", "signals", &["--quiet"], &["./signals"]);
-        assert_eq!(text(&output.stdout), text(&native.stdout), "round {round}: {}", text(&output.stderr));
+        assert_eq!(
+            text(&output.stdout),
+            text(&native.stdout),
+            "round {round}: {}",
+            text(&output.stderr)
+        );
         assert_eq!(output.status.code(), Some(4));
         assert_eq!(text(&output.stderr), "");
     }
@@ -256,16 +288,26 @@ fn signals_come_as_they_do_without_a_translator() {
 #[test]
 fn recording_begins_and_ends_at_functions_and_knows_dependence() {
     let Some(folder) = parts() else { return };
-    for (function, next, depends) in [("chase", "gather", 1), ("gather", "plain", 1), ("plain", "after", 0)] {
+    for (function, next, depends) in
+        [("chase", "gather", 1), ("gather", "plain", 1), ("plain", "after", 0)]
+    {
         for program in ["./chase-static", "./chase"] {
             let flags = ["--begin-at", function, "--end-at", next];
             let (output, file) = record(folder, "translated", function, &flags, &[program]);
             assert!(output.status.success(), "{}", text(&output.stderr));
             let (accesses, _) = read(&file);
-            assert!((1000..2100).contains(&accesses.len()), "{program} {function}: {} accesses", accesses.len());
+            assert!(
+                (1000..2100).contains(&accesses.len()),
+                "{program} {function}: {} accesses",
+                accesses.len()
+            );
             let dependent = accesses.iter().filter(|a| a.depends == 1).count();
             let expected = if depends == 1 { 990..=1010 } else { 0..=10 };
-            assert!(expected.contains(&dependent), "{function}: {dependent} dependent of {}", accesses.len());
+            assert!(
+                expected.contains(&dependent),
+                "{function}: {dependent} dependent of {}",
+                accesses.len()
+            );
         }
     }
 }
@@ -307,12 +349,18 @@ fn gathers_are_told_element_by_element() {
         return;
     }
     let said = text(&output.stdout);
-    let at: Vec<u64> =
-        said.split_whitespace().map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap()).collect();
+    let at: Vec<u64> = said
+        .split_whitespace()
+        .map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap())
+        .collect();
     let (accesses, _) = read(&file);
     let within = |start: u64, size: u32| -> Vec<u64> {
-        let all = accesses.iter().filter(|a| !a.store && (start..start + 64 * u64::from(size)).contains(&a.address));
-        all.inspect(|a| assert_eq!(a.size, size)).map(|a| (a.address - start) / u64::from(size)).collect()
+        let all = accesses
+            .iter()
+            .filter(|a| !a.store && (start..start + 64 * u64::from(size)).contains(&a.address));
+        all.inspect(|a| assert_eq!(a.size, size))
+            .map(|a| (a.address - start) / u64::from(size))
+            .collect()
     };
     assert_eq!(within(at[0], 8), [0, 10, 30]);
     assert_eq!(within(at[1], 4), [10, 20, 30, 50]);

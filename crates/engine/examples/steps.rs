@@ -1,22 +1,24 @@
-//! Steps of the engine alone, at the size of the lab's `skew`: to be run under an instruction counter.
+//! Steps of the engine alone, at the size of the lab's `skew`: to be run under an instruction
+//! counter.
 //!
 //! usage: steps [PAGES] [STEPS]
 //!
-//! Each page is looked at eight times a step, as the live page-table tracker does, and a quarter of them,
-//! scattered, is hot. Prints the pages and steps, so that a counter's total can be divided by them:
-//! `valgrind --tool=callgrind steps 41000 5`.
+//! Each page is looked at eight times a step, as the live page-table tracker does, and a quarter of
+//! them, scattered, is hot. Prints the pages and steps, so that a counter's total can be divided by
+//! them: `valgrind --tool=callgrind steps 41000 5`.
 #![allow(clippy::unwrap_used)] // an example that fails may panic
 
 use std::cell::Cell;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Config, Engine, Mapping, MappingKind, MoveLimits, MoveOutcome, Mover, Observation, PageLooks, Parts,
-    Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Config, Engine, Mapping, MappingKind, MoveLimits, MoveOutcome, Mover, Observation,
+    PageLooks, Parts, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_types::{
-    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState, Vpn, VpnRange,
+    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState,
+    Vpn, VpnRange,
 };
 
 #[derive(Clone)]
@@ -38,7 +40,8 @@ struct Looks {
 
 impl Tracker for Looks {
     fn info(&self) -> TrackerInfo {
-        let sees = Sees { reads: true, pages: true, bits: BitSource::Approximate, ..Sees::default() };
+        let sees =
+            Sees { reads: true, pages: true, bits: BitSource::Approximate, ..Sees::default() };
         TrackerInfo { name: "looks", sees, blind_to: "nothing" }
     }
     fn begin(&mut self, _: &[Mapping], _: &Ask) -> Result<(), TrackError> {

@@ -60,7 +60,8 @@ impl Account {
         }
     }
 
-    /// What moving a page of `page_size` has taken so far, failed tries included; zero while fewer than [`TELLING`] were moved.
+    /// What moving a page of `page_size` has taken so far, failed tries included; zero while fewer
+    /// than [`TELLING`] were moved.
     pub fn move_cost(&self, page_size: Bytes) -> Nanos {
         let pages = self.summary.migrated_bytes / page_size.get().max(1);
         Nanos(if pages < TELLING { 0 } else { self.summary.moving_ns / pages })
@@ -75,7 +76,12 @@ impl Account {
     pub fn summary(&self, at: Nanos) -> Summary {
         let share = (self.share_time > 0.0).then(|| self.share_sum / self.share_time);
         let failed = self.failed.iter().map(|(r, n)| FailureCount { reason: *r, pages: *n });
-        Summary { at_ns: at.get(), failed: failed.collect(), fast_access_share: share, ..self.summary.clone() }
+        Summary {
+            at_ns: at.get(),
+            failed: failed.collect(),
+            fast_access_share: share,
+            ..self.summary.clone()
+        }
     }
 }
 
@@ -95,7 +101,11 @@ pub(crate) fn outcome_entry(
         longest_call_ns: outcome.longest_call.get(),
         calls: outcome.calls,
         exchange,
-        failed: outcome.failed.iter().map(|(reason, pages)| FailureCount { reason: *reason, pages: *pages }).collect(),
+        failed: outcome
+            .failed
+            .iter()
+            .map(|(reason, pages)| FailureCount { reason: *reason, pages: *pages })
+            .collect(),
         ..OutcomeEntry::default()
     };
     for m in &outcome.done {

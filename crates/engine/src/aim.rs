@@ -1,13 +1,14 @@
-//! How long to look: for trackers that clear accessed bits, wait and read them back, live and simulated
-//! alike.
+//! How long to look: for trackers that clear accessed bits, wait and read them back, live and
+//! simulated alike.
 //!
-//! A window that nearly every page is touched in tells nothing about which are hot. So such a tracker
-//! makes a burst of short looks whose length follows the share of pages found accessed; where pages
-//! are touched too rarely for that, one look spans the engine's whole window.
+//! A window that nearly every page is touched in tells nothing about which are hot. So such a
+//! tracker makes a burst of short looks whose length follows the share of pages found accessed;
+//! where pages are touched too rarely for that, one look spans the engine's whole window.
 //!
-//! A page touched in every look of a burst may be touched a little more often than once a look, or a
-//! thousand times. Where there are such pages, more than chance explains, half of the looks are made so short that they miss a
-//! part of them: a few very hot pages among many warm ones (an array of vertices beside its edges).
+//! A page touched in every look of a burst may be touched a little more often than once a look, or
+//! a thousand times. Where there are such pages, more than chance explains, half of the looks are
+//! made so short that they miss a part of them: a few very hot pages among many warm ones (an array
+//! of vertices beside its edges).
 
 use crate::Ask;
 use terrace_policy::heat::PageLooks;
@@ -31,8 +32,12 @@ struct Lengths {
 }
 
 /// Of base pages: clearing and reading the bits of tens of thousands takes a millisecond.
-const BASE: Lengths =
-    Lengths { first: FIRST, shortest: Nanos::micros(400), longest: Nanos(u64::MAX), sharpest: Nanos::micros(50) };
+const BASE: Lengths = Lengths {
+    first: FIRST,
+    shortest: Nanos::micros(400),
+    longest: Nanos(u64::MAX),
+    sharpest: Nanos::micros(50),
+};
 /// Of huge pages by themselves, some dozens: [`crate::large`].
 const HUGE: Lengths = Lengths {
     first: Nanos::micros(20),
@@ -42,7 +47,8 @@ const HUGE: Lengths = Lengths {
 };
 /// Share of pages seen in a look, in thousandths, between which its length is left alone.
 const AIM: (u64, u64) = (80, 600);
-/// Share of pages found accessed in every look, in thousandths, from which some looks are made sharp.
+/// Share of pages found accessed in every look, in thousandths, from which some looks are made
+/// sharp.
 const SATURATED: u64 = 5;
 /// Of those pages, the share seen in a sharp look, in thousandths.
 const SHARP_AIM: (u64, u64) = (300, 700);
@@ -73,8 +79,8 @@ pub struct Found {
     pub nearly: u64,
 }
 
-/// What the looks of one group found of one page: how often it was present, and how often accessed. In one byte, for
-/// there is one for every page watched.
+/// What the looks of one group found of one page: how often it was present, and how often accessed.
+/// In one byte, for there is one for every page watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally(u8);
 
@@ -102,7 +108,8 @@ impl Tally {
         self.0 % 16
     }
 
-    /// Its hits as trackers report them: a page that came or went midway was not looked at throughout.
+    /// Its hits as trackers report them: a page that came or went midway was not looked at
+    /// throughout.
     #[must_use]
     pub const fn reported(self, looks: u8) -> u8 {
         if self.present() == looks {
@@ -159,8 +166,8 @@ impl Aim {
         self.length
     }
 
-    /// Length of a look in this window. While heat has not settled, at least [`FEWEST`] looks are made, however rarely
-    /// pages were touched before: one long look does not tell hot from warm.
+    /// Length of a look in this window. While heat has not settled, at least [`FEWEST`] looks are
+    /// made, however rarely pages were touched before: one long look does not tell hot from warm.
     fn fitting(&self, ask: &Ask) -> Nanos {
         if ask.relaxed {
             return self.length;
@@ -169,8 +176,8 @@ impl Aim {
         self.length.min(share.saturating_sub(self.overhead).max(self.lengths.shortest))
     }
 
-    /// The looks to make at the end of the window, in three quarters of it; none: one look over the whole window,
-    /// begun with it.
+    /// The looks to make at the end of the window, in three quarters of it; none: one look over the
+    /// whole window, begun with it.
     #[must_use]
     pub fn groups(&self, ask: &Ask) -> Vec<Group> {
         if ask.glance {
@@ -223,8 +230,9 @@ impl Aim {
         if share > AIM.1 {
             self.length = Nanos(group.length.min(self.length).get() / 2).max(self.lengths.shortest);
         } else if share < AIM.0 {
-            self.length =
-                Nanos(self.length.get() * 2).min(ask.window.max(self.lengths.shortest)).min(self.lengths.longest);
+            self.length = Nanos(self.length.get() * 2)
+                .min(ask.window.max(self.lengths.shortest))
+                .min(self.lengths.longest);
         } else {
             self.length = self.length.min(group.length);
         }
@@ -280,10 +288,20 @@ mod tests {
             aim.learn(group, found(10, 0), &full);
         }
         assert_eq!(aim.length(), full.window);
-        assert!(aim.groups(&ask(Nanos::millis(100), true, false)).is_empty(), "one look spans the window");
+        assert!(
+            aim.groups(&ask(Nanos::millis(100), true, false)).is_empty(),
+            "one look spans the window"
+        );
         let several = aim.groups(&full);
-        assert!(several[0].looks >= 4 && several[0].length < Nanos::millis(19), "while heat has not settled, several");
-        assert_eq!(aim.groups(&ask(Nanos::millis(100), true, true)).len(), 1, "a glance is one look all the same");
+        assert!(
+            several[0].looks >= 4 && several[0].length < Nanos::millis(19),
+            "while heat has not settled, several"
+        );
+        assert_eq!(
+            aim.groups(&ask(Nanos::millis(100), true, true)).len(),
+            1,
+            "a glance is one look all the same"
+        );
     }
 
     #[test]

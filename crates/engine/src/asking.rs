@@ -1,7 +1,8 @@
 //! How often writes are asked for.
 //!
-//! A window over writes costs the target a fault for each page that it writes ([`FAULT`]). It tells what share of a page's accesses are
-//! writes; looks at accesses keep that share ([`terrace_policy::heat`]), so that a window is no more needed at each of them.
+//! A window over writes costs the target a fault for each page that it writes ([`FAULT`]). It tells
+//! what share of a page's accesses are writes; looks at accesses keep that share
+//! ([`terrace_policy::heat`]), so that a window is no more needed at each of them.
 
 use crate::written::FAULT;
 use terrace_policy::heat::PageWrites;
@@ -31,10 +32,11 @@ impl Writes {
         self.told = None;
     }
 
-    /// Whether they are to be asked for: never told, or so long ago that the last window's faults are no more than `share` of the time
-    /// since.
+    /// Whether they are to be asked for: never told, or so long ago that the last window's faults
+    /// are no more than `share` of the time since.
     pub fn due(&self, share: f64, now: Tick) -> bool {
-        self.told.is_none_or(|(then, cost)| now.since(then).as_secs_f64() * share >= cost.as_secs_f64())
+        self.told
+            .is_none_or(|(then, cost)| now.since(then).as_secs_f64() * share >= cost.as_secs_f64())
     }
 }
 
@@ -47,7 +49,13 @@ mod tests {
     fn window(dirty: usize, clean: usize) -> PageWrites {
         let told = |dirty| Told { per_second: 1.0, over: Nanos::millis(25), dirty };
         let found = [vec![1; dirty], vec![0; clean]].concat();
-        PageWrites { pid: Pid(1), start: Vpn(8), window: Nanos::millis(2), told: vec![told(false), told(true)], found }
+        PageWrites {
+            pid: Pid(1),
+            start: Vpn(8),
+            window: Nanos::millis(2),
+            told: vec![told(false), told(true)],
+            found,
+        }
     }
 
     #[test]

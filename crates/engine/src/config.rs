@@ -56,7 +56,12 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             command: String::new(),
-            limits: MoveLimits { longest_call: Nanos::millis(20), rate: None, batch: 512, total: Nanos::secs(2) },
+            limits: MoveLimits {
+                longest_call: Nanos::millis(20),
+                rate: None,
+                batch: 512,
+                total: Nanos::secs(2),
+            },
             tracking_share: 0.03,
             tracking_over: Nanos::secs(120),
             heat: HeatParams::default(),

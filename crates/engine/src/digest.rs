@@ -2,7 +2,9 @@
 
 use crate::journal::{HeatRow, SnapshotEntry, TierHeader, TierSummary, MAX_HEAT_ROWS};
 use terrace_machine::{Evidence, Kind, Machine};
-use terrace_types::{buckets, Area, BytesPerSec, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn};
+use terrace_types::{
+    buckets, Area, BytesPerSec, Nanos, PageFlags, PageStat, Snapshot, TierState, Vpn,
+};
 
 /// Rank of each node's tier; 255 where none.
 struct Ranks([u8; 256]);
@@ -25,7 +27,8 @@ impl Ranks {
     }
 }
 
-/// Condenses a snapshot, in one pass over its pages: a journal costs the managed program what this costs.
+/// Condenses a snapshot, in one pass over its pages: a journal costs the managed program what this
+/// costs.
 pub(crate) fn digest(snap: &Snapshot, at: Nanos, tracking: Nanos) -> SnapshotEntry {
     let ranks = Ranks::new(&snap.tiers);
     let mut tiers: Vec<TierSummary> = snap.tiers.iter().enumerate().map(tier_summary).collect();
@@ -41,7 +44,8 @@ pub(crate) fn digest(snap: &Snapshot, at: Nanos, tracking: Nanos) -> SnapshotEnt
         }
     }
     heat.truncate(MAX_HEAT_ROWS);
-    let hot_from = sums.hot_from(snap.tiers.first().map_or(0, |t| t.capacity.pages(snap.page_size)));
+    let hot_from =
+        sums.hot_from(snap.tiers.first().map_or(0, |t| t.capacity.pages(snap.page_size)));
     for (tier, sum) in tiers.iter_mut().zip(&sums.tiers) {
         tier.pages = sum.pages;
         (tier.reads_per_s, tier.writes_per_s) = (sum.reads as u64, sum.writes as u64);
@@ -82,7 +86,8 @@ impl Sums {
 
     /// Adds the pages of a row; gives the row.
     fn add(&mut self, pages: &[PageStat], ranks: &Ranks) -> Row {
-        let mut row = Row { reads: 0.0, writes: 0.0, hottest: 0.0, tiers: vec![0; self.tiers.len()] };
+        let mut row =
+            Row { reads: 0.0, writes: 0.0, hottest: 0.0, tiers: vec![0; self.tiers.len()] };
         for page in pages {
             self.known += u64::from(page.flags.has(PageFlags::KNOWN));
             let (reads, writes) = (page.reads.per_second(), page.writes.per_second());
@@ -102,8 +107,8 @@ impl Sums {
         row
     }
 
-    /// Bucket from which a page counts as hot: hotter than the mean, and among the hottest that fit the
-    /// best tier.
+    /// Bucket from which a page counts as hot: hotter than the mean, and among the hottest that fit
+    /// the best tier.
     fn hot_from(&self, fits: u64) -> usize {
         let (mut above, mut cut) = (0, 0);
         for at in (0..buckets::COUNT).rev() {
@@ -162,8 +167,8 @@ fn tier_summary((rank, tier): (usize, &TierState)) -> TierSummary {
     }
 }
 
-/// Pages a row of heat by address, for each area; none: no rows of it. The largest areas, half as many as
-/// there may be rows, share those by size.
+/// Pages a row of heat by address, for each area; none: no rows of it. The largest areas, half as
+/// many as there may be rows, share those by size.
 fn row_sizes(snap: &Snapshot) -> Vec<Option<usize>> {
     let half = MAX_HEAT_ROWS / 2;
     let len = |i: &usize| snap.areas[*i].pages.len();
@@ -192,7 +197,8 @@ pub(crate) fn tier_header(machine: &Machine, rank: usize, tier: &TierState) -> T
         ("read_bandwidth_bytes_per_s", read.map(|f| f.evidence)),
         ("write_bandwidth_bytes_per_s", write.map(|f| f.evidence)),
     ];
-    let told = |(key, source): (&str, Option<Evidence>)| Some((key.to_owned(), source?.name().to_owned()));
+    let told =
+        |(key, source): (&str, Option<Evidence>)| Some((key.to_owned(), source?.name().to_owned()));
     TierHeader {
         rank,
         kind: kind.map_or("memory".to_owned(), |k| format!("{k:?}").to_lowercase()),

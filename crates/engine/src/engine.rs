@@ -21,10 +21,12 @@ use terrace_policy::heat::{HeatMap, NodeTally, PageLooks};
 use terrace_policy::place::Placement;
 use terrace_policy::quota::{Bucket, TrackingQuota};
 use terrace_types::{
-    Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState, VpnRange,
+    Bytes, Decision, Nanos, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, TierState,
+    VpnRange,
 };
 
-/// Pages are located anew where more than this part of them is touched and was not there before, and more than a few.
+/// Pages are located anew where more than this part of them is touched and was not there before,
+/// and more than a few.
 const NEW: u64 = 64;
 const FEW: u64 = 64;
 
@@ -66,7 +68,10 @@ pub struct StepReport {
     pub stop: Option<Stop>,
 }
 
-fn on_nodes<'a>(tally: &'a [NodeTally], tier: &'a TierState) -> impl Iterator<Item = &'a NodeTally> {
+fn on_nodes<'a>(
+    tally: &'a [NodeTally],
+    tier: &'a TierState,
+) -> impl Iterator<Item = &'a NodeTally> {
     tier.nodes.iter().filter_map(|n| tally.get(usize::from(n.0)))
 }
 
@@ -270,7 +275,8 @@ impl Engine {
             return self.glance(&mappings, every, looked, report);
         }
         let dozing = self.next.doze;
-        let mut watched = if dozing { self.doze(report) } else { self.watch_window(&mappings, report) };
+        let mut watched =
+            if dozing { self.doze(report) } else { self.watch_window(&mappings, report) };
         let before = (self.own_cpu)().saturating_sub(looked);
         let now = self.clock.now();
         self.heat.expect_access(self.watch.sees().reads);
@@ -279,7 +285,13 @@ impl Engine {
         let rested = self.next.relaxed && !watched.looks.is_empty();
         let worse = window::worse_nodes(&tiers);
         let cooling = !self.next.ignore_cooling;
-        if rested && self.wont.rests.surprised_by(&self.heat.foreseen(&watched.looks, &worse), cooling).is_some() {
+        if rested
+            && self
+                .wont
+                .rests
+                .surprised_by(&self.heat.foreseen(&watched.looks, &worse), cooling)
+                .is_some()
+        {
             self.doubt();
         }
         self.heat.absorb(&watched.seen, &watched.looks, &watched.writes, now);
@@ -322,7 +334,8 @@ impl Engine {
         let deciding = (self.own_cpu)().saturating_sub(before);
         let planned = !plan.moves.is_empty();
         let (longest, going_on) = self.carry_out(&mut plan, snapshot, present, now, report);
-        // What was seen is gone before moves are planned; those are held twice: by the plan, and by what became of it.
+        // What was seen is gone before moves are planned; those are held twice: by the plan, and by
+        // what became of it.
         let planning = watched.memory + Bytes(2 * longest);
         let memory = self.heat.memory() + looking.max(planning);
         let deciding = deciding + going_on;
@@ -343,7 +356,9 @@ impl Engine {
                 report.notes.push(format!("process {first}{rest} {what}"));
             }
         }
-        report.notes.extend(change.left_out.iter().map(|(pid, why)| format!("left alone: process {pid}: {why}")));
+        report.notes.extend(
+            change.left_out.iter().map(|(pid, why)| format!("left alone: process {pid}: {why}")),
+        );
         self.must_locate |= change.mappings_changed || !change.born.is_empty();
         let shared = self.config.shared;
         let managed = |m: &&Mapping| match m.kind {
@@ -351,7 +366,8 @@ impl Engine {
             MappingKind::Shared => shared,
             MappingKind::HugeTlb | MappingKind::Pinned => false,
         };
-        let mut mappings: Vec<Mapping> = self.target.mappings().iter().filter(managed).copied().collect();
+        let mut mappings: Vec<Mapping> =
+            self.target.mappings().iter().filter(managed).copied().collect();
         let ranges: Vec<(Pid, VpnRange)> = mappings.iter().map(|m| (m.pid, m.range)).collect();
         self.heat.remap(&ranges);
         if self.heat.left_out() > 0 {
@@ -371,9 +387,11 @@ impl Engine {
     /// Locating costs 0.15 to 0.3 us a page: only where something may have changed.
     fn locate_if_needed(&mut self, tiers: &[TierState], now: Tick) -> Result<bool, Stop> {
         let seldom = Nanos(self.config.locate_every.get().saturating_mul(4));
-        let every = if self.next.relaxed || self.next.doze { seldom } else { self.config.locate_every };
+        let every =
+            if self.next.relaxed || self.next.doze { seldom } else { self.config.locate_every };
         let [came, all] = self.located;
-        let old = came.is_none_or(|then| now.since(then) >= every) || all.is_none_or(|then| now.since(then) >= seldom);
+        let old = came.is_none_or(|then| now.since(then) >= every)
+            || all.is_none_or(|then| now.since(then) >= seldom);
         let shifted = self.free_then.len() != tiers.len()
             || tiers
                 .iter()
@@ -397,8 +415,9 @@ impl Engine {
         Ok(true)
     }
 
-    /// Whether so many pages are touched that were not there when pages were last located that they must be located again. A
-    /// program fills what it has long since mapped without a sign but these.
+    /// Whether so many pages are touched that were not there when pages were last located that they
+    /// must be located again. A program fills what it has long since mapped without a sign but
+    /// these.
     fn finds_new(&mut self, looks: &[PageLooks]) -> bool {
         let new = self.heat.unplaced(looks).saturating_sub(self.unplaceable);
         let many = new > (self.present / NEW).max(FEW);
@@ -408,7 +427,8 @@ impl Engine {
 
     /// Whether free memory shrank since pages were last located or the target was last waited for.
     fn shrank(&self, tiers: &[TierState]) -> bool {
-        let less = |(t, then): (&TierState, &Bytes)| window::differs(t, then.get().max(t.free.get()));
+        let less =
+            |(t, then): (&TierState, &Bytes)| window::differs(t, then.get().max(t.free.get()));
         tiers.iter().zip(&self.free_then).any(less)
     }
 
@@ -421,7 +441,8 @@ impl Engine {
         now: Tick,
     ) -> (Snapshot, Plan) {
         let sees = self.watch.sees();
-        // While writes are about to be told for the first time, which pages are not written is not known.
+        // While writes are about to be told for the first time, which pages are not written is not
+        // known.
         let knows_writes = self.heat.knows_writes();
         let too_early = watched.writes_to_come && !knows_writes;
         let mut snapshot = Snapshot {
@@ -452,11 +473,18 @@ impl Engine {
         (snapshot, plan)
     }
 
-    fn account_for(&mut self, tiers: &[TierState], tally: &[NodeTally], watched: &Watched, window: Nanos) {
+    fn account_for(
+        &mut self,
+        tiers: &[TierState],
+        tally: &[NodeTally],
+        watched: &Watched,
+        window: Nanos,
+    ) {
         let present: u64 = tally.iter().map(|n| n.pages).sum();
         self.account.managed(Bytes(present.saturating_mul(self.machine.page_size.get())));
-        let accesses =
-            |tiers: &[TierState]| -> f64 { tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum() };
+        let accesses = |tiers: &[TierState]| -> f64 {
+            tiers.iter().flat_map(|t| on_nodes(tally, t)).map(|n| n.accesses).sum()
+        };
         let (fast, all) = (accesses(&tiers[..tiers.len().min(1)]), accesses(tiers));
         let seen = !watched.saw_nothing;
         self.account.share((seen && all > 0.0).then(|| fast / all), window);

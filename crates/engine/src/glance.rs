@@ -1,6 +1,7 @@
-//! Glances: between full looks at a settled target, one short look each. Where it differs much from what
-//! the heat map foresees, heat has shifted, and that is reason for a full look at once. A glance costs a
-//! fifth of a full look and decision, so shifts are noticed sooner for the same share of a core.
+//! Glances: between full looks at a settled target, one short look each. Where it differs much from
+//! what the heat map foresees, heat has shifted, and that is reason for a full look at once. A
+//! glance costs a fifth of a full look and decision, so shifts are noticed sooner for the same
+//! share of a core.
 
 use terrace_policy::heat::{Foreseen, Touched};
 use terrace_types::{Nanos, Tick};
@@ -26,9 +27,10 @@ fn chance(touched: &Touched) -> f64 {
 
 /// Tells a shift of heat from what looks usually find.
 ///
-/// Of many pages thought to be touched seldom, some only were underrated, so a look finds more of them touched
-/// than foreseen although nothing shifted; how many more depends on the program. That ratio is learned. An alarm
-/// after which nothing was worth moving was a false one, and its ratio is usual from then on.
+/// Of many pages thought to be touched seldom, some only were underrated, so a look finds more of
+/// them touched than foreseen although nothing shifted; how many more depends on the program. That
+/// ratio is learned. An alarm after which nothing was worth moving was a false one, and its ratio
+/// is usual from then on.
 #[derive(Debug, Default)]
 pub(crate) struct Wont {
     usual: Option<f64>,
@@ -36,8 +38,8 @@ pub(crate) struct Wont {
 }
 
 impl Wont {
-    /// Why heat must have shifted, if it must. A program that goes faster touches all of its pages more
-    /// often: that is no shift. `cooling`: that pages cool is a surprise, too.
+    /// Why heat must have shifted, if it must. A program that goes faster touches all of its pages
+    /// more often: that is no shift. `cooling`: that pages cool is a surprise, too.
     pub fn surprised_by(&mut self, seen: &Foreseen, cooling: bool) -> Option<String> {
         let faster = (seen.all.found / seen.all.expected.max(1.0)).max(1.0);
         let new = Touched { expected: seen.new.expected * faster, ..seen.new };
@@ -52,7 +54,8 @@ impl Wont {
         }
         // One that the next look did not confirm counts as usual too.
         let seen_lately = [self.alarm.take(), Some(ratio)].into_iter().flatten();
-        self.usual = Some(seen_lately.fold(usual, |usual, ratio| usual + SHARE * (ratio.max(1.0) - usual)));
+        self.usual =
+            Some(seen_lately.fold(usual, |usual, ratio| usual + SHARE * (ratio.max(1.0) - usual)));
         let all = &seen.all;
         let went = all.found < (WENT * all.expected).min(all.expected - chance(all));
         (cooling && went).then(|| {
@@ -76,8 +79,8 @@ impl Wont {
     }
 }
 
-/// A glance that is surprised is followed by another after so long: in a program that goes through its memory
-/// in order, any one glance may fall on pages that were not touched lately.
+/// A glance that is surprised is followed by another after so long: in a program that goes through
+/// its memory in order, any one glance may fall on pages that were not touched lately.
 const TO_CONFIRM: Nanos = Nanos::millis(10);
 
 /// Until when glances take the place of full looks.
@@ -139,7 +142,10 @@ mod tests {
 
     #[test]
     fn a_program_that_goes_faster_is_no_surprise() {
-        assert_eq!(Wont::default().surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)), true), None);
+        assert_eq!(
+            Wont::default().surprised_by(&seen((8_000.0, 5_000.0), (1_600.0, 1_000.0)), true),
+            None
+        );
     }
 
     #[test]
@@ -151,10 +157,18 @@ mod tests {
         }
         assert!(wont.surprised_by(&look(1_400.0), true).is_some());
         wont.settled();
-        assert_eq!(wont.surprised_by(&look(1_400.0), true), None, "once a false alarm, no alarm again");
+        assert_eq!(
+            wont.surprised_by(&look(1_400.0), true),
+            None,
+            "once a false alarm, no alarm again"
+        );
         assert!(wont.surprised_by(&look(2_500.0), true).is_some());
         wont.moved();
-        assert_eq!(wont.surprised_by(&look(1_400.0), true), None, "nothing is known of what is usual");
+        assert_eq!(
+            wont.surprised_by(&look(1_400.0), true),
+            None,
+            "nothing is known of what is usual"
+        );
         for _ in 0..20 {
             assert_eq!(wont.surprised_by(&look(1_000.0), true), None);
         }

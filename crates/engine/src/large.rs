@@ -1,13 +1,15 @@
 //! Whether to look at huge pages by themselves, and for how long.
 //!
-//! A huge page has one accessed bit for its 512 base pages. Ordinary looks ([`crate::aim`]) take half a millisecond and more, in which
-//! a program that goes about at random touches each of its huge pages, the hot as well as the cold: they tell nothing. A huge page
-//! alone can be looked at for some microseconds: few bits are to be cleared and read, and where that takes the
-//! translation away as well (`MADV_COLD`) the next access sets the bit again at once.
+//! A huge page has one accessed bit for its 512 base pages. Ordinary looks ([`crate::aim`]) take
+//! half a millisecond and more, in which a program that goes about at random touches each of its
+//! huge pages, the hot as well as the cold: they tell nothing. A huge page alone can be looked at
+//! for some microseconds: few bits are to be cleared and read, and where that takes the translation
+//! away as well (`MADV_COLD`) the next access sets the bit again at once.
 //!
-//! What a touch means for the base pages differs. A program that goes through its memory in order touches all of them with each touch of
-//! the huge page; ordinary looks find such huge pages touched now and then, and are taken so. Only where they find (nearly)
-//! every one touched always are accesses taken to be at random, a 512th of them for each base page
+//! What a touch means for the base pages differs. A program that goes through its memory in order
+//! touches all of them with each touch of the huge page; ordinary looks find such huge pages
+//! touched now and then, and are taken so. Only where they find (nearly) every one touched always
+//! are accesses taken to be at random, a 512th of them for each base page
 //! ([`PageLooks::at_random`]).
 
 use crate::aim::{Aim, Group, Tally};
@@ -43,8 +45,8 @@ impl LargeAim {
         self.on
     }
 
-    /// Learns from a group of ordinary looks what huge pages are: on from four fifths of those touched that always were, off below
-    /// half of them.
+    /// Learns from a group of ordinary looks what huge pages are: on from four fifths of those
+    /// touched that always were, off below half of them.
     pub fn consider(&mut self, group: Group, entries: impl Iterator<Item = Tally>) {
         if group.looks < 2 || group.length > LONGEST_TELLING {
             return;
@@ -62,19 +64,19 @@ impl LargeAim {
 
 /// Clearing one takes so long: 0.5 to 1.3 us measured, an interrupt to the program's CPUs among it.
 const CLEARING: Nanos = Nanos::micros(1);
-/// Single looks by which the length of others is found, at most: had all of a group found everything touched, they would tell that
-/// all are alike.
+/// Single looks by which the length of others is found, at most: had all of a group found
+/// everything touched, they would tell that all are alike.
 pub const AIMED: u8 = 8;
 
-/// How many are cleared together, and then read: each waits for the others, so that it is no more than are cleared in the third part of a
-/// look.
+/// How many are cleared together, and then read: each waits for the others, so that it is no more
+/// than are cleared in the third part of a look.
 #[must_use]
 pub fn at_once(length: Nanos) -> usize {
     usize::try_from(length.get() / CLEARING.get() / 3).unwrap_or(1).max(1)
 }
 
-/// The order in which so many huge pages are looked at: which are first among those cleared together, and so are looked at longest,
-/// changes from look to look.
+/// The order in which so many huge pages are looked at: which are first among those cleared
+/// together, and so are looked at longest, changes from look to look.
 #[must_use]
 pub fn order(pages: usize, look: u8) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pages).collect();
@@ -82,9 +84,16 @@ pub fn order(pages: usize, look: u8) -> Vec<usize> {
     order
 }
 
-/// What looks at huge pages by themselves found, neighbours together; `heads` are their first pages, in order.
+/// What looks at huge pages by themselves found, neighbours together; `heads` are their first
+/// pages, in order.
 #[must_use]
-pub fn together(pid: Pid, heads: &[Vpn], tallies: &[Tally], looks: u8, window: Nanos) -> Vec<PageLooks> {
+pub fn together(
+    pid: Pid,
+    heads: &[Vpn],
+    tallies: &[Tally],
+    looks: u8,
+    window: Nanos,
+) -> Vec<PageLooks> {
     let mut out: Vec<PageLooks> = Vec::new();
     for (head, tally) in heads.iter().zip(tallies) {
         let hits = [tally.reported(looks); PAGES as usize];
@@ -104,7 +113,8 @@ pub fn together(pid: Pid, heads: &[Vpn], tallies: &[Tally], looks: u8, window: N
     out
 }
 
-/// Ordinary looks, those at base pages and those at huge pages apart; `heads` are the first pages of these, in order.
+/// Ordinary looks, those at base pages and those at huge pages apart; `heads` are the first pages
+/// of these, in order.
 #[must_use]
 pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
     let range = all.range();
@@ -131,15 +141,16 @@ pub fn by_bit(all: PageLooks, heads: &[Vpn]) -> Vec<PageLooks> {
     out
 }
 
-/// What ordinary looks told of huge pages, set aside while these are looked at by themselves: a byte for each instead of one for each
-/// base page.
+/// What ordinary looks told of huge pages, set aside while these are looked at by themselves: a
+/// byte for each instead of one for each base page.
 #[derive(Debug)]
 pub struct Aside(Vec<(PageLooks, usize)>);
 
 impl Aside {
     /// Takes them out of `looks`.
     pub fn take(looks: &mut Vec<PageLooks>, pid: Pid) -> Self {
-        let (aside, rest): (Vec<_>, _) = looks.drain(..).partition(|one| one.pid == pid && one.each > 1);
+        let (aside, rest): (Vec<_>, _) =
+            looks.drain(..).partition(|one| one.pid == pid && one.each > 1);
         *looks = rest;
         Self(aside.into_iter().map(Self::packed).collect())
     }
@@ -214,9 +225,15 @@ mod tests {
         let (mut seen, mut gone) = (Tally::default(), Tally::default());
         (0..4).for_each(|look| seen.add(look < 3));
         gone.add(true);
-        let told = together(Pid(1), &[0, 512, 2048].map(Vpn), &[seen, gone, seen], 4, Nanos::micros(9));
-        let of = |one: &PageLooks| (one.start.0, one.hits.len(), one.hits[0], one.hits[one.hits.len() - 1]);
-        assert_eq!(told.iter().map(of).collect::<Vec<_>>(), [(0, 1024, 3, PageLooks::NOT_LOOKED), (2048, 512, 3, 3)]);
+        let told =
+            together(Pid(1), &[0, 512, 2048].map(Vpn), &[seen, gone, seen], 4, Nanos::micros(9));
+        let of = |one: &PageLooks| {
+            (one.start.0, one.hits.len(), one.hits[0], one.hits[one.hits.len() - 1])
+        };
+        assert_eq!(
+            told.iter().map(of).collect::<Vec<_>>(),
+            [(0, 1024, 3, PageLooks::NOT_LOOKED), (2048, 512, 3, 3)]
+        );
         assert_eq!(order(5, 7), [2, 3, 4, 0, 1]);
         assert!(order(0, 3).is_empty());
     }
@@ -227,7 +244,10 @@ mod tests {
             (0..8).for_each(|look| tally.add(look < hits));
             tally
         };
-        (0..touched).map(|i| tally(if i < always { 8 } else { 3 })).chain([tally(0), tally(0)]).collect()
+        (0..touched)
+            .map(|i| tally(if i < always { 8 } else { 3 }))
+            .chain([tally(0), tally(0)])
+            .collect()
     }
 
     fn group(length: Nanos) -> Group {

@@ -21,6 +21,6 @@ pub use engine::{Engine, StepReport, Stop};
 pub use terrace_policy::heat::{Evenness, PageLooks, PageWrites, Sighting, Skim};
 
 pub use ports::{
-    Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
-    Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Journal, JournalError, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome,
+    Mover, Observation, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };

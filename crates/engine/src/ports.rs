@@ -1,7 +1,9 @@
 //! The ports of the engine. One trait each; one file a backend; one fake in `testkit`.
 
 use terrace_policy::heat::{PageLooks, PageWrites, Sighting, Skim};
-use terrace_types::{Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange};
+use terrace_types::{
+    Area, Bytes, CellCount, Move, Nanos, NodeId, Pid, Request, Sees, Tick, TierState, VpnRange,
+};
 
 /// Gives time. Real, simulated or scripted.
 pub trait Clock {
@@ -48,7 +50,8 @@ pub struct TargetChange {
     pub died: Vec<Pid>,
     /// Mappings differ from last time.
     pub mappings_changed: bool,
-    /// Processes that belong to the target and may not be looked at, and why: newly found ones. The others are managed all the same.
+    /// Processes that belong to the target and may not be looked at, and why: newly found ones. The
+    /// others are managed all the same.
     pub left_out: Vec<(Pid, String)>,
 }
 
@@ -87,16 +90,17 @@ pub trait Target {
     /// # Errors
     /// As [`Target::refresh`].
     fn locate(&mut self, areas: &mut [Area]) -> Result<(), TargetError>;
-    /// The same of pages without the flag `PRESENT`, and leaves all others as they are: what came since is found at the cost of what was
-    /// missing.
+    /// The same of pages without the flag `PRESENT`, and leaves all others as they are: what came
+    /// since is found at the cost of what was missing.
     ///
     /// # Errors
     /// As [`Target::refresh`].
     fn locate_new(&mut self, areas: &mut [Area]) -> Result<(), TargetError> {
         self.locate(areas)
     }
-    /// Bytes that the target has in memory, by a figure that is cheap to ask for and may be off by as much as the kernel keeps in
-    /// counters by CPU. What the tiers' free memory says, where there is no other.
+    /// Bytes that the target has in memory, by a figure that is cheap to ask for and may be off by
+    /// as much as the kernel keeps in counters by CPU. What the tiers' free memory says, where
+    /// there is no other.
     ///
     /// # Errors
     /// As [`Target::refresh`].
@@ -184,8 +188,8 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError>;
-    /// How long `finish` will go on looking by itself: the engine calls it so much before the window's
-    /// end.
+    /// How long `finish` will go on looking by itself: the engine calls it so much before the
+    /// window's end.
     fn lead(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -194,8 +198,9 @@ pub trait Tracker {
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
     fn finish(&mut self, now: Tick) -> Result<Observation, TrackError>;
-    /// Looks twice for [`Skim::LOOK`], and counts pages touched at the times of [`Skim::LATER`] until that says
-    /// something. Takes its time itself; `None` where the tracker sees no bits of its own.
+    /// Looks twice for [`Skim::LOOK`], and counts pages touched at the times of [`Skim::LATER`]
+    /// until that says something. Takes its time itself; `None` where the tracker sees no bits of
+    /// its own.
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when it can no longer work.
@@ -223,7 +228,9 @@ pub struct MoveLimits {
 }
 
 /// Why pages did not move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveFailure {
     /// Not backed any more.

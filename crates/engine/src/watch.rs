@@ -110,7 +110,11 @@ impl Watch {
     }
 
     /// Calls each; one that stops is dropped, and a note says so.
-    fn each(&mut self, notes: &mut Vec<String>, mut call: impl FnMut(&mut dyn Tracker) -> Result<(), TrackError>) {
+    fn each(
+        &mut self,
+        notes: &mut Vec<String>,
+        mut call: impl FnMut(&mut dyn Tracker) -> Result<(), TrackError>,
+    ) {
         let before = self.trackers.len();
         let mut stopped = Vec::new();
         self.trackers.retain_mut(|tracker| match call(tracker.as_mut()) {
@@ -122,8 +126,11 @@ impl Watch {
         });
         let left: Vec<&str> = self.trackers.iter().map(|t| t.info().name).collect();
         if before > left.len() {
-            let rest =
-                if left.is_empty() { "none is left".to_owned() } else { format!("going on with {}", left.join(", ")) };
+            let rest = if left.is_empty() {
+                "none is left".to_owned()
+            } else {
+                format!("going on with {}", left.join(", "))
+            };
             notes.extend(stopped.into_iter().map(|why| format!("{why}; {rest}")));
         }
     }

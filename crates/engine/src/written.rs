@@ -1,19 +1,22 @@
-//! What looks into one window say of how often pages are written: for trackers of dirty bits, live and simulated alike
-//! (ADR 0043).
+//! What looks into one window say of how often pages are written: for trackers of dirty bits, live
+//! and simulated alike (ADR 0043).
 //!
-//! A page written a million times in a window is one dirty page. So each window is looked into three times, 2 and 6 ms
-//! after it began and at its end: the bits only accumulate, further looks cost no faults, and when a page was first found
-//! dirty tells rates up to some hundred writes a second apart, where one look at 50 ms tells twenty at most. A target that
-//! writes many pages spends the first milliseconds in faults, not in writing; the time that its faults took by
-//! [`FAULT`] is left out of what the looks count as watched, and a window that went in faults is left open
-//! ([`Window::ripe`]): pages not come to by then would seem unwritten. What a page is told by when it was found, the others of its window
-//! decide with it ([`terrace_policy::heat::waits`]).
+//! A page written a million times in a window is one dirty page. So each window is looked into
+//! three times, 2 and 6 ms after it began and at its end: the bits only accumulate, further looks
+//! cost no faults, and when a page was first found dirty tells rates up to some hundred writes a
+//! second apart, where one look at 50 ms tells twenty at most. A target that writes many pages
+//! spends the first milliseconds in faults, not in writing; the time that its faults took by
+//! [`FAULT`] is left out of what the looks count as watched, and a window that went in faults is
+//! left open ([`Window::ripe`]): pages not come to by then would seem unwritten. What a page is
+//! told by when it was found, the others of its window decide with it
+//! ([`terrace_policy::heat::waits`]).
 
 use std::convert::Infallible;
 use terrace_policy::heat::{waits, PageWrites};
 use terrace_types::{Nanos, Pid, VpnRange};
 
-/// Shortest window: below it the target mostly takes faults (26-29 ms with 16 k hot pages, measured in the lab).
+/// Shortest window: below it the target mostly takes faults (26-29 ms with 16 k hot pages, measured
+/// in the lab).
 pub const SHORTEST: Nanos = Nanos::millis(25);
 /// Longest: by then it is looked into, whatever the target did.
 pub const LONGEST: Nanos = Nanos::millis(150);
@@ -29,12 +32,13 @@ const DOUBTFUL: usize = 64;
 /// In place of a look: the page came after the window began, or nothing can be told of it.
 const LEFT_OUT: u8 = u8::MAX;
 
-/// What looks into a window under way found, a byte a page: a list of the runs that are dirty would take
-/// sixteen where writes are scattered, three times over.
+/// What looks into a window under way found, a byte a page: a list of the runs that are dirty would
+/// take sixteen where writes are scattered, three times over.
 #[derive(Debug)]
 pub struct Window {
     ranges: Vec<VpnRange>,
-    /// By range and page: the first look that found it dirty, counted from one; zero for none so far; or [`LEFT_OUT`].
+    /// By range and page: the first look that found it dirty, counted from one; zero for none so
+    /// far; or [`LEFT_OUT`].
     first: Vec<Vec<u8>>,
     looks: Vec<Look>,
 }
@@ -56,8 +60,8 @@ impl Window {
         Self { ranges, first, looks: Vec::new() }
     }
 
-    /// Leaves out the pages that are not there yet when the window begins: `there` tells the runs of pages of a range that are. What fills a
-    /// page is no sign of how often it is written.
+    /// Leaves out the pages that are not there yet when the window begins: `there` tells the runs
+    /// of pages of a range that are. What fills a page is no sign of how often it is written.
     ///
     /// # Errors
     /// That of `there`.
@@ -69,15 +73,17 @@ impl Window {
             first.fill(LEFT_OUT);
             there(*range, &mut |run| {
                 if let Some(run) = run.intersect(*range) {
-                    first[(run.start.0 - range.start.0) as usize..(run.end.0 - range.start.0) as usize].fill(0);
+                    first[(run.start.0 - range.start.0) as usize
+                        ..(run.end.0 - range.start.0) as usize]
+                        .fill(0);
                 }
             })?;
         }
         Ok(())
     }
 
-    /// Looks once: `dirty` tells the runs of pages of a range that are dirty by now, `at` says when that was, once
-    /// all ranges were gone through. No more than 254 looks count.
+    /// Looks once: `dirty` tells the runs of pages of a range that are dirty by now, `at` says when
+    /// that was, once all ranges were gone through. No more than 254 looks count.
     ///
     /// # Errors
     /// That of `dirty`; the look does not count.
@@ -96,7 +102,8 @@ impl Window {
                     return;
                 };
                 let (from, to) = (run.start.0 - range.start.0, run.end.0 - range.start.0);
-                for page in first[from as usize..to as usize].iter_mut().filter(|page| **page == 0) {
+                for page in first[from as usize..to as usize].iter_mut().filter(|page| **page == 0)
+                {
                     *page = number;
                     pages += 1;
                 }
@@ -121,9 +128,10 @@ impl Window {
         );
     }
 
-    /// Whether the last look found so many pages of a range dirty at once that the kernel may have meant the mapping by it, not its
-    /// pages: one that something was mapped beside, and that is one with it since, counts as dirty as a whole (`VM_SOFTDIRTY`,
-    /// `mm/vma.c`). Then look which mappings do, and [leave them out](Window::leave_out).
+    /// Whether the last look found so many pages of a range dirty at once that the kernel may have
+    /// meant the mapping by it, not its pages: one that something was mapped beside, and that is
+    /// one with it since, counts as dirty as a whole (`VM_SOFTDIRTY`, `mm/vma.c`). Then look which
+    /// mappings do, and [leave them out](Window::leave_out).
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         let last = self.looks.len() as u8;
@@ -141,7 +149,9 @@ impl Window {
     pub fn leave_out(&mut self, gone: &[VpnRange]) {
         for (range, first) in self.ranges.iter().zip(&mut self.first) {
             for part in gone.iter().filter_map(|gone| gone.intersect(*range)) {
-                for page in &mut first[(part.start.0 - range.start.0) as usize..(part.end.0 - range.start.0) as usize] {
+                for page in &mut first
+                    [(part.start.0 - range.start.0) as usize..(part.end.0 - range.start.0) as usize]
+                {
                     if *page != 0 && *page != LEFT_OUT {
                         for look in &mut self.looks[*page as usize - 1..] {
                             look.pages -= 1;
@@ -159,14 +169,16 @@ impl Window {
         self.looks.last().map_or(0, |l| l.pages)
     }
 
-    /// Whether the window may be ended: it is over [`SHORTEST`], and since the look before the last the target spent less time in
-    /// faults than out of them, so that most pages that it goes on to write are dirty by now; or it is over [`LONGEST`].
+    /// Whether the window may be ended: it is over [`SHORTEST`], and since the look before the last
+    /// the target spent less time in faults than out of them, so that most pages that it goes on to
+    /// write are dirty by now; or it is over [`LONGEST`].
     #[must_use]
     pub fn ripe(&self, threads: u64) -> bool {
         let Some(last) = self.looks.last().filter(|l| l.at >= SHORTEST) else {
             return false;
         };
-        let before = self.looks.iter().rev().nth(1).copied().unwrap_or(Look { at: Nanos::ZERO, pages: 0 });
+        let before =
+            self.looks.iter().rev().nth(1).copied().unwrap_or(Look { at: Nanos::ZERO, pages: 0 });
         let faults = (last.pages - before.pages) * FAULT.0 / threads.max(1);
         last.at >= LONGEST || 2 * faults <= last.at.saturating_sub(before.at).0
     }
@@ -179,7 +191,8 @@ impl Window {
             .map(|look| {
                 let stretch = look.at.saturating_sub(last);
                 let faults = Nanos(look.pages.saturating_sub(dirty) * FAULT.0 / threads.max(1));
-                total += stretch.saturating_sub(faults).max(Nanos(stretch.0 / LEAST_PART)).max(Nanos(1));
+                total +=
+                    stretch.saturating_sub(faults).max(Nanos(stretch.0 / LEAST_PART)).max(Nanos(1));
                 (last, dirty) = (look.at, look.pages);
                 total
             })
@@ -193,8 +206,11 @@ impl Window {
             return;
         };
         let before = std::iter::once(0).chain(self.looks.iter().map(|l| l.pages));
-        let first: Vec<(Nanos, u64)> =
-            times.into_iter().zip(self.looks.iter().zip(before)).map(|(t, (l, n))| (t, l.pages - n)).collect();
+        let first: Vec<(Nanos, u64)> = times
+            .into_iter()
+            .zip(self.looks.iter().zip(before))
+            .map(|(t, (l, n))| (t, l.pages - n))
+            .collect();
         let never = self.first.iter().flatten().filter(|page| **page == 0).count() as u64;
         let told = waits::told(&first, never);
         for (range, found) in self.ranges.into_iter().zip(self.first) {
@@ -215,7 +231,10 @@ mod tests {
     fn window(all: VpnRange, looks: &[(u64, &[VpnRange])]) -> Window {
         let mut window = Window::new(vec![all]);
         for (ms, runs) in looks {
-            window.surely_look(|_, tell| runs.iter().for_each(|run| tell(*run)), || Nanos::millis(*ms));
+            window.surely_look(
+                |_, tell| runs.iter().for_each(|run| tell(*run)),
+                || Nanos::millis(*ms),
+            );
         }
         window
     }
@@ -228,17 +247,25 @@ mod tests {
         window(range(10, 16), &looks).over(Pid(1), 1, &mut all);
         let runs: Vec<_> = all[0].runs().collect();
         let pages: Vec<_> = runs.iter().map(|(r, t)| (r.start.0, r.len(), t.dirty)).collect();
-        assert_eq!(pages, [(10, 1, true), (11, 1, true), (12, 1, false), (13, 1, true), (14, 2, false)]);
+        assert_eq!(
+            pages,
+            [(10, 1, true), (11, 1, true), (12, 1, false), (13, 1, true), (14, 2, false)]
+        );
         let rate = |at: usize| runs[at].1.per_second;
-        assert!(rate(0) > rate(1) && rate(1) > rate(3) && rate(3) > rate(2) && rate(2) == rate(4), "{runs:?}");
+        assert!(
+            rate(0) > rate(1) && rate(1) > rate(3) && rate(3) > rate(2) && rate(2) == rate(4),
+            "{runs:?}"
+        );
         assert!(all[0].window < Nanos::millis(2));
     }
 
     #[test]
     fn time_in_faults_is_no_time_to_write() {
         let after = |looks: &[(u64, u64)], threads| {
-            let runs: Vec<[VpnRange; 1]> = looks.iter().map(|(_, pages)| [range(0, *pages)]).collect();
-            let looks: Vec<(u64, &[VpnRange])> = looks.iter().zip(&runs).map(|((ms, _), r)| (*ms, &r[..])).collect();
+            let runs: Vec<[VpnRange; 1]> =
+                looks.iter().map(|(_, pages)| [range(0, *pages)]).collect();
+            let looks: Vec<(u64, &[VpnRange])> =
+                looks.iter().zip(&runs).map(|((ms, _), r)| (*ms, &r[..])).collect();
             window(range(0, 5000), &looks).watched_for(threads)
         };
         // 500 faults of 2 us on one thread: one of the two milliseconds.
@@ -264,10 +291,21 @@ mod tests {
             "19 of 24 ms went in faults, then 2 of 30"
         );
         assert_eq!(after([800, 2_400, 7_000, 7_000], 1, 60), (true, true));
-        assert_eq!(after([800, 2_400, 12_000, 24_000], 2, 50), (true, false), "two threads take faults side by side");
-        assert_eq!(after([800, 2_400, 12_000, 50_000], 1, 150), (false, true), "no longer than that");
+        assert_eq!(
+            after([800, 2_400, 12_000, 24_000], 2, 50),
+            (true, false),
+            "two threads take faults side by side"
+        );
+        assert_eq!(
+            after([800, 2_400, 12_000, 50_000], 1, 150),
+            (false, true),
+            "no longer than that"
+        );
         let early: [(u64, &[VpnRange]); 2] = [(2, &[]), (6, &[])];
-        assert!(!window(all, &early).ripe(1) && !window(all, &[]).ripe(1), "nothing written, but too short");
+        assert!(
+            !window(all, &early).ripe(1) && !window(all, &[]).ripe(1),
+            "nothing written, but too short"
+        );
     }
 
     #[test]
@@ -292,20 +330,32 @@ mod tests {
     fn a_mapping_that_counts_as_dirty_as_a_whole_is_left_out() {
         let mut window = Window::new(vec![range(0, 1000), range(2000, 3000)]);
         let look = |window: &mut Window, runs: &[VpnRange], ms| {
-            window.surely_look(|_, tell| runs.iter().for_each(|run| tell(*run)), || Nanos::millis(ms));
+            window.surely_look(
+                |_, tell| runs.iter().for_each(|run| tell(*run)),
+                || Nanos::millis(ms),
+            );
             window.is_doubtful()
         };
         assert!(!look(&mut window, &[range(10, 20), range(2000, 2100)], 2), "a tenth of them");
-        assert!(!look(&mut window, &[range(10, 20), range(2000, 2100)], 6), "what was found before");
+        assert!(
+            !look(&mut window, &[range(10, 20), range(2000, 2100)], 6),
+            "what was found before"
+        );
         assert!(look(&mut window, &[range(0, 1000), range(2000, 2101)], 40));
         window.leave_out(&[range(0, 500), range(400, 1500)]);
         assert_eq!(window.looks.iter().map(|l| l.pages).collect::<Vec<_>>(), [100, 100, 101]);
         assert!(!window.is_doubtful() && window.pages() == 101);
-        assert!(!look(&mut window, &[range(0, 1000), range(2000, 2101)], 50), "nothing is told of it any more");
+        assert!(
+            !look(&mut window, &[range(0, 1000), range(2000, 2101)], 50),
+            "nothing is told of it any more"
+        );
         let mut all = Vec::new();
         window.over(Pid(1), 1, &mut all);
         assert_eq!(all[0].runs().count(), 0);
-        assert_eq!(all[1].runs().filter(|(_, told)| told.dirty).map(|(r, _)| r.len()).sum::<u64>(), 101);
+        assert_eq!(
+            all[1].runs().filter(|(_, told)| told.dirty).map(|(r, _)| r.len()).sum::<u64>(),
+            101
+        );
     }
 
     #[test]

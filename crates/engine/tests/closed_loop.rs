@@ -8,12 +8,14 @@ use common::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::journal;
-use terrace_engine::{Ask, Clock, Config, Engine, Mapping, Observation, Parts, Stop, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Ask, Clock, Config, Engine, Mapping, Observation, Parts, Stop, TrackError, Tracker, TrackerInfo,
+};
 use terrace_policy::heat::{PageWrites, Told};
 use terrace_policy::place::Placement;
 use terrace_testkit::{
-    cxl, dcpmm, Access, BitTracker, PageTracker, RegionTracker, World, WorldClock, WorldMover, WorldSpec, WorldTarget,
-    WriteTracker,
+    cxl, dcpmm, Access, BitTracker, PageTracker, RegionTracker, World, WorldClock, WorldMover,
+    WorldSpec, WorldTarget, WriteTracker,
 };
 use terrace_types::{BitSource, Bytes, Nanos, NodeId, Pid, Request, Sees, Tick};
 
@@ -67,10 +69,14 @@ fn what_fits_is_left_alone() {
 fn even_heat_moves_nothing() {
     for (first, rate) in [(1, 20.0), (2, 150.0), (3, 400.0), (4, 700.0), (5, 3_000.0)] {
         for (exact, seeds) in [(false, 6), (true, 2)] {
-            // The fast tier had room for 64 pages, and filling it is no mistake; by chance a region may change places now
-            // and then, and with one seed it is chance whether that is seen. 300 moves cost 3 ms of 15 s.
+            // The fast tier had room for 64 pages, and filling it is no mistake; by chance a region
+            // may change places now and then, and with one seed it is chance whether that is seen.
+            // 300 moves cost 3 ms of 15 s.
             let moves: u64 = (0..seeds).map(|n| even(rate, exact, first + 10 * n)).sum();
-            assert!(moves <= 300 * seeds, "{moves} moves in {seeds} runs, seed {first}, rate {rate}, exact {exact}");
+            assert!(
+                moves <= 300 * seeds,
+                "{moves} moves in {seeds} runs, seed {first}, rate {rate}, exact {exact}"
+            );
         }
     }
 }
@@ -86,7 +92,8 @@ fn even(rate: f64, exact: bool, seed: u64) -> u64 {
 
 #[test]
 fn a_shifting_hot_set_is_followed_without_ping_pong() {
-    // By the seed a run has 0.66 to 0.77 of its accesses from the fast tier where heat shifts every 3 s: the mean is held.
+    // By the seed a run has 0.66 to 0.77 of its accesses from the fast tier where heat shifts every
+    // 3 s: the mean is held.
     for (period, least, seeds) in [(3.0, 0.70, 12), (10.0, 0.80, 4)] {
         let mut sum = 0.0;
         for seed in 9..9 + seeds {
@@ -100,7 +107,10 @@ fn a_shifting_hot_set_is_followed_without_ping_pong() {
             run(&world, "terrace", stock(&world), 40);
             let (share, moves) = (world.borrow().fast_share(), world.borrow().total_moves());
             let shifts = (40.0 / period) as u64 + 1;
-            assert!(moves <= shifts * 3 * HOT as u64, "period {period}, seed {seed}: {moves} moves");
+            assert!(
+                moves <= shifts * 3 * HOT as u64,
+                "period {period}, seed {seed}: {moves} moves"
+            );
             sum += share;
         }
         let mean = sum / seeds as f64;
@@ -113,8 +123,10 @@ fn a_shifting_hot_set_is_followed_without_ping_pong() {
 fn an_exchange_of_scattered_pages_is_made_in_parts_that_take_little_memory() {
     let world = world(COLD + HOT, scattered(write, 3), 3);
     let (summary, text) = run(&world, "terrace", pages(&world), 4);
-    let entries: Vec<&str> = text.lines().filter(|l| l.contains("\"decision\"") || l.contains("\"outcome\"")).collect();
-    let exchange = entries.iter().position(|l| l.contains("\"exchange\"")).expect("nothing was exchanged");
+    let entries: Vec<&str> =
+        text.lines().filter(|l| l.contains("\"decision\"") || l.contains("\"outcome\"")).collect();
+    let exchange =
+        entries.iter().position(|l| l.contains("\"exchange\"")).expect("nothing was exchanged");
     let parts = entries[exchange + 1..].iter().take_while(|l| l.contains("\"outcome\"")).count();
     assert!(parts > 2, "{parts} parts");
     assert!(world.borrow().fast_share() > 0.8, "{}", world.borrow().fast_share());
@@ -126,7 +138,8 @@ fn an_exchange_of_scattered_pages_is_made_in_parts_that_take_little_memory() {
 fn even_heat_is_skimmed_and_not_looked_at_for_a_second() {
     let made = |rate: Rate| {
         let world = world(COLD + HOT, rate, 31);
-        let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::as_page_tables(world.clone()))];
+        let trackers: Vec<Box<dyn Tracker>> =
+            vec![Box::new(PageTracker::as_page_tables(world.clone()))];
         let (mut engine, journal) = engine(&world, "terrace", trackers);
         engine.run(|report| report.at >= Nanos::millis(900));
         let text = journal.text();
@@ -151,8 +164,10 @@ fn glances_notice_a_shift_within_a_fraction_of_a_second() {
             write(if inside { 2_000.0 } else { 160.0 })
         };
         let world = world(COLD + HOT, Box::new(rate), 9);
-        // Long: full looks, whose distance follows the period, see some shifts of 10 s before a glance does.
-        let (summary, text) = run(&world, "terrace", vec![Box::new(PageTracker::as_page_tables(world.clone()))], 100);
+        // Long: full looks, whose distance follows the period, see some shifts of 10 s before a
+        // glance does.
+        let (summary, text) =
+            run(&world, "terrace", vec![Box::new(PageTracker::as_page_tables(world.clone()))], 100);
         let share = world.borrow().fast_share();
         println!("period {period}: {share}, tracking {} ms", summary.tracking_cpu_ns / 1_000_000);
         assert!(share > least, "period {period}: {share}");
@@ -185,7 +200,11 @@ impl Tracker for Windows {
     }
 
     fn finish(&mut self, _: Tick) -> Result<Observation, TrackError> {
-        let told = |dirty| Told { per_second: if dirty { 80.0 } else { 0.0 }, over: Nanos::millis(25), dirty };
+        let told = |dirty| Told {
+            per_second: if dirty { 80.0 } else { 0.0 },
+            over: Nanos::millis(25),
+            dirty,
+        };
         let writes = |(m, process): (&Mapping, i32)| PageWrites {
             pid: Pid(m.pid.0 + process),
             start: m.range.start,
@@ -194,7 +213,11 @@ impl Tracker for Windows {
             found: (0..m.range.len() as usize).map(|i| u8::from(i < self.dirty)).collect(),
         };
         let open = self.open.take().unwrap_or_default();
-        let writes = open.iter().flat_map(|m| (0..self.processes).map(move |p| (m, p))).map(writes).collect();
+        let writes = open
+            .iter()
+            .flat_map(|m| (0..self.processes).map(move |p| (m, p)))
+            .map(writes)
+            .collect();
         Ok(Observation { writes, ..Observation::default() })
     }
 
@@ -203,7 +226,8 @@ impl Tracker for Windows {
     }
 }
 
-/// What a window over writes costs the target is paid back by the time to the next; where heat has shifted, at once.
+/// What a window over writes costs the target is paid back by the time to the next; where heat has
+/// shifted, at once.
 #[test]
 fn dear_windows_over_writes_are_rare_until_heat_shifts() {
     let asked = |dirty, processes, shift: f64| {
@@ -213,7 +237,8 @@ fn dear_windows_over_writes_are_rare_until_heat_shifts() {
         };
         let world = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, Box::new(rate), 9);
         let asked = Rc::new(RefCell::new(Vec::new()));
-        let windows = Windows { dirty, processes, open: None, asked: asked.clone(), world: world.clone() };
+        let windows =
+            Windows { dirty, processes, open: None, asked: asked.clone(), world: world.clone() };
         let trackers: Vec<Box<dyn Tracker>> =
             vec![Box::new(PageTracker::as_page_tables(world.clone())), Box::new(windows)];
         run(&world, "terrace", trackers, 6);
@@ -223,7 +248,10 @@ fn dear_windows_over_writes_are_rare_until_heat_shifts() {
     // 6,000 faults of 2 us are 3% of 0.4 s.
     let (dear, cheap) = (asked(6_000, 1, 99.0), asked(0, 1, 99.0));
     assert!(dear.len() >= 2 && dear.windows(2).all(|pair| pair[1] - pair[0] >= 0.4), "{dear:?}");
-    assert!(cheap.len() > dear.len() && cheap.windows(2).any(|pair| pair[1] - pair[0] < 0.2), "{cheap:?}");
+    assert!(
+        cheap.len() > dear.len() && cheap.windows(2).any(|pair| pair[1] - pair[0] < 0.2),
+        "{cheap:?}"
+    );
     // Five times 8,000 are 3% of 2.7 s, which nobody waits for where heat shifts.
     let (calm, shifted) = (asked(8_000, 5, 99.0), asked(8_000, 5, 1.0));
     assert_eq!(calm[0], shifted[0]);
@@ -274,7 +302,8 @@ fn nothing_is_waited_for_once_the_target_has_ended() {
     }
 }
 
-/// Touched pages that no node can be told of (the zero page, a device's) are not looked for again and again.
+/// Touched pages that no node can be told of (the zero page, a device's) are not looked for again
+/// and again.
 #[test]
 fn what_cannot_be_located_is_not_looked_for_at_every_look() {
     let located = |first: usize| {
@@ -309,7 +338,9 @@ fn hot_sets_of_five_to_ninety_five_per_cent_fit() {
 
 /// A read-hot set on the fast tier and a write-hot set on the slow one; only one of them fits.
 fn rwsplit() -> Rate {
-    Box::new(|i, _| if i < FAST as usize { read(600.0) } else { Access { reads: 60.0, writes: 540.0 } })
+    Box::new(
+        |i, _| if i < FAST as usize { read(600.0) } else { Access { reads: 60.0, writes: 540.0 } },
+    )
 }
 
 fn written_share_fast(world: &Shared) -> f64 {
@@ -356,7 +387,8 @@ fn first_touch_moves_nothing_and_is_still_accounted() {
     assert!(summary.fast_access_share.is_some_and(|s| s < 0.5), "{summary:?}");
 }
 
-/// Writes a journal for `fixtures/formats/v1`; run by hand, once for each thing that the version gains, under a new name.
+/// Writes a journal for `fixtures/formats/v1`; run by hand, once for each thing that the version
+/// gains, under a new name.
 #[test]
 fn write_the_journal_fixture() {
     let Some(path) = std::env::var_os("WRITE_FIXTURE") else {
@@ -384,8 +416,10 @@ fn the_labs_size_is_decided_in_milliseconds() {
     });
     let machine = world.borrow().machine().clone();
     let mut policy = Placement::named("terrace", &machine).unwrap();
-    let trackers: Vec<Box<dyn Tracker>> =
-        vec![Box::new(RegionTracker::new(world.clone(), 512)), Box::new(WriteTracker::new(world.clone()))];
+    let trackers: Vec<Box<dyn Tracker>> = vec![
+        Box::new(RegionTracker::new(world.clone(), 512)),
+        Box::new(WriteTracker::new(world.clone())),
+    ];
     let seconds = seconds_to(&world, "terrace", trackers, 0.85);
     assert!(seconds < 1.0, "{seconds} s");
     // And one decision alone, timed.
@@ -398,13 +432,18 @@ fn the_labs_size_is_decided_in_milliseconds() {
     let snapshot = terrace_types::Snapshot {
         window: Nanos::millis(100),
         page_size: Bytes(4096),
-        tiers: vec![terrace_testkit::tier(&[0], 34_304, 0), terrace_testkit::tier(&[1], 262_144, 9)],
+        tiers: vec![
+            terrace_testkit::tier(&[0], 34_304, 0),
+            terrace_testkit::tier(&[1], 262_144, 9),
+        ],
         areas: vec![terrace_types::Area {
             pid: terrace_types::Pid(1),
             start: terrace_types::Vpn(0),
             pages: (0..83_000u32)
                 .map(|i| terrace_types::PageStat {
-                    reads: terrace_types::Heat::from_rate(u64::from(i.wrapping_mul(2_654_435_761) >> 22)),
+                    reads: terrace_types::Heat::from_rate(u64::from(
+                        i.wrapping_mul(2_654_435_761) >> 22,
+                    )),
                     node: u8::from(i > 34_304),
                     ..page
                 })

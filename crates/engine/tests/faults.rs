@@ -8,8 +8,9 @@ use terrace_engine::journal::{self, Entry, Problem};
 use terrace_engine::{Config, Engine, Observation, Parts, Sighting, Stop, Tracker};
 use terrace_policy::place::Placement;
 use terrace_testkit::{
-    cxl, numa, Access, FailingJournal, MemoryJournal, PageTracker, ScriptedTracker, StoppingTracker, World, WorldClock,
-    WorldMover, WorldSpec, WorldTarget, WriteTracker, PID, START,
+    cxl, numa, Access, FailingJournal, MemoryJournal, PageTracker, ScriptedTracker,
+    StoppingTracker, World, WorldClock, WorldMover, WorldSpec, WorldTarget, WriteTracker, PID,
+    START,
 };
 use terrace_types::{Bytes, BytesPerSec, CellCount, Nanos, NodeId, Pid, Sees, Tick, Vpn, VpnRange};
 
@@ -72,8 +73,10 @@ fn a_full_disk_is_said_once_and_the_work_goes_on() {
 fn a_tracker_that_stops_is_replaced_by_those_left() {
     let world = world();
     let first = StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), windows: 1 };
-    let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(first), Box::new(WriteTracker::new(world.clone()))];
-    let (notes, stop) = notes_of(Engine::new(parts(&world, "terrace", trackers), Config::default()));
+    let trackers: Vec<Box<dyn Tracker>> =
+        vec![Box::new(first), Box::new(WriteTracker::new(world.clone()))];
+    let (notes, stop) =
+        notes_of(Engine::new(parts(&world, "terrace", trackers), Config::default()));
     assert_eq!(stop, Some(Stop::TargetEnded));
     assert_eq!(notes.iter().filter(|n| n.contains("going on with dirty")).count(), 1, "{notes:?}");
     assert!(world.borrow().fast_share_now() > 0.8, "{}", world.borrow().fast_share_now());
@@ -83,7 +86,8 @@ fn a_tracker_that_stops_is_replaced_by_those_left() {
 fn nothing_left_to_see_with_is_exit_three() {
     let world = world();
     let only = StoppingTracker { inner: Box::new(PageTracker::new(world.clone())), windows: 2 };
-    let (notes, stop) = notes_of(Engine::new(parts(&world, "terrace", vec![Box::new(only)]), Config::default()));
+    let (notes, stop) =
+        notes_of(Engine::new(parts(&world, "terrace", vec![Box::new(only)]), Config::default()));
     assert!(matches!(stop, Some(Stop::Missing { policy: "terrace", .. })), "{stop:?}");
     assert!(notes.iter().any(|n| n.contains("none is left")), "{notes:?}");
 }
@@ -91,16 +95,24 @@ fn nothing_left_to_see_with_is_exit_three() {
 #[test]
 fn access_count_refuses_to_start_without_cells() {
     let world = world();
-    let engine =
-        Engine::new(parts(&world, "access-count", vec![Box::new(PageTracker::new(world.clone()))]), Config::default());
+    let engine = Engine::new(
+        parts(&world, "access-count", vec![Box::new(PageTracker::new(world.clone()))]),
+        Config::default(),
+    );
     let error = engine.check().unwrap_err();
     assert!(error.to_string().contains("by cell"), "{error}");
 }
 
 #[test]
 fn access_count_follows_cells_where_they_are_told() {
-    let count =
-        |i: u64| CellCount { pid: PID, vpn: Vpn(START.0 + i), cell: NodeId(1), thread: None, reads: 3, writes: 0 };
+    let count = |i: u64| CellCount {
+        pid: PID,
+        vpn: Vpn(START.0 + i),
+        cell: NodeId(1),
+        thread: None,
+        reads: 3,
+        writes: 0,
+    };
     let world = World::new(WorldSpec {
         machine: numa(2, false),
         tiers: vec![vec![NodeId(0), NodeId(1)]],
@@ -117,7 +129,10 @@ fn access_count_follows_cells_where_they_are_told() {
         asked: Rc::default(),
         requests: Rc::default(),
     };
-    let (_, stop) = notes_of(Engine::new(parts(&world, "access-count", vec![Box::new(tracker)]), Config::default()));
+    let (_, stop) = notes_of(Engine::new(
+        parts(&world, "access-count", vec![Box::new(tracker)]),
+        Config::default(),
+    ));
     assert_eq!(stop, Some(Stop::TargetEnded));
     assert_eq!(world.borrow().used(NodeId(1)), 3);
 }
@@ -191,7 +206,8 @@ fn hostile_replies_do_not_panic() {
             asked: Rc::default(),
             requests: Rc::default(),
         };
-        let mut engine = Engine::new(parts(&world, policy, vec![Box::new(tracker)]), Config::default());
+        let mut engine =
+            Engine::new(parts(&world, policy, vec![Box::new(tracker)]), Config::default());
         for _ in 0..5 {
             engine.run_step();
         }
@@ -222,14 +238,21 @@ fn the_header_says_where_each_figure_comes_from() {
     }
     let journal = MemoryJournal::default();
     let trackers: Vec<Box<dyn Tracker>> = vec![Box::new(PageTracker::new(world.clone()))];
-    let parts = Parts { machine, journal: Some(Box::new(journal.clone())), ..parts(&world, "first-touch", trackers) };
+    let parts = Parts {
+        machine,
+        journal: Some(Box::new(journal.clone())),
+        ..parts(&world, "first-touch", trackers)
+    };
     Engine::new(parts, Config::default()).run_step();
     let read = journal::read(journal.text().as_bytes()).unwrap();
     let slow = &read.header.tiers[1];
     let source = |key: &str| slow.evidence.get(key).map(String::as_str);
     assert_eq!(source("read_bandwidth_bytes_per_s"), Some("measured"));
     assert_eq!(source("read_latency_ns"), Some("config"));
-    assert_eq!((slow.write_bandwidth_bytes_per_s, source("write_bandwidth_bytes_per_s")), (None, None));
+    assert_eq!(
+        (slow.write_bandwidth_bytes_per_s, source("write_bandwidth_bytes_per_s")),
+        (None, None)
+    );
 }
 
 #[test]
@@ -240,10 +263,14 @@ fn fixtures_of_the_journal_are_read_for_ever() {
     assert_eq!((whole.problem, whole.skipped), (None, 0));
     assert!(matches!(whole.entries.last(), Some(Entry::End(_))));
     assert!(whole.entries.len() > 10);
-    assert!(whole.header.tiers.iter().all(|t| t.evidence.is_empty()), "it is from before the field");
+    assert!(
+        whole.header.tiers.iter().all(|t| t.evidence.is_empty()),
+        "it is from before the field"
+    );
     let sources = journal::read(&file("v1/journal-evidence.jsonl")).unwrap();
     assert_eq!((sources.problem, sources.skipped), (None, 0));
-    let given = sources.header.tiers.iter().map(|t| t.evidence.get("read_latency_ns").map(String::as_str));
+    let given =
+        sources.header.tiers.iter().map(|t| t.evidence.get("read_latency_ns").map(String::as_str));
     assert_eq!(given.collect::<Vec<_>>(), [Some("config"); 2]);
     let cut = journal::read(&file("corrupt/journal-cut-off.jsonl")).unwrap();
     assert!(matches!(cut.problem, Some(Problem::CutOff { .. })), "{:?}", cut.problem);
@@ -251,6 +278,9 @@ fn fixtures_of_the_journal_are_read_for_ever() {
     let damaged = journal::read(&file("corrupt/journal-damaged.jsonl")).unwrap();
     assert!(matches!(damaged.problem, Some(Problem::Damaged { .. })), "{:?}", damaged.problem);
     assert!(matches!(journal::read(&file("corrupt/journal-v99.jsonl")), Err(Problem::Version(99))));
-    assert!(matches!(journal::read(&file("corrupt/journal-not-one.jsonl")), Err(Problem::NotAJournal(_))));
+    assert!(matches!(
+        journal::read(&file("corrupt/journal-not-one.jsonl")),
+        Err(Problem::NotAJournal(_))
+    ));
     assert!(matches!(journal::read(&file("corrupt/journal-empty.jsonl")), Err(Problem::Empty)));
 }

@@ -1,4 +1,5 @@
-//! Programs that fill memory while they are managed: how soon that is noticed, and what becomes of what they filled.
+//! Programs that fill memory while they are managed: how soon that is noticed, and what becomes of
+//! what they filled.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -10,8 +11,9 @@ use terrace_engine::{Ask, Clock, Mapping, Observation, TrackError, Tracker, Trac
 use terrace_testkit::{dcpmm, PageTracker, WorldClock};
 use terrace_types::{Bytes, Nanos, Request, Tick};
 
-/// Memory that was mapped long ago and is filled only now has no sign but its touches: too little of it to be told by
-/// what is free (a sixty-fourth of the tier), and it is what the program uses most from then on.
+/// Memory that was mapped long ago and is filled only now has no sign but its touches: too little
+/// of it to be told by what is free (a sixty-fourth of the tier), and it is what the program uses
+/// most from then on.
 #[test]
 fn what_is_filled_late_is_found_by_its_touches() {
     const LATE: usize = 800;
@@ -32,8 +34,8 @@ fn what_is_filled_late_is_found_by_its_touches() {
     assert!(share > 0.85, "{share}");
 }
 
-/// The longest time until the best tier serves this share of the accesses, of programs that fill their last `late` pages at these times
-/// and use them most from then on.
+/// The longest time until the best tier serves this share of the accesses, of programs that fill
+/// their last `late` pages at these times and use them most from then on.
 fn longest_wait(late: usize, rate: f64, share: f64, begins: impl Iterator<Item = Tick>) -> Nanos {
     let first = COLD + HOT - late;
     let waits = begins.map(|begins| {
@@ -55,7 +57,8 @@ fn longest_wait(late: usize, rate: f64, share: f64, begins: impl Iterator<Item =
     waits.max().expect("some times")
 }
 
-/// A program that fills memory begins something new: that is seen by what it has, between glances too.
+/// A program that fills memory begins something new: that is seen by what it has, between glances
+/// too.
 #[test]
 fn what_is_filled_late_is_looked_at_at_once() {
     let begins = (0..8).map(|at| Tick(6 * SECONDS).after(Nanos::millis(70 * at)));
@@ -63,7 +66,8 @@ fn what_is_filled_late_is_looked_at_at_once() {
     assert!(longest <= Nanos::millis(400), "{longest}");
 }
 
-/// Few enough pages to move at the cost of a look are not looked at first: they take the places of the coldest as soon as they were filled.
+/// Few enough pages to move at the cost of a look are not looked at first: they take the places of
+/// the coldest as soon as they were filled.
 #[test]
 fn what_is_filled_late_is_taken_in_unseen_where_it_is_little() {
     let begins = (0..5).map(|at| Tick(3 * SECONDS).after(Nanos::millis(110 * at)));
@@ -138,7 +142,8 @@ impl Tracker for Late {
     }
 }
 
-/// What was waited for while memory was filled is not waited for again: the looks after it begin at once.
+/// What was waited for while memory was filled is not waited for again: the looks after it begin at
+/// once.
 #[test]
 fn looks_begin_once_memory_is_filled() {
     let w = world_on(dcpmm(Bytes::mib(24), Bytes::gib(1)), COLD + HOT, skew(4_000.0, 80.0), 5);
@@ -158,7 +163,8 @@ fn looks_begin_once_memory_is_filled() {
     assert_eq!(*waits.borrow(), [Nanos::ZERO]);
 }
 
-/// Where touches are spread evenly no look books what came while the target was waited for: the skim that found so does.
+/// Where touches are spread evenly no look books what came while the target was waited for: the
+/// skim that found so does.
 #[test]
 fn what_is_filled_while_it_is_waited_for_counts_as_managed() {
     let all = COLD + HOT;

@@ -1,7 +1,8 @@
-//! Calls about mappings: large anonymous private ones come from the ground, and calls on parts of it are answered as the
-//! kernel would, through the map. Everything else is passed on.
+//! Calls about mappings: large anonymous private ones come from the ground, and calls on parts of
+//! it are answered as the kernel would, through the map. Everything else is passed on.
 //!
-//! The kernel's own functions are called by number, since their names in the C library are these here.
+//! The kernel's own functions are called by number, since their names in the C library are these
+//! here.
 
 use crate::ranges::Ranges;
 use crate::{consider, map, offsets, MAPS_TOP, OFF, RUN, STATE};
@@ -16,7 +17,8 @@ use terrace_sys::Lock;
 /// Smaller mappings stay where they are.
 const LEAST: usize = 128 << 10;
 const PAGE: usize = 4096;
-/// Flags of mappings that are somebody's special concern. MAP_NORESERVE is among them: this library's own have it.
+/// Flags of mappings that are somebody's special concern. MAP_NORESERVE is among them: this
+/// library's own have it.
 const OTHERS: c_int = libc::MAP_FIXED
     | libc::MAP_FIXED_NOREPLACE
     | libc::MAP_HUGETLB
@@ -73,7 +75,14 @@ fn on_ground(start: usize, len: usize) -> Option<Range<usize>> {
     (part.start < part.end).then_some(part)
 }
 
-unsafe fn real_mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
+unsafe fn real_mmap(
+    at: *mut c_void,
+    len: size_t,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
     // SAFETY: the caller's contract is the call's.
     unsafe { libc::syscall(libc::SYS_mmap, at, len, prot, flags, fd, offset) as *mut c_void }
 }
@@ -85,7 +94,8 @@ pub(crate) fn real_madvise(start: usize, len: usize, advice: c_int) -> c_int {
 
 fn real_mprotect(part: &Range<usize>, prot: c_int) {
     // SAFETY: the part is of the ground, and rights are what the program asked for, or all.
-    let _a_refusal_is_seen_at_the_access = unsafe { libc::syscall(libc::SYS_mprotect, part.start, part.len(), prot) };
+    let _a_refusal_is_seen_at_the_access =
+        unsafe { libc::syscall(libc::SYS_mprotect, part.start, part.len(), prot) };
 }
 
 /// Mappings reach to `end`.
@@ -111,7 +121,12 @@ pub unsafe extern "C" fn mmap(
     let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let looked_at = STATE.load(Relaxed) != OFF;
-    if looked_at && len >= LEAST && flags & (plain | OTHERS) == plain && prot == rights && !threads::is_aside() {
+    if looked_at
+        && len >= LEAST
+        && flags & (plain | OTHERS) == plain
+        && prot == rights
+        && !threads::is_aside()
+    {
         if let Some(part) = with(|r| r.take(len)) {
             grown(part.end);
             return part.start as *mut c_void;
@@ -167,15 +182,16 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(at, len, prot, flags, fd, offset) }
 }
 
-/// `munmap(2)`. What is unmapped of the ground reads as zeros until it is handed out again, where the kernel would
-/// raise SIGSEGV.
+/// `munmap(2)`. What is unmapped of the ground reads as zeros until it is handed out again, where
+/// the kernel would raise SIGSEGV.
 ///
 /// # Safety
 /// As in C.
 #[no_mangle]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     // SAFETY: handed on.
-    let real = |start: usize, len: usize| unsafe { libc::syscall(libc::SYS_munmap, start, len) as c_int };
+    let real =
+        |start: usize, len: usize| unsafe { libc::syscall(libc::SYS_munmap, start, len) as c_int };
     let start = at as usize;
     let Some(part) = on_ground(start, len).filter(|_| start % PAGE == 0) else {
         return real(start, len);
@@ -211,10 +227,15 @@ pub unsafe extern "C" fn mremap(
 ) -> *mut c_void {
     let Some(part) = on_ground(old as usize, old_len.max(1)) else {
         // SAFETY: handed on.
-        return unsafe { libc::syscall(libc::SYS_mremap, old, old_len, new_len, flags, new) as *mut c_void };
+        return unsafe {
+            libc::syscall(libc::SYS_mremap, old, old_len, new_len, flags, new) as *mut c_void
+        };
     };
     let (old_len, new_len) = (old_len.next_multiple_of(PAGE), new_len.next_multiple_of(PAGE));
-    let sound = old as usize % PAGE == 0 && old_len > 0 && new_len > 0 && flags & !libc::MREMAP_MAYMOVE == 0;
+    let sound = old as usize % PAGE == 0
+        && old_len > 0
+        && new_len > 0
+        && flags & !libc::MREMAP_MAYMOVE == 0;
     if !sound || !with(|r| r.holds(&part)) {
         set_errno(if sound { libc::EFAULT } else { libc::EINVAL });
         return libc::MAP_FAILED;
@@ -236,7 +257,8 @@ pub unsafe extern "C" fn mremap(
         return libc::MAP_FAILED;
     };
     grown(moved.end);
-    // SAFETY: both parts are mapped, of `old_len` bytes at least, and apart; by the contract the old one is the caller's.
+    // SAFETY: both parts are mapped, of `old_len` bytes at least, and apart; by the contract the
+    // old one is the caller's.
     unsafe {
         (moved.start as *mut u8).copy_from_nonoverlapping(old.cast(), old_len);
         munmap(old, old_len);
@@ -271,11 +293,13 @@ pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) ->
         }
         libc::MADV_WILLNEED => {
             if let Some(map) = map() {
-                let _as_far_as_there_is_room = map.advise(offsets(part.start, part.len()), Advice::WillNeed);
+                let _as_far_as_there_is_room =
+                    map.advise(offsets(part.start, part.len()), Advice::WillNeed);
             }
             0
         }
-        // Huge pages, sharing of equal ones, and what the kernel may take first are the pager's affair here.
+        // Huge pages, sharing of equal ones, and what the kernel may take first are the pager's
+        // affair here.
         libc::MADV_HUGEPAGE
         | libc::MADV_NOHUGEPAGE
         | libc::MADV_MERGEABLE

@@ -1,5 +1,5 @@
-//! `libterrace_far_preload.so`: an unmodified program's heap and large mappings in far memory. `terrace run --dram --far`
-//! sets it up:
+//! `libterrace_far_preload.so`: an unmodified program's heap and large mappings in far memory.
+//! `terrace run --dram --far` sets it up:
 //!
 //! | variable | what |
 //! |---|---|
@@ -10,11 +10,13 @@
 //! ```text
 //! ground   [ heap: arenas of terrace-preload ............ | large mappings: ranges, calls ........... ]
 //! ```
-//! Until a process holds [`plain_limit`] bytes there, the ground is ordinary memory and nothing else is running: most
-//! processes of a run end before. Then a [`Map`] takes the ground over with what lies there.
+//! Until a process holds [`plain_limit`] bytes there, the ground is ordinary memory and nothing
+//! else is running: most processes of a run end before. Then a [`Map`] takes the ground over with
+//! what lies there.
 //!
-//! What Rust code in this library allocates is glibc's, never far memory: the pager may not wait for itself. Its thread, and the
-//! one that starts it, get what the C library allocates for them from the reserve.
+//! What Rust code in this library allocates is glibc's, never far memory: the pager may not wait
+//! for itself. Its thread, and the one that starts it, get what the C library allocates for them
+//! from the reserve.
 
 mod calls;
 mod ordinary;
@@ -49,7 +51,8 @@ const PLAIN: u8 = 1;
 const STARTING: u8 = 2;
 /// A map has it.
 const ON: u8 = 3;
-/// It is ordinary memory for good: no map could be made, or this is a child of a process that has one.
+/// It is ordinary memory for good: no map could be made, or this is a child of a process that has
+/// one.
 const ORDINARY: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(OFF);
@@ -105,7 +108,8 @@ fn variable(name: &CStr) -> Option<OsString> {
     // SAFETY: the name ends with zero; nobody changes the environment while the program starts.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: the environment's strings end with zero.
-    (!value.is_null()).then(|| OsString::from_vec(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec()))
+    (!value.is_null())
+        .then(|| OsString::from_vec(unsafe { CStr::from_ptr(value) }.to_bytes().to_vec()))
 }
 
 fn say(line: &str) {
@@ -134,7 +138,9 @@ pub extern "C" fn terrace_far_begin() {
         Err(why) => return say(&format!("{why}; the program runs in ordinary memory")),
     };
     let (start, middle) = (run.ground.start(), run.middle);
-    if RUN.set(run).is_err() || !arena::stand_on(arena::Ground { start, len: middle - start, opened, discard }) {
+    if RUN.set(run).is_err()
+        || !arena::stand_on(arena::Ground { start, len: middle - start, opened, discard })
+    {
         return;
     }
     calls::begin(middle..start + RUN.get().map_or(0, |r| r.ground.len()));
@@ -207,7 +213,8 @@ fn discard(start: usize, len: usize) -> bool {
     )
 }
 
-/// Has a map take the ground over. Called outside every lock of the allocator, by whichever thread allocates next.
+/// Has a map take the ground over. Called outside every lock of the allocator, by whichever thread
+/// allocates next.
 fn start() {
     let Some(run) = RUN.get() else { return };
     if STATE.compare_exchange(PLAIN, STARTING, SeqCst, SeqCst).is_err() {
@@ -237,7 +244,11 @@ fn start() {
 
 fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
     terrace_sys::at_fork(before_fork, in_parent, in_child)?;
-    let table = run.tally.as_deref().and_then(|path| SharedTable::open(path, tally::WORDS).ok()).map(Arc::new);
+    let table = run
+        .tally
+        .as_deref()
+        .and_then(|path| SharedTable::open(path, tally::WORDS).ok())
+        .map(Arc::new);
     let row = table.as_ref().and_then(|table| tally::claim(table));
     let among = table.as_ref().map_or(1, |t| tally::sharers(t)).max(1);
     let least = Bytes(32 * (64 << 10));
@@ -256,7 +267,12 @@ fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
 }
 
 /// Writes the counts where they are read, and divides memory among those who have far memory.
-fn counted(table: Arc<SharedTable>, row: tally::Row, all: Bytes, first: Bytes) -> terrace_far::OnCounts {
+fn counted(
+    table: Arc<SharedTable>,
+    row: tally::Row,
+    all: Bytes,
+    first: Bytes,
+) -> terrace_far::OnCounts {
     let (looked, share) = (AtomicU64::new(0), AtomicU64::new(first.0));
     let least = Map::least(first, Options::default().unit_for(first));
     Arc::new(move |counts: &Counts, _stored: Bytes| {

@@ -1,4 +1,5 @@
-//! Where this library's own Rust code allocates: glibc's heap, under the names that no preload library replaces.
+//! Where this library's own Rust code allocates: glibc's heap, under the names that no preload
+//! library replaces.
 
 use libc::{c_void, size_t};
 use std::alloc::{GlobalAlloc, Layout};
@@ -19,8 +20,8 @@ struct Ordinary;
 #[global_allocator]
 static ORDINARY: Ordinary = Ordinary;
 
-// SAFETY: glibc's functions keep the contract of the trait: blocks of the size and alignment asked for, null on failure, freed
-// by the family that made them.
+// SAFETY: glibc's functions keep the contract of the trait: blocks of the size and alignment asked
+// for, null on failure, freed by the family that made them.
 unsafe impl GlobalAlloc for Ordinary {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: any size is allowed; the alignment is a power of two.
@@ -34,7 +35,8 @@ unsafe impl GlobalAlloc for Ordinary {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= ALIGNED {
-            // SAFETY: as above. Large blocks are fresh mappings, whose zeros cost nothing before they are touched.
+            // SAFETY: as above. Large blocks are fresh mappings, whose zeros cost nothing before
+            // they are touched.
             return unsafe { __libc_calloc(1, layout.size()).cast() };
         }
         // SAFETY: as above; the block has the bytes that are written.

@@ -50,9 +50,11 @@ impl Ranges {
         Some(taken)
     }
 
-    /// Makes a part longer at its end, in place, if it ends at `end` and the addresses after it are free.
+    /// Makes a part longer at its end, in place, if it ends at `end` and the addresses after it are
+    /// free.
     pub(crate) fn extend(&mut self, end: usize, more: usize) -> bool {
-        let Some((&start, _)) = self.used.range(..end).next_back().filter(|(_, e)| **e == end) else {
+        let Some((&start, _)) = self.used.range(..end).next_back().filter(|(_, e)| **e == end)
+        else {
             return false;
         };
         let Some(free_end) = self.free.get(&end).copied().filter(|f| f - end >= more) else {
@@ -69,7 +71,8 @@ impl Ranges {
 
     /// The parts of `range` that are in use.
     pub(crate) fn used(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        let near = self.used.range(..range.end).map(|(s, e)| (*s).max(range.start)..(*e).min(range.end));
+        let near =
+            self.used.range(..range.end).map(|(s, e)| (*s).max(range.start)..(*e).min(range.end));
         near.filter(|p| p.start < p.end).collect()
     }
 
@@ -83,7 +86,9 @@ impl Ranges {
     }
 
     fn free_part(&mut self, mut part: Range<usize>) {
-        if let Some((&start, _)) = self.free.range(..part.start).next_back().filter(|(_, e)| **e == part.start) {
+        if let Some((&start, _)) =
+            self.free.range(..part.start).next_back().filter(|(_, e)| **e == part.start)
+        {
             self.free.remove(&start);
             part.start = start;
         }
@@ -103,9 +108,11 @@ impl Ranges {
         used
     }
 
-    /// The parts of `range` that the program has mapped something else over, which are its own to unmap.
+    /// The parts of `range` that the program has mapped something else over, which are its own to
+    /// unmap.
     pub(crate) fn lost(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        let near = self.gone.range(..range.end).map(|(s, e)| (*s).max(range.start)..(*e).min(range.end));
+        let near =
+            self.gone.range(..range.end).map(|(s, e)| (*s).max(range.start)..(*e).min(range.end));
         near.filter(|p| p.start < p.end).collect()
     }
 
@@ -118,8 +125,11 @@ impl Ranges {
 
 /// Cuts `range` out of parts; what was cut.
 fn cut(parts: &mut BTreeMap<usize, usize>, range: &Range<usize>) -> Vec<Range<usize>> {
-    let touched: Vec<(usize, usize)> =
-        parts.range(..range.end).filter(|(_, e)| **e > range.start).map(|(s, e)| (*s, *e)).collect();
+    let touched: Vec<(usize, usize)> = parts
+        .range(..range.end)
+        .filter(|(_, e)| **e > range.start)
+        .map(|(s, e)| (*s, *e))
+        .collect();
     touched
         .into_iter()
         .map(|(start, end)| {
@@ -153,8 +163,13 @@ mod tests {
             seed = next;
             if r % 3 != 0 || held.is_empty() {
                 if let Some(part) = ranges.take((r >> 8) as usize % (2 << 20) + 1) {
-                    assert!(part.start % GRAIN == 0 && part.start >= all.start && part.end <= all.end);
-                    assert!(held.iter().all(|h| h.end <= part.start || h.start >= part.end), "{part:?}");
+                    assert!(
+                        part.start % GRAIN == 0 && part.start >= all.start && part.end <= all.end
+                    );
+                    assert!(
+                        held.iter().all(|h| h.end <= part.start || h.start >= part.end),
+                        "{part:?}"
+                    );
                     held.push(part);
                 }
                 continue;
@@ -167,7 +182,10 @@ mod tests {
                 ranges.give(part.start..middle),
                 if middle > part.start { vec![part.start..middle] } else { vec![] }
             );
-            assert_eq!(ranges.give(part.clone()), if middle < part.end { vec![middle..part.end] } else { vec![] });
+            assert_eq!(
+                ranges.give(part.clone()),
+                if middle < part.end { vec![middle..part.end] } else { vec![] }
+            );
             assert!(!ranges.holds(&part));
         }
         held.into_iter().for_each(|part| drop(ranges.give(part)));
@@ -183,7 +201,11 @@ mod tests {
         assert_eq!(ranges.lost(&(0..10 * GRAIN)), [GRAIN..2 * GRAIN]);
         assert_eq!(ranges.give(part), [0..GRAIN, 2 * GRAIN..4 * GRAIN]);
         assert_eq!(ranges.take(2 * GRAIN), Some(2 * GRAIN..4 * GRAIN));
-        assert!(ranges.extend(4 * GRAIN, GRAIN) && !ranges.extend(5 * GRAIN, 6 * GRAIN) && !ranges.extend(GRAIN, 1));
+        assert!(
+            ranges.extend(4 * GRAIN, GRAIN)
+                && !ranges.extend(5 * GRAIN, 6 * GRAIN)
+                && !ranges.extend(GRAIN, 1)
+        );
         assert_eq!(ranges.top, 5 * GRAIN);
     }
 }

@@ -1,4 +1,5 @@
-//! Programs that know nothing of far memory, with the library and without: the same output, at half their memory or less.
+//! Programs that know nothing of far memory, with the library and without: the same output, at half
+//! their memory or less.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -49,7 +50,11 @@ fn plain(folder: &Path, script: &str) -> Output {
 fn far(folder: &Path, script: &str, mib: u64, store: &str) -> (Output, Tally) {
     let table = SharedTable::create(WORDS).unwrap();
     let mut command = Command::new("sh");
-    command.args(["-c", script]).current_dir(folder).env("LC_ALL", "C").env("LD_PRELOAD", library());
+    command
+        .args(["-c", script])
+        .current_dir(folder)
+        .env("LC_ALL", "C")
+        .env("LD_PRELOAD", library());
     command.env("TERRACE_FAR_DRAM", (mib << 20).to_string()).env("TERRACE_FAR_STORE", store);
     command.env("TERRACE_FAR_TALLY", table.path().unwrap());
     let output = command.output().unwrap();
@@ -60,7 +65,9 @@ fn far(folder: &Path, script: &str, mib: u64, store: &str) -> (Output, Tally) {
 fn refused() -> Option<String> {
     match Uffd::open() {
         Ok(uffd) if uffd.features().kernel_faults && uffd.features().write_protect => None,
-        Ok(_) => Some("userfaultfd tells this user of faults of the program's own code only".to_owned()),
+        Ok(_) => {
+            Some("userfaultfd tells this user of faults of the program's own code only".to_owned())
+        }
         Err(error) => Some(error.to_string()),
     }
 }
@@ -80,8 +87,16 @@ fn same(name: &str, needs: &[&str], mib: u64, script: &str) -> Option<Tally> {
     let mut last = None;
     for store in [".", "compressed", ".+compressed"] {
         let (ours, tally) = far(&folder(name), script, mib, store);
-        assert_eq!(String::from_utf8_lossy(&expected.stdout), String::from_utf8_lossy(&ours.stdout), "{store}");
-        assert_eq!(String::from_utf8_lossy(&expected.stderr), String::from_utf8_lossy(&ours.stderr), "{store}");
+        assert_eq!(
+            String::from_utf8_lossy(&expected.stdout),
+            String::from_utf8_lossy(&ours.stdout),
+            "{store}"
+        );
+        assert_eq!(
+            String::from_utf8_lossy(&expected.stderr),
+            String::from_utf8_lossy(&ours.stderr),
+            "{store}"
+        );
         assert_eq!(expected.status, ours.status, "{store}");
         assert_eq!((tally.lost, tally.write_failures), (0, 0), "{store}");
         println!("{name} {store}: {tally:?}");
@@ -109,7 +124,9 @@ print(hashlib.sha256(\"\".join(l).encode()).hexdigest(), hashlib.sha256(b).hexdi
 /// Pages of twice the memory by chance, read and written, while others want the CPUs too.
 #[test]
 fn memory_stays_within_what_was_given() {
-    if let Some(why) = refused().or_else(|| (!has("python3")).then(|| "python3 is not installed".to_owned())) {
+    if let Some(why) =
+        refused().or_else(|| (!has("python3")).then(|| "python3 is not installed".to_owned()))
+    {
         return println!("skipped: {why}");
     }
     let script = "exec python3 -c '
@@ -140,7 +157,8 @@ print(sum(b[::4096]))'";
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.stdout, expected.stdout, "{store}");
         println!("{store}: at most {most} KiB in {looks} looks");
-        // Beside it: what is no program's heap or large mapping, and the pager's accounts; compressed, the store as well.
+        // Beside it: what is no program's heap or large mapping, and the pager's accounts;
+        // compressed, the store as well.
         let beside = if store == "." { 4 << 10 } else { 12 << 10 };
         assert!(looks > 20 && most > 20 << 10 && most < (24 << 10) + beside, "{store}: {most} KiB");
     }
@@ -194,7 +212,12 @@ fn compile(folder: &Path, source: &str) -> Option<PathBuf> {
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let program = folder.join("program");
-    let done = Command::new("gcc").args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).output().unwrap();
+    let done = Command::new("gcc")
+        .args(["-O1", "-w", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .output()
+        .unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     Some(program)
 }
@@ -210,9 +233,17 @@ fn what_programs_do_with_memory() {
     for case in cases.split(' ') {
         let script = format!("exec {} {case}", program.display());
         let expected = plain(&folder, &script);
-        assert_eq!(String::from_utf8_lossy(&expected.stdout), format!("{case} kept\n"), "{expected:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&expected.stdout),
+            format!("{case} kept\n"),
+            "{expected:?}"
+        );
         let (ours, tally) = far(&folder, &script, 8, ".");
-        assert_eq!(String::from_utf8_lossy(&ours.stdout), format!("{case} kept\n"), "{case}: {ours:?} {tally:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&ours.stdout),
+            format!("{case} kept\n"),
+            "{case}: {ours:?} {tally:?}"
+        );
         assert_eq!((ours.status, ours.stderr.len()), (expected.status, 0), "{case}: {ours:?}");
         assert!(tally.written > 1 << 20 && tally.lost == 0, "{case}: {tally:?}");
         println!("{case}: {tally:?}");
@@ -241,8 +272,12 @@ fn a_store_that_cannot_be_made_leaves_the_program_as_it_is() {
     }
     let folder = folder("none");
     let Some(program) = compile(&folder, "calls.c") else { return };
-    let (ours, tally) = far(&folder, &format!("exec {} heap", program.display()), 8, "/no/such/folder");
-    assert_eq!((String::from_utf8_lossy(&ours.stdout), ours.status.code()), ("heap kept\n".into(), Some(0)));
+    let (ours, tally) =
+        far(&folder, &format!("exec {} heap", program.display()), 8, "/no/such/folder");
+    assert_eq!(
+        (String::from_utf8_lossy(&ours.stdout), ours.status.code()),
+        ("heap kept\n".into(), Some(0))
+    );
     let said = String::from_utf8_lossy(&ours.stderr).into_owned();
     assert!(said.contains("/no/such/folder") && said.lines().count() == 1, "{said}");
     assert_eq!(tally.faults, 0);

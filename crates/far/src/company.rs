@@ -1,4 +1,5 @@
-//! The pager's thread beside those that wait for it: keeps it on one CPU while they take turns there (see [`crate::near`]).
+//! The pager's thread beside those that wait for it: keeps it on one CPU while they take turns
+//! there (see [`crate::near`]).
 
 use crate::near::Near;
 use terrace_sys::{current_cpu, Fault, Nearby, ThreadCpus};
@@ -46,13 +47,16 @@ impl Company {
         self.nearby = self.nearby.take().or_else(|| Nearby::new().ok());
         let own = ThreadCpus::of(Tid(0)).ok().filter(|own| own.count() > 1);
         let home = current_cpu().filter(|cpu| own.as_ref().is_some_and(|own| own.has(*cpu)));
-        let kept = own.as_ref().zip(home).is_some_and(|(own, home)| own.only(home).set(Tid(0)).is_ok());
-        (self.own, self.home, self.refused) = (own, home.filter(|_| kept), !kept || self.nearby.is_none());
+        let kept =
+            own.as_ref().zip(home).is_some_and(|(own, home)| own.only(home).set(Tid(0)).is_ok());
+        (self.own, self.home, self.refused) =
+            (own, home.filter(|_| kept), !kept || self.nearby.is_none());
     }
 
     fn leave(&mut self) {
         if let (Some(own), Some(_)) = (&self.own, self.home.take()) {
-            // It was allowed before; should it not be any more, the kernel has chosen other CPUs already.
+            // It was allowed before; should it not be any more, the kernel has chosen other CPUs
+            // already.
             let _chosen_otherwise = own.set(Tid(0));
         }
     }

@@ -50,7 +50,10 @@ impl Service {
         for (b, bytes) in self.each(unit, mask, slot) {
             let grain = g.grain_at(unit, b);
             if sums[grain as usize] != crc32fast::hash(bytes) {
-                return Err(StoreError::Altered { store: self.store.name(), at: grain * g.grain_bytes() as u64 });
+                return Err(StoreError::Altered {
+                    store: self.store.name(),
+                    at: grain * g.grain_bytes() as u64,
+                });
             }
         }
         Ok(())

@@ -51,7 +51,8 @@ pub enum FarError {
         /// What was asked.
         what: &'static str,
     },
-    /// A command was carried out in part: some units could not be written; their data is still in memory.
+    /// A command was carried out in part: some units could not be written; their data is still in
+    /// memory.
     #[error("{what}: the store failed for some units, whose data stays in memory; see the statistics, and try again")]
     Partly {
         /// Which command.

@@ -1,7 +1,8 @@
 //! Far memory: a range larger than the memory given to it, the rest of it compressed or on an SSD.
 //!
-//! [`Map`] is what programs use. Behind it are a pager that is pure ([`pager`], of `terrace-policy`, so that the simulator has the same), the
-//! fault loop that does what the pager decides, over `userfaultfd`, and the stores ([`store`]). The machinery that touches memory and
+//! [`Map`] is what programs use. Behind it are a pager that is pure ([`pager`], of
+//! `terrace-policy`, so that the simulator has the same), the fault loop that does what the pager
+//! decides, over `userfaultfd`, and the stores ([`store`]). The machinery that touches memory and
 //! kernel is in `terrace-sys`.
 //!
 //! ```no_run

@@ -12,36 +12,44 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use terrace_sys::{Ahead, Answer, Bell, FarArea, Ground, SignalsBlocked, SysError, Uffd, UffdFeatures};
+use terrace_sys::{
+    Ahead, Answer, Bell, FarArea, Ground, SignalsBlocked, SysError, Uffd, UffdFeatures,
+};
 use terrace_types::Bytes;
 
 /// Settings that few need to change.
 #[derive(Clone)]
 pub struct Options {
-    /// What goes out and comes in as one: a power of two from the page to 2 MiB. Zero, as it is unless set: chosen by the
-    /// memory ([`Options::unit_for`]).
+    /// What goes out and comes in as one: a power of two from the page to 2 MiB. Zero, as it is
+    /// unless set: chosen by the memory ([`Options::unit_for`]).
     pub unit: Bytes,
-    /// The most that is fetched ahead of one walk, within a 16th of the memory; zero: nothing. 16 MiB.
+    /// The most that is fetched ahead of one walk, within a 16th of the memory; zero: nothing. 16
+    /// MiB.
     pub window: Bytes,
     /// Keep a checksum of all that is written, and hold what is read against it. On.
     pub checksum: bool,
     /// Times that a read is tried before its bytes are lost. 3.
     pub tries: u8,
-    /// The pager's thread is scheduled ahead of ordinary work, where this user may ask for that. On.
+    /// The pager's thread is scheduled ahead of ordinary work, where this user may ask for that.
+    /// On.
     pub ahead: bool,
-    /// Whether a thread that waits alone may be woken on the pager's CPU where that is found to be faster (ADR 176). On.
+    /// Whether a thread that waits alone may be woken on the pager's CPU where that is found to be
+    /// faster (ADR 176). On.
     pub beside: bool,
-    /// Told of bytes that cannot be read back, before the signal; one line on standard error unless set.
+    /// Told of bytes that cannot be read back, before the signal; one line on standard error unless
+    /// set.
     pub on_lost: Option<OnLost>,
     /// Told of the counts as they change, by the pager's thread; nobody unless set.
     pub on_counts: Option<OnCounts>,
-    /// Says for how long programs had to wait for memory so far: while that grows by more than a tenth of the time, an eighth of the
-    /// map's memory is given back each second, down to a fourth, and taken again after ten calm seconds. Nobody unless
-    /// set; [`stalls`] is this machine.
+    /// Says for how long programs had to wait for memory so far: while that grows by more than a
+    /// tenth of the time, an eighth of the map's memory is given back each second, down to a
+    /// fourth, and taken again after ten calm seconds. Nobody unless set; [`stalls`] is this
+    /// machine.
     pub stalls: Option<Stalls>,
 }
 
-/// This machine's stalls for memory: `/proc/pressure/memory`; `None` where the kernel keeps no such account.
+/// This machine's stalls for memory: `/proc/pressure/memory`; `None` where the kernel keeps no such
+/// account.
 #[must_use]
 pub fn stalls() -> Option<Stalls> {
     terrace_sys::memory_stalls(&terrace_sys::Root::live()).ok()?;
@@ -65,8 +73,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The unit of a map with `dram` of memory: as set, or the largest from 64 to 256 KiB that leaves 32 buffers of a unit within
-    /// a 32nd of the memory. Pages are fetched singly within any of them; larger ones have grains of several pages.
+    /// The unit of a map with `dram` of memory: as set, or the largest from 64 to 256 KiB that
+    /// leaves 32 buffers of a unit within a 32nd of the memory. Pages are fetched singly within any
+    /// of them; larger ones have grains of several pages.
     #[must_use]
     pub const fn unit_for(&self, dram: Bytes) -> Bytes {
         if self.unit.0 > 0 {
@@ -78,7 +87,10 @@ impl Options {
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options").field("unit", &self.unit).field("window", &self.window).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("unit", &self.unit)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,7 +101,8 @@ pub struct Statistics {
     pub counts: Counts,
     /// Memory in which the store keeps data, beside the map's own.
     pub store_memory: Bytes,
-    /// Memory for accounts: records of units, checksums, where the store has what. It is beside the map's too.
+    /// Memory for accounts: records of units, checksums, where the store has what. It is beside the
+    /// map's too.
     pub metadata: Bytes,
     /// What the kernel offers.
     pub features: UffdFeatures,
@@ -97,12 +110,15 @@ pub struct Statistics {
     pub remarks: Vec<String>,
 }
 
-/// Memory of `bytes` bytes of which at most `dram` are in memory, the rest in a store. All zeros at first.
+/// Memory of `bytes` bytes of which at most `dram` are in memory, the rest in a store. All zeros at
+/// first.
 ///
-/// Forked children do not have it (touching it is a SIGSEGV there, never zeros or old data). Memory that a device is to write to
-/// directly (`O_DIRECT` reads into it) must be pinned while that goes on.
+/// Forked children do not have it (touching it is a SIGSEGV there, never zeros or old data). Memory
+/// that a device is to write to directly (`O_DIRECT` reads into it) must be pinned while that goes
+/// on.
 ///
-/// Dropping it gives everything back and forgets the data, unless it is a file's ([`Map::of_file`]).
+/// Dropping it gives everything back and forgets the data, unless it is a file's
+/// ([`Map::of_file`]).
 #[derive(Debug)]
 pub struct Map {
     shared: Arc<Shared>,
@@ -123,7 +139,8 @@ pub struct Map {
 pub enum Access {
     /// Writing to the memory is a SIGSEGV.
     ReadOnly,
-    /// What is written to the memory is written to the file when it goes out, by [`Map::flush`], and when the map is dropped.
+    /// What is written to the memory is written to the file when it goes out, by [`Map::flush`],
+    /// and when the map is dropped.
     ReadWrite,
 }
 
@@ -131,7 +148,8 @@ impl Map {
     /// Makes one with the usual options.
     ///
     /// # Errors
-    /// [`FarError::Kernel`] where this user may not use userfaultfd, with what to set; sizes that do not fit together.
+    /// [`FarError::Kernel`] where this user may not use userfaultfd, with what to set; sizes that
+    /// do not fit together.
     pub fn new(bytes: Bytes, dram: Bytes, store: Box<dyn Store>) -> Result<Self, FarError> {
         Self::with(bytes, dram, store, &Options::default())
     }
@@ -140,7 +158,12 @@ impl Map {
     ///
     /// # Errors
     /// As [`Map::new`].
-    pub fn with(bytes: Bytes, dram: Bytes, store: Box<dyn Store>, options: &Options) -> Result<Self, FarError> {
+    pub fn with(
+        bytes: Bytes,
+        dram: Bytes,
+        store: Box<dyn Store>,
+        options: &Options,
+    ) -> Result<Self, FarError> {
         let made = assemble(bytes, dram, store, options, Bell::new()?, |uffd, geometry| {
             FarArea::map(uffd, geometry.bytes() as usize, geometry.unit_bytes())
         });
@@ -156,14 +179,21 @@ impl Map {
         Ok(map)
     }
 
-    /// Makes one of a file that is there: its bytes, and zeros to the end of the last page. The file keeps its length. No
-    /// checksums are kept, for the file's bytes had none; a file that is cut off meanwhile is bytes lost, as everywhere here.
+    /// Makes one of a file that is there: its bytes, and zeros to the end of the last page. The
+    /// file keeps its length. No checksums are kept, for the file's bytes had none; a file that is
+    /// cut off meanwhile is bytes lost, as everywhere here.
     ///
     /// Unlike a mapping of the kernel's, what was written and not flushed is lost with the process.
     ///
     /// # Errors
-    /// As [`Map::new`]; no such file, no permission, an empty file, or one that is no ordinary file.
-    pub fn of_file(path: &Path, access: Access, dram: Bytes, options: &Options) -> Result<Self, FarError> {
+    /// As [`Map::new`]; no such file, no permission, an empty file, or one that is no ordinary
+    /// file.
+    pub fn of_file(
+        path: &Path,
+        access: Access,
+        dram: Bytes,
+        options: &Options,
+    ) -> Result<Self, FarError> {
         let store = ExistingFile::open(path, access == Access::ReadWrite)?;
         let bytes = store.holds();
         let mut map = Self::with(bytes, dram, Box::new(store), options)?;
@@ -180,9 +210,10 @@ impl Map {
         self.file_bytes
     }
 
-    /// Makes one over memory that is there and in use, for a whole program that knows nothing of it. The pager's thread has
-    /// descriptors of its own: the program can neither close them nor see them. `used` gives the parts of `ground` (bytes)
-    /// that may have pages, asked on that thread; `store` is made on that thread. It stays for the rest of the program: its
+    /// Makes one over memory that is there and in use, for a whole program that knows nothing of
+    /// it. The pager's thread has descriptors of its own: the program can neither close them nor
+    /// see them. `used` gives the parts of `ground` (bytes) that may have pages, asked on that
+    /// thread; `store` is made on that thread. It stays for the rest of the program: its
     /// descriptors are that thread's numbers, which nobody else may close.
     ///
     /// # Errors
@@ -203,9 +234,10 @@ impl Map {
                 let bell = Bell::of_this_thread()?;
                 let store = store()?;
                 let bytes = Bytes(ground.len() as u64);
-                let (map, mut service) = assemble(bytes, dram, store, &options, bell, |uffd, geometry| {
-                    FarArea::over(uffd, ground, geometry.unit_bytes())
-                })?;
+                let (map, mut service) =
+                    assemble(bytes, dram, store, &options, bell, |uffd, geometry| {
+                        FarArea::over(uffd, ground, geometry.unit_bytes())
+                    })?;
                 // From here on a page that comes is an event; what is there now came before.
                 for part in used() {
                     for run in ground.present(part)? {
@@ -243,8 +275,8 @@ impl Map {
         Settings::least(dram, unit)
     }
 
-    /// Brings everything into memory, beyond what it may use, and evicts nothing until [`Map::let_go`]: before a fork, whose
-    /// child finds in memory whatever was there.
+    /// Brings everything into memory, beyond what it may use, and evicts nothing until
+    /// [`Map::let_go`]: before a fork, whose child finds in memory whatever was there.
     ///
     /// # Errors
     /// [`FarError::Partly`] when something could not be read back.
@@ -285,7 +317,8 @@ impl Map {
         self.shared.area.as_ptr()
     }
 
-    /// Writes everything that the store does not have to it, and waits for that. It stays in memory.
+    /// Writes everything that the store does not have to it, and waits for that. It stays in
+    /// memory.
     ///
     /// # Errors
     /// [`FarError::Partly`] when the store failed; nothing is lost.
@@ -297,7 +330,8 @@ impl Map {
         }
     }
 
-    /// Fetches a range of bytes, as far as there is room without evicting anything; returns once it is on its way.
+    /// Fetches a range of bytes, as far as there is room without evicting anything; returns once it
+    /// is on its way.
     ///
     /// # Errors
     /// A range beyond the map.
@@ -305,7 +339,8 @@ impl Map {
         self.advise(range, Advice::WillNeed)
     }
 
-    /// Says what is to become of a range of bytes; whole pages within it for [`Advice::Cold`] and [`Advice::Discard`].
+    /// Says what is to become of a range of bytes; whole pages within it for [`Advice::Cold`] and
+    /// [`Advice::Discard`].
     ///
     /// # Errors
     /// A range beyond the map; [`FarError::Partly`] when the store failed.
@@ -321,7 +356,8 @@ impl Map {
         }
     }
 
-    /// Brings a range into memory and keeps it there, or no longer. Units that it touches are pinned whole.
+    /// Brings a range into memory and keeps it there, or no longer. Units that it touches are
+    /// pinned whole.
     ///
     /// # Errors
     /// A range beyond the map; more than half of the memory pinned.
@@ -399,8 +435,9 @@ impl Drop for Map {
     }
 }
 
-/// Serves until told to stop. Should that fail, or this program have a fault, the process ends: who waits for a page
-/// would wait for ever, or, were the userfaultfd closed, read zeros in place of data.
+/// Serves until told to stop. Should that fail, or this program have a fault, the process ends: who
+/// waits for a page would wait for ever, or, were the userfaultfd closed, read zeros in place of
+/// data.
 fn serve(service: Service) {
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run()));
     let why = match ended {
@@ -430,8 +467,12 @@ fn assemble(
     let unit = options.unit_for(dram);
     let page_shift = terrace_sys::page_size().0.trailing_zeros();
     let geometry = Geometry::new(bytes, unit, page_shift).ok_or(FarError::Shape { bytes, unit })?;
-    let settings =
-        Settings { window: options.window, tries: options.tries, stored: store.holds(), ..Settings::of(dram, unit) };
+    let settings = Settings {
+        window: options.window,
+        tries: options.tries,
+        stored: store.holds(),
+        ..Settings::of(dram, unit)
+    };
     let least = Map::least(dram, unit);
     if dram < least {
         return Err(FarError::TooLittle { dram, unit, least });
@@ -480,10 +521,19 @@ fn assemble(
 /// What is slower, or missing, for want of these features.
 fn slower(features: UffdFeatures) -> Vec<String> {
     let all = [
-        (!features.move_pages, "no UFFDIO_MOVE (Linux 6.8): victims are copied; pin what devices write to"),
+        (
+            !features.move_pages,
+            "no UFFDIO_MOVE (Linux 6.8): victims are copied; pin what devices write to",
+        ),
         (!features.poison, "no UFFDIO_POISON (Linux 6.6): lost pages raise SIGBUS by a signal"),
-        (!features.thread_id, "events do not name threads: walks of several threads are taken for one"),
-        (!features.kernel_faults, "system calls into absent pages fail (EFAULT): vm.unprivileged_userfaultfd=1 helps"),
+        (
+            !features.thread_id,
+            "events do not name threads: walks of several threads are taken for one",
+        ),
+        (
+            !features.kernel_faults,
+            "system calls into absent pages fail (EFAULT): vm.unprivileged_userfaultfd=1 helps",
+        ),
     ];
     all.into_iter().filter(|(missing, _)| *missing).map(|(_, what)| what.to_owned()).collect()
 }

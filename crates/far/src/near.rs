@@ -1,10 +1,12 @@
-//! Where a waiting thread goes on: on a CPU that is idle, as the kernel has it, or on the pager's own.
+//! Where a waiting thread goes on: on a CPU that is idle, as the kernel has it, or on the pager's
+//! own.
 //!
-//! A thread that faults wakes the pager, and the pager wakes the thread. The kernel looks for an idle CPU each time
-//! (`select_idle_sibling`, `kernel/sched/fair.c`), which suits two that work at once; these two take turns, and each time a CPU
-//! must be woken from idleness. In a virtual machine that is an exit to the host and back: 20 us on the machine of the
-//! measurements, a context switch on one CPU 2.5 us. Elsewhere, or with work of the pager's own to do meanwhile, it may be the
-//! other way round. So both are tried in turns, and the better one is kept for a while.
+//! A thread that faults wakes the pager, and the pager wakes the thread. The kernel looks for an
+//! idle CPU each time (`select_idle_sibling`, `kernel/sched/fair.c`), which suits two that work at
+//! once; these two take turns, and each time a CPU must be woken from idleness. In a virtual
+//! machine that is an exit to the host and back: 20 us on the machine of the measurements, a
+//! context switch on one CPU 2.5 us. Elsewhere, or with work of the pager's own to do meanwhile, it
+//! may be the other way round. So both are tried in turns, and the better one is kept for a while.
 
 use terrace_types::{Nanos, Tick, Tid};
 
@@ -12,11 +14,13 @@ use terrace_types::{Nanos, Tick, Tid};
 const ROUND: u32 = 256;
 /// A trial that by then takes this many times the time of the better way ends.
 const HOPELESS: (u32, f64) = (ROUND / 4, 1.2);
-/// Rounds between two trials: twice as many each time that a trial changes nothing, from the first to the last of these.
+/// Rounds between two trials: twice as many each time that a trial changes nothing, from the first
+/// to the last of these.
 const KEPT: [u32; 2] = [2, 32];
 /// A trial wins that takes less than this part of the time.
 const BETTER: f64 = 0.95;
-/// Between two faults the program may have done anything; more than this tells nothing of the pager.
+/// Between two faults the program may have done anything; more than this tells nothing of the
+/// pager.
 const LONGEST: Nanos = Nanos::millis(1);
 /// A round with more than this part of others' faults is void.
 const OTHERS: u32 = 8;
@@ -39,7 +43,8 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// Takes in that faults were told: one, of this thread, or several. Whether a thread that waits alone is to go on here.
+    /// Takes in that faults were told: one, of this thread, or several. Whether a thread that waits
+    /// alone is to go on here.
     pub fn told(&mut self, one: Option<Tid>, now: Tick) -> bool {
         let before = self.last.take();
         match (one, before) {
@@ -73,7 +78,8 @@ impl Near {
         (self.count, self.others, self.spent) = (0, 0, Nanos::ZERO);
         let tried = self.here != self.best_here;
         self.times[usize::from(self.here)] = Some(mean);
-        let [of_best, of_other] = [self.best_here, !self.best_here].map(|here| self.times[usize::from(here)]);
+        let [of_best, of_other] =
+            [self.best_here, !self.best_here].map(|here| self.times[usize::from(here)]);
         if tried {
             if of_best.zip(of_other).is_some_and(|(best, other)| other < BETTER * best) {
                 self.best_here = self.here;
@@ -92,7 +98,8 @@ impl Near {
 mod tests {
     use super::*;
 
-    /// Faults of one thread that take so many microseconds elsewhere and here; how many of them were done here.
+    /// Faults of one thread that take so many microseconds elsewhere and here; how many of them
+    /// were done here.
     fn done_here(near: &mut Near, now: &mut Tick, faults: u32, elsewhere: u64, here: u64) -> u32 {
         let mut count = 0;
         for _ in 0..faults {
@@ -135,11 +142,16 @@ mod tests {
         done_here(&mut near, &mut now, 10 * ROUND, 77, 30);
         let mut here = 0;
         for n in 0..100 * ROUND {
-            here += u32::from(near.told(Some(Tid(7 + (n % 2) as i32)), Tick(now.0 + u64::from(n) * 30_000)));
+            here += u32::from(
+                near.told(Some(Tid(7 + (n % 2) as i32)), Tick(now.0 + u64::from(n) * 30_000)),
+            );
         }
         assert!(here <= 2 + ROUND / OTHERS, "{here}");
         assert!((0..1000).all(|n| !near.told(None, Tick(n))), "several at once");
         done_here(&mut near, &mut now, 10 * ROUND, 77, 30);
-        assert!((0..1000).filter(|n| near.told(None, Tick(*n))).count() < 40, "several at once, after one was alone");
+        assert!(
+            (0..1000).filter(|n| near.told(None, Tick(*n))).count() < 40,
+            "several at once, after one was alone"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Giving memory back while others wait for some, after the kernel's account of stalls (`Documentation/accounting/psi.rst`).
+//! Giving memory back while others wait for some, after the kernel's account of stalls
+//! (`Documentation/accounting/psi.rst`).
 
 use terrace_types::{Bytes, Nanos, Tick};
 
@@ -29,8 +30,8 @@ impl Relief {
         self.read.is_none_or(|(then, _)| now.since(then) >= EVERY)
     }
 
-    /// Takes in for how long programs had stalled for memory by now, since the machine started; whether that changes what the
-    /// map may have.
+    /// Takes in for how long programs had stalled for memory by now, since the machine started;
+    /// whether that changes what the map may have.
     pub fn stalled(&mut self, now: Tick, total: Nanos) -> bool {
         let Some((then, before)) = self.read.replace((now, total)) else {
             return false;

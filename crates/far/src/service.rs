@@ -1,4 +1,5 @@
-//! The fault loop: one thread that reads many events at once, asks the [`Pager`] what to do, and does it.
+//! The fault loop: one thread that reads many events at once, asks the [`Pager`] what to do, and
+//! does it.
 
 use crate::company::Company;
 use crate::geometry::{Mask, UnitNo};
@@ -47,8 +48,8 @@ impl std::fmt::Display for Lost {
 /// Who is told of lost bytes, before the signal.
 pub type OnLost = Arc<dyn Fn(&Lost) + Send + Sync>;
 
-/// Told of the counts whenever they changed, with the memory that the store uses; what it returns is the memory of the
-/// map from now on.
+/// Told of the counts whenever they changed, with the memory that the store uses; what it returns
+/// is the memory of the map from now on.
 pub type OnCounts = Arc<dyn Fn(&Counts, Bytes) -> Option<Bytes> + Send + Sync>;
 
 /// For how long programs have stalled for want of memory so far; none when that cannot be read.
@@ -86,7 +87,8 @@ pub(crate) struct Told {
 #[derive(Debug)]
 enum Held {
     Mine(Slot),
-    /// Pages were moved into it that were protected against writing, and still are: not to be written to.
+    /// Pages were moved into it that were protected against writing, and still are: not to be
+    /// written to.
     Protected(Slot),
     Shared(Arc<Slot>),
     /// A store fills it.
@@ -120,7 +122,8 @@ pub(crate) struct State {
     /// Grains of the jobs under way.
     under_way: HashMap<UnitNo, Mask>,
     reads: Vec<Job>,
-    /// Jobs were begun of which some may have ended already, without a word on the store's descriptor.
+    /// Jobs were begun of which some may have ended already, without a word on the store's
+    /// descriptor.
     begun: bool,
     writes: Vec<Job>,
     dropped: Vec<Range<usize>>,
@@ -188,7 +191,11 @@ impl Service {
         } else if !tells && !s.under_way.is_empty() {
             Some(ASK_AGAIN)
         } else {
-            let told = self.on_counts.is_some().then_some(TELL_AGAIN).or(self.stalls.is_some().then_some(EVERY));
+            let told = self
+                .on_counts
+                .is_some()
+                .then_some(TELL_AGAIN)
+                .or(self.stalls.is_some().then_some(EVERY));
             self.pager.deadline(now()).map_or(told, |d| Some(told.map_or(d, |t| t.min(d))))
         };
         let uffd = self.shared.area.uffd().as_fd();
@@ -209,7 +216,11 @@ impl Service {
         self.state.begun = false;
         self.store.finished(done);
         self.take_in(done)?;
-        let count = if sync { WRITES_AT_ONCE.min(self.state.writes.len()) } else { self.state.writes.len() };
+        let count = if sync {
+            WRITES_AT_ONCE.min(self.state.writes.len())
+        } else {
+            self.state.writes.len()
+        };
         if count > 0 {
             let mut some: Vec<Job> = self.state.writes.drain(..count).collect();
             self.store.begin(&mut some);
@@ -219,8 +230,9 @@ impl Service {
         Ok(())
     }
 
-    /// Takes in jobs that have ended. Of several, who waits is woken when all are there: it costs to wake a CPU, and the first
-    /// thread that goes on there would be done before the next is woken.
+    /// Takes in jobs that have ended. Of several, who waits is woken when all are there: it costs
+    /// to wake a CPU, and the first thread that goes on there would be done before the next is
+    /// woken.
     fn take_in(&mut self, done: &mut Vec<Done>) -> Result<(), SysError> {
         self.state.together = done.len() > 1;
         let result = self.take_in_all(done);
@@ -279,7 +291,8 @@ impl Service {
         Ok(())
     }
 
-    /// Reads how short memory is, where that is wanted and due; whether the map may have more or less now.
+    /// Reads how short memory is, where that is wanted and due; whether the map may have more or
+    /// less now.
     fn relieve(&mut self) -> bool {
         let now = now();
         let due = self.state.relief.due(now);
@@ -287,7 +300,8 @@ impl Service {
         total.is_some_and(|total| self.state.relief.stalled(now, total))
     }
 
-    /// What is left of the map's memory when it gave back what it should, but for as much as it cannot do without.
+    /// What is left of the map's memory when it gave back what it should, but for as much as it
+    /// cannot do without.
     fn left(&self) -> Bytes {
         let least = Bytes(16 * self.pager.geometry().unit_bytes() as u64);
         self.state.relief.left(self.set).max(least.min(self.set))
@@ -330,11 +344,13 @@ impl Service {
         Ok(())
     }
 
-    /// Does what the pager wants, in order. Drops are gathered: one call for many. Reads are under way before anything else
-    /// that takes time.
+    /// Does what the pager wants, in order. Drops are gathered: one call for many. Reads are under
+    /// way before anything else that takes time.
     fn act(&mut self) -> Result<(), SysError> {
         while let Some(action) = self.pager.next_action() {
-            if !matches!(action, Action::Read { .. } | Action::Release { .. }) && !self.state.reads.is_empty() {
+            if !matches!(action, Action::Read { .. } | Action::Release { .. })
+                && !self.state.reads.is_empty()
+            {
                 self.store.begin(&mut self.state.reads);
                 self.state.begun = true;
             }
@@ -343,7 +359,10 @@ impl Service {
                 continue;
             }
             // Only those that change what is mapped must come after the drops before them.
-            if !matches!(action, Action::Read { .. } | Action::Write { .. } | Action::Release { .. }) {
+            if !matches!(
+                action,
+                Action::Read { .. } | Action::Write { .. } | Action::Release { .. }
+            ) {
                 self.drop_gathered();
             }
             self.perform(action)?;
@@ -372,10 +391,12 @@ impl Service {
         };
         let result = company.waking(waits_here, || match action {
             Action::Install { protect, .. } => self.install(unit, mask, protect, later.as_mut()),
-            Action::Zeros { protect, .. } => {
-                g.parts(unit, mask).try_for_each(|part| patiently(|| self.shared.area.install_zeros(&part, protect)))
+            Action::Zeros { protect, .. } => g
+                .parts(unit, mask)
+                .try_for_each(|part| patiently(|| self.shared.area.install_zeros(&part, protect))),
+            Action::Unprotect { .. } => {
+                g.parts(unit, mask).try_for_each(|part| self.shared.area.protect(&part, false))
             }
-            Action::Unprotect { .. } => g.parts(unit, mask).try_for_each(|part| self.shared.area.protect(&part, false)),
             _ => g.parts(unit, mask).try_for_each(|part| self.shared.area.wake(&part)),
         });
         self.state.company = company;
@@ -421,8 +442,8 @@ impl Service {
         Ok(())
     }
 
-    /// Who is woken for a page that is not there comes back at once, for ever. Some of those that are woken are looked at: who
-    /// comes back is, soon.
+    /// Who is woken for a page that is not there comes back at once, for ever. Some of those that
+    /// are woken are looked at: who comes back is, soon.
     fn look_after(&mut self, unit: UnitNo, mask: Mask, tid: Tid) {
         self.state.wakes = self.state.wakes.wrapping_add(1);
         if self.state.wakes % LOOKED_AT != 0 {
@@ -450,7 +471,11 @@ impl Service {
     fn pieces(&self, unit: UnitNo, mask: Mask) -> Vec<Piece> {
         let g = self.pager.geometry();
         let base = u64::from(unit) * g.unit_bytes() as u64;
-        let piece = |p: Range<usize>| Piece { at: p.start as u64, start: p.start - base as usize, len: p.len() };
+        let piece = |p: Range<usize>| Piece {
+            at: p.start as u64,
+            start: p.start - base as usize,
+            len: p.len(),
+        };
         g.parts(unit, mask).map(piece).collect()
     }
 
@@ -503,13 +528,16 @@ impl Service {
         let (slot, protected) = match self.state.held.remove(&unit) {
             Some(Held::Mine(slot)) => (Some(slot), false),
             Some(Held::Protected(slot)) => (Some(slot), true),
-            Some(Held::Shared(slot)) => (Arc::try_unwrap(slot).ok(), self.state.protected.remove(&unit)),
+            Some(Held::Shared(slot)) => {
+                (Arc::try_unwrap(slot).ok(), self.state.protected.remove(&unit))
+            }
             Some(Held::Away) | None => (None, false),
         };
         let Some(mut slot) = slot else {
             return;
         };
-        // Together, those at work and those that keep their memory are what the map set aside for slots.
+        // Together, those at work and those that keep their memory are what the map set aside for
+        // slots.
         if !protected && self.free.len() + self.pager.at_work() < self.pager.slots() {
             self.free.push(slot);
         } else {
@@ -534,7 +562,9 @@ impl Service {
         let g = self.pager.geometry();
         let base = unit as usize * g.unit_bytes();
         for part in g.parts(unit, mask) {
-            patiently(|| self.shared.area.install(&part, slot, part.start - base, protect, later.is_none()))?;
+            patiently(|| {
+                self.shared.area.install(&part, slot, part.start - base, protect, later.is_none())
+            })?;
             if let Some(later) = &mut later {
                 later.push(part);
             }
@@ -543,7 +573,8 @@ impl Service {
     }
 
     fn extract(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
-        // Emptied, for pages are moved there; and of a unit on trial only what its slot holds is counted.
+        // Emptied, for pages are moved there; and of a unit on trial only what its slot holds is
+        // counted.
         let kept = self.free.pop().map(|mut slot| {
             slot.empty();
             slot
@@ -555,16 +586,23 @@ impl Service {
         let g = self.pager.geometry();
         let base = unit as usize * g.unit_bytes();
         let mut got = 0;
-        let parts =
-            g.parts(unit, mask & dirty).map(|p| (p, false)).chain(g.parts(unit, mask & !dirty).map(|p| (p, true)));
+        let parts = g
+            .parts(unit, mask & dirty)
+            .map(|p| (p, false))
+            .chain(g.parts(unit, mask & !dirty).map(|p| (p, true)));
         for (part, protected) in parts {
             let to = part.start - base;
             let out = self.shared.area.extract(&part, &mut slot, to, protected);
-            let whole = if out.bytes == part.len() { out.bytes } else { out.bytes / g.grain_bytes() * g.grain_bytes() };
+            let whole = if out.bytes == part.len() {
+                out.bytes
+            } else {
+                out.bytes / g.grain_bytes() * g.grain_bytes()
+            };
             if whole < out.bytes {
                 // A grain of several pages of which some stay: all of it stays.
                 let back = part.start + whole..part.start + out.bytes;
-                let _mapped_already = self.shared.area.install(&back, &slot, to + whole, protected, true);
+                let _mapped_already =
+                    self.shared.area.install(&back, &slot, to + whole, protected, true);
             }
             for (_, m) in g.cover(part.start as u64..(part.start + whole) as u64, true) {
                 got |= m;

@@ -1,11 +1,13 @@
-//! What several processes' maps did, in rows that each writes and one reads ([`terrace_sys::SharedTable`]).
+//! What several processes' maps did, in rows that each writes and one reads
+//! ([`terrace_sys::SharedTable`]).
 
 use crate::Counts;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_sys::{is_running, SharedTable};
 use terrace_types::{Bytes, Pid};
 
-/// Words of a row: whose it is, what is in memory, the most that was, and the sums in the order of [`Tally::sums`].
+/// Words of a row: whose it is, what is in memory, the most that was, and the sums in the order of
+/// [`Tally::sums`].
 pub const WORDS: usize = 16;
 const OWNER: usize = 0;
 const RESIDENT: usize = 1;
@@ -165,12 +167,23 @@ impl Teller {
         }
         self.most = self.most.max(Bytes(resident)).max(Bytes(one));
         let e = &self.ended;
-        all.add([e.faults, e.misses, e.hits, e.read, e.written, e.ahead, e.wasted, e.lost, e.write_failures]);
+        all.add([
+            e.faults,
+            e.misses,
+            e.hits,
+            e.read,
+            e.written,
+            e.ahead,
+            e.wasted,
+            e.lost,
+            e.write_failures,
+        ]);
         all.processes += e.processes;
         (all, Bytes(resident))
     }
 
-    /// The most that was in memory at a time, of those times that were looked at; of one process, of all times.
+    /// The most that was in memory at a time, of those times that were looked at; of one process,
+    /// of all times.
     #[must_use]
     pub const fn most(&self) -> Bytes {
         self.most
@@ -195,7 +208,10 @@ mod tests {
         row.tell(teller.table(), &of(50));
         row.tell(teller.table(), &of(20));
         let (all, resident) = teller.read();
-        assert_eq!((all.faults, all.processes, resident, teller.most()), (7, 1, Bytes(20), Bytes(50)));
+        assert_eq!(
+            (all.faults, all.processes, resident, teller.most()),
+            (7, 1, Bytes(20), Bytes(50))
+        );
         assert_eq!((all.accuracy(), Tally::default().accuracy()), (Some(0.75), None));
         // As after an exec: the same row, and nothing of what was before is lost.
         let row = claim(teller.table()).unwrap();

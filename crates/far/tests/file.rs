@@ -70,7 +70,8 @@ fn a_file_four_times_the_memory_is_read_and_changed() {
     for (n, w) in words.iter().enumerate() {
         assert_eq!(w.load(Relaxed), word(&expected, n), "word {n}");
     }
-    // Every third page is written: one half with zeros, which are data here, and the file's end with more than there is of it.
+    // Every third page is written: one half with zeros, which are data here, and the file's end
+    // with more than there is of it.
     let last = expected.len() / 8;
     for n in (0..words.len()).filter(|n| n / 512 % 3 == 1 || *n >= last - 3) {
         let value = if n / 512 % 2 == 0 { 0 } else { !(n as u64) };
@@ -85,7 +86,10 @@ fn a_file_four_times_the_memory_is_read_and_changed() {
     words[0].store(77, Relaxed);
     drop(map);
     expected[..8].copy_from_slice(&77_u64.to_le_bytes());
-    assert!(std::fs::read(&path).unwrap() == expected, "what was written last is there when the map is gone");
+    assert!(
+        std::fs::read(&path).unwrap() == expected,
+        "what was written last is there when the map is gone"
+    );
 }
 
 #[test]
@@ -118,8 +122,12 @@ fn what_is_no_file_is_refused_and_says_so() {
     let folder = Folder::new("refused");
     let (empty, cut) = (folder.0.join("empty"), folder.0.join("cut"));
     std::fs::write(&empty, []).unwrap();
-    for (path, says) in [(&empty, "not empty"), (&folder.0, "file"), (&folder.0.join("none"), "file")] {
-        let error = Map::of_file(path, Access::ReadWrite, Bytes::mib(6), &Options::default()).unwrap_err().to_string();
+    for (path, says) in
+        [(&empty, "not empty"), (&folder.0, "file"), (&folder.0.join("none"), "file")]
+    {
+        let error = Map::of_file(path, Access::ReadWrite, Bytes::mib(6), &Options::default())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(says) && error.contains(path.to_str().unwrap()), "{error}");
     }
     std::fs::write(&cut, content()).unwrap();

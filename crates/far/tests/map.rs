@@ -55,14 +55,21 @@ fn four_times_the_memory_through_each_store() {
             }
         }
         for n in (0..words.len()).step_by(3 * PAGE_WORDS).rev() {
-            assert_eq!(words[n / 64 * 64].load(Relaxed), value(n / 64 * 64), "{name}, backwards, word {n}");
+            assert_eq!(
+                words[n / 64 * 64].load(Relaxed),
+                value(n / 64 * 64),
+                "{name}, backwards, word {n}"
+            );
         }
         let c = map.statistics().counts;
         assert!(c.written_bytes > 16 << 20 && c.read_bytes > 24 << 20, "{name}: {c:?}");
         assert!(c.mapped_bytes <= 6 << 20 && c.lost_bytes == 0, "{name}: {c:?}");
         assert!(c.faults < 24 << 8, "{name}: prefetch leaves few faults: {c:?}");
         let metadata = map.statistics().metadata;
-        assert!(metadata > Bytes(20 << 10) && metadata < Bytes((24 << 20) / 100), "{name}: {metadata} of accounts");
+        assert!(
+            metadata > Bytes(20 << 10) && metadata < Bytes((24 << 20) / 100),
+            "{name}: {metadata} of accounts"
+        );
     }
 }
 
@@ -90,7 +97,8 @@ fn each_size_of_unit() {
 
 #[test]
 fn commands_do_what_they_say() {
-    let Some(map) = map(Bytes::mib(32), Bytes::mib(8), Box::new(Mem::new()), &Options::default()) else {
+    let Some(map) = map(Bytes::mib(32), Bytes::mib(8), Box::new(Mem::new()), &Options::default())
+    else {
         return;
     };
     let words = map.words();
@@ -119,7 +127,10 @@ fn commands_do_what_they_say() {
     map.pin(0..1 << 20, false).unwrap();
 
     map.advise(4096..12_288, Advice::Discard).unwrap();
-    assert_eq!((words[511].load(Relaxed), words[512].load(Relaxed), words[1536].load(Relaxed)), (511, 0, 1536));
+    assert_eq!(
+        (words[511].load(Relaxed), words[512].load(Relaxed), words[1536].load(Relaxed)),
+        (511, 0, 1536)
+    );
 
     map.set_dram(Bytes::mib(3)).unwrap();
     for n in (2048..words.len()).step_by(PAGE_WORDS) {
@@ -130,14 +141,21 @@ fn commands_do_what_they_say() {
 
 #[test]
 fn shapes_that_cannot_be_are_refused_with_what_to_do() {
-    let small = Map::new(Bytes::mib(64), Bytes(4096), Box::new(Mem::new())).unwrap_err().to_string();
+    let small =
+        Map::new(Bytes::mib(64), Bytes(4096), Box::new(Mem::new())).unwrap_err().to_string();
     assert!(small.contains("give at least 2 MiB"), "{small}");
     let odd = Options { unit: Bytes(5000), ..Options::default() };
-    assert!(matches!(Map::with(Bytes(1), Bytes::mib(9), Box::new(Mem::new()), &odd), Err(FarError::Shape { .. })));
+    assert!(matches!(
+        Map::with(Bytes(1), Bytes::mib(9), Box::new(Mem::new()), &odd),
+        Err(FarError::Shape { .. })
+    ));
     assert!(Map::new(Bytes(0), Bytes::mib(9), Box::new(Mem::new())).is_err());
-    let nowhere = FileStore::create(&[Path::new("/nowhere/at/all")], Bytes::mib(1)).unwrap_err().to_string();
+    let nowhere =
+        FileStore::create(&[Path::new("/nowhere/at/all")], Bytes::mib(1)).unwrap_err().to_string();
     assert!(nowhere.contains("name a folder"), "{nowhere}");
-    let huge = FileStore::create(&[std::env::temp_dir().as_path()], Bytes(1 << 50)).unwrap_err().to_string();
+    let huge = FileStore::create(&[std::env::temp_dir().as_path()], Bytes(1 << 50))
+        .unwrap_err()
+        .to_string();
     assert!(huge.contains("free some room"), "{huge}");
 }
 
@@ -154,7 +172,8 @@ fn no_file_is_left_to_be_seen() {
 /// System calls fill and read absent pages as well.
 #[test]
 fn the_kernel_reads_and_writes_far_memory() {
-    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(Mem::new()), &Options::default()) else {
+    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(Mem::new()), &Options::default())
+    else {
         return;
     };
     if !map.statistics().features.kernel_faults {
@@ -194,7 +213,11 @@ struct Ended {
 fn ends_by_signal(case: &str) -> Option<Ended> {
     use std::os::unix::process::ExitStatusExt;
     let me = std::env::current_exe().unwrap();
-    let out = Command::new(me).args(["--exact", case, "--nocapture"]).env("TERRACE_FAR_CASE", case).output().unwrap();
+    let out = Command::new(me)
+        .args(["--exact", case, "--nocapture"])
+        .env("TERRACE_FAR_CASE", case)
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&out.stderr).into_owned();
     let printed = String::from_utf8_lossy(&out.stdout).into_owned();
     if let Some(skip) = printed.lines().find(|l| l.starts_with("skipped: ")) {
@@ -284,14 +307,19 @@ fn unmapped_bytes_are_fetched_again_or_a_signal_and_one_line() {
         return;
     };
     assert_eq!(ended.signal, 7, "{}", ended.errors);
-    assert!(ended.printed.contains("clean 7") && !ended.printed.contains("written"), "{}", ended.printed);
+    assert!(
+        ended.printed.contains("clean 7") && !ended.printed.contains("written"),
+        "{}",
+        ended.printed
+    );
     let lines: Vec<&str> = ended.errors.lines().filter(|l| l.starts_with("far memory:")).collect();
     assert!(lines.len() == 1 && lines[0].contains("unmapped by somebody else"), "{}", ended.errors);
 }
 
 #[test]
 fn a_forked_child_faults_rather_than_reads_zeros() {
-    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default()) else {
+    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default())
+    else {
         return;
     };
     for (n, word) in map.words().iter().enumerate() {
@@ -308,7 +336,8 @@ fn a_forked_child_faults_rather_than_reads_zeros() {
             }
         });
         for word in [0, map.words().len() / 2, map.words().len() - 1] {
-            // SAFETY: the child touches memory and exits; it takes no lock that another thread may hold.
+            // SAFETY: the child touches memory and exits; it takes no lock that another thread may
+            // hold.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let found = map.words()[word].load(Relaxed);
@@ -318,7 +347,10 @@ fn a_forked_child_faults_rather_than_reads_zeros() {
             let mut status = 0;
             // SAFETY: waits for our own child; the status is ours.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status:#x}");
+            assert!(
+                libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV,
+                "status {status:#x}"
+            );
         }
         reader.store(true, Relaxed);
     });
@@ -333,7 +365,8 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     SEEN_BY[1].store(unsafe { (*word).load(Relaxed) }, Relaxed);
 }
 
-/// Whether the calling thread may run on so many CPUs; not at the very moment that it is woken, perhaps.
+/// Whether the calling thread may run on so many CPUs; not at the very moment that it is woken,
+/// perhaps.
 fn may_run_on(cpus: usize) -> bool {
     (0..100).any(|n| {
         terrace_sys::sleep(Nanos::millis(n));
@@ -344,7 +377,9 @@ fn may_run_on(cpus: usize) -> bool {
 #[test]
 fn who_waits_alone_goes_on_beside_the_pager_and_may_run_where_it_might_before() {
     let options = Options { unit: Bytes(64 << 10), beside: true, ..Options::default() };
-    let Some(map) = map(Bytes::mib(16), Bytes::mib(4), Box::new(Compressed::new(Bytes::mib(16))), &options) else {
+    let Some(map) =
+        map(Bytes::mib(16), Bytes::mib(4), Box::new(Compressed::new(Bytes::mib(16))), &options)
+    else {
         return;
     };
     let words = map.words();
@@ -392,11 +427,14 @@ fn who_waits_alone_goes_on_beside_the_pager_and_may_run_where_it_might_before() 
 
 #[test]
 fn a_signal_handler_may_fault() {
-    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default()) else {
+    let Some(map) = map(Bytes::mib(8), Bytes::mib(3), Box::new(Mem::new()), &Options::default())
+    else {
         return;
     };
     // SAFETY: installs a handler that touches atomics only.
-    unsafe { libc::signal(libc::SIGUSR1, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    unsafe {
+        libc::signal(libc::SIGUSR1, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t)
+    };
     for (n, word) in map.words().iter().enumerate() {
         word.store(n as u64 + 1, Relaxed);
     }
@@ -412,7 +450,8 @@ fn a_signal_handler_may_fault() {
 fn memory_is_given_back_while_programs_stall() {
     let stalled = Arc::new(std::sync::atomic::AtomicU64::new(0));
     let told = Arc::clone(&stalled);
-    let stalls: terrace_far::Stalls = Arc::new(move || Some(terrace_types::Nanos(told.load(Relaxed))));
+    let stalls: terrace_far::Stalls =
+        Arc::new(move || Some(terrace_types::Nanos(told.load(Relaxed))));
     let options = Options { stalls: Some(stalls), ..Options::default() };
     let Some(map) = map(Bytes::mib(32), Bytes::mib(16), Box::new(Mem::new()), &options) else {
         return;
@@ -433,5 +472,9 @@ fn memory_is_given_back_while_programs_stall() {
     map.set_dram(Bytes::mib(12)).unwrap();
     map.flush().unwrap();
     touch();
-    assert!(budget() < 12 << 20 && map.statistics().counts.mapped_bytes <= budget() + (1 << 20), "{}", budget());
+    assert!(
+        budget() < 12 << 20 && map.statistics().counts.mapped_bytes <= budget() + (1 << 20),
+        "{}",
+        budget()
+    );
 }

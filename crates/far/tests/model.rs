@@ -1,8 +1,9 @@
-//! A model beside the real thing: several threads read and write far memory at random while it is evicted, flushed, pinned,
-//! squeezed, and its store fails; each read is held against what that thread wrote last. Not a byte may differ.
+//! A model beside the real thing: several threads read and write far memory at random while it is
+//! evicted, flushed, pinned, squeezed, and its store fails; each read is held against what that
+//! thread wrote last. Not a byte may differ.
 //!
-//! Some seconds as a test; `TERRACE_FAR_SECONDS=600` (what `make soak` does) goes on. A failure prints its seed, and
-//! `TERRACE_FAR_SEED=N` begins with it.
+//! Some seconds as a test; `TERRACE_FAR_SECONDS=600` (what `make soak` does) goes on. A failure
+//! prints its seed, and `TERRACE_FAR_SEED=N` begins with it.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may stop at the first surprise, in its helpers too
 
 use std::process::Command;
@@ -36,7 +37,8 @@ fn used(nth: usize, me: usize) -> usize {
     (nth * THREADS + me) * STEP + nth % STEP
 }
 
-/// What a world is filled with at first: nothing, or numbers, as a compressed store keeps in a way of its own.
+/// What a world is filled with at first: nothing, or numbers, as a compressed store keeps in a way
+/// of its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Filled {
     Not,
@@ -49,7 +51,9 @@ impl Filled {
             Self::Not => 0,
             // Of some pages in half a word's width, of others in a quarter.
             Self::Numbers => {
-                1 << 40 | (at as u64).wrapping_mul(0x9e37_79b9) & if at / 512 % 3 == 0 { 0xff_ffff } else { 0xffff }
+                1 << 40
+                    | (at as u64).wrapping_mul(0x9e37_79b9)
+                        & if at / 512 % 3 == 0 { 0xff_ffff } else { 0xffff }
             }
         }
     }
@@ -68,7 +72,8 @@ impl Filled {
 /// One thread's part of the model: the words whose number leaves `me` over.
 fn work(words: &[AtomicU64], me: usize, seed: Seed, filled: Filled, stop: &AtomicBool) -> u64 {
     let count = words.len() / STEP;
-    let mut truth: Vec<u64> = (0..count.div_ceil(THREADS)).map(|nth| filled.word(used(nth, me))).collect();
+    let mut truth: Vec<u64> =
+        (0..count.div_ceil(THREADS)).map(|nth| filled.word(used(nth, me))).collect();
     let mut chance = Chance(seed);
     let mut step = 0;
     let mut checked = 0;
@@ -93,17 +98,21 @@ fn work(words: &[AtomicU64], me: usize, seed: Seed, filled: Filled, stop: &Atomi
         match chance.below(6) {
             0 | 1 => access(from, write, step),
             2 => (from..own.min(from + 600)).for_each(|n| access(n, write, step + n as u64)),
-            3 => (from.saturating_sub(600)..from).rev().for_each(|n| access(n, write, step + n as u64)),
+            3 => (from.saturating_sub(600)..from)
+                .rev()
+                .for_each(|n| access(n, write, step + n as u64)),
             4 => (from..own).step_by(11).take(200).for_each(|n| access(n, write, step + n as u64)),
-            _ => (0..40).for_each(|_| access((from + chance.below(30) as usize) % own, write, step)),
+            _ => {
+                (0..40).for_each(|_| access((from + chance.below(30) as usize) % own, write, step))
+            }
         }
     }
     (0..own).for_each(|n| access(n, false, 0));
     checked
 }
 
-/// Clears the accessed bits of some pages again and again, as reclaim and DAMON do: the kernel finds page tables changed while it
-/// moves pages.
+/// Clears the accessed bits of some pages again and again, as reclaim and DAMON do: the kernel
+/// finds page tables changed while it moves pages.
 fn age(map: &Map, over: &AtomicBool, seed: Seed) {
     let mut chance = Chance(seed);
     while !over.load(Relaxed) {
@@ -141,7 +150,8 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
         inner = Box::new(Faulty::new(inner, Arc::clone(&faults), Seed(seed)));
     }
     let window = if chance.below(4) == 0 { Bytes::ZERO } else { Bytes::mib(1) };
-    let options = Options { unit, window, checksum: chance.below(2) == 0, tries: 12, ..Options::default() };
+    let options =
+        Options { unit, window, checksum: chance.below(2) == 0, tries: 12, ..Options::default() };
     let filled = if chance.below(2) == 0 { Filled::Numbers } else { Filled::Not };
     println!("seed {seed}: {bytes} in {dram}, units of {unit}, {name}, filled: {filled:?}");
     let map = match Map::with(bytes, dram, inner, &options) {
@@ -159,8 +169,9 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
     let checked: u64 = std::thread::scope(|scope| {
         let words = map.words();
         let stop = &stop;
-        let workers: Vec<_> =
-            (0..THREADS).map(|me| scope.spawn(move || work(words, me, Seed(seed ^ me as u64), filled, stop))).collect();
+        let workers: Vec<_> = (0..THREADS)
+            .map(|me| scope.spawn(move || work(words, me, Seed(seed ^ me as u64), filled, stop)))
+            .collect();
         let (over, map_seen) = (&over, &map);
         // Somebody who waits for ever would be as wrong as a byte that differs.
         scope.spawn(move || {
@@ -196,7 +207,10 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
                 },
                 6 => faults.writes.store(chance.below(4) as u32 * 100, Relaxed),
                 7 => faults.reads.store(chance.below(3) as u32 * 50, Relaxed),
-                _ => assert!(Command::new("true").status().unwrap().success(), "a program started meanwhile"),
+                _ => assert!(
+                    Command::new("true").status().unwrap().success(),
+                    "a program started meanwhile"
+                ),
             }
         }
         stop.store(true, Relaxed);
@@ -205,8 +219,11 @@ fn round(seed: u64, length: Duration) -> Option<u64> {
         checked
     });
     // What nobody used is as it was.
-    let others = map.words().iter().enumerate().filter(|(at, _)| at / STEP / THREADS % STEP != at % STEP);
-    others.for_each(|(at, word)| assert_eq!(word.load(Relaxed), filled.word(at), "word {at} that nobody used"));
+    let others =
+        map.words().iter().enumerate().filter(|(at, _)| at / STEP / THREADS % STEP != at % STEP);
+    others.for_each(|(at, word)| {
+        assert_eq!(word.load(Relaxed), filled.word(at), "word {at} that nobody used")
+    });
     let c = map.statistics().counts;
     assert_eq!(c.lost_bytes, 0, "{c:?}");
     Some(checked)

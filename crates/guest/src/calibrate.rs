@@ -1,4 +1,5 @@
-//! The two programs by which the lab proves its clock: a pointer chase for latency, a sweep for bandwidth.
+//! The two programs by which the lab proves its clock: a pointer chase for latency, a sweep for
+//! bandwidth.
 
 use crate::kernel::{self, Mapping};
 use std::io;
@@ -30,9 +31,11 @@ pub fn chase(node: u32, bytes: usize, steps: u64, cpu: usize) -> io::Result<f64>
         let j = rng.below(i + 1);
         order.swap(i, j);
     }
-    let at = |i: usize| map.start().wrapping_add(order[i % lines] as usize * LINE).cast::<*mut u8>();
+    let at =
+        |i: usize| map.start().wrapping_add(order[i % lines] as usize * LINE).cast::<*mut u8>();
     for i in 0..lines {
-        // SAFETY: `at` gives line starts inside the live mapping, aligned to 64; each line holds one pointer.
+        // SAFETY: `at` gives line starts inside the live mapping, aligned to 64; each line holds
+        // one pointer.
         unsafe { at(i).write(at(i + 1).cast()) };
     }
     // From the line that was written first: those written last are still in the cache.
@@ -67,12 +70,13 @@ impl Sweep {
     }
 }
 
-/// Times that a sweep is measured. One alone, of 3 ms, meets whatever else a CPU does now and then: of four saved machines of eight
-/// nodes three had one reading that was 7 or 15% low, where 120 more on one of them were all exact.
+/// Times that a sweep is measured. One alone, of 3 ms, meets whatever else a CPU does now and then:
+/// of four saved machines of eight nodes three had one reading that was 7 or 15% low, where 120
+/// more on one of them were all exact.
 const WINDOWS: usize = 3;
 
-/// Bytes a second on the bus, all threads together, each on its own CPU of `cpus` and its own memory on `node`: the median of
-/// [`WINDOWS`] measurements of `rounds` passes each.
+/// Bytes a second on the bus, all threads together, each on its own CPU of `cpus` and its own
+/// memory on `node`: the median of [`WINDOWS`] measurements of `rounds` passes each.
 pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) -> io::Result<f64> {
     let each = (bytes / cpus.len() / LINE / 24 * 24) * LINE;
     let maps = cpus.iter().map(|_| Mapping::anonymous(each)).collect::<io::Result<Vec<_>>>()?;
@@ -93,7 +97,8 @@ pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) 
                 let (gate, address) = (&gate, map.start() as usize);
                 scope.spawn(move || {
                     let pinned = kernel::pin_to_cpu(cpu);
-                    // One pass that is not timed: it writes back what first touch left dirty in the caches.
+                    // One pass that is not timed: it writes back what first touch left dirty in the
+                    // caches.
                     sweep_once(kind, address as *mut u64, each);
                     let spans = [(); WINDOWS].map(|()| {
                         gate.wait();
@@ -107,8 +112,9 @@ pub fn sweep(kind: Sweep, node: u32, bytes: usize, rounds: u32, cpus: &[usize]) 
                 })
             })
             .collect();
-        let joined =
-            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))));
+        let joined = threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))));
         joined.collect::<io::Result<Vec<_>>>()
     })?;
     let lines = match kind {
@@ -134,11 +140,13 @@ fn sweep_once(kind: Sweep, base: *mut u64, bytes: usize) {
     const WORDS: usize = LINE / 8;
     match kind {
         Sweep::Read => {
-            // Eight loads a turn, so that the loop's own instructions stay below what the bus allows.
+            // Eight loads a turn, so that the loop's own instructions stay below what the bus
+            // allows.
             for turn in 0..bytes / LINE / 8 {
                 let at = base.wrapping_add(turn * 8 * WORDS);
                 for line in 0..8 {
-                    // SAFETY: `turn * 8 + line` is below the number of lines of the caller's mapping of `bytes` bytes.
+                    // SAFETY: `turn * 8 + line` is below the number of lines of the caller's
+                    // mapping of `bytes` bytes.
                     unsafe { at.add(line * WORDS).read_volatile() };
                 }
             }
@@ -146,7 +154,8 @@ fn sweep_once(kind: Sweep, base: *mut u64, bytes: usize) {
         Sweep::Triad => {
             let third = bytes / LINE / 3;
             for line in 0..third {
-                // SAFETY: the three arrays are thirds of the caller's mapping; `line` is below a third's lines.
+                // SAFETY: the three arrays are thirds of the caller's mapping; `line` is below a
+                // third's lines.
                 unsafe {
                     let b = base.add((third + line) * WORDS).read_volatile();
                     let c = base.add((2 * third + line) * WORDS).read_volatile();

@@ -1,8 +1,9 @@
 //! The kernel's lists of free pages for each CPU, emptied before a job.
 //!
-//! Pages that a CPU frees stay on a list of its own, up to half the low watermark of a zone on two CPUs (`nr_pcp_high`, Linux 6.12,
-//! `mm/page_alloc.c`); no other CPU can have them, and they do not count as free. What booting and calibrating leave there
-//! is 3.6 MiB of a fast node of 150, and whether a program gets them depends on which CPU it happens to run on: beside a tool it is
+//! Pages that a CPU frees stay on a list of its own, up to half the low watermark of a zone on two
+//! CPUs (`nr_pcp_high`, Linux 6.12, `mm/page_alloc.c`); no other CPU can have them, and they do not
+//! count as free. What booting and calibrating leave there is 3.6 MiB of a fast node of 150, and
+//! whether a program gets them depends on which CPU it happens to run on: beside a tool it is
 //! another one than alone. With nothing on any list every job finds the same room.
 
 use crate::kernel::{self, Mapping};
@@ -13,8 +14,9 @@ use std::io;
 const FRACTION: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 /// So that a list's limit is the least there is: four batches (`zone_highsize`).
 const LEAST: &str = "1000000";
-/// Pages freed on each CPU and node. A list over its limit gives back one to three batches (`nr_pcp_free`) at each: with batches of 7, the
-/// smallest, a list as long as lists become on such machines is gone after 300.
+/// Pages freed on each CPU and node. A list over its limit gives back one to three batches
+/// (`nr_pcp_free`) at each: with batches of 7, the smallest, a list as long as lists become on such
+/// machines is gone after 300.
 const FREED: usize = 512;
 const PAGE: usize = 4096;
 /// Bytes that are taken of a node for that.

@@ -26,13 +26,15 @@ const SEED: [u32; 16] = [
     0x923f_82a4,
 ];
 const MS_MOVE: libc::c_ulong = 8192;
-/// Not `MPOL_BIND`: where a program fills the slow node too, the kernel would end it for the agent's next page.
+/// Not `MPOL_BIND`: where a program fills the slow node too, the kernel would end it for the
+/// agent's next page.
 const MPOL_PREFERRED: i32 = 1;
 
 /// What the kernel command line told the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootArgs {
-    /// Node on which the guest's own files and memory live, so that they take nothing from the fast one.
+    /// Node on which the guest's own files and memory live, so that they take nothing from the fast
+    /// one.
     pub slow_node: u32,
     /// Guest milliseconds of rest before the guest says that it is ready.
     pub settle_ms: u64,
@@ -45,7 +47,9 @@ impl BootArgs {
         for word in cmdline.split_whitespace() {
             if let Some(n) = word.strip_prefix("terrace.slow=").and_then(|v| v.parse().ok()) {
                 args.slow_node = n;
-            } else if let Some(n) = word.strip_prefix("terrace.settle=").and_then(|v| v.parse().ok()) {
+            } else if let Some(n) =
+                word.strip_prefix("terrace.settle=").and_then(|v| v.parse().ok())
+            {
                 args.settle_ms = n;
             }
         }
@@ -80,8 +84,8 @@ pub fn boot() -> io::Result<BootArgs> {
     Ok(args)
 }
 
-/// Rest for `rest`, then until the processors have: what the kernel put off while booting (tests of its own ciphers,
-/// tables of symbols) would run beside the first job and take its time.
+/// Rest for `rest`, then until the processors have: what the kernel put off while booting (tests of
+/// its own ciphers, tables of symbols) would run beside the first job and take its time.
 fn settle(rest: Duration) {
     const WINDOW: Duration = Duration::from_millis(500);
     const WINDOWS: usize = 60;
@@ -98,8 +102,14 @@ fn settle(rest: Duration) {
 
 /// Ticks (10 ms) in which a processor was busy, by the first line of `/proc/stat`.
 fn processor_ticks(stat: &str) -> Option<u64> {
-    let numbers: Vec<u64> =
-        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|w| w.parse().ok()).take(8).collect();
+    let numbers: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .map_while(|w| w.parse().ok())
+        .take(8)
+        .collect();
     let idle = numbers.get(3)?.saturating_add(*numbers.get(4)?);
     let all = numbers.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
     Some(all.saturating_sub(idle))
@@ -133,9 +143,12 @@ fn optional_mounts() {
         let _ = fs::create_dir_all(at);
         let _ = kernel::mount(kind, at, kind, 0, "");
     }
-    for (link, to) in
-        [("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "fd/0"), ("/dev/stdout", "fd/1"), ("/dev/stderr", "fd/2")]
-    {
+    for (link, to) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "fd/0"),
+        ("/dev/stdout", "fd/1"),
+        ("/dev/stderr", "fd/2"),
+    ] {
         let _ = std::os::unix::fs::symlink(to, link);
     }
 }
@@ -155,7 +168,10 @@ mod tests {
     #[test]
     fn boot_args_have_defaults_and_survive_nonsense() {
         assert_eq!(BootArgs::parse("quiet"), BootArgs { slow_node: 0, settle_ms: 2000 });
-        assert_eq!(BootArgs::parse("terrace.slow=1 terrace.settle=50 x=y"), BootArgs { slow_node: 1, settle_ms: 50 });
+        assert_eq!(
+            BootArgs::parse("terrace.slow=1 terrace.settle=50 x=y"),
+            BootArgs { slow_node: 1, settle_ms: 50 }
+        );
         assert_eq!(BootArgs::parse("terrace.slow=-1"), BootArgs { slow_node: 0, settle_ms: 2000 });
     }
 }

@@ -6,7 +6,8 @@ use crate::place;
 use crate::reclaim::Reclaimer;
 use crate::stats;
 use crate::wire::{
-    self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, ReclaimReport, Reply, Setting, WireError,
+    self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, ReclaimReport, Reply, Setting,
+    WireError,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -57,7 +58,10 @@ fn unpack(entries: &[Entry<'_>]) -> Result<(), String> {
 
 fn apply(settings: &[Setting], warnings: &mut Vec<String>) -> Result<(), String> {
     for s in settings {
-        let done = OpenOptions::new().write(true).open(&s.path).and_then(|mut f| f.write_all(s.value.as_bytes()));
+        let done = OpenOptions::new()
+            .write(true)
+            .open(&s.path)
+            .and_then(|mut f| f.write_all(s.value.as_bytes()));
         if let Err(e) = done {
             let what = format!("writing '{}' to {}: {e}", s.value, s.path);
             if s.required {
@@ -86,7 +90,9 @@ struct Waited {
 impl Runner<'_> {
     fn run(&self) -> Reply {
         let mut reply = Reply::not_started(String::new());
-        let with_room = stats::free_bytes(Path::new("/sys")).into_iter().filter(|(_, free)| *free >= freelists::TAKEN);
+        let with_room = stats::free_bytes(Path::new("/sys"))
+            .into_iter()
+            .filter(|(_, free)| *free >= freelists::TAKEN);
         if let Err(e) = freelists::empty(&with_room.map(|(node, _)| node).collect::<Vec<_>>()) {
             reply.warnings.push(format!("emptying the lists of free pages of each processor: {e}"));
         }
@@ -97,7 +103,9 @@ impl Runner<'_> {
         let procfs = Path::new("/proc");
         reply.usable_bytes = stats::free_bytes(Path::new("/sys"))
             .into_iter()
-            .map(|(node, free)| (node, free.saturating_sub(stats::reserve_pages(procfs, node) * PAGE)))
+            .map(|(node, free)| {
+                (node, free.saturating_sub(stats::reserve_pages(procfs, node) * PAGE))
+            })
             .collect();
         let cpu = stats::threads_cpu(procfs, &self.job.cpu_of);
         let before = stats::vmstat(procfs);
@@ -115,7 +123,10 @@ impl Runner<'_> {
                 reply.placed = w.placed;
                 reply.reclaimed = w.reclaimed;
             }
-            Err(e) => reply.outcome = Outcome::NotStarted { why: format!("{}: {e}", self.job.argv.join(" ")) },
+            Err(e) => {
+                reply.outcome =
+                    Outcome::NotStarted { why: format!("{}: {e}", self.job.argv.join(" ")) }
+            }
         }
         if let Err(why) = apply(&self.job.after, &mut reply.warnings) {
             reply.warnings.push(why);
@@ -126,7 +137,8 @@ impl Runner<'_> {
     fn start_and_wait(&self, warnings: &mut Vec<String>) -> io::Result<Waited> {
         let events = kernel::child_events()?;
         let marks = if self.job.at_mark == AtMark::Nothing { None } else { Some(Marks::open()?) };
-        let mut reclaimer = self.job.reclaim.clone().map(|r| Reclaimer::new(r, kernel::now())).transpose()?;
+        let mut reclaimer =
+            self.job.reclaim.clone().map(|r| Reclaimer::new(r, kernel::now())).transpose()?;
         let child = self.command()?.spawn()?;
         let pid = child.id() as i32;
         let deadline = kernel::now() + self.job.limit_seconds.saturating_mul(1_000_000_000);
@@ -171,7 +183,11 @@ impl Runner<'_> {
         if let (Some(marks), Some(true)) = (marks, ready.get(1)) {
             for pid in marks.arrivals()? {
                 if let AtMark::Place { fast, slow, reserve_pages, counts } = self.job.at_mark {
-                    match place::apply(pid, self.ranking, place::Nodes { fast, slow, reserve_pages }) {
+                    match place::apply(
+                        pid,
+                        self.ranking,
+                        place::Nodes { fast, slow, reserve_pages },
+                    ) {
                         Ok(report) => *placed = Some(report),
                         Err(e) => warnings.push(format!("placing the pages of process {pid}: {e}")),
                     }
@@ -187,10 +203,15 @@ impl Runner<'_> {
     }
 
     fn command(&self) -> io::Result<Command> {
-        let program = self.job.argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let program =
+            self.job.argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         fs::create_dir_all(&self.job.cwd)?;
         let mut command = Command::new(program);
-        command.args(&self.job.argv[1..]).env_clear().current_dir(&self.job.cwd).stdin(Stdio::null());
+        command
+            .args(&self.job.argv[1..])
+            .env_clear()
+            .current_dir(&self.job.cwd)
+            .stdin(Stdio::null());
         command.stdout(File::create(STDOUT)?).stderr(File::create(STDERR)?);
         command.envs(self.job.env.iter().map(|(k, v)| (k, v)));
         if self.job.at_mark != AtMark::Nothing {
@@ -198,8 +219,9 @@ impl Runner<'_> {
         }
         let policy = self.job.memory_policy.clone();
         let group = self.job.reclaim.as_ref().map(|_| Reclaimer::procs()).transpose()?;
-        // SAFETY: the closure runs between fork and exec in a process with a single thread and makes only plain
-        // system calls (setsid, sigprocmask, write, set_mempolicy); nothing is allocated or freed there.
+        // SAFETY: the closure runs between fork and exec in a process with a single thread and
+        // makes only plain system calls (setsid, sigprocmask, write, set_mempolicy); nothing is
+        // allocated or freed there.
         unsafe {
             command.pre_exec(move || {
                 kernel::fresh_child()?;
@@ -238,7 +260,8 @@ fn give_up(pid: i32) -> io::Result<Waited> {
     }
 }
 
-/// The two fifos of the mark protocol, held open at both ends so that nothing blocks and nothing is lost.
+/// The two fifos of the mark protocol, held open at both ends so that nothing blocks and nothing is
+/// lost.
 struct Marks {
     begin: File,
     reply: File,
@@ -255,7 +278,8 @@ impl Marks {
         Ok(Marks { begin: both(BEGIN_FIFO)?, reply: both(REPLY_FIFO)? })
     }
 
-    /// Processes that say "begin PID". A line is shorter than a pipe's atomic write, so it comes whole.
+    /// Processes that say "begin PID". A line is shorter than a pipe's atomic write, so it comes
+    /// whole.
     fn arrivals(&self) -> io::Result<Vec<i32>> {
         let mut buf = [0u8; 4096];
         let n = (&self.begin).read(&mut buf)?;
@@ -268,10 +292,14 @@ impl Marks {
 }
 
 fn parse_begins(text: &str) -> Vec<i32> {
-    text.lines().filter_map(|l| l.strip_prefix("begin ")?.trim().parse().ok()).filter(|&pid| pid > 1).collect()
+    text.lines()
+        .filter_map(|l| l.strip_prefix("begin ")?.trim().parse().ok())
+        .filter(|&pid| pid > 1)
+        .collect()
 }
 
-/// Reap everything that has ended (as init we inherit orphans); give back `pid` if it is among them.
+/// Reap everything that has ended (as init we inherit orphans); give back `pid` if it is among
+/// them.
 fn reap_all(pid: i32) -> io::Result<Option<Ended>> {
     loop {
         match kernel::reap() {
@@ -303,7 +331,9 @@ fn answer(job: &Job, reply: &mut Reply, room: usize) -> Result<Vec<u8>, WireErro
                 used += data.len() + name.len() + 64;
                 files.push((name.to_string(), data));
             }
-            Ok(data) => reply.warnings.push(format!("{name}: {} bytes do not fit the mailbox", data.len())),
+            Ok(data) => {
+                reply.warnings.push(format!("{name}: {} bytes do not fit the mailbox", data.len()))
+            }
             Err(e) if !name.starts_with('@') => reply.warnings.push(format!("{name}: {e}")),
             Err(_) => {}
         }

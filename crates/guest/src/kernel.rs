@@ -1,4 +1,5 @@
-//! The guest's own door to the kernel: the few calls that an init needs and the `sys` crate has no reason to know.
+//! The guest's own door to the kernel: the few calls that an init needs and the `sys` crate has no
+//! reason to know.
 //!
 //! Every function returns the errno as `std::io::Error`; nothing here decides anything.
 
@@ -16,12 +17,14 @@ pub const MARK_PHASE_BEGIN: u32 = 0x7e44_a001;
 /// Mark of the timing plugin: the measured phase ends.
 pub const MARK_PHASE_END: u32 = 0x7e44_a002;
 
-/// Execute the multi-byte no-op `0f 1f 80 imm32` whose displacement is `MARK`; the lab's timing plugin sees it.
+/// Execute the multi-byte no-op `0f 1f 80 imm32` whose displacement is `MARK`; the lab's timing
+/// plugin sees it.
 #[inline(always)]
 pub fn mark<const MARK: u32>() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `nop dword ptr [rax+imm32]` is the architectural long no-op: it reads no memory, writes no register and
-    // no flag, and its address is never formed. Omitting `nomem` keeps it ordered with memory accesses.
+    // SAFETY: `nop dword ptr [rax+imm32]` is the architectural long no-op: it reads no memory,
+    // writes no register and no flag, and its address is never formed. Omitting `nomem` keeps it
+    // ordered with memory accesses.
     unsafe {
         std::arch::asm!(".byte 0x0f, 0x1f, 0x80", ".long {m}", m = const MARK, options(nostack, preserves_flags));
     }
@@ -40,10 +43,18 @@ fn cstr(s: &str) -> io::Result<CString> {
 }
 
 /// mount(2).
-pub fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
+pub fn mount(
+    source: &str,
+    target: &str,
+    kind: &str,
+    flags: libc::c_ulong,
+    data: &str,
+) -> io::Result<()> {
     let (source, target, kind, data) = (cstr(source)?, cstr(target)?, cstr(kind)?, cstr(data)?);
     // SAFETY: four NUL-terminated strings that live across the call.
-    let rc = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
+    let rc = unsafe {
+        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
+    };
     check(rc.into()).map(drop)
 }
 
@@ -61,7 +72,8 @@ pub fn mkfifo(path: &str) -> io::Result<()> {
     check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }.into()).map(drop)
 }
 
-/// Credit the kernel's random generator with fixed bytes, so that nothing waits for entropy that never comes.
+/// Credit the kernel's random generator with fixed bytes, so that nothing waits for entropy that
+/// never comes.
 pub fn seed_random(device: &File, seed: [u32; 16]) -> io::Result<()> {
     #[repr(C)]
     struct PoolInfo {
@@ -71,7 +83,8 @@ pub fn seed_random(device: &File, seed: [u32; 16]) -> io::Result<()> {
     }
     const RNDADDENTROPY: libc::c_ulong = 0x4008_5203;
     let info = PoolInfo { entropy_bits: 512, size: 64, words: seed };
-    // SAFETY: the ioctl reads a `rand_pool_info` of `size` bytes behind the head; `info` has that layout and length.
+    // SAFETY: the ioctl reads a `rand_pool_info` of `size` bytes behind the head; `info` has that
+    // layout and length.
     check(unsafe { libc::ioctl(device.as_raw_fd(), RNDADDENTROPY, &info) }.into()).map(drop)
 }
 
@@ -84,9 +97,12 @@ pub fn set_mempolicy(mode: i32, nodes: &[u32]) -> io::Result<()> {
         }
         mask |= 1 << node;
     }
-    let (ptr, bits) = if nodes.is_empty() { (std::ptr::null(), 0) } else { (&mask as *const libc::c_ulong, 65) };
-    // SAFETY: the kernel reads at most `bits` - 1 = 64 bits from `mask`, which is one unsigned long, or nothing.
-    check(unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), ptr, bits) }).map(drop)
+    let (ptr, bits) =
+        if nodes.is_empty() { (std::ptr::null(), 0) } else { (&mask as *const libc::c_ulong, 65) };
+    // SAFETY: the kernel reads at most `bits` - 1 = 64 bits from `mask`, which is one unsigned
+    // long, or nothing.
+    check(unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(mode), ptr, bits) })
+        .map(drop)
 }
 
 /// move_pages(2) for another process. With `nodes` empty it only asks where the pages are.
@@ -97,8 +113,9 @@ pub fn move_pages(pid: i32, pages: &[u64], nodes: &[i32], status: &mut [i32]) ->
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let wanted = if nodes.is_empty() { std::ptr::null() } else { nodes.as_ptr() };
-    // SAFETY: the three arrays hold at least `pages.len()` elements of the kernel's types (checked above) and live
-    // across the call; page addresses belong to the other process and are never dereferenced here.
+    // SAFETY: the three arrays hold at least `pages.len()` elements of the kernel's types (checked
+    // above) and live across the call; page addresses belong to the other process and are never
+    // dereferenced here.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -147,7 +164,9 @@ pub fn poll_readable(fds: &[i32], timeout_ms: Option<i32>) -> io::Result<Vec<boo
     let mut polls: Vec<libc::pollfd> =
         fds.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: `polls` is a live array of `polls.len()` pollfd.
-    let rc = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms.unwrap_or(-1)) };
+    let rc = unsafe {
+        libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, timeout_ms.unwrap_or(-1))
+    };
     match check(rc.into()) {
         Ok(_) => {}
         Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
@@ -180,7 +199,12 @@ pub fn reap() -> io::Result<Option<Ended>> {
     }
     check(pid.into())?;
     let nanos = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
-    Ok(Some(Ended { pid, status, user_nanos: nanos(usage.ru_utime), system_nanos: nanos(usage.ru_stime) }))
+    Ok(Some(Ended {
+        pid,
+        status,
+        user_nanos: nanos(usage.ru_utime),
+        system_nanos: nanos(usage.ru_stime),
+    }))
 }
 
 /// kill(2); a negative pid names a process group.
@@ -236,7 +260,9 @@ impl Mapping {
     pub fn anonymous(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let p = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        let p = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
         if p == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -249,7 +275,9 @@ impl Mapping {
     pub fn shared(file: &File, len: usize) -> io::Result<Self> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of ours.
-        let p = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        let p = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
         if p == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -264,8 +292,10 @@ impl Mapping {
         }
         let mask: libc::c_ulong = 1 << node;
         // SAFETY: mbind changes only the policy of this live mapping and reads 64 bits from `mask`.
-        check(unsafe { libc::syscall(libc::SYS_mbind, self.start, self.len, MPOL_BIND, &mask, 65usize, 0usize) })
-            .map(drop)
+        check(unsafe {
+            libc::syscall(libc::SYS_mbind, self.start, self.len, MPOL_BIND, &mask, 65usize, 0usize)
+        })
+        .map(drop)
     }
 
     /// First byte.
@@ -283,14 +313,16 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Copy bytes out; the other side may write at the same time, so each byte is read once and never aliased.
+    /// Copy bytes out; the other side may write at the same time, so each byte is read once and
+    /// never aliased.
     pub fn copy_out(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
         let end = offset.checked_add(len)?;
         if end > self.len {
             return None;
         }
         let mut out = vec![0u8; len];
-        // SAFETY: source [offset, end) lies inside the live mapping (checked), `out` is a distinct allocation of `len`.
+        // SAFETY: source [offset, end) lies inside the live mapping (checked), `out` is a distinct
+        // allocation of `len`.
         unsafe { std::ptr::copy_nonoverlapping(self.start.add(offset), out.as_mut_ptr(), len) };
         Some(out)
     }
@@ -299,8 +331,15 @@ impl Mapping {
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> bool {
         match offset.checked_add(bytes.len()) {
             Some(end) if end <= self.len => {
-                // SAFETY: destination [offset, end) lies inside the live writable mapping (checked); `bytes` is elsewhere.
-                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(offset), bytes.len()) };
+                // SAFETY: destination [offset, end) lies inside the live writable mapping
+                // (checked); `bytes` is elsewhere.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        bytes.as_ptr(),
+                        self.start.add(offset),
+                        bytes.len(),
+                    )
+                };
                 true
             }
             _ => false,
@@ -312,7 +351,8 @@ impl Mapping {
         if offset % 4 != 0 || offset.checked_add(4)? > self.len {
             return None;
         }
-        // SAFETY: aligned (mappings start on a page) and inside the live mapping, both checked above.
+        // SAFETY: aligned (mappings start on a page) and inside the live mapping, both checked
+        // above.
         let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(self.start.add(offset).cast()) };
         Some(word.load(std::sync::atomic::Ordering::Acquire))
     }

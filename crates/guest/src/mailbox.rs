@@ -1,4 +1,5 @@
-//! The guest's end of the mailbox: a shared-memory PCI device whose second BAR is a file of the host.
+//! The guest's end of the mailbox: a shared-memory PCI device whose second BAR is a file of the
+//! host.
 
 use crate::kernel::Mapping;
 use crate::wire::{self, ArchiveWriter, Header, Reply, State, WireError};
@@ -14,7 +15,8 @@ pub struct Mailbox {
 impl Mailbox {
     /// Find the device below a sysfs root (`/sys` in life) and map it.
     pub fn open(sysfs: &Path) -> io::Result<Self> {
-        let device = find_device(sysfs)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        let device =
+            find_device(sysfs)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
         // SeaBIOS leaves memory decoding on; a firmware that does not is helped here.
         let _ = fs::write(device.join("enable"), "1");
         let path = device.join("resource2");
@@ -30,19 +32,27 @@ impl Mailbox {
 
     /// Whether the host has put something since [`Mailbox::announce`].
     pub fn has_news(&self) -> bool {
-        // The state word is at offset 12; a fresh file of the host with a job has a state other than Ready.
+        // The state word is at offset 12; a fresh file of the host with a job has a state other
+        // than Ready.
         self.map.load_u32(12).is_some_and(|code| code > 1)
     }
 
     /// The job's archive, checked against its sum.
     pub fn take_job(&self) -> Result<Vec<u8>, WireError> {
-        let head = self.map.copy_out(0, wire::HEADER_LEN).ok_or(WireError::Truncated { what: "header" })?;
+        let head = self
+            .map
+            .copy_out(0, wire::HEADER_LEN)
+            .ok_or(WireError::Truncated { what: "header" })?;
         let header = Header::decode(&head)?;
         if header.state != State::Job {
             return Err(WireError::Missing("job"));
         }
-        let len = usize::try_from(header.len).map_err(|_| WireError::TooLarge { what: "archive" })?;
-        let bytes = self.map.copy_out(wire::BODY_OFFSET, len).ok_or(WireError::Truncated { what: "archive" })?;
+        let len =
+            usize::try_from(header.len).map_err(|_| WireError::TooLarge { what: "archive" })?;
+        let bytes = self
+            .map
+            .copy_out(wire::BODY_OFFSET, len)
+            .ok_or(WireError::Truncated { what: "archive" })?;
         if wire::checksum(&bytes) != header.sum {
             return Err(WireError::BadChecksum);
         }
@@ -78,7 +88,9 @@ impl Mailbox {
 fn find_device(sysfs: &Path) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(sysfs.join("bus/pci/devices"))? {
         let path = entry?.path();
-        let is = |file: &str, want: &str| fs::read_to_string(path.join(file)).is_ok_and(|s| s.trim() == want);
+        let is = |file: &str, want: &str| {
+            fs::read_to_string(path.join(file)).is_ok_and(|s| s.trim() == want)
+        };
         if is("vendor", "0x1af4") && is("device", "0x1110") {
             return Ok(Some(path));
         }

@@ -1,4 +1,5 @@
-//! `terrace-guest`: init of the lab's guest when it is process 1, else one of its calibration programs.
+//! `terrace-guest`: init of the lab's guest when it is process 1, else one of its calibration
+//! programs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -45,7 +46,8 @@ fn serve() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Run the measurements asked for, each `KIND:NODE:MIB:COUNT:CPU[,CPU...]`, and print one figure a line.
+/// Run the measurements asked for, each `KIND:NODE:MIB:COUNT:CPU[,CPU...]`, and print one figure a
+/// line.
 fn program(args: &[String]) -> Result<(), String> {
     const USAGE: &str =
         "usage: terrace-guest KIND:NODE:MIB:COUNT:CPU[,CPU...]...  with KIND chase (ns), read or triad (bytes/s)";
@@ -57,7 +59,10 @@ fn program(args: &[String]) -> Result<(), String> {
         let [kind, node, mib, count, cpus] = words[..] else { return Err(USAGE.into()) };
         let number = |text: &str| text.parse::<u32>().map_err(|_| USAGE.to_string());
         let (node, bytes, count) = (number(node)?, (number(mib)? as usize) << 20, number(count)?);
-        let cpus = cpus.split(',').map(|c| number(c).map(|c| c as usize)).collect::<Result<Vec<_>, _>>()?;
+        let cpus = cpus
+            .split(',')
+            .map(|c| number(c).map(|c| c as usize))
+            .collect::<Result<Vec<_>, _>>()?;
         let figure = match kind {
             "chase" => calibrate::chase(node, bytes, count.into(), cpus[0]),
             "read" => calibrate::sweep(Sweep::Read, node, bytes, count, &cpus),

@@ -1,6 +1,8 @@
-//! `bound:ideal-move`: the best static placement, applied once while the workload stands at its mark.
+//! `bound:ideal-move`: the best static placement, applied once while the workload stands at its
+//! mark.
 //!
-//! The host ranks the pages by a profiled run; how many of them fit is known only here, where the occupancy is.
+//! The host ranks the pages by a profiled run; how many of them fit is known only here, where the
+//! occupancy is.
 
 use crate::kernel;
 use crate::stats;
@@ -36,19 +38,23 @@ pub struct Decision {
     pub wanted: u64,
 }
 
-/// Choose: the first pages of `ranking` that exist, as many as the fast node can hold, should be there. Of the
-/// others only so many leave as are needed for room (those that nobody ranked first, then the coldest).
+/// Choose: the first pages of `ranking` that exist, as many as the fast node can hold, should be
+/// there. Of the others only so many leave as are needed for room (those that nobody ranked first,
+/// then the coldest).
 pub fn decide(ranking: &[u64], at: &HashMap<u64, i32>, fast: i32, free_pages: u64) -> Decision {
     let on_fast = at.values().filter(|&&n| n == fast).count() as u64;
     let budget = on_fast + free_pages;
-    let wanted: Vec<u64> = ranking.iter().copied().filter(|p| at.contains_key(p)).take(budget as usize).collect();
+    let wanted: Vec<u64> =
+        ranking.iter().copied().filter(|p| at.contains_key(p)).take(budget as usize).collect();
     let promote: Vec<u64> = wanted.iter().copied().filter(|p| at.get(p) != Some(&fast)).collect();
     let keep: HashSet<u64> = wanted.iter().copied().collect();
     let need = (promote.len() as u64).saturating_sub(free_pages) as usize;
     let ranked: HashSet<u64> = ranking.iter().copied().collect();
-    let mut cold: Vec<u64> = at.iter().filter(|(p, &n)| n == fast && !ranked.contains(p)).map(|(&p, _)| p).collect();
+    let mut cold: Vec<u64> =
+        at.iter().filter(|(p, &n)| n == fast && !ranked.contains(p)).map(|(&p, _)| p).collect();
     cold.sort_unstable();
-    let coldest_ranked = ranking.iter().rev().copied().filter(|p| at.get(p) == Some(&fast) && !keep.contains(p));
+    let coldest_ranked =
+        ranking.iter().rev().copied().filter(|p| at.get(p) == Some(&fast) && !keep.contains(p));
     cold.extend(coldest_ranked);
     cold.truncate(need);
     Decision { demote: cold, promote, wanted: wanted.len() as u64 }
@@ -90,7 +96,10 @@ fn parse_maps(text: &str) -> Vec<u64> {
             continue;
         }
         let Some((from, to)) = range.split_once('-') else { continue };
-        let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16)) else { continue };
+        let (Ok(from), Ok(to)) = (u64::from_str_radix(from, 16), u64::from_str_radix(to, 16))
+        else {
+            continue;
+        };
         pages.extend((from..to).step_by(PAGE as usize));
     }
     pages
@@ -107,7 +116,12 @@ fn locate(pid: i32, pages: &[u64]) -> io::Result<HashMap<u64, i32>> {
     Ok(at)
 }
 
-fn move_all(pid: i32, pages: &[u64], to: i32, refused: &mut BTreeMap<String, u64>) -> io::Result<u64> {
+fn move_all(
+    pid: i32,
+    pages: &[u64],
+    to: i32,
+    refused: &mut BTreeMap<String, u64>,
+) -> io::Result<u64> {
     let nodes = vec![to; BATCH];
     let mut status = vec![0i32; BATCH];
     let mut moved = 0;
@@ -145,7 +159,8 @@ mod tests {
         let d = decide(&[20, 21, 11, 12, 22], &places, 0, 1);
         assert_eq!(d.wanted, 4);
         assert_eq!(d.promote, vec![20, 21]);
-        // One of the two comes into the free page; for the other the unranked 10 goes, not the ranked 12.
+        // One of the two comes into the free page; for the other the unranked 10 goes, not the
+        // ranked 12.
         assert_eq!(d.demote, vec![10]);
     }
 
@@ -159,7 +174,10 @@ mod tests {
     #[test]
     fn nothing_to_do_is_nothing() {
         let places = at(&[(1, 0), (2, 1)]);
-        assert_eq!(decide(&[1], &places, 0, 0), Decision { demote: vec![], promote: vec![], wanted: 1 });
+        assert_eq!(
+            decide(&[1], &places, 0, 0),
+            Decision { demote: vec![], promote: vec![], wanted: 1 }
+        );
         assert_eq!(decide(&[], &places, 0, 5), Decision::default());
     }
 

@@ -1,5 +1,6 @@
-//! `kernel:reclaim`: the command lives in a memory cgroup, and every period the agent asks the kernel to reclaim a
-//! little of it while a node is short of free memory. With demotion on, what is reclaimed goes to the slow node.
+//! `kernel:reclaim`: the command lives in a memory cgroup, and every period the agent asks the
+//! kernel to reclaim a little of it while a node is short of free memory. With demotion on, what is
+//! reclaimed goes to the slow node.
 
 use crate::stats;
 use crate::wire::{Reclaim, ReclaimReport};
@@ -20,9 +21,11 @@ pub struct Reclaimer {
 }
 
 impl Reclaimer {
-    /// Make the group. The goal is counted from the node's high watermark, below which kswapd works by itself.
+    /// Make the group. The goal is counted from the node's high watermark, below which kswapd works
+    /// by itself.
     pub fn new(plan: Reclaim, now: u64) -> io::Result<Self> {
-        let named = |path: String| move |e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
+        let named =
+            |path: String| move |e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
         let control = format!("{ROOT}/cgroup.subtree_control");
         fs::write(&control, "+memory").map_err(named(control))?;
         fs::create_dir_all(GROUP).map_err(named(GROUP.into()))?;
@@ -48,7 +51,8 @@ impl Reclaimer {
             return;
         }
         self.report.looks += 1;
-        let free = stats::free_bytes(Path::new("/sys")).get(&self.plan.node).copied().unwrap_or(u64::MAX);
+        let free =
+            stats::free_bytes(Path::new("/sys")).get(&self.plan.node).copied().unwrap_or(u64::MAX);
         let ask = wanted(free, self.goal_bytes, self.plan.step_bytes);
         if ask > 0 {
             self.report.asked_bytes += ask;

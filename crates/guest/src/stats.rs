@@ -20,7 +20,10 @@ fn parse_vmstat(text: &str) -> BTreeMap<String, i64> {
 }
 
 /// What changed between two readings.
-pub fn difference(before: &BTreeMap<String, i64>, after: &BTreeMap<String, i64>) -> BTreeMap<String, i64> {
+pub fn difference(
+    before: &BTreeMap<String, i64>,
+    after: &BTreeMap<String, i64>,
+) -> BTreeMap<String, i64> {
     after
         .iter()
         .filter_map(|(name, value)| {
@@ -36,7 +39,9 @@ pub fn free_bytes(sysfs: &Path) -> BTreeMap<u32, u64> {
     let Ok(entries) = fs::read_dir(sysfs.join("devices/system/node")) else { return out };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(id) = name.to_str().and_then(|n| n.strip_prefix("node")).and_then(|n| n.parse().ok()) else {
+        let Some(id) =
+            name.to_str().and_then(|n| n.strip_prefix("node")).and_then(|n| n.parse().ok())
+        else {
             continue;
         };
         let text = fs::read_to_string(entry.path().join("meminfo")).unwrap_or_default();
@@ -52,7 +57,8 @@ fn meminfo_kib(text: &str, key: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Pages below which the kernel gives nothing from a node to a normal allocation: the sum of its zones' high marks.
+/// Pages below which the kernel gives nothing from a node to a normal allocation: the sum of its
+/// zones' high marks.
 pub fn reserve_pages(procfs: &Path, node: u32) -> u64 {
     parse_reserve(&fs::read_to_string(procfs.join("zoneinfo")).unwrap_or_default(), node)
 }
@@ -73,7 +79,8 @@ fn parse_reserve(text: &str, node: u32) -> u64 {
     sum
 }
 
-/// Nanoseconds on a processor of every thread whose name starts with one of `prefixes`, by process id.
+/// Nanoseconds on a processor of every thread whose name starts with one of `prefixes`, by process
+/// id.
 pub fn threads_cpu(procfs: &Path, prefixes: &[String]) -> BTreeMap<u32, ThreadCpu> {
     let mut out = BTreeMap::new();
     let Ok(entries) = fs::read_dir(procfs) else { return out };
@@ -92,7 +99,10 @@ pub fn threads_cpu(procfs: &Path, prefixes: &[String]) -> BTreeMap<u32, ThreadCp
 }
 
 /// Processor time between two readings; a thread that is new counts whole.
-pub fn threads_cpu_since(before: &BTreeMap<u32, ThreadCpu>, after: BTreeMap<u32, ThreadCpu>) -> Vec<ThreadCpu> {
+pub fn threads_cpu_since(
+    before: &BTreeMap<u32, ThreadCpu>,
+    after: BTreeMap<u32, ThreadCpu>,
+) -> Vec<ThreadCpu> {
     after
         .into_iter()
         .map(|(pid, cpu)| {
@@ -128,7 +138,10 @@ mod tests {
 
     #[test]
     fn meminfo_line() {
-        assert_eq!(meminfo_kib("Node 0 MemTotal: 10 kB\nNode 0 MemFree:   137012 kB\n", "MemFree:"), Some(137_012));
+        assert_eq!(
+            meminfo_kib("Node 0 MemTotal: 10 kB\nNode 0 MemFree:   137012 kB\n", "MemFree:"),
+            Some(137_012)
+        );
         assert_eq!(meminfo_kib("", "MemFree:"), None);
     }
 }

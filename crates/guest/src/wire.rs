@@ -1,8 +1,9 @@
 //! What host and guest say to each other through the shared memory ("the mailbox").
 //!
-//! One source file for both sides: `terrace-guest` compiles it as its own module, `terrace-lab` includes it by
-//! path (ADR 0020), so that the two can never disagree. It is pure: bytes in, values out. Everything read
-//! from the other side is treated as hostile: lengths are checked before they are used, checksums before parsing.
+//! One source file for both sides: `terrace-guest` compiles it as its own module, `terrace-lab`
+//! includes it by path (ADR 0020), so that the two can never disagree. It is pure: bytes in, values
+//! out. Everything read from the other side is treated as hostile: lengths are checked before they
+//! are used, checksums before parsing.
 //!
 //! ```text
 //! offset 0     header, 64 bytes used:  magic, version, state, job length + sum, reply length + sum
@@ -107,7 +108,9 @@ impl std::fmt::Display for WireError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             WireError::NotAMailbox => write!(f, "not a mailbox"),
-            WireError::OtherVersion(v) => write!(f, "mailbox of version {v}, this is version {VERSION}"),
+            WireError::OtherVersion(v) => {
+                write!(f, "mailbox of version {v}, this is version {VERSION}")
+            }
             WireError::UnknownState(s) => write!(f, "mailbox in unknown state {s}"),
             WireError::Truncated { what } => write!(f, "truncated {what}"),
             WireError::BadChecksum => write!(f, "checksum does not match"),
@@ -166,7 +169,8 @@ impl Header {
     }
 }
 
-/// A 64-bit sum over 8-byte words: cheap in the emulated guest, and enough to notice a torn or foreign archive.
+/// A 64-bit sum over 8-byte words: cheap in the emulated guest, and enough to notice a torn or
+/// foreign archive.
 pub fn checksum(bytes: &[u8]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let mut sum: u64 = 0xcbf2_9ce4_8422_2325 ^ bytes.len() as u64;
@@ -249,11 +253,13 @@ pub fn read_archive(bytes: &[u8]) -> Result<Vec<Entry<'_>>, WireError> {
     for _ in 0..count {
         let name_len = at.u32("file name")? as usize;
         let mode = at.u32("file mode")?;
-        let data_len = usize::try_from(at.u64("file length")?).map_err(|_| WireError::TooLarge { what: "file" })?;
+        let data_len = usize::try_from(at.u64("file length")?)
+            .map_err(|_| WireError::TooLarge { what: "file" })?;
         if name_len > MAX_NAME {
             return Err(WireError::TooLarge { what: "file name" });
         }
-        let name = std::str::from_utf8(at.take(name_len, "file name")?).map_err(|_| WireError::BadName)?;
+        let name =
+            std::str::from_utf8(at.take(name_len, "file name")?).map_err(|_| WireError::BadName)?;
         if name.is_empty() || name.contains('\0') {
             return Err(WireError::BadName);
         }
@@ -316,7 +322,8 @@ impl<'a> Reader<'a> {
     }
 
     fn align(&mut self) {
-        // The writer pads to words counted from the archive's start; a short tail is caught by the next `take`.
+        // The writer pads to words counted from the archive's start; a short tail is caught by the
+        // next `take`.
         self.pos = self.pos.next_multiple_of(8);
     }
 }
@@ -368,7 +375,8 @@ pub struct MemoryPolicy {
     pub nodes: Vec<u32>,
 }
 
-/// The mark protocol: the workload stops at the begin of its measured phase until the guest answers.
+/// The mark protocol: the workload stops at the begin of its measured phase until the guest
+/// answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum AtMark {
@@ -384,12 +392,14 @@ pub enum AtMark {
         slow: u32,
         /// Pages of the fast node that stay free, above the kernel's own reserve.
         reserve_pages: u64,
-        /// Whether the move is part of the measured phase; if not, the phase is marked as beginning after it.
+        /// Whether the move is part of the measured phase; if not, the phase is marked as beginning
+        /// after it.
         counts: bool,
     },
 }
 
-/// Proactive reclaim: the command in a memory cgroup of its own, of which a little is reclaimed each period.
+/// Proactive reclaim: the command in a memory cgroup of its own, of which a little is reclaimed
+/// each period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaim {
     /// Node whose free memory is looked at.
@@ -481,7 +491,8 @@ pub struct Reply {
     pub vmstat: BTreeMap<String, i64>,
     /// Threads asked for by `cpu_of`.
     pub cpu: Vec<ThreadCpu>,
-    /// Bytes by node that a program could still get before the command started: free, less the kernel's reserve.
+    /// Bytes by node that a program could still get before the command started: free, less the
+    /// kernel's reserve.
     pub usable_bytes: BTreeMap<u32, u64>,
     /// What placing at the mark did.
     pub placed: Option<PlaceReport>,
@@ -558,7 +569,10 @@ mod tests {
         let bytes = archive();
         let entries = read_archive(&bytes).unwrap();
         assert_eq!(entries.len(), 3);
-        assert_eq!(entries[1], Entry { name: "/usr/bin/x", mode: 0o755, data: &[1, 2, 3, 4, 5, 6, 7, 8, 9] });
+        assert_eq!(
+            entries[1],
+            Entry { name: "/usr/bin/x", mode: 0o755, data: &[1, 2, 3, 4, 5, 6, 7, 8, 9] }
+        );
         assert_eq!(find(&entries, JOB_NAME), Ok(&b"{}"[..]));
         assert_eq!(find(&entries, REPLY_NAME), Err(WireError::Missing(REPLY_NAME)));
     }
@@ -608,11 +622,20 @@ mod tests {
             argv: vec!["/bin/true".into()],
             env: vec![("A".into(), "b=c".into())],
             cwd: "/work".into(),
-            before: vec![Setting { path: "/proc/sys/kernel/numa_balancing".into(), value: "2".into(), required: true }],
+            before: vec![Setting {
+                path: "/proc/sys/kernel/numa_balancing".into(),
+                value: "2".into(),
+                required: true,
+            }],
             after: vec![],
             memory_policy: Some(MemoryPolicy { mode: 6, nodes: vec![0, 1] }),
             at_mark: AtMark::Place { fast: 0, slow: 1, reserve_pages: 64, counts: true },
-            reclaim: Some(Reclaim { node: 0, free_bytes: 8 << 20, step_bytes: 4 << 20, period_nanos: 50_000_000 }),
+            reclaim: Some(Reclaim {
+                node: 0,
+                free_bytes: 8 << 20,
+                step_bytes: 4 << 20,
+                period_nanos: 50_000_000,
+            }),
             limit_seconds: 100,
             cpu_of: vec!["kdamond".into()],
             fetch: vec![],

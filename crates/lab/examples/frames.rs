@@ -1,11 +1,14 @@
-//! What share of `skew`'s accesses a direct-mapped cache would hit, by the physical frames that pages really got:
-//! a count of its own to hold `hardware:memory-mode` against. Runs inside the guest, without the timing plugin's help:
+//! What share of `skew`'s accesses a direct-mapped cache would hit, by the physical frames that
+//! pages really got: a count of its own to hold `hardware:memory-mode` against. Runs inside the
+//! guest, without the timing plugin's help:
 //!
-//! `lab run --machine lab-cxl --policy hardware:memory-mode --setting /sys/kernel/mm/transparent_hugepage/enabled=never
-//! -- target/release/examples/frames COLD_MIB HOT_MIB HOT_PERCENT CACHE_MIB`
+//! `lab run --machine lab-cxl --policy hardware:memory-mode --setting
+//! /sys/kernel/mm/transparent_hugepage/enabled=never -- target/release/examples/frames COLD_MIB
+//! HOT_MIB HOT_PERCENT CACHE_MIB`
 //!
-//! Pages are touched in order, cold ones first, as `skew` does. In a line of the cache that several pages share, an
-//! access hits when the last one before it was to the same page: of a page with rate `r` among a sum `R`, that is `r / R`.
+//! Pages are touched in order, cold ones first, as `skew` does. In a line of the cache that several
+//! pages share, an access hits when the last one before it was to the same page: of a page with
+//! rate `r` among a sum `R`, that is `r / R`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,7 +38,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     // Rates by page, all together one.
     let share = hot_percent as f64 / 100.0;
-    let rates = (0..cold + hot).map(|i| if i < cold { (1.0 - share) / cold as f64 } else { share / hot as f64 });
+    let rates = (0..cold + hot).map(|i| {
+        if i < cold {
+            (1.0 - share) / cold as f64
+        } else {
+            share / hot as f64
+        }
+    });
     let mut slots: BTreeMap<u64, (f64, f64, u32)> = BTreeMap::new();
     for (frame, rate) in frames.zip(rates) {
         if frame == 0 {
@@ -46,6 +55,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let hits: f64 = slots.values().map(|(sum, squares, _)| squares / sum).sum();
     let shared = slots.values().filter(|s| s.2 > 1).map(|s| s.2).sum::<u32>();
-    println!("{} pages in {} slots, {shared} of them share one; hits {:.4}", cold + hot, slots.len(), hits);
+    println!(
+        "{} pages in {} slots, {shared} of them share one; hits {:.4}",
+        cold + hot,
+        slots.len(),
+        hits
+    );
     Ok(())
 }

@@ -34,7 +34,10 @@ struct Arguments {
 impl Arguments {
     fn new(args: Vec<String>) -> Self {
         let cut = args.iter().position(|a| a == "--").unwrap_or(args.len());
-        Arguments { options: args[..cut].to_vec(), command: args.get(cut + 1..).unwrap_or_default().to_vec() }
+        Arguments {
+            options: args[..cut].to_vec(),
+            command: args.get(cut + 1..).unwrap_or_default().to_vec(),
+        }
     }
 
     fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
@@ -141,7 +144,12 @@ fn run_job(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
     if args.has("--stats") {
         eprintln!("{:#?}\n{:#?}", result.reply, result.stats);
     }
-    eprintln!("{:?}, {:.6} guest s, {:.1} wall s", result.reply.outcome, result.seconds(), result.wall_seconds);
+    eprintln!(
+        "{:?}, {:.6} guest s, {:.1} wall s",
+        result.reply.outcome,
+        result.seconds(),
+        result.wall_seconds
+    );
     Ok(match result.reply.outcome {
         Outcome::Exited { status } => status,
         _ => 1,

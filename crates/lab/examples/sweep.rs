@@ -1,7 +1,8 @@
-//! Goes through a list of comparisons (`bench/claims.toml`, `bench/grids.toml`) and prints the ratios.
+//! Goes through a list of comparisons (`bench/claims.toml`, `bench/grids.toml`) and prints the
+//! ratios.
 //!
-//! `cargo run --release -p terrace-lab --example sweep -- LIST ...`; `make bench` does so. See docs/adr/0070.
-//! The tables go to standard output as Markdown, what is going on to standard error.
+//! `cargo run --release -p terrace-lab --example sweep -- LIST ...`; `make bench` does so. See
+//! docs/adr/0070. The tables go to standard output as Markdown, what is going on to standard error.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,7 +41,8 @@ struct Arguments {
 
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, Failure> {
-        let mut out = Arguments { jobs: 1, limit: 3600, revision: "unknown".into(), ..Arguments::default() };
+        let mut out =
+            Arguments { jobs: 1, limit: 3600, revision: "unknown".into(), ..Arguments::default() };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
             let names = |text: String| text.split(',').map(String::from).collect();
@@ -82,7 +84,8 @@ fn main() -> ExitCode {
 /// Whether every run has a result.
 fn run(args: &Arguments) -> Result<bool, Failure> {
     let progress = Stderr(Instant::now());
-    let text = std::fs::read_to_string(&args.list).map_err(|e| format!("{}: {e}", args.list.display()))?;
+    let text =
+        std::fs::read_to_string(&args.list).map_err(|e| format!("{}: {e}", args.list.display()))?;
     let mut list = List::parse(&text, args.quick)?;
     list.select(&args.cases, &args.policies);
     let origin = Origin { host: host(), revision: args.revision.clone() };
@@ -110,8 +113,12 @@ fn run(args: &Arguments) -> Result<bool, Failure> {
 
 /// Which results are from earlier, and from where.
 fn origins(swept: &Sweep) -> String {
-    let reused: Vec<String> =
-        swept.done.iter().filter(|d| d.reused).map(|d| format!("{} {}", d.case, d.policy)).collect();
+    let reused: Vec<String> = swept
+        .done
+        .iter()
+        .filter(|d| d.reused)
+        .map(|d| format!("{} {}", d.case, d.policy))
+        .collect();
     let mut from: Vec<String> = Vec::new();
     for done in &swept.done {
         let origin = format!("{} at revision {}", done.origin.host, done.origin.revision);
@@ -120,7 +127,11 @@ fn origins(swept: &Sweep) -> String {
         }
     }
     let which = if reused.is_empty() { String::new() } else { format!(" ({})", reused.join("; ")) };
-    let head = format!("{} results, of which {} were kept from earlier{which}.", swept.done.len(), reused.len());
+    let head = format!(
+        "{} results, of which {} were kept from earlier{which}.",
+        swept.done.len(),
+        reused.len()
+    );
     format!("{head}\nMeasured on: {}.", from.join("; "))
 }
 

@@ -29,7 +29,8 @@ pub struct Summary {
 #[must_use]
 pub fn kernel(plan: &Plan, result: &JobResult) -> Summary {
     let count = |name: &str| result.reply.vmstat.get(name).copied().unwrap_or(0).max(0) as u64;
-    let demoted = count("pgdemote_kswapd") + count("pgdemote_direct") + count("pgdemote_khugepaged");
+    let demoted =
+        count("pgdemote_kswapd") + count("pgdemote_direct") + count("pgdemote_khugepaged");
     let mut summary = Summary {
         promoted_pages: Some(count("pgpromote_success")),
         demoted_pages: Some(demoted),
@@ -63,7 +64,9 @@ pub fn refusals(result: &JobResult) -> Vec<String> {
     let reclaimed = result.reply.reclaimed.iter().flat_map(|r| &r.refused);
     placed
         .map(|(why, pages)| format!("{pages} pages were not placed: {why}"))
-        .chain(reclaimed.map(|(why, times)| format!("memory.reclaim fell short {times} times: {why}")))
+        .chain(
+            reclaimed.map(|(why, times)| format!("memory.reclaim fell short {times} times: {why}")),
+        )
         .collect()
 }
 
@@ -76,13 +79,15 @@ fn damos_pages(result: &JobResult, scheme: u32) -> Option<u64> {
 /// From the tool's own summary, with the kernel's count of moved pages where it says nothing.
 #[must_use]
 pub fn tool(summary: Option<&[u8]>, result: &JobResult) -> Summary {
-    let mut out: Summary = summary.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
+    let mut out: Summary =
+        summary.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
     let moved = result.reply.vmstat.get("pgmigrate_success").copied().unwrap_or(0).max(0) as u64;
     out.migrated_bytes = out.migrated_bytes.or(Some(moved * PAGE));
     out
 }
 
-/// Share of last-level misses that the fast node served. Where everything is fast by decree, that is all of them.
+/// Share of last-level misses that the fast node served. Where everything is fast by decree, that
+/// is all of them.
 #[must_use]
 pub fn fast_share(plan: &Plan, span: Option<&Span>, fast: u32) -> Option<f64> {
     if plan.name == "bound:all-fast" {
@@ -91,12 +96,14 @@ pub fn fast_share(plan: &Plan, span: Option<&Span>, fast: u32) -> Option<f64> {
     span?.share_of(fast)
 }
 
-/// Memory accesses of the measured phase: what the workload says of itself, else what the plugin counted.
+/// Memory accesses of the measured phase: what the workload says of itself, else what the plugin
+/// counted.
 #[must_use]
 pub fn accesses(result: &JobResult) -> Option<u64> {
     let text = String::from_utf8_lossy(&result.stdout);
     let said = text.split_whitespace().find_map(|w| w.strip_prefix("accesses=")?.parse().ok());
-    let counted = || result.stats.as_ref().and_then(|s| s.measured()).map(|s| s.accesses).filter(|&a| a > 0);
+    let counted =
+        || result.stats.as_ref().and_then(|s| s.measured()).map(|s| s.accesses).filter(|&a| a > 0);
     said.or_else(counted)
 }
 
@@ -108,12 +115,14 @@ mod tests {
 
     fn result() -> JobResult {
         let mut reply = Reply::not_started(String::new());
-        reply.vmstat = [("pgpromote_success", 7), ("pgdemote_kswapd", 3), ("pgmigrate_success", 12)]
-            .into_iter()
-            .map(|(k, v)| (k.to_string(), v))
-            .collect();
+        reply.vmstat =
+            [("pgpromote_success", 7), ("pgdemote_kswapd", 3), ("pgmigrate_success", 12)]
+                .into_iter()
+                .map(|(k, v)| (k.to_string(), v))
+                .collect();
         reply.cpu = vec![ThreadCpu { name: "kdamond.0".into(), nanos: 2_000_000 }];
-        reply.placed = Some(PlaceReport { promoted_pages: 100, demoted_pages: 90, ..Default::default() });
+        reply.placed =
+            Some(PlaceReport { promoted_pages: 100, demoted_pages: 90, ..Default::default() });
         JobResult {
             reply,
             stdout: b"skew accesses=32000000 checksum=1\n".to_vec(),
@@ -126,21 +135,34 @@ mod tests {
     }
 
     fn plan(name: &str) -> Plan {
-        let shape = crate::shape::Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
+        let shape =
+            crate::shape::Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
         policies::plan(name, &shape).unwrap()
     }
 
     #[test]
     fn counters_are_read_by_who_moved() {
         let got = kernel(&plan("kernel:numa-balancing"), &result());
-        assert_eq!((got.promoted_pages, got.demoted_pages, got.migrated_bytes), (Some(7), Some(3), Some(49152)));
+        assert_eq!(
+            (got.promoted_pages, got.demoted_pages, got.migrated_bytes),
+            (Some(7), Some(3), Some(49152))
+        );
         assert_eq!(got.overhead_seconds, None);
         let got = kernel(&plan("kernel:damos"), &result());
-        assert_eq!((got.promoted_pages, got.demoted_pages, got.overhead_seconds), (Some(10), None, Some(0.002)));
+        assert_eq!(
+            (got.promoted_pages, got.demoted_pages, got.overhead_seconds),
+            (Some(10), None, Some(0.002))
+        );
         let got = kernel(&plan("bound:ideal-move"), &result());
-        assert_eq!((got.promoted_pages, got.demoted_pages, got.migrated_bytes), (Some(100), Some(90), Some(49152)));
+        assert_eq!(
+            (got.promoted_pages, got.demoted_pages, got.migrated_bytes),
+            (Some(100), Some(90), Some(49152))
+        );
         let got = kernel(&plan("bound:static"), &result());
-        assert_eq!((got.promoted_pages, got.demoted_pages, got.migrated_bytes), (Some(0), Some(0), Some(0)));
+        assert_eq!(
+            (got.promoted_pages, got.demoted_pages, got.migrated_bytes),
+            (Some(0), Some(0), Some(0))
+        );
     }
 
     #[test]
@@ -151,13 +173,20 @@ mod tests {
         result.reply.placed = Some(PlaceReport { refused: refused.clone(), ..Default::default() });
         result.reply.reclaimed = Some(ReclaimReport { refused, ..Default::default() });
         let said = refusals(&result);
-        assert_eq!(said, ["3 pages were not placed: busy", "memory.reclaim fell short 3 times: busy"]);
+        assert_eq!(
+            said,
+            ["3 pages were not placed: busy", "memory.reclaim fell short 3 times: busy"]
+        );
     }
 
     #[test]
     fn the_tools_summary_is_believed_and_a_broken_one_survived() {
-        let got = tool(Some(br#"{"promoted_pages":5,"overhead_seconds":0.1,"other":[]}"#), &result());
-        assert_eq!((got.promoted_pages, got.overhead_seconds, got.migrated_bytes), (Some(5), Some(0.1), Some(49152)));
+        let got =
+            tool(Some(br#"{"promoted_pages":5,"overhead_seconds":0.1,"other":[]}"#), &result());
+        assert_eq!(
+            (got.promoted_pages, got.overhead_seconds, got.migrated_bytes),
+            (Some(5), Some(0.1), Some(49152))
+        );
         assert_eq!(tool(Some(b"{"), &result()).promoted_pages, None);
     }
 

@@ -1,5 +1,5 @@
-//! The proof that comes before every result: inside the guest a pointer chase must read the machine file's latency
-//! and a sweep its bandwidth, or the lab refuses to report.
+//! The proof that comes before every result: inside the guest a pointer chase must read the machine
+//! file's latency and a sweep its bandwidth, or the lab refuses to report.
 
 use crate::error::{io, LabError, Result};
 use crate::job::JobSpec;
@@ -15,11 +15,13 @@ use terrace_types::Bytes;
 pub const LATENCY_PERCENT: f64 = 5.0;
 /// Allowed deviation of bandwidth, percent.
 pub const BANDWIDTH_PERCENT: f64 = 10.0;
-/// Memory chased through at least, MiB: far beyond the caches of the lab's own machines, well within their smallest node.
+/// Memory chased through at least, MiB: far beyond the caches of the lab's own machines, well
+/// within their smallest node.
 const CHASE_MIB: u64 = 24;
 const CHASE_STEPS: u32 = 200_000;
 const SWEEP_MIB: u64 = 24;
-/// Each CPU sweeps memory of its own, twice the last cache: the last to finish would otherwise find all that is left in it.
+/// Each CPU sweeps memory of its own, twice the last cache: the last to finish would otherwise find
+/// all that is left in it.
 const CACHES_A_CPU: u64 = 2;
 const SWEEP_ROUNDS: u32 = 3;
 const FILE: &str = "calibration.json";
@@ -76,15 +78,17 @@ impl Calibration {
         let excess = |r: &Reading| r.off_percent() / r.allowed();
         let worst = self.readings.iter().max_by(|a, b| excess(a).total_cmp(&excess(b)));
         match worst {
-            Some(r) if self.timed && (excess(r).is_nan() || excess(r) > 1.0) => Err(LabError::Calibration {
-                machine: machine.to_string(),
-                node: r.node,
-                figure: figure_name(&r.figure),
-                wanted: r.wanted,
-                got: r.got,
-                off_percent: r.off_percent(),
-                allowed_percent: r.allowed(),
-            }),
+            Some(r) if self.timed && (excess(r).is_nan() || excess(r) > 1.0) => {
+                Err(LabError::Calibration {
+                    machine: machine.to_string(),
+                    node: r.node,
+                    figure: figure_name(&r.figure),
+                    wanted: r.wanted,
+                    got: r.got,
+                    off_percent: r.off_percent(),
+                    allowed_percent: r.allowed(),
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -98,10 +102,12 @@ fn figure_name(figure: &str) -> &'static str {
     }
 }
 
-/// Calibrate a machine, or read back what an earlier calibration of the same saved machine gave; then check.
+/// Calibrate a machine, or read back what an earlier calibration of the same saved machine gave;
+/// then check.
 pub fn ensure(bench: &Bench, progress: &dyn Progress) -> Result<Calibration> {
     let path = bench.snapshot().dir().join(FILE);
-    let cached = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Calibration>(&bytes).ok());
+    let cached =
+        fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Calibration>(&bytes).ok());
     let calibration = match cached {
         Some(calibration) => calibration,
         None => {
@@ -133,7 +139,11 @@ fn measure(bench: &Bench) -> Result<Calibration> {
     let text = String::from_utf8_lossy(&result.stdout);
     let figures: Vec<f64> = text.lines().filter_map(|l| l.trim().parse().ok()).collect();
     if figures.len() != wanted.len() {
-        return Err(failed(format!("printed {} figures instead of {}", figures.len(), wanted.len())));
+        return Err(failed(format!(
+            "printed {} figures instead of {}",
+            figures.len(),
+            wanted.len()
+        )));
     }
     for ((_, reading), got) in wanted.iter_mut().zip(figures) {
         reading.got = got;
@@ -150,7 +160,8 @@ fn sweep_mib(cpus: usize, last_cache: Bytes) -> u64 {
     SWEEP_MIB.max(CACHES_A_CPU * last_cache.get().div_ceil(1 << 20) * cpus as u64)
 }
 
-/// Bytes that calibrating takes of a node, and `None` where that is what it takes of the lab's own machines, or less.
+/// Bytes that calibrating takes of a node, and `None` where that is what it takes of the lab's own
+/// machines, or less.
 pub(crate) fn wants(shape: &Shape, node: u32, last_cache: Bytes) -> Option<Bytes> {
     let initiator = shape.nodes.iter().find(|n| n.id == node)?.initiator;
     let cpus = shape.nodes.iter().find(|n| n.id == initiator)?.cpus.len();
@@ -158,14 +169,23 @@ pub(crate) fn wants(shape: &Shape, node: u32, last_cache: Bytes) -> Option<Bytes
     (own(last_cache) > own(Bytes::mib(4))).then(|| Bytes::mib(own(last_cache)))
 }
 
-/// The measurements and what they should read: latency over every link, bandwidth of every node from its initiator.
+/// The measurements and what they should read: latency over every link, bandwidth of every node
+/// from its initiator.
 fn plan(shape: &Shape, last_cache: Bytes) -> Vec<(String, Reading)> {
-    // A chain that is longer than the cache finds nothing of itself there: it is gone through in the order it was made.
+    // A chain that is longer than the cache finds nothing of itself there: it is gone through in
+    // the order it was made.
     let chase = CHASE_MIB.max(last_cache.get().div_ceil(1 << 20) * 3 / 2);
     let mut out = Vec::new();
-    let cpus_of = |node: u32| shape.nodes.iter().find(|n| n.id == node).map(|n| n.cpus.clone()).unwrap_or_default();
-    let reading =
-        |initiator, node, figure: &str, wanted| Reading { initiator, node, figure: figure.into(), wanted, got: 0.0 };
+    let cpus_of = |node: u32| {
+        shape.nodes.iter().find(|n| n.id == node).map(|n| n.cpus.clone()).unwrap_or_default()
+    };
+    let reading = |initiator, node, figure: &str, wanted| Reading {
+        initiator,
+        node,
+        figure: figure.into(),
+        wanted,
+        got: 0.0,
+    };
     for link in &shape.links {
         let Some(cpu) = cpus_of(link.initiator).first().copied() else { continue };
         let arg = format!("chase:{}:{chase}:{CHASE_STEPS}:{cpu}", link.target);
@@ -208,12 +228,18 @@ mod tests {
     fn large_caches_take_more_memory_to_see_past() {
         let shape = Shape::of(&terrace_machine::preset("lab-cxl").unwrap(), None).unwrap();
         let sizes = |cache| -> Vec<String> {
-            plan(&shape, cache).iter().map(|(arg, _)| arg.split(':').nth(2).unwrap().to_owned()).collect()
+            plan(&shape, cache)
+                .iter()
+                .map(|(arg, _)| arg.split(':').nth(2).unwrap().to_owned())
+                .collect()
         };
         assert_eq!(sizes(Bytes::mib(4)), ["24"; 6], "as ever on the lab's own machines");
         assert_eq!(sizes(Bytes::mib(16)), ["24", "24", "64", "64", "64", "64"]);
         assert_eq!(sizes(Bytes::mib(32)), ["48", "48", "128", "128", "128", "128"]);
-        assert_eq!((wants(&shape, 1, Bytes::mib(4)), wants(&shape, 1, Bytes::mib(16))), (None, Some(Bytes::mib(64))));
+        assert_eq!(
+            (wants(&shape, 1, Bytes::mib(4)), wants(&shape, 1, Bytes::mib(16))),
+            (None, Some(Bytes::mib(64)))
+        );
     }
 
     #[test]

@@ -58,7 +58,8 @@ pub struct CompareSpec {
     pub repeat: usize,
     /// Wall-clock limit of one run.
     pub limit_wall: Duration,
-    /// Folder in which profiles of the bounds are kept and looked for; without one each bound is profiled anew.
+    /// Folder in which profiles of the bounds are kept and looked for; without one each bound is
+    /// profiled anew.
     pub profiles: Option<PathBuf>,
 }
 
@@ -79,7 +80,8 @@ pub struct Run {
     pub demoted_pages: Option<u64>,
     /// Bytes moved between nodes.
     pub migrated_bytes: Option<u64>,
-    /// Processor seconds of tracking and deciding: kernel threads started for it and the tool itself.
+    /// Processor seconds of tracking and deciding: kernel threads started for it and the tool
+    /// itself.
     pub overhead_seconds: Option<f64>,
     /// Not modelled.
     pub energy_joules: Option<f64>,
@@ -142,12 +144,24 @@ pub struct CompareResult {
 type Ran = (Run, JobResult);
 
 /// Run the comparison.
-pub fn compare(bench: &Bench, spec: &CompareSpec, progress: &dyn Progress) -> Result<CompareResult> {
+pub fn compare(
+    bench: &Bench,
+    spec: &CompareSpec,
+    progress: &dyn Progress,
+) -> Result<CompareResult> {
     let started = Instant::now();
-    let plans = spec.policies.iter().map(|p| policies::plan(p, bench.shape())).collect::<Result<Vec<_>>>()?;
+    let plans = spec
+        .policies
+        .iter()
+        .map(|p| policies::plan(p, bench.shape()))
+        .collect::<Result<Vec<_>>>()?;
     if plans.iter().any(|p| matches!(p.actor, Actor::Terrace { .. })) && spec.terrace.is_none() {
         let hint = "run crates/guest/build.sh DIR/bin terrace-cli".into();
-        return Err(LabError::NotSetUp { dir: bench.lab().dir().into(), what: "a static terrace program", hint });
+        return Err(LabError::NotSetUp {
+            dir: bench.lab().dir().into(),
+            what: "a static terrace program",
+            hint,
+        });
     }
     let comparison = Comparison::new(bench, spec, progress)?;
     let outcomes = comparison.run_all(&plans)?;
@@ -171,7 +185,8 @@ fn base_job(input: &Input, usable_fast_bytes: u64, limit_wall: Duration) -> Resu
             job
         }
         Input::Workload { spec, program } => {
-            let mut job = JobSpec::new(vec![GUEST_WORKLOAD.into(), with_fast(spec, usable_fast_bytes)]);
+            let mut job =
+                JobSpec::new(vec![GUEST_WORKLOAD.into(), with_fast(spec, usable_fast_bytes)]);
             job.carry_as(program, GUEST_WORKLOAD);
             job
         }
@@ -180,7 +195,8 @@ fn base_job(input: &Input, usable_fast_bytes: u64, limit_wall: Duration) -> Resu
     Ok(job)
 }
 
-/// Sizes of a workload follow what is free in the fast node; whole MiB, so that small changes change nothing.
+/// Sizes of a workload follow what is free in the fast node; whole MiB, so that small changes
+/// change nothing.
 fn with_fast(spec: &str, usable: u64) -> String {
     let given = spec.split(',').skip(1).any(|part| part.starts_with("fast="));
     if given || usable < 1 << 20 {
@@ -200,7 +216,11 @@ pub(crate) struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     /// Calibrate the machine, or see that it was, and make the job that all policies share.
-    pub(crate) fn new(bench: &'a Bench, spec: &'a CompareSpec, progress: &'a dyn Progress) -> Result<Self> {
+    pub(crate) fn new(
+        bench: &'a Bench,
+        spec: &'a CompareSpec,
+        progress: &'a dyn Progress,
+    ) -> Result<Self> {
         let calibration = calibrate::ensure(bench, progress)?;
         let base = base_job(&spec.input, calibration.usable_fast_bytes, spec.limit_wall)?;
         Ok(Comparison { bench, spec, base, progress, calibration })
@@ -216,8 +236,9 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Sum over everything that this policy's result depends on: the saved machine (machine file, kernel, QEMU,
-    /// plugin, guest program) and the job with all its files and settings. `terrace` is in the jobs of ours alone.
+    /// Sum over everything that this policy's result depends on: the saved machine (machine file,
+    /// kernel, QEMU, plugin, guest program) and the job with all its files and settings. `terrace`
+    /// is in the jobs of ours alone.
     pub(crate) fn key(&self, plan: &Plan) -> Result<String> {
         job_key(self.bench, &self.job(plan)?)
     }
@@ -236,7 +257,8 @@ impl<'a> Comparison<'a> {
                 scope.spawn(|| loop {
                     let task = queue.lock().ok().and_then(|mut q| q.next());
                     let Some((i, plan)) = task else { break };
-                    let failed_already = done.lock().map_or(true, |d| d.iter().any(|(_, r)| r.is_err()));
+                    let failed_already =
+                        done.lock().map_or(true, |d| d.iter().any(|(_, r)| r.is_err()));
                     if failed_already {
                         break;
                     }
@@ -263,7 +285,10 @@ impl<'a> Comparison<'a> {
         self.progress.step(&format!("{}: running", plan.name));
         let result = self.checked(&plan.name, &job)?;
         let run = self.account(plan, &result);
-        self.progress.step(&format!("{}: {:.3} guest s, {:.0} wall s", plan.name, run.seconds, run.wall_seconds));
+        self.progress.step(&format!(
+            "{}: {:.3} guest s, {:.0} wall s",
+            plan.name, run.seconds, run.wall_seconds
+        ));
         Ok((run, result))
     }
 
@@ -280,11 +305,12 @@ impl<'a> Comparison<'a> {
         job.plugin = plan.plugin.clone();
         if let (Actor::Terrace { policy, set }, Some(terrace)) = (&plan.actor, &self.spec.terrace) {
             job.carry_as(terrace, GUEST_TERRACE);
-            let mut argv: Vec<String> = [GUEST_TERRACE, "run", "--policy", policy, "--journal", GUEST_JOURNAL]
-                .into_iter()
-                .chain(["--summary", GUEST_SUMMARY])
-                .map(String::from)
-                .collect();
+            let mut argv: Vec<String> =
+                [GUEST_TERRACE, "run", "--policy", policy, "--journal", GUEST_JOURNAL]
+                    .into_iter()
+                    .chain(["--summary", GUEST_SUMMARY])
+                    .map(String::from)
+                    .collect();
             argv.extend(set.iter().flat_map(|pair| ["--set".to_string(), pair.clone()]));
             argv.extend(self.spec.terrace_args.iter().cloned());
             argv.push("--".into());
@@ -302,15 +328,21 @@ impl<'a> Comparison<'a> {
         job.at_mark = AtMark::Answer;
         job.profile = true;
         let kept = match &self.spec.profiles {
-            Some(dir) => Some(dir.join(format!("{}-{}", self.bench.shape().name, job_key(self.bench, &job)?))),
+            Some(dir) => Some(dir.join(format!(
+                "{}-{}",
+                self.bench.shape().name,
+                job_key(self.bench, &job)?
+            ))),
             None => None,
         };
         let profile = match kept.as_ref().and_then(|path| fs::read(path).ok()) {
             Some(profile) => profile,
             None => {
                 self.progress.step("profiling first touch, for the bounds");
-                let profile =
-                    self.checked(policy, &job)?.profile.ok_or_else(|| LabError::Unmarked { policy: policy.into() })?;
+                let profile = self
+                    .checked(policy, &job)?
+                    .profile
+                    .ok_or_else(|| LabError::Unmarked { policy: policy.into() })?;
                 if let Some(path) = &kept {
                     fs::write(path, &profile).map_err(io("writing", path))?;
                 }
@@ -332,7 +364,9 @@ impl<'a> Comparison<'a> {
 
     fn account(&self, plan: &Plan, result: &JobResult) -> Run {
         let summary = match plan.actor {
-            Actor::Terrace { .. } => account::tool(result.files.get(GUEST_SUMMARY).map(Vec::as_slice), result),
+            Actor::Terrace { .. } => {
+                account::tool(result.files.get(GUEST_SUMMARY).map(Vec::as_slice), result)
+            }
             _ => account::kernel(plan, result),
         };
         let Summary { promoted_pages, demoted_pages, migrated_bytes, overhead_seconds } = summary;
@@ -350,7 +384,13 @@ impl<'a> Comparison<'a> {
             settings: plan.settings.iter().cloned().collect(),
             output_sum: format!("{:016x}", wire::checksum(&result.stdout)),
             wall_seconds: result.wall_seconds,
-            warnings: result.reply.warnings.iter().cloned().chain(account::refusals(result)).collect(),
+            warnings: result
+                .reply
+                .warnings
+                .iter()
+                .cloned()
+                .chain(account::refusals(result))
+                .collect(),
             journal: result.files.get(GUEST_JOURNAL).cloned(),
         }
     }

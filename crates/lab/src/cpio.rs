@@ -1,4 +1,5 @@
-//! Writer of the initramfs: a cpio archive in the "newc" format, the one the kernel unpacks at boot.
+//! Writer of the initramfs: a cpio archive in the "newc" format, the one the kernel unpacks at
+//! boot.
 
 /// Builds a newc archive of directories and files owned by root.
 #[derive(Debug, Default)]

@@ -147,7 +147,10 @@ pub enum LabError {
 pub type Result<T> = std::result::Result<T, LabError>;
 
 /// `map_err` helper: name the attempt and the file.
-pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LabError {
+pub(crate) fn io(
+    action: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(std::io::Error) -> LabError {
     let path = path.into();
     move |source| LabError::Io { action, path, source }
 }

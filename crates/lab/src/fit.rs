@@ -1,4 +1,5 @@
-//! From any machine file to one that a machine of the lab can be made from: what it must tell, and what to do where it does not. Pure.
+//! From any machine file to one that a machine of the lab can be made from: what it must tell, and
+//! what to do where it does not. Pure.
 
 use crate::calibrate;
 use crate::error::{LabError, Result};
@@ -7,10 +8,12 @@ use terrace_machine::Machine;
 use terrace_model::{ModelError, Options, Params};
 use terrace_types::{Bytes, Nanos};
 
-/// Most memory of all nodes: the guest's kernel writes a description of each page when it boots, emulated.
+/// Most memory of all nodes: the guest's kernel writes a description of each page when it boots,
+/// emulated.
 const MOST_MEMORY: Bytes = Bytes::gib(64);
-/// How long translations are kept where the file does not say. Files of real machines do not, and `terrace probe` does not measure it: their processors lose
-/// translations by themselves. QEMU keeps so many that accessed bits would be set once and then no more.
+/// How long translations are kept where the file does not say. Files of real machines do not, and
+/// `terrace probe` does not measure it: their processors lose translations by themselves. QEMU
+/// keeps so many that accessed bits would be set once and then no more.
 const FLUSH: Nanos = Nanos::micros(500);
 
 /// What the guest takes of a node for itself: lab-cxl's first node of 192 MiB leaves 119.
@@ -54,7 +57,8 @@ pub fn fit(machine: &Machine, vcpus: Option<u32>) -> Result<(Shape, Machine)> {
     if machine.core.tlb_flush == Nanos::ZERO {
         machine.core.tlb_flush = FLUSH;
     }
-    let options = Options { vcpus: shape.vcpus, all_fast: false, memory_mode: false, outstanding: None };
+    let options =
+        Options { vcpus: shape.vcpus, all_fast: false, memory_mode: false, outstanding: None };
     // The plugin would find out as well, when the machine boots, and nobody would hear why.
     Params::of(&machine, options).map_err(|error| {
         let remedy = match &error {
@@ -85,18 +89,29 @@ mod tests {
             m.nodes.pop();
             m.links.pop();
         });
-        assert!(one_node.contains("has memory on one node") && one_node.contains("[[node]]"), "{one_node}");
+        assert!(
+            one_node.contains("has memory on one node") && one_node.contains("[[node]]"),
+            "{one_node}"
+        );
         let no_figure = refused(|m| m.links[1].read_latency = None);
         assert!(
-            no_figure.contains("read latency from node 0 to node 1") && no_figure.contains("terrace probe"),
+            no_figure.contains("read latency from node 0 to node 1")
+                && no_figure.contains("terrace probe"),
             "{no_figure}"
         );
         let no_link = refused(|m| {
             m.links.pop();
         });
-        assert!(no_link.contains("no figures from node 0 to node 1") && no_link.contains("terrace probe"), "{no_link}");
+        assert!(
+            no_link.contains("no figures from node 0 to node 1")
+                && no_link.contains("terrace probe"),
+            "{no_link}"
+        );
         let no_cache = refused(|m| m.caches.truncate(1));
-        assert!(no_cache.contains("a last-level cache") && no_cache.contains("lab-cxl.toml"), "{no_cache}");
+        assert!(
+            no_cache.contains("a last-level cache") && no_cache.contains("lab-cxl.toml"),
+            "{no_cache}"
+        );
         let lines = refused(|m| m.caches[1].line = Bytes(128));
         assert!(lines.contains("cache lines of 128 B"), "{lines}");
         let large = refused(|m| m.nodes[1].capacity = Bytes::gib(256));
@@ -104,7 +119,10 @@ mod tests {
         let small = refused(|m| m.nodes[1].capacity = Bytes::mib(20));
         assert!(small.contains("20 MiB") && small.contains("raise"), "{small}");
         let cached = refused(|m| m.caches[1].size = Bytes::mib(32));
-        assert!(cached.contains("node 0 has 192 MiB") && cached.contains("128 MiB of it"), "{cached}");
+        assert!(
+            cached.contains("node 0 has 192 MiB") && cached.contains("128 MiB of it"),
+            "{cached}"
+        );
         let numbers = refused(|m| m.nodes[1].id = terrace_types::NodeId(4));
         assert!(numbers.contains("found node 4") && numbers.contains("renumber"), "{numbers}");
     }
@@ -118,22 +136,38 @@ mod tests {
         assert_eq!(fit(&silent, None).unwrap().1, lab);
     }
 
-    /// Probed in a machine of the lab, by `terrace lab run --machine lab-cxl -- terrace probe --brief -o FILE`.
+    /// Probed in a machine of the lab, by `terrace lab run --machine lab-cxl -- terrace probe
+    /// --brief -o FILE`.
     #[test]
     fn a_probed_file_is_a_machine_of_the_lab() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/machines/probed-in-the-lab.toml");
-        let machine = Machine::from_toml(&std::fs::read_to_string(path).unwrap(), "probed").unwrap();
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/machines/probed-in-the-lab.toml");
+        let machine =
+            Machine::from_toml(&std::fs::read_to_string(path).unwrap(), "probed").unwrap();
         let (shape, fitted) = fit(&machine, None).unwrap();
         let (made_from, _) = fit(&preset("lab-cxl").unwrap(), None).unwrap();
-        assert_eq!((shape.vcpus, shape.fast, shape.slow), (made_from.vcpus, made_from.fast, made_from.slow));
-        assert_eq!(shape.nodes.iter().map(|n| n.cpus.clone()).collect::<Vec<_>>(), [vec![0, 1], vec![]]);
+        assert_eq!(
+            (shape.vcpus, shape.fast, shape.slow),
+            (made_from.vcpus, made_from.fast, made_from.slow)
+        );
+        assert_eq!(
+            shape.nodes.iter().map(|n| n.cpus.clone()).collect::<Vec<_>>(),
+            [vec![0, 1], vec![]]
+        );
         assert!(
-            shape.nodes.iter().zip(&made_from.nodes).all(|(p, m)| p.bytes <= m.bytes && p.bytes > m.bytes / 2),
+            shape
+                .nodes
+                .iter()
+                .zip(&made_from.nodes)
+                .all(|(p, m)| p.bytes <= m.bytes && p.bytes > m.bytes / 2),
             "{shape:?}"
         );
         for (probed, made) in shape.links.iter().zip(&made_from.links) {
             let off = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs();
-            assert!(off(probed.read_latency_ns, made.read_latency_ns) < 0.05, "{probed:?} {made:?}");
+            assert!(
+                off(probed.read_latency_ns, made.read_latency_ns) < 0.05,
+                "{probed:?} {made:?}"
+            );
             assert!(off(probed.read_bandwidth, made.read_bandwidth) < 0.10, "{probed:?} {made:?}");
         }
         // What the plugin reads is what was fitted.

@@ -6,7 +6,9 @@ use crate::shape::Shape;
 use crate::snapshot::{socket_path, unique, Parts, Snapshot, MAILBOX_BYTES};
 use crate::stats::{self, Stats};
 use crate::vm::{read_archive_bytes, read_header, MailboxFile, Vm};
-use crate::wire::{self, ArchiveWriter, AtMark, Job, MemoryPolicy, Outcome, Reclaim, Reply, Setting, State};
+use crate::wire::{
+    self, ArchiveWriter, AtMark, Job, MemoryPolicy, Outcome, Reclaim, Reply, Setting, State,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +20,8 @@ const END_LIMIT: Duration = Duration::from_secs(30);
 /// What to run and how.
 #[derive(Debug, Clone)]
 pub struct JobSpec {
-    /// Command and arguments as the guest sees them; `argv[0]` must be among the files or carried by `carry`.
+    /// Command and arguments as the guest sees them; `argv[0]` must be among the files or carried
+    /// by `carry`.
     pub argv: Vec<String>,
     /// Environment on top of a small fixed one.
     pub env: Vec<(String, String)>,
@@ -76,7 +79,10 @@ impl JobSpec {
     /// A command of the host: its program and all it needs are carried along, at the same paths.
     pub fn of_host_command(argv: &[String], search: Option<&str>) -> Result<Self> {
         let Some(name) = argv.first() else {
-            return Err(LabError::Program { program: String::new(), why: "no command given".into() });
+            return Err(LabError::Program {
+                program: String::new(),
+                why: "no command given".into(),
+            });
         };
         let program = program::look_up(name, search)?;
         let mut spec = JobSpec::new(argv.to_vec());
@@ -97,7 +103,8 @@ impl JobSpec {
 
     /// Carry one static program to a path of the guest.
     pub fn carry_as(&mut self, host_path: &Path, guest_path: &str) {
-        self.files.push(Carried { guest_path: guest_path.into(), host_path: host_path.to_path_buf() });
+        self.files
+            .push(Carried { guest_path: guest_path.into(), host_path: host_path.to_path_buf() });
     }
 
     /// Everything that the guest is given, as it goes into the mailbox.
@@ -178,7 +185,13 @@ impl JobResult {
 }
 
 /// Wake the machine up with the job in its mailbox and wait until it has powered off.
-pub fn run(parts: &Parts, shape: &Shape, snapshot: &Snapshot, runs: &Path, spec: &JobSpec) -> Result<JobResult> {
+pub fn run(
+    parts: &Parts,
+    shape: &Shape,
+    snapshot: &Snapshot,
+    runs: &Path,
+    spec: &JobSpec,
+) -> Result<JobResult> {
     let started = Instant::now();
     let dir = RunDir::create(runs)?;
     let mailbox = MailboxFile::create(&dir.0.join("mailbox"), MAILBOX_BYTES)?;
@@ -196,7 +209,10 @@ pub fn run(parts: &Parts, shape: &Shape, snapshot: &Snapshot, runs: &Path, spec:
     vm.wait("ending the machine", END_LIMIT + spec.limit_wall)?;
     let header = read_header(&answer)?;
     if !matches!(header.state, State::Done | State::Refused) {
-        return Err(LabError::MachineDied { status: "no answer in the mailbox".into(), last_words: vm.last_words() });
+        return Err(LabError::MachineDied {
+            status: "no answer in the mailbox".into(),
+            last_words: vm.last_words(),
+        });
     }
     let archive = read_archive_bytes(&answer, header)?;
     let mut result = read_reply(&archive)?;
@@ -220,7 +236,8 @@ pub fn run(parts: &Parts, shape: &Shape, snapshot: &Snapshot, runs: &Path, spec:
 
 fn read_reply(archive: &[u8]) -> Result<JobResult> {
     let entries = wire::read_archive(archive)?;
-    let file = |name: &'static str| wire::find(&entries, name).map(<[u8]>::to_vec).unwrap_or_default();
+    let file =
+        |name: &'static str| wire::find(&entries, name).map(<[u8]>::to_vec).unwrap_or_default();
     Ok(JobResult {
         reply: wire::from_json(wire::find(&entries, wire::REPLY_NAME)?)?,
         stdout: file(wire::STDOUT_NAME),
@@ -285,7 +302,11 @@ mod tests {
 
     #[test]
     fn commands_of_the_host_bring_their_libraries() {
-        let spec = JobSpec::of_host_command(&["sh".into(), "-c".into(), ":".into()], Some("/bin:/usr/bin")).unwrap();
+        let spec = JobSpec::of_host_command(
+            &["sh".into(), "-c".into(), ":".into()],
+            Some("/bin:/usr/bin"),
+        )
+        .unwrap();
         assert!(spec.argv[0].ends_with("/sh"));
         assert!(spec.files.len() >= 2);
         assert!(JobSpec::of_host_command(&[], None).is_err());

@@ -42,7 +42,8 @@ pub struct Bench {
 const PARTS: &str = "run scripts/lab-parts.sh, or make demo, in Terrace's folder";
 
 impl Lab {
-    /// Where the lab lives if nobody says: `$TERRACE_LAB_DIR`, else below the user's cache directory.
+    /// Where the lab lives if nobody says: `$TERRACE_LAB_DIR`, else below the user's cache
+    /// directory.
     #[must_use]
     pub fn default_dir() -> PathBuf {
         let of = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -70,7 +71,8 @@ impl Lab {
             kernel: need("kernel/vmlinuz", "a kernel", PARTS)?,
             guest: need("bin/terrace-guest", "the guest program", PARTS)?,
             plugin: match std::env::var_os("TERRACE_LAB_NO_PLUGIN") {
-                // For work on the lab itself: time is then the number of instructions and no figure means anything.
+                // For work on the lab itself: time is then the number of instructions and no figure
+                // means anything.
                 Some(_) => None,
                 None => Some(need("plugin.so", "the timing plugin", PARTS)?),
             },
@@ -91,9 +93,17 @@ impl Lab {
     }
 
     /// The machine, booted and saved now if it is not in the cache.
-    pub fn bench(&self, machine: &Machine, vcpus: Option<u32>, progress: &dyn Progress) -> Result<Bench> {
+    pub fn bench(
+        &self,
+        machine: &Machine,
+        vcpus: Option<u32>,
+        progress: &dyn Progress,
+    ) -> Result<Bench> {
         let (shape, machine) = fit(machine, vcpus)?;
-        progress.step(&format!("machine {} with {} vCPUs: looking for a saved one", shape.name, shape.vcpus));
+        progress.step(&format!(
+            "machine {} with {} vCPUs: looking for a saved one",
+            shape.name, shape.vcpus
+        ));
         let cache = self.dir.join("machines");
         let snapshot = Snapshot::ensure(&cache, &self.parts, &shape, &machine.to_toml())?;
         Ok(Bench { lab: self.clone(), shape, last_cache: last_cache(&machine), snapshot })

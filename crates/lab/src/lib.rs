@@ -1,9 +1,12 @@
-//! The lab's host side: virtual machines with several memory nodes, in which placement policies are compared.
+//! The lab's host side: virtual machines with several memory nodes, in which placement policies are
+//! compared.
 //!
-//! Bottom up: [`shape`] turns a machine file into nodes and figures and [`fit`] says what is missing in it, [`qemu`] turns those into a command line,
-//! [`vm`] starts and watches the process, [`snapshot`] keeps booted machines, [`job`] runs one command in one
-//! of them, [`policies`] is the table of what can be compared, [`mod@compare`] compares,
-//! [`sweep`] goes through a list of comparisons and keeps the results. [`Lab`] and [`Bench`] hold it together. Nothing here prints; errors are [`LabError`].
+//! Bottom up: [`shape`] turns a machine file into nodes and figures and [`fit`] says what is
+//! missing in it, [`qemu`] turns those into a command line, [`vm`] starts and watches the process,
+//! [`snapshot`] keeps booted machines, [`job`] runs one command in one of them, [`policies`] is the
+//! table of what can be compared, [`mod@compare`] compares, [`sweep`] goes through a list of
+//! comparisons and keeps the results. [`Lab`] and [`Bench`] hold it together. Nothing here prints;
+//! errors are [`LabError`].
 #![forbid(unsafe_code)]
 
 mod account;

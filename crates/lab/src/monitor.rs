@@ -39,13 +39,15 @@ impl Monitor {
         stream.set_read_timeout(Some(READ_SLICE)).map_err(|e| failed("connect", e.to_string()))?;
         let writer = stream.try_clone().map_err(|e| failed("connect", e.to_string()))?;
         let reader = BufReader::new(stream);
-        let mut monitor = Monitor { reader, writer, partial: Vec::new(), events: Vec::new(), patience };
+        let mut monitor =
+            Monitor { reader, writer, partial: Vec::new(), events: Vec::new(), patience };
         monitor.read_message("greeting", patience)?;
         monitor.command("qmp_capabilities", json!({}))?;
         Ok(monitor)
     }
 
-    /// Run one command and return its result; events in between are kept for [`Monitor::wait_event`].
+    /// Run one command and return its result; events in between are kept for
+    /// [`Monitor::wait_event`].
     pub fn command(&mut self, name: &str, arguments: Value) -> Result<Value> {
         let mut line = json!({"execute": name, "arguments": arguments}).to_string();
         line.push('\n');
@@ -67,7 +69,8 @@ impl Monitor {
                 self.events.remove(at);
                 return Ok(());
             }
-            let message = self.read_message(name, deadline.saturating_duration_since(Instant::now()))?;
+            let message =
+                self.read_message(name, deadline.saturating_duration_since(Instant::now()))?;
             self.note_event(&message);
         }
     }
@@ -79,14 +82,18 @@ impl Monitor {
     /// Guest-physical address of the memory behind a PCI device's BAR.
     pub fn bar_address(&mut self, vendor: u64, device: u64, bar: u64) -> Result<u64> {
         let answer = self.command("query-pci", json!({}))?;
-        find_bar(&answer, vendor, device, bar)
-            .ok_or_else(|| failed("query-pci", format!("no device {vendor:04x}:{device:04x} with BAR {bar}")))
+        find_bar(&answer, vendor, device, bar).ok_or_else(|| {
+            failed("query-pci", format!("no device {vendor:04x}:{device:04x} with BAR {bar}"))
+        })
     }
 
     /// Write guest-physical memory to a file.
     pub fn dump_memory(&mut self, address: u64, bytes: u64, file: &Path) -> Result<()> {
-        self.command("pmemsave", json!({"val": address, "size": bytes, "filename": file.display().to_string()}))
-            .map(drop)
+        self.command(
+            "pmemsave",
+            json!({"val": address, "size": bytes, "filename": file.display().to_string()}),
+        )
+        .map(drop)
     }
 
     /// Stop the guest and write its device state (and unshared memory) to a file.
@@ -99,8 +106,9 @@ impl Monitor {
 
     /// Read a saved state, wait until it is whole, and let the guest run on (it was saved stopped).
     ///
-    /// An awakened QEMU announces itself to networks for a second, by timers of the host's clock, network cards or not. Each one that
-    /// comes due cuts a vCPU's turn short, so that what the others have done by then depends on the host (ADR 0227): none are asked for.
+    /// An awakened QEMU announces itself to networks for a second, by timers of the host's clock,
+    /// network cards or not. Each one that comes due cuts a vCPU's turn short, so that what the
+    /// others have done by then depends on the host (ADR 0227): none are asked for.
     pub fn wake(&mut self, file: &Path, patience: Duration) -> Result<()> {
         self.ignore_shared()?;
         self.command("migrate-set-parameters", json!({"announce-rounds": 0}))?;
@@ -109,7 +117,8 @@ impl Monitor {
         self.command("cont", json!({})).map(drop)
     }
 
-    /// Shared memory (the mailbox, and the nodes' files while booting) is not part of a saved state.
+    /// Shared memory (the mailbox, and the nodes' files while booting) is not part of a saved
+    /// state.
     fn ignore_shared(&mut self) -> Result<()> {
         let capability = json!({"capability": "x-ignore-shared", "state": true});
         self.command("migrate-set-capabilities", json!({"capabilities": [capability]})).map(drop)
@@ -122,7 +131,9 @@ impl Monitor {
             match status.get("status").and_then(Value::as_str) {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") => return Err(failed("migrate", status.to_string())),
-                _ if Instant::now() >= deadline => return Err(failed("migrate", "takes too long".into())),
+                _ if Instant::now() >= deadline => {
+                    return Err(failed("migrate", "takes too long".into()))
+                }
                 _ => std::thread::sleep(Duration::from_millis(20)),
             }
         }
@@ -135,11 +146,19 @@ impl Monitor {
                 Ok(0) => return Err(failed(during, CLOSED.into())),
                 Ok(_) if self.partial.last() == Some(&b'\n') => {
                     let line = std::mem::take(&mut self.partial);
-                    return serde_json::from_slice(&line).map_err(|e| failed(during, e.to_string()));
+                    return serde_json::from_slice(&line)
+                        .map_err(|e| failed(during, e.to_string()));
                 }
-                Ok(_) if self.partial.len() > MAX_LINE => return Err(failed(during, "an endless line".into())),
+                Ok(_) if self.partial.len() > MAX_LINE => {
+                    return Err(failed(during, "an endless line".into()))
+                }
                 Ok(_) => {}
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) =>
+                {
                     if Instant::now() >= deadline {
                         return Err(failed(during, SLOW.into()));
                     }
@@ -195,7 +214,8 @@ mod tests {
     fn results_errors_and_events_are_told_apart() {
         assert_eq!(answer(&json!({"return": {}}), "x").unwrap(), Some(json!({})));
         assert_eq!(answer(&json!({"event": "STOP"}), "x").unwrap(), None);
-        let e = answer(&json!({"error": {"class": "GenericError", "desc": "no such thing"}}), "x").unwrap_err();
+        let e = answer(&json!({"error": {"class": "GenericError", "desc": "no such thing"}}), "x")
+            .unwrap_err();
         assert!(e.to_string().contains("no such thing"));
     }
 
@@ -210,8 +230,12 @@ mod tests {
         assert_eq!(find_bar(&json!({}), 0x1af4, 0x1110, 2), None);
     }
 
-    /// A monitor whose peer gives these answers, one for each command, and then hangs up; the peer's end tells the commands.
-    fn scripted(name: &str, answers: &'static [&'static str]) -> (Monitor, std::thread::JoinHandle<Vec<Value>>) {
+    /// A monitor whose peer gives these answers, one for each command, and then hangs up; the
+    /// peer's end tells the commands.
+    fn scripted(
+        name: &str,
+        answers: &'static [&'static str],
+    ) -> (Monitor, std::thread::JoinHandle<Vec<Value>>) {
         use std::os::unix::net::UnixListener;
         let path = std::env::temp_dir().join(format!("terrace-qmp-{name}-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);

@@ -1,7 +1,8 @@
 //! The best static placement by a profile: pages ranked by what the fast node would save. Pure.
 //!
-//! All pages have one size and the fast node has room for so many, so the best set is simply the first of the
-//! ranking; how many fit is known in the guest alone, which therefore gets the ranking.
+//! All pages have one size and the fast node has room for so many, so the best set is simply the
+//! first of the ranking; how many fit is known in the guest alone, which therefore gets the
+//! ranking.
 
 use crate::error::{LabError, Result};
 use crate::shape::{LinkShape, Shape};
@@ -19,7 +20,8 @@ struct Gain {
 impl Gain {
     fn between(fast: &LinkShape, slow: &LinkShape) -> Self {
         let transfer = |rate: u64| LINE_BYTES * 1e9 / rate.max(1) as f64;
-        let load = slow.read_latency_ns as f64 - fast.read_latency_ns as f64 + transfer(slow.read_bandwidth)
+        let load = slow.read_latency_ns as f64 - fast.read_latency_ns as f64
+            + transfer(slow.read_bandwidth)
             - transfer(fast.read_bandwidth);
         // A store that misses fetches the line and later writes it back.
         let write_back = transfer(slow.write_bandwidth) - transfer(fast.write_bandwidth);
@@ -31,9 +33,12 @@ impl Gain {
 pub fn rank(profile: &[u8], shape: &Shape) -> Result<Vec<u64>> {
     let broken = |why: String| LabError::Machine { name: shape.name.clone(), why };
     let (fast, slow) = (shape.link_to(shape.fast), shape.link_to(shape.slow));
-    let (Some(fast), Some(slow)) = (fast, slow) else { return Err(broken("no figures for its nodes".into())) };
+    let (Some(fast), Some(slow)) = (fast, slow) else {
+        return Err(broken("no figures for its nodes".into()));
+    };
     let gain = Gain::between(fast, slow);
-    let text = std::str::from_utf8(profile).map_err(|e| broken(format!("the plugin's profile: {e}")))?;
+    let text =
+        std::str::from_utf8(profile).map_err(|e| broken(format!("the plugin's profile: {e}")))?;
     let mut pages = Vec::new();
     for line in text.lines() {
         let (page, loads, stores) =
@@ -50,7 +55,8 @@ pub fn rank(profile: &[u8], shape: &Shape) -> Result<Vec<u64>> {
 /// "PAGE LOADS STORES": virtual page number in hex, misses in decimal.
 fn parse(line: &str) -> Option<(u64, u64, u64)> {
     let mut words = line.split_whitespace();
-    let page = u64::from_str_radix(words.next()?, 16).ok().filter(|p| *p < 1 << (64 - PAGE_SHIFT))?;
+    let page =
+        u64::from_str_radix(words.next()?, 16).ok().filter(|p| *p < 1 << (64 - PAGE_SHIFT))?;
     let counts = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     words.next().is_none().then_some((page, counts.0, counts.1))
 }
@@ -72,7 +78,10 @@ mod tests {
     #[test]
     fn stores_weigh_more_where_writing_is_slow() {
         let got = rank(b"10 11 0\n11 0 10\n", &shape("lab-dcpmm")).unwrap();
-        let gain = Gain::between(shape("lab-dcpmm").link_to(0).unwrap(), shape("lab-dcpmm").link_to(1).unwrap());
+        let gain = Gain::between(
+            shape("lab-dcpmm").link_to(0).unwrap(),
+            shape("lab-dcpmm").link_to(1).unwrap(),
+        );
         assert!(gain.store > gain.load);
         assert_eq!(got.len(), 2);
     }
@@ -84,7 +93,14 @@ mod tests {
 
     #[test]
     fn damaged_profiles_are_refused() {
-        for bad in [&b"zz 1 1\n"[..], b"10 1\n", b"10 1 1 1\n", b"10 -1 1\n", b"\xff\xff", b"fffffffffffffff 1 1\n"] {
+        for bad in [
+            &b"zz 1 1\n"[..],
+            b"10 1\n",
+            b"10 1 1 1\n",
+            b"10 -1 1\n",
+            b"\xff\xff",
+            b"fffffffffffffff 1 1\n",
+        ] {
             assert!(rank(bad, &shape("lab-cxl")).is_err(), "{bad:?}");
         }
         assert_eq!(rank(b"", &shape("lab-cxl")).unwrap(), Vec::<u64>::new());

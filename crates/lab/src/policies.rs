@@ -1,7 +1,9 @@
-//! The table of what can be compared: for each name, what is set up in the guest. Pure data, published with results.
+//! The table of what can be compared: for each name, what is set up in the guest. Pure data,
+//! published with results.
 //!
-//! A name may carry options, each after a plus sign: `kernel:damos+quota_mb=0+hot_min=2`. The options of a policy and
-//! their defaults are in its row; the grid from which tuned settings were chosen is [`damos_grid`] and [`balancing_grid`].
+//! A name may carry options, each after a plus sign: `kernel:damos+quota_mb=0+hot_min=2`. The
+//! options of a policy and their defaults are in its row; the grid from which tuned settings were
+//! chosen is [`damos_grid`] and [`balancing_grid`].
 
 use crate::error::{LabError, Result};
 use crate::shape::Shape;
@@ -127,7 +129,8 @@ pub fn plan(name: &str, shape: &Shape) -> Result<Plan> {
         "bound:ideal-move" | "bound:static" => {
             let reserve_pages = options.take("reserve_pages", 64);
             let counts = base == "bound:ideal-move";
-            plan.at_mark = AtMark::Place { fast: shape.fast, slow: shape.slow, reserve_pages, counts };
+            plan.at_mark =
+                AtMark::Place { fast: shape.fast, slow: shape.slow, reserve_pages, counts };
             plan.actor = Actor::Agent;
             plan.settings.push(("reserve_pages".into(), reserve_pages.to_string()));
         }
@@ -143,7 +146,10 @@ pub fn plan(name: &str, shape: &Shape) -> Result<Plan> {
     options.all_used(name)?;
     let written = plan.before.iter().map(|s| (s.path.clone(), s.value.clone()));
     plan.settings = written.chain(std::mem::take(&mut plan.settings)).collect();
-    let modes = plan.memory_policy.iter().map(|p| ("set_mempolicy".to_string(), format!("{} {:?}", p.mode, p.nodes)));
+    let modes = plan
+        .memory_policy
+        .iter()
+        .map(|p| ("set_mempolicy".to_string(), format!("{} {:?}", p.mode, p.nodes)));
     plan.settings.extend(modes);
     plan.settings.extend(plan.plugin.iter().cloned());
     Ok(plan)
@@ -168,13 +174,18 @@ pub fn balancing_grid() -> Vec<String> {
 
 fn balancing(plan: &mut Plan, tuned: &[(&str, u64)]) {
     plan.before = vec![set(DEMOTION, "1")];
-    plan.before.extend(tuned.iter().map(|(key, value)| set(&format!("{BALANCING_DEBUG}/{key}"), &value.to_string())));
+    plan.before.extend(
+        tuned
+            .iter()
+            .map(|(key, value)| set(&format!("{BALANCING_DEBUG}/{key}"), &value.to_string())),
+    );
     plan.before.push(set(NUMA_BALANCING, "2"));
     plan.cpu_of.push("kswapd".into());
 }
 
-/// NUMA balancing as stock, with demotion, promotes; beside it the agent has a little of the command's memory
-/// reclaimed whenever the fast node is short of free memory, before kswapd would: what is reclaimed is demoted.
+/// NUMA balancing as stock, with demotion, promotes; beside it the agent has a little of the
+/// command's memory reclaimed whenever the fast node is short of free memory, before kswapd would:
+/// what is reclaimed is demoted.
 fn reclaim(plan: &mut Plan, shape: &Shape, options: &mut Options) {
     let promote = options.take("promote", 1);
     let free_mb = options.take("free_mb", 8);
@@ -198,8 +209,11 @@ fn reclaim(plan: &mut Plan, shape: &Shape, options: &mut Options) {
 
 /// Weights in the ratio of the nodes' read bandwidths, the slowest node at least one.
 fn weighted_interleave(plan: &mut Plan, shape: &Shape, options: &mut Options) {
-    let rates: Vec<(u32, u64)> =
-        shape.nodes.iter().map(|n| (n.id, shape.link_to(n.id).map_or(1, |l| l.read_bandwidth).max(1))).collect();
+    let rates: Vec<(u32, u64)> = shape
+        .nodes
+        .iter()
+        .map(|n| (n.id, shape.link_to(n.id).map_or(1, |l| l.read_bandwidth).max(1)))
+        .collect();
     let least = rates.iter().map(|r| r.1).min().unwrap_or(1);
     for (node, rate) in &rates {
         let by_bandwidth = ((rate + least / 2) / least).clamp(1, 255);
@@ -210,8 +224,9 @@ fn weighted_interleave(plan: &mut Plan, shape: &Shape, options: &mut Options) {
     plan.memory_policy = Some(MemoryPolicy { mode: MPOL_WEIGHTED_INTERLEAVE, nodes });
 }
 
-/// The grid for DAMOS: quota (MiB a second, 0 is none), hot threshold (accesses in an aggregation), age of the cold;
-/// and, where the quota picks the coldest first, how many accesses the cold may have.
+/// The grid for DAMOS: quota (MiB a second, 0 is none), hot threshold (accesses in an aggregation),
+/// age of the cold; and, where the quota picks the coldest first, how many accesses the cold may
+/// have.
 #[must_use]
 pub fn damos_grid() -> Vec<String> {
     let mut out = Vec::new();
@@ -224,47 +239,65 @@ pub fn damos_grid() -> Vec<String> {
     }
     for quota in [200, 50] {
         for cold_max in [4, 10] {
-            out.push(format!("kernel:damos+quota_mb={quota}+hot_min=5+cold_age=1+cold_max={cold_max}"));
+            out.push(format!(
+                "kernel:damos+quota_mb={quota}+hot_min=5+cold_age=1+cold_max={cold_max}"
+            ));
         }
     }
     out
 }
 
-/// Quota (MiB a second), hot threshold, age of the cold, accesses that the cold may have in an aggregation.
+/// Quota (MiB a second), hot threshold, age of the cold, accesses that the cold may have in an
+/// aggregation.
 type DamosSettings = [(&'static str, u64); 4];
-const DAMOS_DEFAULTS: DamosSettings = [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1), ("cold_max", 0)];
+const DAMOS_DEFAULTS: DamosSettings =
+    [("quota_mb", 200), ("hot_min", 5), ("cold_age", 1), ("cold_max", 0)];
 /// The best row of [`damos_grid`] of those measured so far, by the rule in docs/results/peers.md.
-const DAMOS_TUNED: DamosSettings = [("quota_mb", 50), ("hot_min", 5), ("cold_age", 1), ("cold_max", 10)];
+const DAMOS_TUNED: DamosSettings =
+    [("quota_mb", 50), ("hot_min", 5), ("cold_age", 1), ("cold_max", 10)];
 
-/// Two kdamonds on physical addresses: one promotes what is hot on the slow node, one demotes what is cold on the fast.
-fn damos(plan: &mut Plan, shape: &Shape, options: &mut Options, defaults: &DamosSettings) -> Result<()> {
+/// Two kdamonds on physical addresses: one promotes what is hot on the slow node, one demotes what
+/// is cold on the fast.
+fn damos(
+    plan: &mut Plan,
+    shape: &Shape,
+    options: &mut Options,
+    defaults: &DamosSettings,
+) -> Result<()> {
     let sample = options.take("sample_us", 5_000);
     let aggregate = options.take("aggr_us", 100_000);
     let update = options.take("update_us", 1_000_000);
-    let [quota, hot_min, cold_age, cold_max] = defaults.map(|(key, value)| options.take(key, value));
+    let [quota, hot_min, cold_age, cold_max] =
+        defaults.map(|(key, value)| options.take(key, value));
     let regions = (options.take("regions_min", 100), options.take("regions_max", 500));
     let put = |plan: &mut Plan, path: String, value: String| plan.before.push(set(&path, &value));
     put(plan, format!("{KDAMONDS}/nr_kdamonds"), "2".into());
     for (index, hot) in [(0, true), (1, false)] {
-        let (watched, target) = if hot { (shape.slow, shape.fast) } else { (shape.fast, shape.slow) };
+        let (watched, target) =
+            if hot { (shape.slow, shape.fast) } else { (shape.fast, shape.slow) };
         let context = format!("{KDAMONDS}/{index}/contexts/0");
         let scheme = format!("{context}/schemes/0");
         let max = u64::MAX;
         // (accesses, age) of what the scheme acts on.
-        let (accesses, age) = if hot { ((hot_min, 1000), (0, max)) } else { ((0, cold_max), (cold_age, max)) };
+        let (accesses, age) =
+            if hot { ((hot_min, 1000), (0, max)) } else { ((0, cold_max), (cold_age, max)) };
         let mut rows: Vec<(String, String)> = vec![
             (format!("{KDAMONDS}/{index}/contexts/nr_contexts"), "1".into()),
             (format!("{context}/operations"), "paddr".into()),
             (format!("{context}/targets/nr_targets"), "1".into()),
         ];
         rows.extend(region_rows(&context, shape, watched)?);
-        for (name, value) in [("sample_us", sample), ("aggr_us", aggregate), ("update_us", update)] {
+        for (name, value) in [("sample_us", sample), ("aggr_us", aggregate), ("update_us", update)]
+        {
             rows.push((format!("{context}/monitoring_attrs/intervals/{name}"), value.to_string()));
         }
         rows.push((format!("{context}/monitoring_attrs/nr_regions/min"), regions.0.to_string()));
         rows.push((format!("{context}/monitoring_attrs/nr_regions/max"), regions.1.to_string()));
         rows.push((format!("{context}/schemes/nr_schemes"), "1".into()));
-        rows.push((format!("{scheme}/action"), if hot { "migrate_hot" } else { "migrate_cold" }.into()));
+        rows.push((
+            format!("{scheme}/action"),
+            if hot { "migrate_hot" } else { "migrate_cold" }.into(),
+        ));
         rows.push((format!("{scheme}/target_nid"), target.to_string()));
         for (name, (low, high)) in [("sz", (4096, max)), ("nr_accesses", accesses), ("age", age)] {
             rows.push((format!("{scheme}/access_pattern/{name}/max"), high.to_string()));
@@ -296,7 +329,10 @@ fn region_rows(context: &str, shape: &Shape, node: u32) -> Result<Vec<(String, S
     let owner = shape.nodes.iter().find(|n| n.id == node);
     let ranges: Vec<_> = owner.map(|n| n.physical.clone()).unwrap_or_default();
     if ranges.is_empty() {
-        return Err(LabError::Machine { name: shape.name.clone(), why: format!("node {node} has no addresses") });
+        return Err(LabError::Machine {
+            name: shape.name.clone(),
+            why: format!("node {node} has no addresses"),
+        });
     }
     let regions = format!("{context}/targets/0/regions");
     let mut rows = vec![(format!("{regions}/nr_regions"), ranges.len().to_string())];
@@ -333,8 +369,10 @@ impl Options {
             let (key, value) = word.split_once('=').ok_or_else(|| unknown(name))?;
             left.push((key.to_string(), value.to_string()));
         }
-        let numbers_only =
-            left.iter().filter_map(|(k, v): &(String, String)| Some((k.clone(), v.parse().ok()?))).collect();
+        let numbers_only = left
+            .iter()
+            .filter_map(|(k, v): &(String, String)| Some((k.clone(), v.parse().ok()?)))
+            .collect();
         Ok(Options { left, numbers_only })
     }
 
@@ -372,7 +410,10 @@ mod tests {
         for name in OURS.iter().chain(&OTHERS) {
             let p = plan(name, &shape()).unwrap();
             assert_eq!(p.name, *name);
-            assert!(p.before.iter().all(|s| p.settings.contains(&(s.path.clone(), s.value.clone()))));
+            assert!(p
+                .before
+                .iter()
+                .all(|s| p.settings.contains(&(s.path.clone(), s.value.clone()))));
         }
         assert!(matches!(plan("kernel:magic", &shape()), Err(LabError::UnknownPolicy { .. })));
     }
@@ -398,11 +439,14 @@ mod tests {
     #[test]
     fn damos_watches_physical_ranges() {
         let p = plan("kernel:damos", &shape()).unwrap();
-        let at = |i: u32, end: &str| value(&p, &format!("{KDAMONDS}/{i}/contexts/0/targets/0/regions/0/{end}"));
+        let at = |i: u32, end: &str| {
+            value(&p, &format!("{KDAMONDS}/{i}/contexts/0/targets/0/regions/0/{end}"))
+        };
         assert_eq!((at(0, "start"), at(0, "end")), (Some("201326592"), Some("1275068416")));
         assert_eq!((at(1, "start"), at(1, "end")), (Some("1048576"), Some("201326592")));
         let cold = |p: &Plan| {
-            value(p, &format!("{KDAMONDS}/1/contexts/0/schemes/0/access_pattern/nr_accesses/max")).map(str::to_string)
+            value(p, &format!("{KDAMONDS}/1/contexts/0/schemes/0/access_pattern/nr_accesses/max"))
+                .map(str::to_string)
         };
         assert_eq!(cold(&p).as_deref(), Some("0"));
         assert_eq!(cold(&plan("kernel:damos+cold_max=4", &shape()).unwrap()).as_deref(), Some("4"));
@@ -413,19 +457,30 @@ mod tests {
     fn reclaim_keeps_room_for_what_balancing_promotes() {
         let p = plan("kernel:reclaim+period_ms=20", &shape()).unwrap();
         assert_eq!((value(&p, NUMA_BALANCING), value(&p, DEMOTION)), (Some("2"), Some("1")));
-        let wanted = Reclaim { node: 0, free_bytes: 8 << 20, step_bytes: 4 << 20, period_nanos: 20_000_000 };
+        let wanted =
+            Reclaim { node: 0, free_bytes: 8 << 20, step_bytes: 4 << 20, period_nanos: 20_000_000 };
         assert_eq!(p.reclaim, Some(wanted));
         assert!(p.settings.contains(&("memory.reclaim period_ms".into(), "20".into())));
         let alone = plan("kernel:reclaim+promote=0", &shape()).unwrap();
-        assert_eq!((value(&alone, NUMA_BALANCING), value(&alone, DEMOTION)), (Some("0"), Some("1")));
-        assert!(OTHERS.iter().filter(|n| plan(n, &shape()).unwrap().reclaim.is_some()).eq(["kernel:reclaim"].iter()));
+        assert_eq!(
+            (value(&alone, NUMA_BALANCING), value(&alone, DEMOTION)),
+            (Some("0"), Some("1"))
+        );
+        assert!(OTHERS
+            .iter()
+            .filter(|n| plan(n, &shape()).unwrap().reclaim.is_some())
+            .eq(["kernel:reclaim"].iter()));
         assert!(plan("kernel:reclaim+step=1", &shape()).is_err());
     }
 
     #[test]
     fn the_static_bound_differs_from_the_ideal_move_only_in_what_counts() {
-        let [moved, still] = ["bound:ideal-move", "bound:static"].map(|n| plan(n, &shape()).unwrap());
-        assert_eq!((&moved.before, &moved.plugin, &moved.actor), (&still.before, &still.plugin, &still.actor));
+        let [moved, still] =
+            ["bound:ideal-move", "bound:static"].map(|n| plan(n, &shape()).unwrap());
+        assert_eq!(
+            (&moved.before, &moved.plugin, &moved.actor),
+            (&still.before, &still.plugin, &still.actor)
+        );
         let at_mark = |counts| AtMark::Place { fast: 0, slow: 1, reserve_pages: 64, counts };
         assert_eq!((moved.at_mark, still.at_mark), (at_mark(true), at_mark(false)));
     }

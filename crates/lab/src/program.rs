@@ -1,4 +1,5 @@
-//! Carrying a program into the guest: the file itself, and what a dynamic one needs, at the same paths.
+//! Carrying a program into the guest: the file itself, and what a dynamic one needs, at the same
+//! paths.
 
 use crate::error::{LabError, Result};
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ pub struct Carried {
 /// Find a program as the shell would: a path, or a name in `PATH`.
 pub fn look_up(name: &str, search: Option<&str>) -> Result<PathBuf> {
     let bad = |why: &str| LabError::Program { program: name.to_string(), why: why.to_string() };
-    let runnable = |p: &Path| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let runnable =
+        |p: &Path| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     if name.contains('/') {
         let path = std::path::absolute(name).map_err(|e| bad(&e.to_string()))?;
         return match path.metadata() {
@@ -38,7 +40,8 @@ pub fn look_up(name: &str, search: Option<&str>) -> Result<PathBuf> {
         .ok_or_else(|| bad("not found in PATH"))
 }
 
-/// The program and everything it needs to start: a script's interpreter, an ELF file's loader and libraries.
+/// The program and everything it needs to start: a script's interpreter, an ELF file's loader and
+/// libraries.
 pub fn closure(program: &Path) -> Result<Vec<Carried>> {
     let mut files = BTreeMap::new();
     collect(program, &mut files, 0)?;
@@ -57,7 +60,9 @@ fn collect(program: &Path, files: &mut BTreeMap<String, PathBuf>, depth: usize) 
         let first = words.first().ok_or_else(|| bad("empty interpreter line".into()))?;
         collect(Path::new(first), files, depth + 1)?;
         if first.ends_with("/env") {
-            let name = words.get(1).ok_or_else(|| bad("env without a program in the interpreter line".into()))?;
+            let name = words
+                .get(1)
+                .ok_or_else(|| bad("env without a program in the interpreter line".into()))?;
             let found = look_up(name, Some("/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"))?;
             collect(&found, files, depth + 1)?;
         }
@@ -66,11 +71,20 @@ fn collect(program: &Path, files: &mut BTreeMap<String, PathBuf>, depth: usize) 
     let Some(loader) = elf_interpreter(&head).map_err(|e| bad(e.into()))? else { return Ok(()) };
     files.insert(loader.clone(), PathBuf::from(&loader));
     // The loader itself says what it would map; nothing of the program runs.
-    let out = Command::new(&loader).arg("--list").arg(program).output().map_err(|e| bad(format!("{loader}: {e}")))?;
+    let out = Command::new(&loader)
+        .arg("--list")
+        .arg(program)
+        .output()
+        .map_err(|e| bad(format!("{loader}: {e}")))?;
     if !out.status.success() {
-        return Err(bad(format!("{loader} --list: {}", String::from_utf8_lossy(&out.stderr).trim())));
+        return Err(bad(format!(
+            "{loader} --list: {}",
+            String::from_utf8_lossy(&out.stderr).trim()
+        )));
     }
-    for library in listed_libraries(&String::from_utf8_lossy(&out.stdout)).map_err(|l| bad(format!("lacks {l}")))? {
+    for library in listed_libraries(&String::from_utf8_lossy(&out.stdout))
+        .map_err(|l| bad(format!("lacks {l}")))?
+    {
         files.insert(library.clone(), PathBuf::from(library));
     }
     Ok(())
@@ -87,7 +101,9 @@ fn listed_libraries(text: &str) -> std::result::Result<Vec<String>, String> {
     for line in text.lines() {
         let line = line.trim();
         let path = match line.split_once("=>") {
-            Some((name, rest)) if rest.trim_start().starts_with("not found") => return Err(name.trim().to_string()),
+            Some((name, rest)) if rest.trim_start().starts_with("not found") => {
+                return Err(name.trim().to_string())
+            }
             Some((_, rest)) => rest,
             None => line,
         };

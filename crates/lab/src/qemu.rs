@@ -3,8 +3,8 @@
 use crate::shape::Shape;
 use std::path::{Path, PathBuf};
 
-/// Added to HMAT bandwidths' granularity: QEMU wants all of them to be multiples of one power of two that makes the
-/// largest fit 16 bits.
+/// Added to HMAT bandwidths' granularity: QEMU wants all of them to be multiples of one power of
+/// two that makes the largest fit 16 bits.
 const BANDWIDTH_STEP_MIB: u64 = 64;
 
 /// The timing plugin and its arguments.
@@ -21,7 +21,8 @@ pub struct PluginArgs {
 pub enum Start {
     /// From the kernel; memory goes to files that later starts read.
     Boot,
-    /// From a saved state that the monitor names, with the memory files mapped privately (copy on write).
+    /// From a saved state that the monitor names, with the memory files mapped privately (copy on
+    /// write).
     Restore,
 }
 
@@ -56,8 +57,9 @@ pub fn memory_file(dir: &Path, node: u32) -> PathBuf {
     dir.join(format!("node{node}.ram"))
 }
 
-/// The guest's kernel command line. `lpj` is what each processor would otherwise find by turning in a loop, nine tenths of the
-/// time that booting took: a counter of 1 GHz over 250 ticks a second (ADR 0190).
+/// The guest's kernel command line. `lpj` is what each processor would otherwise find by turning in
+/// a loop, nine tenths of the time that booting took: a counter of 1 GHz over 250 ticks a second
+/// (ADR 0190).
 #[must_use]
 pub fn kernel_command_line(shape: &Shape) -> String {
     format!(
@@ -82,19 +84,27 @@ pub fn arguments(launch: &Launch<'_>) -> Vec<String> {
     push(&["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
     // Time is counted in instructions; `sleep=off` lets idle guest time pass at once.
     push(&["-icount", "shift=0,sleep=off,align=off"]);
-    push(&["-kernel", &launch.kernel.to_string_lossy(), "-initrd", &launch.initramfs.to_string_lossy()]);
+    push(&[
+        "-kernel",
+        &launch.kernel.to_string_lossy(),
+        "-initrd",
+        &launch.initramfs.to_string_lossy(),
+    ]);
     push(&["-append", &kernel_command_line(shape)]);
     out.extend(memory_arguments(launch));
     out.extend(hmat_arguments(shape));
     let mut push = |words: &[&str]| out.extend(words.iter().map(|w| (*w).to_string()));
     let mailbox = escape(launch.mailbox);
     let share = share(launch.start);
-    let object =
-        format!("memory-backend-file,id=mailbox,share={share},size={},mem-path={mailbox}", launch.mailbox_bytes);
+    let object = format!(
+        "memory-backend-file,id=mailbox,share={share},size={},mem-path={mailbox}",
+        launch.mailbox_bytes
+    );
     push(&["-object", &object, "-device", "ivshmem-plain,memdev=mailbox,master=on"]);
     push(&["-qmp", &format!("unix:{},server=on,wait=off", escape(launch.monitor))]);
     if let Some(plugin) = &launch.plugin {
-        let args: String = plugin.args.iter().map(|(k, v)| format!(",{k}={}", v.replace(',', ",,"))).collect();
+        let args: String =
+            plugin.args.iter().map(|(k, v)| format!(",{k}={}", v.replace(',', ",,"))).collect();
         push(&["-plugin", &format!("{}{args}", escape(&plugin.path))]);
     }
     if launch.start == Start::Restore {
@@ -103,8 +113,9 @@ pub fn arguments(launch: &Launch<'_>) -> Vec<String> {
     out
 }
 
-/// While booting, memory lives in its files; an awakened machine maps them copy on write, the mailbox included
-/// (QEMU refuses to leave a shared PCI BAR out of a saved state: its address is not known yet when that is read).
+/// While booting, memory lives in its files; an awakened machine maps them copy on write, the
+/// mailbox included (QEMU refuses to leave a shared PCI BAR out of a saved state: its address is
+/// not known yet when that is read).
 fn share(start: Start) -> &'static str {
     match start {
         Start::Boot => "on",
@@ -130,7 +141,10 @@ fn memory_arguments(launch: &Launch<'_>) -> Vec<String> {
             _ => String::new(),
         };
         out.push("-numa".into());
-        out.push(format!("node,nodeid={0},memdev=node{0}{cpus},initiator={1}", node.id, node.initiator));
+        out.push(format!(
+            "node,nodeid={0},memdev=node{0}{cpus},initiator={1}",
+            node.id, node.initiator
+        ));
     }
     out
 }
@@ -144,7 +158,8 @@ fn hmat_arguments(shape: &Shape) -> Vec<String> {
         }
     }
     for l in &shape.links {
-        let head = format!("hmat-lb,initiator={},target={},hierarchy=memory", l.initiator, l.target);
+        let head =
+            format!("hmat-lb,initiator={},target={},hierarchy=memory", l.initiator, l.target);
         for (kind, ns) in [("read", l.read_latency_ns), ("write", l.write_latency_ns)] {
             numa(format!("{head},data-type={kind}-latency,latency={}", ns.max(1)));
         }
@@ -177,7 +192,10 @@ mod tests {
             mailbox_bytes: 1 << 20,
             console: p("/lab/console"),
             monitor: p("/lab/qmp"),
-            plugin: Some(PluginArgs { path: "/lab/plugin.so".into(), args: vec![("stats".into(), "/x,y".into())] }),
+            plugin: Some(PluginArgs {
+                path: "/lab/plugin.so".into(),
+                args: vec![("stats".into(), "/x,y".into())],
+            }),
             start,
         };
         arguments(&launch).join(" ")
@@ -223,7 +241,9 @@ mod tests {
             let l = line(name, Start::Boot);
             for word in l.split([' ', ',']).filter_map(|w| w.strip_prefix("bandwidth=")) {
                 let mib: u64 = word.trim_end_matches('M').parse().unwrap();
-                assert!(mib % BANDWIDTH_STEP_MIB == 0 && mib > 0 && mib / BANDWIDTH_STEP_MIB < 65_535);
+                assert!(
+                    mib % BANDWIDTH_STEP_MIB == 0 && mib > 0 && mib / BANDWIDTH_STEP_MIB < 65_535
+                );
             }
         }
     }

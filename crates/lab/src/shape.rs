@@ -1,5 +1,6 @@
-//! From a machine file to the shape of a virtual machine: which node has how much memory, which CPUs, where its
-//! memory lies in the guest's physical address space, and what HMAT says about it. Pure.
+//! From a machine file to the shape of a virtual machine: which node has how much memory, which
+//! CPUs, where its memory lies in the guest's physical address space, and what HMAT says about it.
+//! Pure.
 
 use crate::error::{LabError, Result};
 use std::ops::Range;
@@ -68,16 +69,21 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Derive the shape; `vcpus` overrides the number of CPUs in the machine file (dealt out in its order).
+    /// Derive the shape; `vcpus` overrides the number of CPUs in the machine file (dealt out in its
+    /// order).
     pub fn of(machine: &Machine, vcpus: Option<u32>) -> Result<Self> {
         let bad = |why: String| LabError::Machine { name: machine.name.clone(), why };
         check_ids(machine).map_err(bad)?;
         let owned = deal_cpus(machine, vcpus).map_err(bad)?;
         let vcpus: u32 = owned.iter().map(|c| c.len() as u32).sum();
-        let initiators: Vec<u32> = (0..).zip(&owned).filter(|(_, cpus)| !cpus.is_empty()).map(|(id, _)| id).collect();
+        let initiators: Vec<u32> =
+            (0..).zip(&owned).filter(|(_, cpus)| !cpus.is_empty()).map(|(id, _)| id).collect();
         let links = links(machine, &initiators).map_err(bad)?;
         let nearest = |target: u32| {
-            let best = links.iter().filter(|l| l.target == target).min_by_key(|l| (l.read_latency_ns, l.initiator));
+            let best = links
+                .iter()
+                .filter(|l| l.target == target)
+                .min_by_key(|l| (l.read_latency_ns, l.initiator));
             best.map_or(initiators[0], |l| l.initiator)
         };
         let sizes: Vec<u64> = machine.nodes.iter().map(|n| n.capacity.get() / MIB * MIB).collect();
@@ -130,8 +136,13 @@ fn check_ids(machine: &Machine) -> std::result::Result<(), String> {
 
 /// vCPU numbers of each node: consecutive, as QEMU wants them.
 fn deal_cpus(machine: &Machine, vcpus: Option<u32>) -> std::result::Result<Vec<Vec<u32>>, String> {
-    let holders: Vec<usize> =
-        machine.nodes.iter().enumerate().filter(|(_, n)| !n.cpus.is_empty()).map(|(i, _)| i).collect();
+    let holders: Vec<usize> = machine
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, n)| !n.cpus.is_empty())
+        .map(|(i, _)| i)
+        .collect();
     let all: u32 = machine.nodes.iter().map(|n| n.cpus.len() as u32).sum();
     let Some(&first) = holders.first() else { return Err("no node has CPUs".into()) };
     let wanted = vcpus.unwrap_or(all);
@@ -179,7 +190,8 @@ fn links(machine: &Machine, initiators: &[u32]) -> std::result::Result<Vec<LinkS
                 format!("{what} from node {initiator} to node {target} is not known; measure it with terrace probe")
             };
             let read_latency_ns = ns(link.read_latency).ok_or_else(|| missing("read latency"))?;
-            let read_bandwidth = rate(link.read_bandwidth).ok_or_else(|| missing("read bandwidth"))?;
+            let read_bandwidth =
+                rate(link.read_bandwidth).ok_or_else(|| missing("read bandwidth"))?;
             out.push(LinkShape {
                 initiator,
                 target,
@@ -219,10 +231,14 @@ fn physical_layout(sizes: &[u64]) -> Vec<Vec<Range<u64>>> {
 fn distances(machine: &Machine, links: &[LinkShape]) -> Vec<Vec<u32>> {
     let count = machine.nodes.len() as u32;
     let far = |a: u32, b: u32| -> Option<u32> {
-        let link = machine.links.iter().find(|l| u32::from(l.initiator.0) == a && u32::from(l.target.0) == b);
+        let link = machine
+            .links
+            .iter()
+            .find(|l| u32::from(l.initiator.0) == a && u32::from(l.target.0) == b);
         let given = link.and_then(|l| l.distance);
         let by_latency = || {
-            let here = links.iter().find(|l| l.initiator == a && l.target == a)?.read_latency_ns.max(1);
+            let here =
+                links.iter().find(|l| l.initiator == a && l.target == a)?.read_latency_ns.max(1);
             let there = links.iter().find(|l| l.initiator == a && l.target == b)?.read_latency_ns;
             Some((there * 10 / here) as u32)
         };
@@ -231,7 +247,13 @@ fn distances(machine: &Machine, links: &[LinkShape]) -> Vec<Vec<u32>> {
     (0..count)
         .map(|a| {
             (0..count)
-                .map(|b| if a == b { 10 } else { far(a, b).or_else(|| far(b, a)).unwrap_or(20).clamp(11, 254) })
+                .map(|b| {
+                    if a == b {
+                        10
+                    } else {
+                        far(a, b).or_else(|| far(b, a)).unwrap_or(20).clamp(11, 254)
+                    }
+                })
                 .collect()
         })
         .collect()
@@ -243,9 +265,14 @@ fn ends(nodes: &[NodeShape], links: &[LinkShape]) -> Option<(u32, u32)> {
         let initiator = nodes.iter().find(|n| n.id == id)?.initiator;
         links.iter().find(|l| l.target == id && l.initiator == initiator)
     };
-    let rank = |id: u32| figure(id).map_or((0, 0), |l| (l.read_bandwidth, u64::MAX - l.read_latency_ns));
+    let rank =
+        |id: u32| figure(id).map_or((0, 0), |l| (l.read_bandwidth, u64::MAX - l.read_latency_ns));
     let fast = nodes.iter().map(|n| n.id).max_by_key(|&id| (rank(id), std::cmp::Reverse(id)))?;
-    let slow = nodes.iter().filter(|n| n.id != fast).min_by_key(|n| (rank(n.id), std::cmp::Reverse(n.bytes)))?.id;
+    let slow = nodes
+        .iter()
+        .filter(|n| n.id != fast)
+        .min_by_key(|n| (rank(n.id), std::cmp::Reverse(n.bytes)))?
+        .id;
     Some((fast, slow))
 }
 

@@ -1,5 +1,6 @@
-//! Saved machines: booted once for each combination of machine file, vCPUs, kernel, QEMU, plugin and guest program,
-//! woken up for every job. The cache directory's name is a sum over all of these, so a stale one is never used.
+//! Saved machines: booted once for each combination of machine file, vCPUs, kernel, QEMU, plugin
+//! and guest program, woken up for every job. The cache directory's name is a sum over all of
+//! these, so a stale one is never used.
 
 use crate::cpio::CpioWriter;
 use crate::error::{io, LabError, Result};
@@ -20,9 +21,9 @@ pub const MAILBOX_BYTES: u64 = 256 << 20;
 /// PCI vendor and device of the shared memory.
 const IVSHMEM: (u64, u64) = (0x1af4, 0x1110);
 const BOOT_LIMIT: Duration = Duration::from_secs(900);
-/// The plugin's arguments while a machine boots: time goes by in long steps, and memory takes none of it. A kernel
-/// waits for its clocks by turning in loops (a fifth of a second for the local APIC's timer alone), and the fewer
-/// instructions these take, the sooner they are emulated.
+/// The plugin's arguments while a machine boots: time goes by in long steps, and memory takes none
+/// of it. A kernel waits for its clocks by turning in loops (a fifth of a second for the local
+/// APIC's timer alone), and the fewer instructions these take, the sooner they are emulated.
 const BOOTING: [(&str, &str); 2] = [("instruction_ns", "4"), ("count_only", "on")];
 const SAVE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -55,7 +56,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The saved machine for these parts, booted now if it is not there. `machine_text` is what the plugin reads.
+    /// The saved machine for these parts, booted now if it is not there. `machine_text` is what the
+    /// plugin reads.
     pub fn ensure(cache: &Path, parts: &Parts, shape: &Shape, machine_text: &str) -> Result<Self> {
         let dir = cache.join(key(parts, shape, machine_text)?);
         if let Some(found) = Self::load(&dir) {
@@ -135,8 +137,8 @@ impl Snapshot {
         })
     }
 
-    /// Have a machine that was started with [`Snapshot::restore_arguments`] continue from the saved state, wait until
-    /// it has powered off, and copy what its mailbox then holds to `mailbox`.
+    /// Have a machine that was started with [`Snapshot::restore_arguments`] continue from the saved
+    /// state, wait until it has powered off, and copy what its mailbox then holds to `mailbox`.
     pub fn play(&self, vm: &mut Vm, socket: &Path, limit: Duration, mailbox: &Path) -> Result<()> {
         let step = || {
             let mut monitor = Monitor::connect(socket, SAVE_LIMIT)?;
@@ -145,7 +147,11 @@ impl Snapshot {
             let head = mailbox.with_extension("head");
             monitor.dump_memory(self.meta.mailbox_address, wire::HEADER_LEN as u64, &head)?;
             let archive = read_header(&head)?.len.min(MAILBOX_BYTES - wire::BODY_OFFSET as u64);
-            monitor.dump_memory(self.meta.mailbox_address, wire::BODY_OFFSET as u64 + archive, mailbox)?;
+            monitor.dump_memory(
+                self.meta.mailbox_address,
+                wire::BODY_OFFSET as u64 + archive,
+                mailbox,
+            )?;
             // The connection may close before the answer comes; QEMU's exit status tells.
             let _ = monitor.command("quit", json!({}));
             Ok(())
@@ -154,13 +160,18 @@ impl Snapshot {
     }
 }
 
-/// Saved machines of the same name that are kept: the newest, and a few that another version may be using.
+/// Saved machines of the same name that are kept: the newest, and a few that another version may be
+/// using.
 const KEPT: usize = 4;
 
 /// Remove all but the newest [`KEPT`] saved machines that differ from `newest` only in the sum.
 fn forget_old(cache: &Path, newest: &Path) {
-    let prefix =
-        |p: &Path| p.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(a, _)| a.to_string());
+    let prefix = |p: &Path| {
+        p.file_name()
+            .and_then(|n| n.to_str())
+            .and_then(|n| n.rsplit_once('-'))
+            .map(|(a, _)| a.to_string())
+    };
     let Ok(entries) = fs::read_dir(cache) else { return };
     let mut same: Vec<_> = entries
         .flatten()
@@ -225,7 +236,8 @@ fn boot(dir: &Path, parts: &Parts, shape: &Shape, machine_text: &str) -> Result<
         Some(_) => stats::read(&dir.join("stats.json"))?.clock_ns,
         None => 0,
     };
-    let meta = Meta { clock_ns, mailbox_address, boot_wall_seconds: started.elapsed().as_secs_f64() };
+    let meta =
+        Meta { clock_ns, mailbox_address, boot_wall_seconds: started.elapsed().as_secs_f64() };
     let json = serde_json::to_vec(&meta).map_err(|e| wire::WireError::BadJson(e.to_string()))?;
     write("meta.json", &json)
 }
@@ -262,7 +274,8 @@ fn key(parts: &Parts, shape: &Shape, machine_text: &str) -> Result<String> {
     };
     add(machine_text.as_bytes());
     add(format!("{shape:?} {MAILBOX_BYTES} {}", qemu::kernel_command_line(shape)).as_bytes());
-    for path in [Some(&parts.qemu), Some(&parts.kernel), parts.plugin.as_ref(), Some(&parts.guest)] {
+    for path in [Some(&parts.qemu), Some(&parts.kernel), parts.plugin.as_ref(), Some(&parts.guest)]
+    {
         match path {
             Some(path) => add(&fs::read(path).map_err(io("reading", path))?),
             None => add(b"none"),
@@ -274,7 +287,8 @@ fn key(parts: &Parts, shape: &Shape, machine_text: &str) -> Result<String> {
 }
 
 fn safe_name(name: &str) -> String {
-    let clean: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+    let clean: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
     clean.chars().take(32).collect()
 }
 
@@ -309,7 +323,11 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("terrace-snap-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         assert!(Snapshot::load(&dir).is_none());
-        fs::write(dir.join("meta.json"), "{\"clock_ns\":1,\"mailbox_address\":2,\"boot_wall_seconds\":2.0}").unwrap();
+        fs::write(
+            dir.join("meta.json"),
+            "{\"clock_ns\":1,\"mailbox_address\":2,\"boot_wall_seconds\":2.0}",
+        )
+        .unwrap();
         assert!(Snapshot::load(&dir).is_none());
         fs::write(dir.join("state"), "").unwrap();
         fs::write(dir.join("machine.toml"), "").unwrap();

@@ -59,5 +59,6 @@ impl Stats {
 /// Read the file that the plugin writes when QEMU ends.
 pub fn read(path: &Path) -> Result<Stats> {
     let bytes = std::fs::read(path).map_err(io("reading", path))?;
-    serde_json::from_slice(&bytes).map_err(|e| LabError::Stats { path: path.to_path_buf(), why: e.to_string() })
+    serde_json::from_slice(&bytes)
+        .map_err(|e| LabError::Stats { path: path.to_path_buf(), why: e.to_string() })
 }

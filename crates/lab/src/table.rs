@@ -12,7 +12,13 @@ pub fn table(result: &CompareResult) -> String {
     let base = result.runs.iter().find(|r| r.policy == "first-touch").or(result.runs.first());
     let Some(base) = base else { return String::new() };
     let mut out = String::new();
-    let _ = writeln!(out, "{} on {}, {} vCPUs; guest time", clip(&result.input, 44), result.machine, result.vcpus);
+    let _ = writeln!(
+        out,
+        "{} on {}, {} vCPUs; guest time",
+        clip(&result.input, 44),
+        result.machine,
+        result.vcpus
+    );
     let _ = writeln!(
         out,
         "{:<28}{:>9}{:>8}{:>7}{:>9}{:>9}{:>9}",
@@ -31,8 +37,15 @@ pub fn table(result: &CompareResult) -> String {
             run.overhead_seconds.map_or("-".into(), |s| format!("{s:.3} s")),
         );
     }
-    let _ = writeln!(out, "ratio to {}; fast: share of cache misses served by the fast node;", base.policy);
-    let _ = writeln!(out, "pages promoted and demoted; overhead: processor time of tracking and deciding.");
+    let _ = writeln!(
+        out,
+        "ratio to {}; fast: share of cache misses served by the fast node;",
+        base.policy
+    );
+    let _ = writeln!(
+        out,
+        "pages promoted and demoted; overhead: processor time of tracking and deciding."
+    );
     let differs = result.runs.iter().any(|r| r.output_sum != base.output_sum);
     if differs {
         let _ = writeln!(out, "WARNING: the program's output differs between policies.");
@@ -92,7 +105,10 @@ mod tests {
 
     #[test]
     fn it_fits_a_terminal_and_has_ratios() {
-        let r = result(vec![run("kernel:numa-balancing-tuned", 5.0, "a"), run("first-touch", 10.0, "a")]);
+        let r = result(vec![
+            run("kernel:numa-balancing-tuned", 5.0, "a"),
+            run("first-touch", 10.0, "a"),
+        ]);
         let text = table(&r);
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         assert!(text.contains("0.500") && text.contains("50.0%"), "{text}");

@@ -43,10 +43,15 @@ impl MailboxFile {
         let archive = archive.finish();
         let room = self.bytes - wire::BODY_OFFSET as u64;
         if archive.len() as u64 > room {
-            return Err(LabError::JobTooLarge { job_bytes: archive.len() as u64, room_bytes: room });
+            return Err(LabError::JobTooLarge {
+                job_bytes: archive.len() as u64,
+                room_bytes: room,
+            });
         }
-        let header = Header { state: State::Job, len: archive.len() as u64, sum: wire::checksum(&archive) };
-        let file = OpenOptions::new().write(true).open(&self.path).map_err(io("opening", &self.path))?;
+        let header =
+            Header { state: State::Job, len: archive.len() as u64, sum: wire::checksum(&archive) };
+        let file =
+            OpenOptions::new().write(true).open(&self.path).map_err(io("opening", &self.path))?;
         file.write_all_at(&archive, wire::BODY_OFFSET as u64).map_err(io("writing", &self.path))?;
         file.write_all_at(&header.encode(), 0).map_err(io("writing", &self.path))
     }
@@ -68,7 +73,11 @@ pub fn read_header(path: &Path) -> Result<Header> {
 /// The archive in a file of a whole mailbox, checked against the header.
 pub fn read_archive_bytes(path: &Path, header: Header) -> Result<Vec<u8>> {
     let file = File::open(path).map_err(io("opening", path))?;
-    let room = file.metadata().map_err(io("reading", path))?.len().saturating_sub(wire::BODY_OFFSET as u64);
+    let room = file
+        .metadata()
+        .map_err(io("reading", path))?
+        .len()
+        .saturating_sub(wire::BODY_OFFSET as u64);
     if header.len > room {
         return Err(wire::WireError::TooLarge { what: "archive" }.into());
     }
@@ -95,7 +104,12 @@ impl Vm {
         let mut command = with_death_signal(qemu);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let child = command.spawn().map_err(io("starting", qemu))?;
-        Ok(Vm { child, stderr: stderr.to_path_buf(), console: console.to_path_buf(), started: Instant::now() })
+        Ok(Vm {
+            child,
+            stderr: stderr.to_path_buf(),
+            console: console.to_path_buf(),
+            started: Instant::now(),
+        })
     }
 
     /// Wait until `done` says so; an early end or `limit` of wall-clock time is an error.
@@ -133,10 +147,15 @@ impl Vm {
         self.child.try_wait().map_err(io("waiting for", &self.stderr))
     }
 
-    /// What to say when the monitor's connection failed: a machine that ended says more than a broken connection.
+    /// What to say when the monitor's connection failed: a machine that ended says more than a
+    /// broken connection.
     pub fn explain(&mut self, what: &'static str, limit: Duration, error: LabError) -> LabError {
         if was_too_slow(&error) {
-            return LabError::TooSlow { what, seconds: limit.as_secs(), last_words: self.last_words() };
+            return LabError::TooSlow {
+                what,
+                seconds: limit.as_secs(),
+                last_words: self.last_words(),
+            };
         }
         for _ in 0..100 {
             match self.try_wait() {
@@ -199,7 +218,8 @@ fn with_death_signal(program: &Path) -> Command {
 
 /// The last `count` non-empty lines, joined by " / ", without control characters.
 pub(crate) fn last_lines(text: &str, count: usize) -> String {
-    let clean: String = text.chars().map(|c| if c == '\n' || !c.is_control() { c } else { ' ' }).collect();
+    let clean: String =
+        text.chars().map(|c| if c == '\n' || !c.is_control() { c } else { ' ' }).collect();
     let lines: Vec<&str> = clean.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     lines[lines.len().saturating_sub(count)..].join(" / ")
 }
@@ -251,7 +271,10 @@ mod tests {
         assert!(e.contains("no such option") && e.contains("Kernel panic"), "{e}");
         let args = ["-c".to_string(), "exec sleep 60".to_string()];
         let mut vm = Vm::start(Path::new("/bin/sh"), &args, &err, &console).unwrap();
-        assert!(matches!(vm.wait("the test", Duration::from_millis(50)), Err(LabError::TooSlow { .. })));
+        assert!(matches!(
+            vm.wait("the test", Duration::from_millis(50)),
+            Err(LabError::TooSlow { .. })
+        ));
         for p in [err, console] {
             let _ = std::fs::remove_file(p);
         }

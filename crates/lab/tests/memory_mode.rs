@@ -1,6 +1,7 @@
-//! `hardware:memory-mode` against an independent count: the share of misses that a direct-mapped cache serves follows
-//! from the frames and the rates of their pages alone. In a slot that several pages share, an access hits when the last
-//! one before it was to the same page: with rates `r` summing to `R` in the slot, `sum of r * r / R`.
+//! `hardware:memory-mode` against an independent count: the share of misses that a direct-mapped
+//! cache serves follows from the frames and the rates of their pages alone. In a slot that several
+//! pages share, an access hits when the last one before it was to the same page: with rates `r`
+//! summing to `R` in the slot, `sum of r * r / R`.
 
 use std::collections::BTreeMap;
 use terrace_model::{Access, Engine, Options, Params, LINE};
@@ -33,7 +34,8 @@ fn engine() -> Engine {
     machine.caches[0].size = Bytes(4096);
     machine.caches[1].size = Bytes(16_384);
     let options = Options { vcpus: 1, all_fast: false, memory_mode: true, outstanding: None };
-    Engine::new(Params::of(&machine, options).expect("can be modelled"), 10_000_000).expect("caches of that size")
+    Engine::new(Params::of(&machine, options).expect("can be modelled"), 10_000_000)
+        .expect("caches of that size")
 }
 
 /// Share of misses that the fast node serves when pages (cold ones first) lie in these frames.
@@ -49,7 +51,8 @@ fn modelled(frames: &[u64], seed: u64) -> f64 {
         if engine.units[0].l1.hit(physical / LINE, false) {
             continue;
         }
-        let served = engine.miss(0, Access { physical, virtual_: physical, write: false }, || Some(0));
+        let served =
+            engine.miss(0, Access { physical, virtual_: physical, write: false }, || Some(0));
         // The first half fills the cache.
         if let Some(node) = served.filter(|_| touch > touches / 2) {
             counted[node] += 1;
@@ -84,8 +87,9 @@ fn pages_that_share_slots_push_each_other_out() {
     for seed in [2, 3] {
         let mut random = Random(seed);
         let mut free: Vec<u64> = (FAST_PAGES..FAST_PAGES + SLOW_PAGES).collect();
-        let frames: Vec<u64> =
-            (0..COLD + HOT).map(|_| free.swap_remove(random.below(free.len() as u64) as usize)).collect();
+        let frames: Vec<u64> = (0..COLD + HOT)
+            .map(|_| free.swap_remove(random.below(free.len() as u64) as usize))
+            .collect();
         let (share, wanted) = (modelled(&frames, seed), expected(&frames));
         assert!(wanted < 0.9, "seed {seed}: {wanted}");
         assert!((share - wanted).abs() < 0.01, "seed {seed}: modelled {share}, expected {wanted}");

@@ -1,4 +1,5 @@
-//! What can be wrong with a machine description. Each error is one line: what, where, why, what to try.
+//! What can be wrong with a machine description. Each error is one line: what, where, why, what to
+//! try.
 
 use std::fmt;
 use terrace_types::{CpuId, NodeId};
@@ -168,7 +169,9 @@ pub enum Problem {
         missing: NodeId,
     },
     /// A link to a node without memory.
-    #[error("a link goes from node {initiator} to node {target}, which has no memory; drop the link")]
+    #[error(
+        "a link goes from node {initiator} to node {target}, which has no memory; drop the link"
+    )]
     LinkToNoMemory {
         /// From.
         initiator: NodeId,
@@ -211,7 +214,9 @@ pub enum XmlProblem {
     #[error("its root is <{0}>, not <topology>; export it with `lstopo FILE.xml`")]
     NotTopology(String),
     /// An XML of hwloc 1 or of a version not yet known.
-    #[error("format version {0} is not read, only 2 and 3 are; export it again with hwloc 2 or newer")]
+    #[error(
+        "format version {0} is not read, only 2 and 3 are; export it again with hwloc 2 or newer"
+    )]
     Version(String),
     /// Elements nested beyond any machine.
     #[error("elements are nested deeper than {0}; no machine is")]

@@ -1,5 +1,5 @@
-//! What a machine's description says about why its tiers are as they are, for `terrace doctor`. Pure: what works here and
-//! now (trackers, permissions) is found out elsewhere.
+//! What a machine's description says about why its tiers are as they are, for `terrace doctor`.
+//! Pure: what works here and now (trackers, permissions) is found out elsewhere.
 
 use crate::model::{Evidence, Machine, Node};
 use crate::rank::{list, rank, Basis, By, Ranking};
@@ -84,7 +84,13 @@ pub fn explain_with(machine: &Machine, surroundings: &Surroundings) -> Vec<Findi
     findings
 }
 
-fn push(findings: &mut Vec<Finding>, topic: Topic, severity: Severity, text: String, command: Option<&str>) {
+fn push(
+    findings: &mut Vec<Finding>,
+    topic: Topic,
+    severity: Severity,
+    text: String,
+    command: Option<&str>,
+) {
     findings.push(Finding { topic, severity, text, command: command.map(str::to_owned) });
 }
 
@@ -95,7 +101,8 @@ fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
     let order = order.join(" > ");
     let unknown = ranking.tiers.iter().all(|t| t.basis == Basis::Nothing);
     if ranking.tiers.len() == 1 && unknown && ranking.tiers.iter().any(|t| t.nodes.len() > 1) {
-        let text = format!("Nothing is known that tells nodes {order} apart: they are taken as one tier.");
+        let text =
+            format!("Nothing is known that tells nodes {order} apart: they are taken as one tier.");
         push(findings, Topic::OneTier, Severity::Obstacle, text, Some(PROBE));
         return;
     }
@@ -104,11 +111,16 @@ fn tiers(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
             "One tier only (nodes {order}): there is nothing to choose between, so programs run unmanaged. The lab has \
              machines with more."
         );
-        let command = "terrace lab compare --machine lab-cxl --policy first-touch,terrace --workload skew";
+        let command =
+            "terrace lab compare --machine lab-cxl --policy first-touch,terrace --workload skew";
         push(findings, Topic::OneTier, Severity::Obstacle, text, Some(command));
         return;
     }
-    let text = format!("{} tiers by bandwidth from node {}: nodes {order}.", ranking.tiers.len(), ranking.initiator);
+    let text = format!(
+        "{} tiers by bandwidth from node {}: nodes {order}.",
+        ranking.tiers.len(),
+        ranking.initiator
+    );
     push(findings, Topic::Tiers, Severity::Fine, text, None);
     let known = |r: &Ranking| r.tiers.iter().all(|t| t.basis == Basis::Asked);
     if let Ok(latency) = rank(machine, By::Latency, Some(ranking.initiator)) {
@@ -167,7 +179,8 @@ fn kernel(machine: &Machine, surroundings: &Surroundings, findings: &mut Vec<Fin
     if memory < 2 {
         return;
     }
-    let shown: Vec<String> = tiers.iter().map(|t| format!("memory_tier{} ({})", t.number, list(&t.nodes))).collect();
+    let shown: Vec<String> =
+        tiers.iter().map(|t| format!("memory_tier{} ({})", t.number, list(&t.nodes))).collect();
     if tiers.len() < 2 {
         let text = format!(
             "The kernel has all nodes in one tier, {}: it will not demote by itself, and its own NUMA balancing promotes \
@@ -183,7 +196,9 @@ fn kernel(machine: &Machine, surroundings: &Surroundings, findings: &mut Vec<Fin
 
 fn devices(machine: &Machine, surroundings: &Surroundings, findings: &mut Vec<Finding>) {
     for device in surroundings.dax.iter().filter(|d| d.system_ram == Some(false)) {
-        let text = format!("{device} is not in use as memory. As memory it would be a node, and perhaps a tier.");
+        let text = format!(
+            "{device} is not in use as memory. As memory it would be a node, and perhaps a tier."
+        );
         let command = format!("daxctl reconfigure-device --mode=system-ram {}", device.name);
         push(findings, Topic::UnusedDax, Severity::Note, text, Some(&command));
     }

@@ -21,7 +21,9 @@ pub use explain::{explain, explain_with, Finding, Severity, Topic};
 pub use file::{with_store, LinkSpread, Spreads, MAX_FILE};
 pub use hwloc::{from_hwloc_xml, MAX_XML};
 pub use lists::{parse_list, parse_mask, ListError};
-pub use model::{CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb};
+pub use model::{
+    CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
+};
 pub use presets::{preset, preset_names, preset_or_error, preset_text};
 pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
 pub use rank::{list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT};

@@ -11,8 +11,8 @@ pub enum ListError {
     TooHigh(u32),
 }
 
-/// Reads a list such as `0-3,8` (`bitmap_parselist` in Linux' `lib/bitmap-str.c`, without strides), ascending
-/// and free of doubles. The empty text is the empty list; no number may be above `max`.
+/// Reads a list such as `0-3,8` (`bitmap_parselist` in Linux' `lib/bitmap-str.c`, without strides),
+/// ascending and free of doubles. The empty text is the empty list; no number may be above `max`.
 pub fn parse_list(text: &str, max: u32) -> Result<Vec<u32>, ListError> {
     let mut out = Vec::new();
     let text = text.trim();
@@ -39,11 +39,13 @@ pub fn parse_list(text: &str, max: u32) -> Result<Vec<u32>, ListError> {
     Ok(out)
 }
 
-/// Reads a mask of 32-bit words, highest first, as in `cpumap` and hwloc's bitmaps (`0x00000001,0x0`).
-/// hwloc leaves a zero word empty and writes an infinite set as `0xf...f`; the latter is refused.
+/// Reads a mask of 32-bit words, highest first, as in `cpumap` and hwloc's bitmaps
+/// (`0x00000001,0x0`). hwloc leaves a zero word empty and writes an infinite set as `0xf...f`; the
+/// latter is refused.
 pub fn parse_mask(text: &str, max: u32) -> Result<Vec<u32>, ListError> {
     let words: Vec<&str> = text.trim().split(',').collect();
-    // A mask is at most as wide as the limit, with zero words above it allowed for the kernel's width.
+    // A mask is at most as wide as the limit, with zero words above it allowed for the kernel's
+    // width.
     if words.len() > 4096 {
         return Err(ListError::Form);
     }
@@ -56,7 +58,11 @@ pub fn parse_mask(text: &str, max: u32) -> Result<Vec<u32>, ListError> {
         if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(ListError::Form);
         }
-        let bits = if digits.is_empty() { 0 } else { u32::from_str_radix(digits, 16).map_err(|_| ListError::Form)? };
+        let bits = if digits.is_empty() {
+            0
+        } else {
+            u32::from_str_radix(digits, 16).map_err(|_| ListError::Form)?
+        };
         for bit in (0..32).filter(|bit| bits & (1 << bit) != 0) {
             let value = index as u32 * 32 + bit;
             if value > max {

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 /// Where a figure comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// Firmware's HMAT, through sysfs or hwloc.
@@ -24,7 +26,8 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    const ALL: [Self; 6] = [Self::Hmat, Self::Measured, Self::Config, Self::Preset, Self::Distance, Self::Unknown];
+    const ALL: [Self; 6] =
+        [Self::Hmat, Self::Measured, Self::Config, Self::Preset, Self::Distance, Self::Unknown];
 
     /// Its name in machine files and JSON.
     #[must_use]
@@ -79,8 +82,16 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 8] =
-        [Self::Dram, Self::Hbm, Self::Cxl, Self::Pmem, Self::Gpu, Self::Dax, Self::Remote, Self::Unknown];
+    const ALL: [Self; 8] = [
+        Self::Dram,
+        Self::Hbm,
+        Self::Cxl,
+        Self::Pmem,
+        Self::Gpu,
+        Self::Dax,
+        Self::Remote,
+        Self::Unknown,
+    ];
 
     /// Its name in machine files and JSON.
     #[must_use]
@@ -115,10 +126,12 @@ pub struct Node {
     pub cpus: Vec<CpuId>,
     /// Memory in all; zero for CPU-only nodes.
     pub capacity: Bytes,
-    /// Of that, what no program gets: the kernel, its reserves and what firmware keeps. Zero where not told: then no watermarks are
-    /// known, and the simulator has no lists of free pages for each CPU on this node (ADR 0252).
+    /// Of that, what no program gets: the kernel, its reserves and what firmware keeps. Zero where
+    /// not told: then no watermarks are known, and the simulator has no lists of free pages for
+    /// each CPU on this node (ADR 0252).
     pub reserved: Bytes,
-    /// Of `reserved`, what is in use by others than the program, so that whoever asks how full the node is finds it there.
+    /// Of `reserved`, what is in use by others than the program, so that whoever asks how full the
+    /// node is finds it there.
     #[serde(default)]
     pub in_use: Bytes,
     /// Smallest unit the medium reads or writes (64 B; Optane: 256 B).
@@ -187,14 +200,16 @@ pub struct CoreModel {
 }
 
 impl Default for CoreModel {
-    /// A core of four instructions a nanosecond with ten misses in flight (the line fill buffers of an Intel core:
-    /// Optimization Reference Manual, "Line Fill Buffer"), whose translations live until evicted.
+    /// A core of four instructions a nanosecond with ten misses in flight (the line fill buffers of
+    /// an Intel core: Optimization Reference Manual, "Line Fill Buffer"), whose translations live
+    /// until evicted.
     fn default() -> Self {
         Self { ns_per_instruction: 0.25, outstanding_misses: 10, tlb_flush: Nanos::ZERO }
     }
 }
 
-/// A core's data translations, and what it costs to be without one. Least recently used entries leave first.
+/// A core's data translations, and what it costs to be without one. Least recently used entries
+/// leave first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tlb {
     /// Entries of the first level for base pages; zero: as many as a program uses.
@@ -230,10 +245,11 @@ impl Tlb {
 }
 
 impl Default for Tlb {
-    /// Entries and ways of Intel's Skylake server cores (Optimization Reference Manual 248966-045, table 2-15: data 64
-    /// for 4 KiB in 4 ways, 32 for 2 MiB in 4 ways; shared second level 1536 in 12 ways). The times are estimates: 2 ns
-    /// for the second level (7 to 8 cycles beyond the first are measured on these cores), 10 ns for a walk whose tables
-    /// lie in caches (published strides of a page over 256 MiB: about 10 ns more than strides of 512 bytes).
+    /// Entries and ways of Intel's Skylake server cores (Optimization Reference Manual 248966-045,
+    /// table 2-15: data 64 for 4 KiB in 4 ways, 32 for 2 MiB in 4 ways; shared second level 1536 in
+    /// 12 ways). The times are estimates: 2 ns for the second level (7 to 8 cycles beyond the first
+    /// are measured on these cores), 10 ns for a walk whose tables lie in caches (published strides
+    /// of a page over 256 MiB: about 10 ns more than strides of 512 bytes).
     fn default() -> Self {
         Self {
             entries: 64,
@@ -278,7 +294,8 @@ pub struct MigrationCost {
 }
 
 impl MigrationCost {
-    /// As measured in the lab on Linux 6.12 (docs/results/migration.md): twelve threads move 7.8 times what one does.
+    /// As measured in the lab on Linux 6.12 (docs/results/migration.md): twelve threads move 7.8
+    /// times what one does.
     #[must_use]
     pub const fn usual_serial_percent() -> u8 {
         5
@@ -286,9 +303,14 @@ impl MigrationCost {
 }
 
 impl Default for MigrationCost {
-    /// As measured in the lab on Linux 6.12 (docs/results/migration.md): `move_pages` costs about 8 us a call and 2.3 us a page.
+    /// As measured in the lab on Linux 6.12 (docs/results/migration.md): `move_pages` costs about 8
+    /// us a call and 2.3 us a page.
     fn default() -> Self {
-        Self { call: Nanos::micros(8), page: Nanos(2_300), serial_percent: Self::usual_serial_percent() }
+        Self {
+            call: Nanos::micros(8),
+            page: Nanos(2_300),
+            serial_percent: Self::usual_serial_percent(),
+        }
     }
 }
 
@@ -325,7 +347,8 @@ impl Machine {
         self.nodes.iter().find(|n| n.id == id)
     }
 
-    /// A store behind memory by its name; one of the usual ones ([`FarStore::usual`]) where none is named at all.
+    /// A store behind memory by its name; one of the usual ones ([`FarStore::usual`]) where none is
+    /// named at all.
     #[must_use]
     pub fn far_store(&self, name: &str) -> Option<FarStore> {
         self.far_stores().into_iter().find(|store| store.name == name)

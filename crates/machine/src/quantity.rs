@@ -99,7 +99,18 @@ mod tests {
 
     #[test]
     fn what_has_no_unit_or_makes_no_sense_is_refused() {
-        for text in ["", "192", "MiB", "-1 MiB", "1e9 B", "1.5 B", "1. GiB", "NaN B", "99999999999 TiB", "1 XB"] {
+        for text in [
+            "",
+            "192",
+            "MiB",
+            "-1 MiB",
+            "1e9 B",
+            "1.5 B",
+            "1. GiB",
+            "NaN B",
+            "99999999999 TiB",
+            "1 XB",
+        ] {
             assert_eq!(parse_bytes(text), None, "{text}");
         }
         for text in ["100", "100 GB", "GB/s", "0.0000000000001 GB/s"] {

@@ -1,9 +1,10 @@
 //! Tiers of a machine as one initiator sees them.
 //!
-//! A *tier* is a set of memory nodes whose figures, from one initiator, are equal. Tiers are ordered by an attribute,
-//! never by what the memory is called. A node without that attribute is ordered by what is known instead: the other
-//! attribute, then the distance table, then nothing; it always comes after nodes that have the attribute. Mixing the
-//! scales any other way would not give an order: two figures and a distance can contradict each other in a circle.
+//! A *tier* is a set of memory nodes whose figures, from one initiator, are equal. Tiers are
+//! ordered by an attribute, never by what the memory is called. A node without that attribute is
+//! ordered by what is known instead: the other attribute, then the distance table, then nothing; it
+//! always comes after nodes that have the attribute. Mixing the scales any other way would not give
+//! an order: two figures and a distance can contradict each other in a circle.
 
 use crate::model::{Evidence, Figure, Kind, Link, Machine, Node};
 use std::cmp::{Ordering, Reverse};
@@ -110,7 +111,9 @@ pub enum RankError {
         valid: String,
     },
     /// Nothing accesses from there.
-    #[error("machine {machine}: node {asked} has no CPUs to see from; nodes with CPUs are: {valid}")]
+    #[error(
+        "machine {machine}: node {asked} has no CPUs to see from; nodes with CPUs are: {valid}"
+    )]
     InitiatorWithoutCpus {
         /// The machine.
         machine: String,
@@ -127,11 +130,12 @@ pub enum RankError {
     },
 }
 
-/// Measured figures this close, in percent, are taken as equal: repeated runs of a probe differ by as much.
+/// Measured figures this close, in percent, are taken as equal: repeated runs of a probe differ by
+/// as much.
 pub const MEASURED_TOLERANCE_PERCENT: u64 = 5;
 
-/// Ranks the memory of `machine` by `by`, as the CPUs of `initiator` see it; without one, as those of the lowest node
-/// that has CPUs.
+/// Ranks the memory of `machine` by `by`, as the CPUs of `initiator` see it; without one, as those
+/// of the lowest node that has CPUs.
 pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Ranking, RankError> {
     let initiator = resolve(machine, initiator)?;
     let mut singles: Vec<Tier> = machine
@@ -140,7 +144,8 @@ pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Rank
         .filter(|n| n.capacity > Bytes::ZERO)
         .map(|n| single(n, machine.link(initiator, n.id), by))
         .collect();
-    // One order for grouping, whatever the attribute, so that the tiers themselves do not depend on it.
+    // One order for grouping, whatever the attribute, so that the tiers themselves do not depend on
+    // it.
     singles.sort_by(|a, b| compare(a, b, By::Bandwidth).then_with(|| a.nodes.cmp(&b.nodes)));
     let mut notes = Vec::new();
     let mut tiers: Vec<Tier> = Vec::new();
@@ -205,7 +210,9 @@ fn compare(a: &Tier, b: &Tier, by: By) -> Ordering {
     match by {
         By::Bandwidth => bandwidth().then_with(latency).then_with(near),
         By::Latency => latency().then_with(bandwidth).then_with(near),
-        By::Capacity => b.capacity.cmp(&a.capacity).then_with(bandwidth).then_with(latency).then_with(near),
+        By::Capacity => {
+            b.capacity.cmp(&a.capacity).then_with(bandwidth).then_with(latency).then_with(near)
+        }
     }
 }
 
@@ -223,22 +230,28 @@ fn latency_key(tier: &Tier) -> (bool, u64, u64) {
     (read.is_none(), read.unwrap_or(u64::MAX), write.unwrap_or(u64::MAX))
 }
 
-/// Whether two nodes make one tier: all figures equal, or both measured and nearly so. Where no figure is known at
-/// all, the distances must be equal; where figures are known, they speak and the distance does not.
+/// Whether two nodes make one tier: all figures equal, or both measured and nearly so. Where no
+/// figure is known at all, the distances must be equal; where figures are known, they speak and the
+/// distance does not.
 fn same(a: &Tier, b: &Tier, notes: &mut Vec<String>) -> bool {
     let rates = [(a.read_bandwidth, b.read_bandwidth), (a.write_bandwidth, b.write_bandwidth)];
     let times = [(a.read_latency, b.read_latency), (a.write_latency, b.write_latency)];
     let (mut near, mut any) = (false, false);
     let pairs = rates
-        .map(|(x, y)| (x.map(|f| (f.value.get(), f.evidence)), y.map(|f| (f.value.get(), f.evidence))))
+        .map(|(x, y)| {
+            (x.map(|f| (f.value.get(), f.evidence)), y.map(|f| (f.value.get(), f.evidence)))
+        })
         .into_iter()
-        .chain(times.map(|(x, y)| (x.map(|f| (f.value.get(), f.evidence)), y.map(|f| (f.value.get(), f.evidence)))));
+        .chain(times.map(|(x, y)| {
+            (x.map(|f| (f.value.get(), f.evidence)), y.map(|f| (f.value.get(), f.evidence)))
+        }));
     for pair in pairs {
         match pair {
             (None, None) => {}
             (Some((x, _)), Some((y, _))) if x == y => any = true,
             (Some((x, Evidence::Measured)), Some((y, Evidence::Measured)))
-                if u128::from(x.abs_diff(y)) * 100 <= u128::from(x.max(y)) * u128::from(MEASURED_TOLERANCE_PERCENT) =>
+                if u128::from(x.abs_diff(y)) * 100
+                    <= u128::from(x.max(y)) * u128::from(MEASURED_TOLERANCE_PERCENT) =>
             {
                 (near, any) = (true, true);
             }
@@ -271,7 +284,8 @@ fn distance(machine: &Machine, from: NodeId, to: NodeId) -> u32 {
 
 fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) {
     let nodes_on = |basis| -> Vec<NodeId> {
-        let mut nodes: Vec<NodeId> = tiers.iter().filter(|t| t.basis == basis).flat_map(|t| t.nodes.clone()).collect();
+        let mut nodes: Vec<NodeId> =
+            tiers.iter().filter(|t| t.basis == basis).flat_map(|t| t.nodes.clone()).collect();
         nodes.sort_unstable();
         nodes
     };

@@ -1,4 +1,5 @@
-//! A machine with what surrounds it: facts that are no figures of memory, but explain why tiers are as they are.
+//! A machine with what surrounds it: facts that are no figures of memory, but explain why tiers are
+//! as they are.
 
 use crate::model::Machine;
 use std::fmt;
@@ -44,7 +45,8 @@ pub struct DaxDevice {
     pub target_node: Option<NodeId>,
     /// Whether it is in use as memory; unknown from hwloc.
     pub system_ram: Option<bool>,
-    /// What it is (`SPM`: specific-purpose memory such as HBM; `NVM`: persistent memory), where told.
+    /// What it is (`SPM`: specific-purpose memory such as HBM; `NVM`: persistent memory), where
+    /// told.
     pub nature: Option<String>,
 }
 

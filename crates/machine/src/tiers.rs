@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use terrace_types::{BytesPerSec, Nanos};
 
-/// The answer of `tiers --json`. Keys are a contract (`design.md`, "The command line"); unknown figures are null.
+/// The answer of `tiers --json`. Keys are a contract (`design.md`, "The command line"); unknown
+/// figures are null.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TiersReport {
     /// Name of the machine.
@@ -52,8 +53,8 @@ pub struct TierReport {
     pub read_latency_ns: Option<u64>,
     /// Idle.
     pub write_latency_ns: Option<u64>,
-    /// Attribute, named as its key here, to source. A null figure is `distance` where the tier's place in the order
-    /// rests on the distance table, else `unknown`.
+    /// Attribute, named as its key here, to source. A null figure is `distance` where the tier's
+    /// place in the order rests on the distance table, else `unknown`.
     pub evidence: BTreeMap<&'static str, Evidence>,
 }
 
@@ -138,14 +139,19 @@ pub fn render_text(machine: &Machine, ranking: &Ranking, source: &str) -> String
 fn row(rank: usize, tier: &Tier) -> [String; 7] {
     let rate = |f: Option<Figure<BytesPerSec>>| f.map(|f| f.value.get());
     let time = |f: Option<Figure<Nanos>>| f.map(|f| f.value.get());
-    let evidence: BTreeSet<&str> = TierReport::new(rank, tier).evidence.values().map(|e| e.name()).collect();
+    let evidence: BTreeSet<&str> =
+        TierReport::new(rank, tier).evidence.values().map(|e| e.name()).collect();
     let evidence: Vec<&str> = evidence.into_iter().collect();
     [
         rank.to_string(),
         tier.kind.map_or("mixed", |k| k.name()).to_owned(),
         clip(&list(&tier.nodes), 12),
         tier.capacity.to_string(),
-        pair(rate(tier.read_bandwidth), rate(tier.write_bandwidth), &[(1e9, "GB/s"), (1e6, "MB/s")]),
+        pair(
+            rate(tier.read_bandwidth),
+            rate(tier.write_bandwidth),
+            &[(1e9, "GB/s"), (1e6, "MB/s")],
+        ),
         pair(time(tier.read_latency), time(tier.write_latency), &[(1.0, "ns")]),
         if evidence.len() > 1 { "mixed".to_owned() } else { evidence.concat() },
     ]

@@ -48,7 +48,11 @@ impl Machine {
                 return Err(absurd(what("capacity"), node.capacity, "at most 1048576 TiB"));
             }
             if node.in_use > node.reserved {
-                return Err(absurd(what("in_use"), node.in_use, "no more than `reserved`, of which it is a part"));
+                return Err(absurd(
+                    what("in_use"),
+                    node.in_use,
+                    "no more than `reserved`, of which it is a part",
+                ));
             }
             if !power_of_two(node.block, 1, 1 << 20) {
                 return Err(absurd(what("block"), node.block, "a power of two up to 1 MiB"));
@@ -114,7 +118,11 @@ impl Machine {
             let whole = ways > 0 && sets * ways == entries && (sets == 0 || sets.is_power_of_two());
             if !whole || entries > 1 << 20 {
                 let found = format!("{entries} in {ways} ways");
-                return Err(absurd(what, found, "a power of two times the ways, up to 1048576, or 0"));
+                return Err(absurd(
+                    what,
+                    found,
+                    "a power of two times the ways, up to 1048576, or 0",
+                ));
             }
         }
         for (what, time) in [("tlb.l2_hit_ns", tlb.l2_hit), ("tlb.walk_ns", tlb.walk)] {
@@ -138,7 +146,11 @@ impl Machine {
             return Err(absurd("core.outstanding_misses", found, "from 1 to 65536"));
         }
         if self.migration.serial_percent > 100 {
-            return Err(absurd("migration.serial_percent", self.migration.serial_percent, "at most 100"));
+            return Err(absurd(
+                "migration.serial_percent",
+                self.migration.serial_percent,
+                "at most 100",
+            ));
         }
         let times = [
             ("core.tlb_flush_us", self.core.tlb_flush),
@@ -157,12 +169,21 @@ impl Machine {
         let name = &store.name;
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
         if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
-            return Err(absurd("far.name", format!("{name:?}"), "up to 32 letters, digits, - . and _"));
+            return Err(absurd(
+                "far.name",
+                format!("{name:?}"),
+                "up to 32 letters, digits, - . and _",
+            ));
         }
         if self.far.iter().filter(|other| other.name == *name).count() > 1 {
-            return Err(absurd("far.name", format!("{name:?} twice"), "a name of its own for each"));
+            return Err(absurd(
+                "far.name",
+                format!("{name:?} twice"),
+                "a name of its own for each",
+            ));
         }
-        let times = [store.fault, store.page, store.read_latency, store.write_latency, store.operation];
+        let times =
+            [store.fault, store.page, store.read_latency, store.write_latency, store.operation];
         if let Some(time) = times.into_iter().find(|t| *t > MAX_LATENCY) {
             return Err(absurd(format!("a time of far store {name}"), time, "at most 1 s"));
         }
@@ -178,14 +199,18 @@ impl Machine {
 
 fn check_figures(link: &Link) -> Result<(), Problem> {
     let what = |part: &str| format!("{part} from node {} to node {}", link.initiator, link.target);
-    for (part, figure) in [("read latency", link.read_latency), ("write latency", link.write_latency)] {
+    for (part, figure) in
+        [("read latency", link.read_latency), ("write latency", link.write_latency)]
+    {
         if let Some(Figure { value, .. }) = figure {
             if value == Nanos::ZERO || value > MAX_LATENCY {
                 return Err(absurd(what(part), value, "above 0 and at most 1 s"));
             }
         }
     }
-    for (part, figure) in [("read bandwidth", link.read_bandwidth), ("write bandwidth", link.write_bandwidth)] {
+    for (part, figure) in
+        [("read bandwidth", link.read_bandwidth), ("write bandwidth", link.write_bandwidth)]
+    {
         if let Some(Figure { value, .. }) = figure {
             if value == BytesPerSec::ZERO || value > MAX_BANDWIDTH {
                 return Err(absurd(what(part), value, "above 0 and at most 1000 TB/s"));
@@ -227,6 +252,10 @@ fn power_of_two(bytes: Bytes, from: u64, to: u64) -> bool {
     bytes.get().is_power_of_two() && (from..=to).contains(&bytes.get())
 }
 
-fn absurd(what: impl Into<String>, found: impl std::fmt::Display, expected: &'static str) -> Problem {
+fn absurd(
+    what: impl Into<String>,
+    found: impl std::fmt::Display,
+    expected: &'static str,
+) -> Problem {
     Problem::Absurd { what: what.into(), found: found.to_string(), expected }
 }

@@ -1,6 +1,8 @@
 //! What `doctor` says of machines, and the command it gives.
 
-use terrace_machine::{explain, explain_with, preset, DaxDevice, KernelTier, Machine, Severity, Surroundings, Topic};
+use terrace_machine::{
+    explain, explain_with, preset, DaxDevice, KernelTier, Machine, Severity, Surroundings, Topic,
+};
 use terrace_types::NodeId;
 
 fn topics(machine: &Machine, surroundings: &Surroundings) -> Vec<(Severity, Topic)> {
@@ -14,15 +16,21 @@ fn tier(number: u32, nodes: &[u16]) -> KernelTier {
 #[test]
 fn a_sound_machine_needs_nothing() {
     let machine = preset("lab-cxl").expect("preset");
-    let surroundings =
-        Surroundings { kernel_tiers: Some(vec![tier(4, &[0]), tier(84, &[1])]), ..Surroundings::default() };
-    assert_eq!(topics(&machine, &surroundings), [(Severity::Fine, Topic::Tiers), (Severity::Fine, Topic::KernelTiers)]);
+    let surroundings = Surroundings {
+        kernel_tiers: Some(vec![tier(4, &[0]), tier(84, &[1])]),
+        ..Surroundings::default()
+    };
+    assert_eq!(
+        topics(&machine, &surroundings),
+        [(Severity::Fine, Topic::Tiers), (Severity::Fine, Topic::KernelTiers)]
+    );
 }
 
 #[test]
 fn one_tier_of_the_kernel_is_no_obstacle_but_said() {
     let machine = preset("lab-cxl").expect("preset");
-    let surroundings = Surroundings { kernel_tiers: Some(vec![tier(4, &[0, 1])]), ..Surroundings::default() };
+    let surroundings =
+        Surroundings { kernel_tiers: Some(vec![tier(4, &[0, 1])]), ..Surroundings::default() };
     let findings = explain_with(&machine, &surroundings);
     assert_eq!(findings[0].topic, Topic::OneKernelTier);
     assert!(findings[0].text.contains("memory_tier4 (0-1)"));

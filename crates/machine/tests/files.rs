@@ -107,7 +107,11 @@ fn parts_that_contradict_each_other() {
         ("[[node]]\nid = 1\ncapacity = \"0 B\"\n".to_owned() + &link(0, 1), "which has no memory"),
         ("[[node]]\nid = 1\ncapacity = \"2000000 TiB\"\n".to_owned(), "capacity of node 1"),
         ("[[node]]\nid = 1\ncapacity = \"1 B\"\nblock = \"65 B\"\n".to_owned(), "a power of two"),
-        ("[[node]]\nid = 1\ncapacity = \"9 B\"\nreserved = \"4 B\"\nin_use = \"5 B\"\n".to_owned(), "in_use of node 1"),
+        (
+            "[[node]]\nid = 1\ncapacity = \"9 B\"\nreserved = \"4 B\"\nin_use = \"5 B\"\n"
+                .to_owned(),
+            "in_use of node 1",
+        ),
         (link(0, 0).replace("= 5", "= 5e12"), "read latency from node 0 to node 0"),
         (link(0, 0).replace("= 5", "= 0"), "above 0"),
         (link(0, 0).replace("latency_ns = 5", "bandwidth = \"90000 TB/s\""), "at most 1000 TB/s"),
@@ -119,8 +123,14 @@ fn parts_that_contradict_each_other() {
         ("[[far]]\nname = \"\"\n".to_owned(), "up to 32 letters"),
         ("[[far]]\nname = \"a\"\n[[far]]\nname = \"a\"\n".to_owned(), "a name of its own"),
         ("[[far]]\nname = \"a\"\noperation_us = 1000001\n".to_owned(), "at most 1 s"),
-        ("[[far]]\nname = \"a\"\nread_bandwidth = \"0 B/s\"\n".to_owned(), "read bandwidth of far store a"),
-        ("[[far]]\nname = \"a\"\nwrite_bandwidth = \"90000 TB/s\"\n".to_owned(), "at most 1000 TB/s"),
+        (
+            "[[far]]\nname = \"a\"\nread_bandwidth = \"0 B/s\"\n".to_owned(),
+            "read bandwidth of far store a",
+        ),
+        (
+            "[[far]]\nname = \"a\"\nwrite_bandwidth = \"90000 TB/s\"\n".to_owned(),
+            "at most 1000 TB/s",
+        ),
         ("[[far]]\nname = \"a\"\npage_us = 1\npage_ns = 1\n".to_owned(), "page_ns"),
         ("[[far]]\nname = \"a\"\nspeed = 1\n".to_owned(), "speed"),
         ("[[far]]\nname = \"a\"\n".repeat(17), "at most 16"),
@@ -135,7 +145,10 @@ fn machines_of_nothing() {
     for (text, problem) in [
         ("", Problem::NoNodes),
         ("name = \"\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n", Problem::BadName),
-        ("name = \"a\\u0007\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n", Problem::BadName),
+        (
+            "name = \"a\\u0007\"\n[[node]]\nid = 0\ncpus = [0]\ncapacity = \"1 B\"\n",
+            Problem::BadName,
+        ),
         ("[[node]]\nid = 0\ncapacity = \"1 B\"\n", Problem::NoCpus),
         ("[[node]]\nid = 0\ncpus = [0]\ncapacity = \"0 B\"\n", Problem::NoMemory),
     ] {
@@ -150,7 +163,10 @@ fn deep_nesting_and_large_files_are_refused() {
     assert!(Machine::from_toml(&deep, "m").is_err());
     let nodes = "[[node]]\nid = 0\ncpus = \"0-8191\"\ncapacity = \"1 B\"\n".repeat(256);
     let error = Machine::from_toml(&nodes, "m").expect_err("many").to_string();
-    assert!(error.contains("line 1021: `node` is a table; expected at most 255 of them"), "{error}");
+    assert!(
+        error.contains("line 1021: `node` is a table; expected at most 255 of them"),
+        "{error}"
+    );
     let large = "# x\n".repeat(5 << 20);
     let error = Machine::from_toml(&large, "m").expect_err("large").to_string();
     assert!(error.contains("is it the right file?"), "{error}");
@@ -159,17 +175,22 @@ fn deep_nesting_and_large_files_are_refused() {
 #[test]
 fn the_examples_of_the_manual_are_read() {
     let manual = include_str!("../../../docs/machine-file.md");
-    let examples: Vec<&str> = manual.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let examples: Vec<&str> =
+        manual.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     let [nodes, rest] = examples.as_slice() else { panic!("two examples") };
     let machine = read(nodes);
-    assert_eq!((machine.name.as_str(), machine.nodes.len(), machine.links.len()), ("two-tiers", 2, 2));
+    assert_eq!(
+        (machine.name.as_str(), machine.nodes.len(), machine.links.len()),
+        ("two-tiers", 2, 2)
+    );
     // Top-level keys of the second must come before the tables of the first.
     let whole = read(&format!("{rest}{}", nodes.split_once('\n').expect("name first").1));
     assert_eq!(whole.notes, ["Measured at night."]);
     assert_eq!(whole.caches.len(), 1);
     assert_eq!((whole.core, whole.migration), (machine.core, machine.migration));
     let [usual, _] = terrace_machine::FarStore::usual();
-    let named = terrace_machine::FarStore { name: "nvme".to_owned(), evidence: Evidence::Config, ..usual };
+    let named =
+        terrace_machine::FarStore { name: "nvme".to_owned(), evidence: Evidence::Config, ..usual };
     assert_eq!((whole.far_store("nvme"), whole.far_store("file")), (Some(named), None));
     assert_eq!(machine.far_stores().len(), 2);
 }

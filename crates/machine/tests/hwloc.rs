@@ -44,10 +44,13 @@ fn the_closest_initiator_speaks_and_devices_do_not() {
     let machine = read(FIXTURE).machine;
     let rates = |from, to| {
         let link = machine.link(NodeId(from), NodeId(to)).expect("link");
-        let mib = |f: Option<terrace_machine::Figure<terrace_types::BytesPerSec>>| f.map(|f| f.value.get() / MIB);
+        let mib = |f: Option<terrace_machine::Figure<terrace_types::BytesPerSec>>| {
+            f.map(|f| f.value.get() / MIB)
+        };
         (mib(link.read_bandwidth), mib(link.write_bandwidth), link.distance)
     };
-    // Of the values for 0xf, 0x3, 0x1 and the GPU, that for 0x3 is the smallest that holds both CPUs.
+    // Of the values for 0xf, 0x3, 0x1 and the GPU, that for 0x3 is the smallest that holds both
+    // CPUs.
     assert_eq!(rates(0, 2), (Some(900_000), Some(900_000), Some(13)));
     // An object that has CPUs stands for them.
     assert_eq!(rates(1, 1), (Some(250_000), Some(250_000), Some(10)));
@@ -76,7 +79,11 @@ fn ranks_and_caches() {
         machine.caches.iter().map(|c| (c.level, c.size, c.ways, c.shared)).collect();
     assert_eq!(
         caches,
-        [(1, Bytes(49_152), 12, true), (2, Bytes::mib(2), 16, true), (3, Bytes(118_489_088), 16, true),]
+        [
+            (1, Bytes(49_152), 12, true),
+            (2, Bytes::mib(2), 16, true),
+            (3, Bytes(118_489_088), 16, true),
+        ]
     );
 }
 
@@ -92,33 +99,59 @@ fn hostile_input_gets_one_line() {
         ("<topology version=\"3.0\">".to_owned(), "never closed"),
         ("<topology version=\"3.0\"></object>".to_owned(), "not well-formed"),
         ("<topology version=\"3.0\"/><topology version=\"3.0\"/>".to_owned(), "second root"),
-        ("<!DOCTYPE topology [<!ENTITY a \"b\">]><topology version=\"3.0\"/>".to_owned(), "entities"),
+        (
+            "<!DOCTYPE topology [<!ENTITY a \"b\">]><topology version=\"3.0\"/>".to_owned(),
+            "entities",
+        ),
         (around("&lol;"), "entities"),
         (around("<info name=\"a\" value=\"&lol;\"/>"), "not well-formed"),
         (around("<object type=\"NUMANode\" gp_index=\"3\"/>"), "lacks os_index"),
         (around("<object type=\"NUMANode\" os_index=\"0\"/>"), "node 0 is described twice"),
         (around("<object type=\"NUMANode\" os_index=\"255\"/>"), "above 254"),
         (around("<object type=\"NUMANode\" os_index=\"99999999999999999999\"/>"), "a whole number"),
-        (around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"-4\"/>"), "local_memory=\"-4\""),
+        (
+            around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"-4\"/>"),
+            "local_memory=\"-4\"",
+        ),
         (around("<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0xf...f\"/>"), "a mask such as"),
         (
-            around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"18446744073709551615\"/>"),
+            around(
+                "<object type=\"NUMANode\" os_index=\"1\" local_memory=\"18446744073709551615\"/>",
+            ),
             "capacity of node 1",
         ),
         (around("<object type=\"Package\" type=\"Package\"/>"), "given twice"),
-        (around("<distances2 type=\"NUMANode\" kind=\"5\"><indexes>x</indexes></distances2>"), "whole numbers"),
-        (around("<memattr name=\"Latency\"><memattr_value target_obj_gp_index=\"2\"/></memattr>"), "lacks value"),
-        (around(&"<object type=\"NUMANode\" os_index=\"1\"/>".repeat(255)), "more than 255 NUMA nodes"),
+        (
+            around("<distances2 type=\"NUMANode\" kind=\"5\"><indexes>x</indexes></distances2>"),
+            "whole numbers",
+        ),
+        (
+            around(
+                "<memattr name=\"Latency\"><memattr_value target_obj_gp_index=\"2\"/></memattr>",
+            ),
+            "lacks value",
+        ),
+        (
+            around(&"<object type=\"NUMANode\" os_index=\"1\"/>".repeat(255)),
+            "more than 255 NUMA nodes",
+        ),
         (around(&"<object type=\"OSDev\"/>".repeat(131_072)), "more than 131072 objects"),
         (
             around(
-                &format!("<object type=\"Group\" cpuset=\"0xffffffff{}\"/>", ",0xffffffff".repeat(255)).repeat(2_049),
+                &format!(
+                    "<object type=\"Group\" cpuset=\"0xffffffff{}\"/>",
+                    ",0xffffffff".repeat(255)
+                )
+                .repeat(2_049),
             ),
             "more than 16777216 CPUs",
         ),
         (around(&"<x>".repeat(1000)), "nested deeper than 256"),
         (
-            around(&format!("<x {}/>", (0..100).map(|i| format!("a{i}=\"1\" ")).collect::<String>())),
+            around(&format!(
+                "<x {}/>",
+                (0..100).map(|i| format!("a{i}=\"1\" ")).collect::<String>()
+            )),
             "more than 64 attributes",
         ),
         (around(&"<x/>".repeat(2_000_001)), "more than 2000000 elements"),

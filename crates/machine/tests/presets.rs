@@ -1,6 +1,8 @@
 //! Every preset is sound, and the lab's say what the design says.
 
-use terrace_machine::{preset, preset_names, preset_or_error, Evidence, Kind, Machine, MigrationCost};
+use terrace_machine::{
+    preset, preset_names, preset_or_error, Evidence, Kind, Machine, MigrationCost,
+};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 fn get(name: &str) -> Machine {
@@ -57,14 +59,22 @@ fn lab_machines_share_core_caches_and_costs() {
     for name in preset_names().filter(|n| n.starts_with("lab-")) {
         let machine = get(name);
         assert!((machine.core.ns_per_instruction - 0.25).abs() < 1e-12);
-        assert_eq!(machine.core.outstanding_misses, if name == "lab-dcpmm" { 10 } else { 2 }, "{name}: ADR 0001, 0002");
+        assert_eq!(
+            machine.core.outstanding_misses,
+            if name == "lab-dcpmm" { 10 } else { 2 },
+            "{name}: ADR 0001, 0002"
+        );
         assert_eq!(machine.core.tlb_flush, Nanos::micros(500));
         assert_eq!(machine.migration, MigrationCost::default(), "{name}");
         assert_eq!(machine.page_size, Bytes(4096));
-        let caches: Vec<_> = machine.caches.iter().map(|c| (c.size, c.ways, c.line, c.shared, c.hit)).collect();
+        let caches: Vec<_> =
+            machine.caches.iter().map(|c| (c.size, c.ways, c.line, c.shared, c.hit)).collect();
         assert_eq!(
             caches,
-            [(Bytes(32 << 10), 8, Bytes(64), false, Nanos(0)), (Bytes::mib(4), 16, Bytes(64), true, Nanos(15)),]
+            [
+                (Bytes(32 << 10), 8, Bytes(64), false, Nanos(0)),
+                (Bytes::mib(4), 16, Bytes(64), true, Nanos(15)),
+            ]
         );
         let cpus: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
         assert_eq!(cpus, if name == "lab-snc4" { 4 } else { 2 }, "{name}");

@@ -4,8 +4,8 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use terrace_machine::{
-    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence, FarStore, Figure,
-    Kind, Link, Machine, MigrationCost, Node, TiersReport, Tlb,
+    explain, from_hwloc_xml, list, rank, render_text, By, CacheLevel, CoreModel, Energy, Evidence,
+    FarStore, Figure, Kind, Link, Machine, MigrationCost, Node, TiersReport, Tlb,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -41,21 +41,22 @@ fn time() -> impl Strategy<Value = Option<Figure<Nanos>>> {
 
 fn rate() -> impl Strategy<Value = Option<Figure<BytesPerSec>>> {
     let value =
-        prop_oneof![Just(20_000_000_000), Just(20_500_000_000), 1..=1_000_000_000_000_000u64].prop_map(BytesPerSec);
+        prop_oneof![Just(20_000_000_000), Just(20_500_000_000), 1..=1_000_000_000_000_000u64]
+            .prop_map(BytesPerSec);
     option::of((value, evidence()).prop_map(|(value, evidence)| Figure { value, evidence }))
 }
 
 fn cache() -> impl Strategy<Value = CacheLevel> {
-    (3u32..12, 1u32..32, 1u64..1024, any::<bool>(), 0u64..1_000_000).prop_map(|(line, ways, sets, shared, hit)| {
-        CacheLevel {
+    (3u32..12, 1u32..32, 1u64..1024, any::<bool>(), 0u64..1_000_000).prop_map(
+        |(line, ways, sets, shared, hit)| CacheLevel {
             level: 0,
             size: Bytes((1 << line) * u64::from(ways) * sets),
             line: Bytes(1 << line),
             ways,
             shared,
             hit: Nanos(hit),
-        }
-    })
+        },
+    )
 }
 
 prop_compose! {

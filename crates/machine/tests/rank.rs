@@ -78,7 +78,8 @@ fn what_is_missing_ranks_after_what_is_known_and_is_said() {
         + &link(0, 3, "distance = 20")
         + &link(0, 4, "distance = 15")
         + &link(0, 5, "distance = 20");
-    let nodes: Vec<(u16, &str, u32)> = (0..7).map(|id| (id, if id == 0 { "0" } else { "" }, 64)).collect();
+    let nodes: Vec<(u16, &str, u32)> =
+        (0..7).map(|id| (id, if id == 0 { "0" } else { "" }, 64)).collect();
     let machine = machine(&nodes, &links);
     let seen = order(&machine, By::Bandwidth, None);
     assert_eq!(seen, [vec![0], vec![2], vec![1], vec![4], vec![3, 5], vec![6]]);
@@ -126,8 +127,10 @@ fn four_tiers_and_more() {
 
 #[test]
 fn measured_figures_that_differ_by_noise_make_one_tier() {
-    let measured = |ns| format!("latency_ns = {{ value = {ns}, evidence = \"measured\", spread = 1.5 }}");
-    let links = link(0, 0, &measured(100)) + &link(0, 1, &measured(104)) + &link(0, 2, &measured(120));
+    let measured =
+        |ns| format!("latency_ns = {{ value = {ns}, evidence = \"measured\", spread = 1.5 }}");
+    let links =
+        link(0, 0, &measured(100)) + &link(0, 1, &measured(104)) + &link(0, 2, &measured(120));
     let machine = machine(&[(0, "0", 1), (1, "", 1), (2, "", 1)], &links);
     assert_eq!(order(&machine, By::Latency, None), [vec![0, 1], vec![2]]);
     let stated = links.replace("measured", "config");
@@ -169,8 +172,9 @@ fn the_json_has_the_keys_of_the_contract_and_no_others() {
     let ranking = rank(&machine, By::Bandwidth, None).expect("ranking");
     let report = serde_json::to_value(TiersReport::new(&machine, &ranking, "preset:lab-cxl"));
     let report = report.expect("JSON");
-    let keys =
-        |value: &serde_json::Value| -> Vec<String> { value.as_object().expect("object").keys().cloned().collect() };
+    let keys = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().expect("object").keys().cloned().collect()
+    };
     let sorted = |mut keys: Vec<String>| {
         keys.sort();
         keys

@@ -1,12 +1,16 @@
-//! The migration study of section IV of Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems":
-//! how long it takes to have data of one node on another, by moving its pages and by copying it.
+//! The migration study of section IV of Perarnau et al., "Exploring Data Migration for Future
+//! Deep-Memory Many-Core Systems": how long it takes to have data of one node on another, by moving
+//! its pages and by copying it.
 //!
-//! `migration_study from=NODE to=NODE serial=KIB[,KIB...] parallel=MIB threads=N[,N...] repeat=N [pages=base|huge]`
+//! `migration_study from=NODE to=NODE serial=KIB[,KIB...] parallel=MIB threads=N[,N...] repeat=N
+//! [pages=base|huge]`
 //!
-//! As fairly as the paper's: the source is touched and bound before the clock; `memcpy` pays for faulting its target in and for
-//! giving the source back. `memcpy (prefaulted)` pays for neither, as buffers that are kept do not. Threads have equal parts and
-//! a CPU each, begin together, and the last to end counts. `terrace` is the mover that all of Terrace shares, which is asked by one thread,
-//! on any CPU, and divides the work itself. Every page is looked up and every word compared afterwards.
+//! As fairly as the paper's: the source is touched and bound before the clock; `memcpy` pays for
+//! faulting its target in and for giving the source back. `memcpy (prefaulted)` pays for neither,
+//! as buffers that are kept do not. Threads have equal parts and a CPU each, begin together, and
+//! the last to end counts. `terrace` is the mover that all of Terrace shares, which is asked by one
+//! thread, on any CPU, and divides the work itself. Every page is looked up and every word compared
+//! afterwards.
 //!
 //! Prints a table: threads, bytes, method, best and median time of the repetitions.
 
@@ -46,11 +50,16 @@ fn me() -> Pid {
 
 fn pages(memory: &Mapping, range: &Range<usize>) -> Vec<Vpn> {
     let page = page_size().get() as usize;
-    range.clone().step_by(page).map(|at| Vpn(((memory.as_ptr() as usize + at) / page) as u64)).collect()
+    range
+        .clone()
+        .step_by(page)
+        .map(|at| Vpn(((memory.as_ptr() as usize + at) / page) as u64))
+        .collect()
 }
 
 fn words(memory: &mut Mapping) -> &mut [u64] {
-    // SAFETY: a mapping is aligned, zero at first and holds so many bytes; nobody else reaches it while it is borrowed.
+    // SAFETY: a mapping is aligned, zero at first and holds so many bytes; nobody else reaches it
+    // while it is borrowed.
     unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast(), memory.len() / 8) }
 }
 
@@ -104,7 +113,9 @@ impl Study {
         })?;
         let moved = matches!(method, Method::MovePages | Method::Mbind | Method::Shared);
         self.arrived(if moved { &mut source } else { &mut target }, bytes)?;
-        let (Some(began), Some(ended)) = (spans.iter().map(|s| s.0).min(), spans.iter().map(|s| s.1).max()) else {
+        let (Some(began), Some(ended)) =
+            (spans.iter().map(|s| s.0).min(), spans.iter().map(|s| s.1).max())
+        else {
             return Err("no threads".into());
         };
         Ok(ended.since(began).get())
@@ -122,10 +133,13 @@ impl Study {
             // What does not move is seen afterwards.
             Method::MovePages => drop(move_pages(me(), list, self.to)),
             Method::Shared => drop(Bulk::new(MoveCosts::default()).move_pages(me(), list, self.to)),
-            Method::Mbind => from.move_by_mbind(range.clone(), self.to).map_err(|e| e.to_string())?,
+            Method::Mbind => {
+                from.move_by_mbind(range.clone(), self.to).map_err(|e| e.to_string())?
+            }
             Method::Copy | Method::CopyPrefaulted => {
                 let at = |memory: &Mapping| memory.as_ptr().wrapping_add(range.start);
-                // SAFETY: the range lies in both mappings, which are different; ranges of threads share no byte.
+                // SAFETY: the range lies in both mappings, which are different; ranges of threads
+                // share no byte.
                 unsafe { copy(at(from).cast_const(), at(to), range.len()) };
                 if how == Method::Copy {
                     from.release(range.clone());
@@ -141,7 +155,11 @@ impl Study {
         if missing > 0 {
             return Err(format!("{missing} of {} pages are not on node {}", there.len(), self.to));
         }
-        let wrong = words(memory)[..bytes / 8].iter().enumerate().filter(|(at, word)| **word != mark(*at)).count();
+        let wrong = words(memory)[..bytes / 8]
+            .iter()
+            .enumerate()
+            .filter(|(at, word)| **word != mark(*at))
+            .count();
         if wrong > 0 {
             return Err(format!("{wrong} words differ"));
         }
@@ -149,11 +167,18 @@ impl Study {
     }
 
     fn row(&self, threads: usize, bytes: usize, repeat: usize) -> Result<(), String> {
-        for (method, name) in METHODS.into_iter().filter(|m| threads == 1 || m.0 != Method::Shared) {
-            let mut spans =
-                (0..repeat.max(1)).map(|_| self.once(method, bytes, threads)).collect::<Result<Vec<_>, _>>()?;
+        for (method, name) in METHODS.into_iter().filter(|m| threads == 1 || m.0 != Method::Shared)
+        {
+            let mut spans = (0..repeat.max(1))
+                .map(|_| self.once(method, bytes, threads))
+                .collect::<Result<Vec<_>, _>>()?;
             spans.sort_unstable();
-            println!("| {threads} | {} | {name} | {} | {} |", bytes >> 10, spans[0], spans[spans.len() / 2]);
+            println!(
+                "| {threads} | {} | {name} | {} | {} |",
+                bytes >> 10,
+                spans[0],
+                spans[spans.len() / 2]
+            );
         }
         Ok(())
     }
@@ -161,7 +186,9 @@ impl Study {
 
 fn all(arguments: &[String]) -> Result<(), String> {
     let list = |name: &str| -> Result<Vec<usize>, String> {
-        let of = |a: &'_ String| a.strip_prefix(name).and_then(|v| v.strip_prefix('=')).map(str::to_owned);
+        let of = |a: &'_ String| {
+            a.strip_prefix(name).and_then(|v| v.strip_prefix('=')).map(str::to_owned)
+        };
         let text = arguments.iter().find_map(of);
         let text = text.ok_or_else(|| format!("{name}= is missing; see the head of this file"))?;
         text.split(',').map(|n| n.parse().map_err(|_| format!("{n} is no number"))).collect()

@@ -1,20 +1,26 @@
-//! The microbenchmark of section V of Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems",
-//! on the staging pipeline: threads go over blocks of slow memory I times with a 3-point stencil, in place, with fixed splits
-//! and with the chosen one.
+//! The microbenchmark of section V of Perarnau et al., "Exploring Data Migration for Future
+//! Deep-Memory Many-Core Systems", on the staging pipeline: threads go over blocks of slow memory I
+//! times with a 3-point stencil, in place, with fixed splits and with the chosen one.
 //!
-//! `stage_bench slow=NODE,GB/S fast=NODE,GB/S cache=KIB mib=N block=KIB passes=I[,I...] rows=ROW[,ROW...] [slots=N]`
+//! `stage_bench slow=NODE,GB/S fast=NODE,GB/S cache=KIB mib=N block=KIB passes=I[,I...]
+//! rows=ROW[,ROW...] [slots=N]`
 //!
-//! A row is `place:N`, `auto:N` or `WORKERS:MIGRATORS`; with `stay/` before it addresses stay, and pages are moved (`page_us=N`, as in the
-//! machine file, says what a page costs). Bandwidths and cache are those of the machine file. Cores are taken to
-//! fetch streams ahead without limit, as the timing model's do, so that a thread is bound by a node's bandwidth or by its own
-//! instructions; how fast these are, for the stencil and for copies, is measured before any run, in the caches.
+//! A row is `place:N`, `auto:N` or `WORKERS:MIGRATORS`; with `stay/` before it addresses stay, and
+//! pages are moved (`page_us=N`, as in the machine file, says what a page costs). Bandwidths and
+//! cache are those of the machine file. Cores are taken to fetch streams ahead without limit, as
+//! the timing model's do, so that a thread is bound by a node's bandwidth or by its own
+//! instructions; how fast these are, for the stencil and for copies, is measured before any run, in
+//! the caches.
 //!
-//! Prints a table: what was expected of each run before it, what it took (buffers made and touched before the clock, as in the
-//! paper, and given back after it), and a sum that is the same for all rows of an I.
+//! Prints a table: what was expected of each run before it, what it took (buffers made and touched
+//! before the clock, as in the paper, and given back after it), and a sum that is the same for all
+//! rows of an I.
 
 use std::hint::black_box;
 use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
-use terrace_migrate::staging::{copy, expected, past_caches, stage_read, Costs, Mode, Options, Report, Threads, Work};
+use terrace_migrate::staging::{
+    copy, expected, past_caches, stage_read, Costs, Mode, Options, Report, Threads, Work,
+};
 use terrace_migrate::MoveCosts;
 use terrace_sys::{now, Mapping, Pages};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
@@ -29,13 +35,14 @@ struct Setup {
     slots: Option<u32>,
 }
 
-/// An element of the array: records of a cache line each, of which the stencil reads one field. So a slow core needs the
-/// bandwidth of a fast one that reads whole lines.
+/// An element of the array: records of a cache line each, of which the stencil reads one field. So
+/// a slow core needs the bandwidth of a fast one that reads whole lines.
 type Element = [u64; 8];
 const BYTES: usize = std::mem::size_of::<Element>();
 
-/// Sums what a 3-point stencil makes of each element, eight elements a turn, so that few instructions are the loop's own. Each
-/// is loaded once and in order: what follows no stream is not prefetched.
+/// Sums what a 3-point stencil makes of each element, eight elements a turn, so that few
+/// instructions are the loop's own. Each is loaded once and in order: what follows no stream is not
+/// prefetched.
 fn stencil(part: &[Element], passes: u32) -> u64 {
     let mut sum = 0_u64;
     for _ in 0..passes {
@@ -55,10 +62,13 @@ fn stencil(part: &[Element], passes: u32) -> u64 {
     sum
 }
 
-/// Sums over the parts of any division of the data into blocks are equal: the points between two blocks are counted by neither.
+/// Sums over the parts of any division of the data into blocks are equal: the points between two
+/// blocks are counted by neither.
 fn between(data: &[Element], block: usize) -> u64 {
     let inner = (block..data.len()).step_by(block);
-    inner.fold(0_u64, |sum, at| sum.wrapping_add(stencil(&data[at.saturating_sub(2)..(at + 2).min(data.len())], 1)))
+    inner.fold(0_u64, |sum, at| {
+        sum.wrapping_add(stencil(&data[at.saturating_sub(2)..(at + 2).min(data.len())], 1))
+    })
 }
 
 /// Nanoseconds a byte of `work` on so many bytes, the best of five tries.
@@ -81,7 +91,8 @@ impl Setup {
             Threads::InPlace(n) => data.len().div_ceil(n as usize),
             _ => self.block,
         };
-        let blocks: Vec<_> = (0..data.len()).step_by(block).map(|at| at..(at + block).min(data.len())).collect();
+        let blocks: Vec<_> =
+            (0..data.len()).step_by(block).map(|at| at..(at + block).min(data.len())).collect();
         let cpus = match threads {
             Threads::Auto(n) | Threads::InPlace(n) => n,
             Threads::Fixed { workers, migrators } => workers + migrators,
@@ -121,8 +132,11 @@ impl Setup {
 }
 
 fn parse_row(row: &str) -> Result<Threads, String> {
-    let (left, right) = row.split_once(':').ok_or_else(|| format!("{row} is no row; say place:N, auto:N or W:C"))?;
-    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is no number of threads"));
+    let (left, right) = row
+        .split_once(':')
+        .ok_or_else(|| format!("{row} is no row; say place:N, auto:N or W:C"))?;
+    let number =
+        |text: &str| text.parse::<u32>().map_err(|_| format!("{text} is no number of threads"));
     Ok(match left {
         "place" => Threads::InPlace(number(right)?),
         "auto" => Threads::Auto(number(right)?),
@@ -150,10 +164,16 @@ fn paces() -> (f64, f64) {
 
 fn all(arguments: &[String]) -> Result<(), String> {
     let text = |name: &str| {
-        let of = |a: &'_ String| a.strip_prefix(name).and_then(|v| v.strip_prefix('=')).map(str::to_owned);
-        arguments.iter().find_map(of).ok_or_else(|| format!("{name}= is missing; see the head of this file"))
+        let of = |a: &'_ String| {
+            a.strip_prefix(name).and_then(|v| v.strip_prefix('=')).map(str::to_owned)
+        };
+        arguments
+            .iter()
+            .find_map(of)
+            .ok_or_else(|| format!("{name}= is missing; see the head of this file"))
     };
-    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("{text} is no number"));
+    let number =
+        |text: &str| text.trim().parse::<f64>().map_err(|_| format!("{text} is no number"));
     let node = |name: &str| -> Result<_, String> {
         let text = text(name)?;
         let (id, rate) = text.split_once(',').ok_or_else(|| format!("{name}=NODE,GB/S"))?;
@@ -174,17 +194,35 @@ fn all(arguments: &[String]) -> Result<(), String> {
         cache_thread: fast_rate,
         moves: MoveCosts { page: Nanos((page_us * 1e3) as u64), ..MoveCosts::default() },
     };
-    println!("a thread's stencil: {:.2} GB/s; its copies: {:.2} GB/s", 1.0 / compute, 1.0 / copying);
+    println!(
+        "a thread's stencil: {:.2} GB/s; its copies: {:.2} GB/s",
+        1.0 / compute,
+        1.0 / copying
+    );
     let slots = text("slots").ok().map(|n| number(&n)).transpose()?.map(|n| n as u32);
-    let setup = Setup { slots, slow, fast, block: number(&text("block")?)? as usize * 1024 / BYTES, compute, costs };
+    let setup = Setup {
+        slots,
+        slow,
+        fast,
+        block: number(&text("block")?)? as usize * 1024 / BYTES,
+        compute,
+        costs,
+    };
     let bytes = Bytes::mib(number(&text("mib")?)? as u64);
     let memory = Mapping::new(bytes, Pages::Base).map_err(|e| e.to_string())?;
     memory.bind(slow).map_err(|e| e.to_string())?;
     memory.prefault(0..memory.len()).map_err(|e| e.to_string())?;
-    // SAFETY: the mapping is aligned to a page, touched, this long, and nobody else's while it lives.
-    let data =
-        unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast::<Element>(), bytes.get() as usize / BYTES) };
-    data.iter_mut().enumerate().for_each(|(i, x)| *x = [(i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15); 8]);
+    // SAFETY: the mapping is aligned to a page, touched, this long, and nobody else's while it
+    // lives.
+    let data = unsafe {
+        std::slice::from_raw_parts_mut(
+            memory.as_ptr().cast::<Element>(),
+            bytes.get() as usize / BYTES,
+        )
+    };
+    data.iter_mut()
+        .enumerate()
+        .for_each(|(i, x)| *x = [(i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15); 8]);
     // What was just written lies dirty in the cache and would be written back during the first run.
     black_box(stencil(data, 1));
     println!("| I | row | mode | workers:migrators | buffers | expected ms | ms | stalls | stalled ms | sum | with buffers ms |");
@@ -199,7 +237,9 @@ fn all(arguments: &[String]) -> Result<(), String> {
 }
 
 fn print(passes: u32, row: &str, (before, report, sum): &(f64, Report, u64)) {
-    let took = report.took.get().saturating_sub(report.prepared.get() + report.released.get()) as f64 / 1e6;
+    let took = report.took.get().saturating_sub(report.prepared.get() + report.released.get())
+        as f64
+        / 1e6;
     let mode = if report.mode == Mode::Staged { "staged" } else { "in place" };
     println!(
         "| {passes} | {row} | {mode} | {}:{} | {} | {before:.3} | {took:.3} | {} | {:.3} | {sum:x} | {:.3} |",

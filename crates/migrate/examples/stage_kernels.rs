@@ -1,16 +1,20 @@
-//! Real kernels on the staging pipeline: stencils over a matrix, relaxed band by band, and a blocked matrix product.
+//! Real kernels on the staging pipeline: stencils over a matrix, relaxed band by band, and a
+//! blocked matrix product.
 //!
-//! `stage_kernels slow=NODE,GB/S fast=NODE,GB/S cache=KIB threads=N mib=N block=KIB cases=KERNEL:PASSES[,...]`
+//! `stage_kernels slow=NODE,GB/S fast=NODE,GB/S cache=KIB threads=N mib=N block=KIB
+//! cases=KERNEL:PASSES[,...]`
 //!
-//! A kernel is `five` or `nine` (points of the stencil; PASSES sweeps over a band before the next; results go back) or `product`
-//! (C = A B; A is gone over once for each eight columns of B, so that B has 8 PASSES columns). Each case runs in place and with
-//! automatic threads. How long a thread computes is measured before, on a block in the cache. Prints a row a case: what the
-//! model said before the run, both times, their ratio, and a digest of the results, which must be the same.
+//! A kernel is `five` or `nine` (points of the stencil; PASSES sweeps over a band before the next;
+//! results go back) or `product` (C = A B; A is gone over once for each eight columns of B, so that
+//! B has 8 PASSES columns). Each case runs in place and with automatic threads. How long a thread
+//! computes is measured before, on a block in the cache. Prints a row a case: what the model said
+//! before the run, both times, their ratio, and a digest of the results, which must be the same.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
 use terrace_migrate::staging::{
-    copy, decide, past_caches, stage_read, stage_update, Costs, Decision, Mode, Options, Report, Threads, Work,
+    copy, decide, past_caches, stage_read, stage_update, Costs, Decision, Mode, Options, Report,
+    Threads, Work,
 };
 use terrace_sys::{now, Mapping, Pages};
 use terrace_types::{Bytes, BytesPerSec, CpuId, NodeId};
@@ -20,7 +24,8 @@ const COLUMNS: usize = 1024;
 /// Columns of B that are multiplied in one pass.
 const STRIP: usize = 8;
 
-/// One sweep: each inner point becomes the mean of its neighbours; new values of the row above, old ones elsewhere.
+/// One sweep: each inner point becomes the mean of its neighbours; new values of the row above, old
+/// ones elsewhere.
 fn relax(band: &mut [f32], nine: bool) {
     let mut old = [0_f32; COLUMNS];
     for row in 1..(band.len() / COLUMNS).saturating_sub(1) {
@@ -28,7 +33,10 @@ fn relax(band: &mut [f32], nine: bool) {
         let (here, below) = rest.split_at_mut(COLUMNS);
         let (above, below) = (&above[(row - 1) * COLUMNS..], &below[..COLUMNS]);
         old.copy_from_slice(here);
-        let points = here[1..COLUMNS - 1].iter_mut().zip(old.windows(3)).zip(above.windows(3).zip(below.windows(3)));
+        let points = here[1..COLUMNS - 1]
+            .iter_mut()
+            .zip(old.windows(3))
+            .zip(above.windows(3).zip(below.windows(3)));
         if nine {
             points.for_each(|((x, o), (a, b))| {
                 *x = 0.125 * (a[0] + a[1] + a[2] + o[0] + o[2] + b[0] + b[1] + b[2]);
@@ -124,14 +132,24 @@ impl Setup {
         }
     }
 
-    fn run(&self, data: &mut [f32], kernel: Kernel, passes: u32, o: &Options) -> Result<(Report, u64), String> {
+    fn run(
+        &self,
+        data: &mut [f32],
+        kernel: Kernel,
+        passes: u32,
+        o: &Options,
+    ) -> Result<(Report, u64), String> {
         fill(data);
         // What was just written lies dirty in the cache and would be written back during the run.
         black_box(data.iter().step_by(16).sum::<f32>());
-        let blocks: Vec<_> =
-            (0..data.len()).step_by(self.block).map(|at| at..(at + self.block).min(data.len())).collect();
+        let blocks: Vec<_> = (0..data.len())
+            .step_by(self.block)
+            .map(|at| at..(at + self.block).min(data.len()))
+            .collect();
         if kernel != Kernel::Product {
-            let sweeps = |_: usize, band: &mut [f32]| (0..passes).for_each(|_| relax(band, kernel == Kernel::Nine));
+            let sweeps = |_: usize, band: &mut [f32]| {
+                (0..passes).for_each(|_| relax(band, kernel == Kernel::Nine))
+            };
             let report = stage_update(data, blocks, o, sweeps).map_err(|e| e.to_string())?;
             return Ok((report, digest(data, 0)));
         }
@@ -169,15 +187,27 @@ impl Setup {
             stay: false,
         };
         let expected = match decide(Some(&self.costs), &work) {
-            Decision::Staged(s) => format!("{:.2} times", s.in_place.get() as f64 / s.expected.get() as f64),
+            Decision::Staged(s) => {
+                format!("{:.2} times", s.in_place.get() as f64 / s.expected.get() as f64)
+            }
             Decision::InPlace(_) => "in place".to_owned(),
         };
-        let (slow, first) =
-            self.run(data, kernel, passes, &self.options(Threads::InPlace(self.threads), passes, compute))?;
-        let (auto, second) =
-            self.run(data, kernel, passes, &self.options(Threads::Auto(self.threads), passes, compute))?;
+        let (slow, first) = self.run(
+            data,
+            kernel,
+            passes,
+            &self.options(Threads::InPlace(self.threads), passes, compute),
+        )?;
+        let (auto, second) = self.run(
+            data,
+            kernel,
+            passes,
+            &self.options(Threads::Auto(self.threads), passes, compute),
+        )?;
         if first != second {
-            return Err(format!("{name}: results differ, {first:x} in place and {second:x} staged"));
+            return Err(format!(
+                "{name}: results differ, {first:x} in place and {second:x} staged"
+            ));
         }
         let ms = |report: &Report| report.took.get() as f64 / 1e6;
         println!(
@@ -195,17 +225,26 @@ impl Setup {
 }
 
 fn strips(passes: u32) -> Vec<Vec<[f32; STRIP]>> {
-    let value = |strip: u32, row: usize, column: usize| element((strip as usize * COLUMNS + row) * STRIP + column + 7);
-    let strip = |s| (0..COLUMNS).map(|row| std::array::from_fn(|column| value(s, row, column))).collect();
+    let value = |strip: u32, row: usize, column: usize| {
+        element((strip as usize * COLUMNS + row) * STRIP + column + 7)
+    };
+    let strip =
+        |s| (0..COLUMNS).map(|row| std::array::from_fn(|column| value(s, row, column))).collect();
     (0..passes).map(strip).collect()
 }
 
 fn all(arguments: &[String]) -> Result<(), String> {
     let text = |name: &str| {
-        let of = |a: &'_ String| a.strip_prefix(name).and_then(|v| v.strip_prefix('=')).map(str::to_owned);
-        arguments.iter().find_map(of).ok_or_else(|| format!("{name}= is missing; see the head of this file"))
+        let of = |a: &'_ String| {
+            a.strip_prefix(name).and_then(|v| v.strip_prefix('=')).map(str::to_owned)
+        };
+        arguments
+            .iter()
+            .find_map(of)
+            .ok_or_else(|| format!("{name}= is missing; see the head of this file"))
     };
-    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("{text} is no number"));
+    let number =
+        |text: &str| text.trim().parse::<f64>().map_err(|_| format!("{text} is no number"));
     let node = |name: &str| -> Result<_, String> {
         let text = text(name)?;
         let (id, rate) = text.split_once(',').ok_or_else(|| format!("{name}=NODE,GB/S"))?;
@@ -233,8 +272,11 @@ fn all(arguments: &[String]) -> Result<(), String> {
     let memory = Mapping::new(bytes, Pages::Base).map_err(|e| e.to_string())?;
     memory.bind(slow).map_err(|e| e.to_string())?;
     memory.prefault(0..memory.len()).map_err(|e| e.to_string())?;
-    // SAFETY: the mapping is aligned to a page, touched, this long, and nobody else's while it lives.
-    let data = unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast::<f32>(), bytes.get() as usize / 4) };
+    // SAFETY: the mapping is aligned to a page, touched, this long, and nobody else's while it
+    // lives.
+    let data = unsafe {
+        std::slice::from_raw_parts_mut(memory.as_ptr().cast::<f32>(), bytes.get() as usize / 4)
+    };
     println!("| kernel | passes | GB/s a thread computes | model | mode | workers:migrators | in place ms | auto ms | ratio | digest |");
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for case in text("cases")?.split(',') {

@@ -1,15 +1,18 @@
-//! Moving many pages of a process as fast as the machine can: what `terrace run`, arenas and staging share.
+//! Moving many pages of a process as fast as the machine can: what `terrace run`, arenas and
+//! staging share.
 //!
-//! Huge pages are asked for once each and move whole, and a list is divided among threads where CPUs are idle and the machine's
-//! costs say that it pays ([`MoveCosts::threads`]). One thread is bound by the kernel's work for each page, not by the bus: twelve
-//! of the lab's cores move 7.8 times what one does (docs/results/migration.md).
+//! Huge pages are asked for once each and move whole, and a list is divided among threads where
+//! CPUs are idle and the machine's costs say that it pays ([`MoveCosts::threads`]). One thread is
+//! bound by the kernel's work for each page, not by the bus: twelve of the lab's cores move 7.8
+//! times what one does (docs/results/migration.md).
 
 use crate::units::HUGE_PAGES;
 use crate::way::MoveCosts;
 use terrace_sys::{idle_cpus, move_pages, Category, MoveCall, PageMap, PageStatus, Root};
 use terrace_types::{Nanos, NodeId, Pid, Vpn, VpnRange};
 
-/// Most threads, however many CPUs: more than the kernel's locks let gain anything (docs/results/migration.md has twelve).
+/// Most threads, however many CPUs: more than the kernel's locks let gain anything
+/// (docs/results/migration.md has twelve).
 const THREADS: u32 = 16;
 
 /// The shared mover. Cheap to make and to copy.
@@ -32,14 +35,16 @@ impl Bulk {
         Self { most: 1, ..self }
     }
 
-    /// Base pages for a call that takes about `span`, whole huge pages, one at least: for those who look up between calls.
+    /// Base pages for a call that takes about `span`, whole huge pages, one at least: for those who
+    /// look up between calls.
     #[must_use]
     pub fn batch(&self, span: Nanos) -> u64 {
         (self.costs.batch(span) / HUGE_PAGES * HUGE_PAGES).max(HUGE_PAGES)
     }
 
-    /// Asks for base pages of `pid` to be on `to`; one status for each, in order. A huge page of which all base pages are asked for, one
-    /// after the other, is asked for once. Everything is a value, as of [`move_pages`].
+    /// Asks for base pages of `pid` to be on `to`; one status for each, in order. A huge page of
+    /// which all base pages are asked for, one after the other, is asked for once. Everything is a
+    /// value, as of [`move_pages`].
     #[must_use]
     pub fn move_pages(&self, pid: Pid, pages: &[Vpn], to: NodeId) -> MoveCall {
         let huge = huge_runs(pid, pages);
@@ -52,7 +57,8 @@ impl Bulk {
         spread(pages.len(), &heads, call)
     }
 
-    /// Asks for units, base pages or the first pages of huge ones, which together have `base_pages`; one status for each unit.
+    /// Asks for units, base pages or the first pages of huge ones, which together have
+    /// `base_pages`; one status for each unit.
     #[must_use]
     pub fn move_units(&self, pid: Pid, units: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall {
         let most = self.most.min(units.len() as u32);
@@ -63,8 +69,9 @@ impl Bulk {
     }
 }
 
-/// A range in parts of `most` base pages and fewer, none of which begins or ends within what may be a huge page, but for the range's own ends:
-/// a huge page that two calls ask for parts of is asked for page by page.
+/// A range in parts of `most` base pages and fewer, none of which begins or ends within what may be
+/// a huge page, but for the range's own ends: a huge page that two calls ask for parts of is asked
+/// for page by page.
 pub fn batches(range: VpnRange, most: u64) -> impl Iterator<Item = VpnRange> {
     let most = most.max(HUGE_PAGES);
     let mut at = range.start.0;
@@ -75,20 +82,25 @@ pub fn batches(range: VpnRange, most: u64) -> impl Iterator<Item = VpnRange> {
     })
 }
 
-/// Runs of huge pages among `pages`, where whole ones may be asked for. Empty where nothing can tell: then base pages are asked for one
-/// by one, which is slower and still right.
+/// Runs of huge pages among `pages`, where whole ones may be asked for. Empty where nothing can
+/// tell: then base pages are asked for one by one, which is slower and still right.
 fn huge_runs(pid: Pid, pages: &[Vpn]) -> Vec<VpnRange> {
     let mut found = Vec::new();
     let mut map = None;
     let mut at = 0;
     while at < pages.len() {
-        let run = pages[at..].iter().enumerate().take_while(|(i, page)| page.0 == pages[at].0 + *i as u64).count();
+        let run = pages[at..]
+            .iter()
+            .enumerate()
+            .take_while(|(i, page)| page.0 == pages[at].0 + *i as u64)
+            .count();
         if run as u64 >= HUGE_PAGES {
             // Opened for each list: a descriptor stays bound to memory that exec replaces.
             let map = map.get_or_insert_with(|| PageMap::open(&Root::live(), pid).ok());
             let range = VpnRange::new(pages[at], Vpn(pages[at].0 + run as u64));
             if let Some(map) = map {
-                let _missing_is_slower = map.scan(range, Category::HUGE, Category::HUGE, |run, _| found.push(run));
+                let _missing_is_slower =
+                    map.scan(range, Category::HUGE, Category::HUGE, |run, _| found.push(run));
             }
         }
         at += run;
@@ -96,7 +108,8 @@ fn huge_runs(pid: Pid, pages: &[Vpn]) -> Vec<VpnRange> {
     found
 }
 
-/// Positions of the pages to ask for: all but those of a huge page whose first page is asked for and all others follow it.
+/// Positions of the pages to ask for: all but those of a huge page whose first page is asked for
+/// and all others follow it.
 fn heads(pages: &[Vpn], huge: &[VpnRange]) -> Vec<usize> {
     let mut heads = Vec::new();
     let mut at = 0;
@@ -111,7 +124,8 @@ fn heads(pages: &[Vpn], huge: &[VpnRange]) -> Vec<usize> {
     heads
 }
 
-/// The statuses of heads as those of all pages: what holds for the first of a huge page holds for all of it.
+/// The statuses of heads as those of all pages: what holds for the first of a huge page holds for
+/// all of it.
 fn spread(pages: usize, heads: &[usize], call: MoveCall) -> MoveCall {
     let mut all = Vec::with_capacity(pages);
     for (i, status) in call.pages.iter().enumerate() {
@@ -121,7 +135,8 @@ fn spread(pages: usize, heads: &[usize], call: MoveCall) -> MoveCall {
     MoveCall { pages: all, ..call }
 }
 
-/// One list in parts that threads ask for, the calling one among them. A thread that cannot be begun leaves its part to the caller.
+/// One list in parts that threads ask for, the calling one among them. A thread that cannot be
+/// begun leaves its part to the caller.
 fn divided(units: &[Vpn], threads: usize, call: impl Fn(&[Vpn]) -> MoveCall + Sync) -> MoveCall {
     if threads < 2 {
         return call(units);
@@ -154,7 +169,8 @@ fn unheard(part: &[Vpn]) -> MoveCall {
     MoveCall { pages: vec![PageStatus::Untouched; part.len()], ..MoveCall::default() }
 }
 
-/// The calls as one. The first error number is that of all: pages that it does not concern have a status of their own.
+/// The calls as one. The first error number is that of all: pages that it does not concern have a
+/// status of their own.
 fn joined(calls: Vec<MoveCall>) -> MoveCall {
     let mut all = MoveCall::default();
     for call in calls {
@@ -182,13 +198,24 @@ mod tests {
         let found = heads(&all, &huge);
         let asked: Vec<u64> = found.iter().map(|at| all[*at].0).collect();
         assert_eq!(asked, [510, 511, 512, 1024, 1536, 1537, 1538, 1539]);
-        let status = |page: &u64| if *page == 1024 { PageStatus::Error(12) } else { PageStatus::On(NodeId(3)) };
-        let call = MoveCall { pages: asked.iter().map(status).collect(), not_migrated: 1, errno: 12 };
+        let status = |page: &u64| {
+            if *page == 1024 {
+                PageStatus::Error(12)
+            } else {
+                PageStatus::On(NodeId(3))
+            }
+        };
+        let call =
+            MoveCall { pages: asked.iter().map(status).collect(), not_migrated: 1, errno: 12 };
         let told = spread(all.len(), &found, call);
         assert_eq!((told.pages.len(), told.not_migrated, told.errno), (all.len(), 1, 12));
         for (page, status) in all.iter().zip(told.pages) {
             let failed = (1024..1536).contains(&page.0);
-            assert_eq!(status, if failed { PageStatus::Error(12) } else { PageStatus::On(NodeId(3)) }, "{page:?}");
+            assert_eq!(
+                status,
+                if failed { PageStatus::Error(12) } else { PageStatus::On(NodeId(3)) },
+                "{page:?}"
+            );
         }
     }
 
@@ -200,14 +227,23 @@ mod tests {
         for list in [pages(513..1030), pages(512..1023), with_a_gap] {
             assert_eq!(heads(&list, &huge).len(), list.len());
         }
-        assert_eq!(heads(&pages(512..1024), &[VpnRange::new(Vpn(512), Vpn(800))]).len(), 512, "half of it is told of");
+        assert_eq!(
+            heads(&pages(512..1024), &[VpnRange::new(Vpn(512), Vpn(800))]).len(),
+            512,
+            "half of it is told of"
+        );
     }
 
     #[test]
     fn batches_have_each_page_once_and_cut_no_huge_page() {
-        for (start, end, most) in
-            [(0, 0, 512), (5, 6, 1), (7, 5000, 512), (512, 4096, 1024), (1000, 40_000, 16_384), (3, 9000, 700)]
-        {
+        for (start, end, most) in [
+            (0, 0, 512),
+            (5, 6, 1),
+            (7, 5000, 512),
+            (512, 4096, 1024),
+            (1000, 40_000, 16_384),
+            (3, 9000, 700),
+        ] {
             let parts: Vec<VpnRange> = batches(VpnRange::new(Vpn(start), Vpn(end)), most).collect();
             let pages: Vec<u64> = parts.iter().flat_map(|p| p.start.0..p.end.0).collect();
             assert_eq!(pages, (start..end).collect::<Vec<u64>>());
@@ -230,10 +266,14 @@ mod tests {
                 let pages = part.iter().map(|p| PageStatus::On(NodeId(p.0 as u16))).collect();
                 MoveCall { pages, not_migrated: 1, errno }
             });
-            let statuses: Vec<PageStatus> = units.iter().map(|p| PageStatus::On(NodeId(p.0 as u16))).collect();
+            let statuses: Vec<PageStatus> =
+                units.iter().map(|p| PageStatus::On(NodeId(p.0 as u16))).collect();
             assert_eq!((told.pages, told.errno), (statuses, i32::from(count > 4)));
             let asked = asked.into_inner().unwrap();
-            assert_eq!((asked.len(), asked.into_iter().collect::<BTreeSet<_>>().len()), (units.len(), units.len()));
+            assert_eq!(
+                (asked.len(), asked.into_iter().collect::<BTreeSet<_>>().len()),
+                (units.len(), units.len())
+            );
         }
     }
 
@@ -249,7 +289,11 @@ mod tests {
             Err(e) => return println!("skipped: {e}"),
         };
         let PageStatus::On(node) = node else { panic!("{node:?}") };
-        let costs = MoveCosts { call: terrace_types::Nanos(1), page: terrace_types::Nanos(1000), serial_percent: 0 };
+        let costs = MoveCosts {
+            call: terrace_types::Nanos(1),
+            page: terrace_types::Nanos(1000),
+            serial_percent: 0,
+        };
         for bulk in [Bulk::new(costs), Bulk::new(costs).alone()] {
             let call = bulk.move_pages(me, &mine, node);
             assert_eq!((call.errno, call.pages.len()), (0, 2000));

@@ -2,7 +2,9 @@
 
 use crate::bulk::Bulk;
 use crate::way::MoveCosts;
-use terrace_sys::{now, query_pages, sleep, take_turn, Category, MoveCall, PageMap, PageStatus, Root, SysError};
+use terrace_sys::{
+    now, query_pages, sleep, take_turn, Category, MoveCall, PageMap, PageStatus, Root, SysError,
+};
 use terrace_types::{Nanos, NodeId, Pid, Tick, Vpn, VpnRange};
 
 /// The kernel, or a stand-in.
@@ -12,7 +14,8 @@ pub trait MoveCalls {
     /// # Errors
     /// When the process has ended or may not be asked.
     fn query(&mut self, pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>;
-    /// Asks to move pages, base or the first of huge ones, `base_pages` together; everything is a value.
+    /// Asks to move pages, base or the first of huge ones, `base_pages` together; everything is a
+    /// value.
     fn move_to(&mut self, pid: Pid, pages: &[Vpn], base_pages: u64, to: NodeId) -> MoveCall;
     /// Runs of pages of `range` mapped by huge entries, in order; empty when nothing can tell.
     fn huge(&mut self, pid: Pid, range: VpnRange) -> Vec<VpnRange>;
@@ -21,13 +24,15 @@ pub trait MoveCalls {
     /// Lets time pass.
     fn wait(&mut self, span: Nanos);
 
-    /// Base pages for a call of this length, by what the machine's file says of it; `None` where nothing does.
+    /// Base pages for a call of this length, by what the machine's file says of it; `None` where
+    /// nothing does.
     fn batch(&self, _span: Nanos) -> Option<u64> {
         None
     }
 
-    /// Before pages go down to make room: a good moment to go on on another CPU. Not between them and those that go up: freed
-    /// pages stay on lists of the CPU that freed them for a while (kernel: `free_unref_page` in `mm/page_alloc.c`).
+    /// Before pages go down to make room: a good moment to go on on another CPU. Not between them
+    /// and those that go up: freed pages stay on lists of the CPU that freed them for a while
+    /// (kernel: `free_unref_page` in `mm/page_alloc.c`).
     fn turn(&mut self) {}
 }
 
@@ -41,8 +46,8 @@ pub struct KernelCalls {
 }
 
 impl KernelCalls {
-    /// Finds out whether transparent huge pages are in use at all. `costs` say how many threads pay, and how many pages the first call
-    /// may carry.
+    /// Finds out whether transparent huge pages are in use at all. `costs` say how many threads
+    /// pay, and how many pages the first call may carry.
     #[must_use]
     pub fn new(root: Root, costs: MoveCosts) -> Self {
         let enabled = root.text("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -68,7 +73,8 @@ impl MoveCalls for KernelCalls {
         // Opened anew each time: a descriptor stays bound to memory that exec replaces.
         if let Ok(map) = PageMap::open(&self.root, pid) {
             // Where the scan is missing huge pages go page by page: slower, and still right.
-            let _missing_is_slower = map.scan(range, Category::HUGE, Category::HUGE, |run, _| found.push(run));
+            let _missing_is_slower =
+                map.scan(range, Category::HUGE, Category::HUGE, |run, _| found.push(run));
         }
         found
     }

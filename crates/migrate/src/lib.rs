@@ -1,7 +1,7 @@
-//! Moves pages with `move_pages`, and data through fast memory ([`staging`]); chooses none. [`Bulk`] is the mover that all share:
-//! `terrace run`, arenas and allocations, and staging where addresses stay. [`MovePages`] is the live backend of the engine's
-//! [`terrace_engine::Mover`] port; [`MoveCalls`] is what it needs of the kernel, so that tests can
-//! stand in for it.
+//! Moves pages with `move_pages`, and data through fast memory ([`staging`]); chooses none.
+//! [`Bulk`] is the mover that all share: `terrace run`, arenas and allocations, and staging where
+//! addresses stay. [`MovePages`] is the live backend of the engine's [`terrace_engine::Mover`]
+//! port; [`MoveCalls`] is what it needs of the kernel, so that tests can stand in for it.
 
 mod account;
 mod bulk;

@@ -16,11 +16,12 @@ const BACK_OFF: (Nanos, Nanos) = (Nanos::millis(50), Nanos::secs(2));
 
 /// Moves pages with the `move_pages` call, by [`crate::Bulk`].
 ///
-/// One call stays under the limit's `longest_call`: the first is sized by what the machine's file says a page costs; then the
-/// cost is measured and the next batch sized by it. (The prototype measured 11 us a page in its lab, 36 us with batches of 512
-/// under plain emulation.) Pages already placed or absent are filtered first, because each one
-/// makes the kernel flush the batch it is gathering (`do_pages_move` in `mm/migrate.c`). Every page
-/// that the status array does not show in its place is asked for again before it counts as failed.
+/// One call stays under the limit's `longest_call`: the first is sized by what the machine's file
+/// says a page costs; then the cost is measured and the next batch sized by it. (The prototype
+/// measured 11 us a page in its lab, 36 us with batches of 512 under plain emulation.) Pages
+/// already placed or absent are filtered first, because each one makes the kernel flush the batch
+/// it is gathering (`do_pages_move` in `mm/migrate.c`). Every page that the status array does not
+/// show in its place is asked for again before it counts as failed.
 #[derive(Debug)]
 pub struct MovePages<C = KernelCalls> {
     calls: C,
@@ -78,9 +79,9 @@ impl<C: MoveCalls> MovePages<C> {
         units
     }
 
-    /// Base pages the next call may carry: as many as fit the time. While nothing is measured the batch asked for, or fewer where
-    /// the machine's file says that those take too long; more only once it is seen that they do not: a file may be of another
-    /// machine, or have what is usual.
+    /// Base pages the next call may carry: as many as fit the time. While nothing is measured the
+    /// batch asked for, or fewer where the machine's file says that those take too long; more only
+    /// once it is seen that they do not: a file may be of another machine, or have what is usual.
     fn batch(&self, limits: &MoveLimits) -> u64 {
         // A quarter of the time is left for what varies between calls.
         let span = Nanos(limits.longest_call.0 * 3 / 4);
@@ -194,7 +195,13 @@ impl<C: MoveCalls> MovePages<C> {
 
     /// One call and its verification. `left` keeps the units whose fate is open; the reason is
     /// given when it holds for all of them.
-    fn one_call(&mut self, run: &mut Run<'_>, left: &mut Vec<usize>, pid: Pid, to: NodeId) -> Option<MoveFailure> {
+    fn one_call(
+        &mut self,
+        run: &mut Run<'_>,
+        left: &mut Vec<usize>,
+        pid: Pid,
+        to: NodeId,
+    ) -> Option<MoveFailure> {
         let pages: Vec<Vpn> = left.iter().map(|&u| run.account.units[u].start).collect();
         let base = run.base_pages(left);
         let before = self.calls.now();
@@ -230,7 +237,13 @@ impl<C: MoveCalls> MovePages<C> {
 
     /// Asks where the doubtful pages are: the kernel leaves the status of whole batches unwritten
     /// when one page of them fails. Returns those whose fate is still open.
-    fn verify(&mut self, run: &mut Run<'_>, doubtful: &[(usize, PageStatus)], pid: Pid, to: NodeId) -> Vec<usize> {
+    fn verify(
+        &mut self,
+        run: &mut Run<'_>,
+        doubtful: &[(usize, PageStatus)],
+        pid: Pid,
+        to: NodeId,
+    ) -> Vec<usize> {
         if doubtful.is_empty() {
             return Vec::new();
         }

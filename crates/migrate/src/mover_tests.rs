@@ -120,7 +120,8 @@ fn mover(fake: Fake) -> MovePages<Fake> {
 
 fn adds_up(outcome: &MoveOutcome, moves: &[Move]) {
     let asked: u64 = moves.iter().map(|m| u64::from(m.pages)).sum();
-    let told: u64 = outcome.moved.iter().map(|m| m.1).sum::<u64>() + outcome.failed.iter().map(|f| f.1).sum::<u64>();
+    let told: u64 = outcome.moved.iter().map(|m| m.1).sum::<u64>()
+        + outcome.failed.iter().map(|f| f.1).sum::<u64>();
     assert_eq!(asked, told);
     let done: u64 = outcome.done.iter().map(|m| u64::from(m.pages)).sum();
     assert_eq!(done, outcome.moved.iter().map(|m| m.1).sum::<u64>());
@@ -130,7 +131,8 @@ fn adds_up(outcome: &MoveOutcome, moves: &[Move]) {
 fn every_page_is_accounted_for_by_reason() {
     let mut kernel = fake(0..100, 200..210);
     kernel.odd = BTreeMap::from([(Vpn(5), 16), (Vpn(6), 13)]);
-    let moves = [run(0, 110, SLOW, FAST, MoveReason::Hot), run(200, 10, SLOW, FAST, MoveReason::Hot)];
+    let moves =
+        [run(0, 110, SLOW, FAST, MoveReason::Hot), run(200, 10, SLOW, FAST, MoveReason::Hot)];
     let outcome = mover(kernel).apply(&moves, false, &limits());
     adds_up(&outcome, &moves);
     assert_eq!(outcome.moved, [(FAST, 98)]);
@@ -210,7 +212,10 @@ fn exchange_keeps_occupancy_when_promotion_finds_no_room_or_no_pages() {
     let mut kernel = fake(0..2000, 10_000..12_000);
     kernel.room.insert(FAST, 0);
     kernel.odd = (0..50).map(|p| (Vpn(p), 16)).collect();
-    let moves = [run(10_000, 2000, FAST, SLOW, MoveReason::Cold), run(0, 2000, SLOW, FAST, MoveReason::Hot)];
+    let moves = [
+        run(10_000, 2000, FAST, SLOW, MoveReason::Cold),
+        run(0, 2000, SLOW, FAST, MoveReason::Hot),
+    ];
     let mut mover = mover(kernel);
     let outcome = mover.apply(&moves, true, &limits());
     adds_up(&outcome, &moves);
@@ -241,7 +246,8 @@ fn turns_are_taken_before_room_is_made_and_not_before_it_is_used() {
 fn demoted_pages_come_back_when_nothing_can_rise() {
     let mut kernel = fake(0..600, 1000..1600);
     kernel.odd = (0..600).map(|p| (Vpn(p), 13)).collect();
-    let moves = [run(1000, 600, FAST, SLOW, MoveReason::Cold), run(0, 600, SLOW, FAST, MoveReason::Hot)];
+    let moves =
+        [run(1000, 600, FAST, SLOW, MoveReason::Cold), run(0, 600, SLOW, FAST, MoveReason::Hot)];
     let mut mover = mover(kernel);
     let outcome = mover.apply(&moves, true, &limits());
     adds_up(&outcome, &moves);
@@ -255,7 +261,8 @@ fn a_process_that_ends_midway_is_a_value() {
     kernel.dies_at_call = Some(2);
     let moves = [run(0, 5000, SLOW, FAST, MoveReason::Hot)];
     let mut mover = mover(kernel);
-    let outcome = mover.apply(&moves, false, &MoveLimits { longest_call: Nanos::micros(1), ..limits() });
+    let outcome =
+        mover.apply(&moves, false, &MoveLimits { longest_call: Nanos::micros(1), ..limits() });
     adds_up(&outcome, &moves);
     assert!(outcome.failed.iter().any(|f| f.0 == MoveFailure::Gone && f.1 > 4000));
     assert_eq!(mover.calls.sizes.len(), 3, "no call after the end");
@@ -265,7 +272,8 @@ fn a_process_that_ends_midway_is_a_value() {
 fn the_first_call_is_as_long_as_the_machines_file_allows() {
     let first = |told: Option<u64>| {
         let page_cost = told.unwrap_or(1_000);
-        let told = told.map(|page| crate::MoveCosts { page: Nanos(page), ..crate::MoveCosts::default() });
+        let told =
+            told.map(|page| crate::MoveCosts { page: Nanos(page), ..crate::MoveCosts::default() });
         let mut mover = mover(Fake { page_cost, told, ..fake(0..3000, 0..0) });
         let outcome = mover.apply(&[run(0, 3000, SLOW, FAST, MoveReason::Hot)], false, &limits());
         assert_eq!(outcome.moved, [(FAST, 3000)]);
@@ -324,7 +332,8 @@ fn own_pages_on_this_machine_are_already_there() {
         },
         Err(e) => return println!("skipped: {e}"),
     };
-    let whole = Move { pid: me, start: first, pages: 60, from: node, to: node, reason: MoveReason::Hot };
+    let whole =
+        Move { pid: me, start: first, pages: 60, from: node, to: node, reason: MoveReason::Hot };
     let outcome = MovePages::live(crate::MoveCosts::default()).apply(&[whole], false, &limits());
     adds_up(&outcome, &[whole]);
     assert_eq!(outcome.failed, [(MoveFailure::AlreadyThere, 60)]);

@@ -1,9 +1,10 @@
-//! How moving pages is divided among threads: the costs of a machine file, and what follows from them. Pure.
+//! How moving pages is divided among threads: the costs of a machine file, and what follows from
+//! them. Pure.
 
 use terrace_types::Nanos;
 
-/// Time until a thread that is begun for it has a call under way, and has ended: 50 us, as measured in the lab (Linux 6.12, 1 ns an
-/// instruction) and on a host of 2 CPUs.
+/// Time until a thread that is begun for it has a call under way, and has ended: 50 us, as measured
+/// in the lab (Linux 6.12, 1 ns an instruction) and on a host of 2 CPUs.
 const BEGIN: Nanos = Nanos::micros(50);
 
 /// Most base pages in one call, however fast the machine.
@@ -16,7 +17,8 @@ pub struct MoveCosts {
     pub call: Nanos,
     /// A base page by one thread, its copy included.
     pub page: Nanos,
-    /// Per cent of a page's cost that threads cannot have beside each other (Amdahl's law): locks, flushes of translations.
+    /// Per cent of a page's cost that threads cannot have beside each other (Amdahl's law): locks,
+    /// flushes of translations.
     pub serial_percent: u8,
 }
 
@@ -28,7 +30,8 @@ impl Default for MoveCosts {
 }
 
 impl MoveCosts {
-    /// Seconds that `threads` take together for a page each, by Amdahl's law, as a share of what one takes.
+    /// Seconds that `threads` take together for a page each, by Amdahl's law, as a share of what
+    /// one takes.
     #[must_use]
     pub fn share(&self, threads: u32) -> f64 {
         let serial = f64::from(self.serial_percent.min(100)) / 100.0;
@@ -49,7 +52,8 @@ impl MoveCosts {
         ((span - self.call).get() / self.page.get().max(1)).clamp(1, BIGGEST_BATCH)
     }
 
-    /// The number of threads, of `most` at most, that moves so many base pages soonest. The fewer of those that are alike.
+    /// The number of threads, of `most` at most, that moves so many base pages soonest. The fewer
+    /// of those that are alike.
     #[must_use]
     pub fn threads(&self, base_pages: u64, most: u32) -> u32 {
         (1..=most.max(1)).min_by_key(|threads| self.expected(base_pages, *threads)).unwrap_or(1)
@@ -60,7 +64,8 @@ impl MoveCosts {
 mod tests {
     use super::*;
 
-    const LAB: MoveCosts = MoveCosts { call: Nanos::micros(8), page: Nanos(2_300), serial_percent: 5 };
+    const LAB: MoveCosts =
+        MoveCosts { call: Nanos::micros(8), page: Nanos(2_300), serial_percent: 5 };
 
     #[test]
     fn threads_are_begun_where_they_gain_more_than_they_cost() {
@@ -82,7 +87,11 @@ mod tests {
     fn a_call_takes_what_it_may() {
         assert_eq!(LAB.batch(Nanos::millis(10)), 4344, "9.992 ms of 2.3 us");
         assert_eq!(LAB.batch(Nanos::secs(1)), BIGGEST_BATCH);
-        assert_eq!((LAB.batch(Nanos::micros(3)), LAB.batch(Nanos::ZERO)), (1, 1), "less than the call itself");
+        assert_eq!(
+            (LAB.batch(Nanos::micros(3)), LAB.batch(Nanos::ZERO)),
+            (1, 1),
+            "less than the call itself"
+        );
         let slow = MoveCosts { page: Nanos::micros(100), ..LAB };
         assert_eq!(slow.batch(Nanos::millis(10)), 99);
         assert_eq!(MoveCosts { page: Nanos::ZERO, ..LAB }.batch(Nanos::millis(10)), BIGGEST_BATCH);

@@ -1,8 +1,9 @@
 //! A node's bus. Bytes take time on it, and several cores share it.
 //!
-//! Cores run one after the other within a quantum (see [`crate::lockstep`]), so a single queue would always serve the
-//! first core first. Instead each core has a queue of its own, and at the end of each quantum the bus is divided anew:
-//! a core gets what the others did not use in the last quantum, and never less than an equal share.
+//! Cores run one after the other within a quantum (see [`crate::lockstep`]), so a single queue
+//! would always serve the first core first. Instead each core has a queue of its own, and at the
+//! end of each quantum the bus is divided anew: a core gets what the others did not use in the last
+//! quantum, and never less than an equal share.
 
 use terrace_cache::{Cache, GeometryError, Outcome};
 
@@ -10,8 +11,9 @@ use terrace_cache::{Cache, GeometryError, Outcome};
 const WHOLE: u64 = 1024;
 /// A core that used less than this of the bus (in the same units) does not count as a competitor.
 const NOTABLE: u64 = 10;
-/// Blocks that the medium keeps open, for reads and for writes; only matters where blocks are larger than lines. Optane's
-/// buffer holds 16 KiB, which is 64 blocks of 256 bytes (Yang et al., FAST 2020, section 4).
+/// Blocks that the medium keeps open, for reads and for writes; only matters where blocks are
+/// larger than lines. Optane's buffer holds 16 KiB, which is 64 blocks of 256 bytes (Yang et al.,
+/// FAST 2020, section 4).
 const OPEN_BLOCKS: u64 = 64;
 const OPEN_WAYS: u32 = 8;
 
@@ -61,7 +63,8 @@ impl Channel {
         open.access(block, write) != Outcome::Hit
     }
 
-    /// Occupy the bus for `bus_time` picoseconds, not before `from`: the time at which the transfer ends.
+    /// Occupy the bus for `bus_time` picoseconds, not before `from`: the time at which the transfer
+    /// ends.
     #[inline]
     pub fn transfer(&mut self, core: usize, from: u64, bus_time: u64) -> u64 {
         let queue = &mut self.queues[core];
@@ -81,12 +84,13 @@ impl Channel {
 
     /// Divide the bus anew after a quantum of `length` picoseconds.
     ///
-    /// What nobody used goes to those who would use it, in equal parts. Given to each of them whole, as it once was, it is
-    /// given many times: eight cores that each used 0.9 of an eighth could take 1.7 times the bus in the next quantum.
+    /// What nobody used goes to those who would use it, in equal parts. Given to each of them
+    /// whole, as it once was, it is given many times: eight cores that each used 0.9 of an eighth
+    /// could take 1.7 times the bus in the next quantum.
     ///
-    /// `end` is when it ended, picoseconds. What a queue is still busy with then is used later, not in this quantum: a core that
-    /// waits for long transfers would otherwise be taken to want much in one quantum and nothing in the next, and what it
-    /// seems to leave would be given away.
+    /// `end` is when it ended, picoseconds. What a queue is still busy with then is used later, not
+    /// in this quantum: a core that waits for long transfers would otherwise be taken to want much
+    /// in one quantum and nothing in the next, and what it seems to leave would be given away.
     pub fn end_quantum(&mut self, end: u64, length: u64) {
         // Figures of two cores rest on its absence, and there it makes 3% at most.
         let carry = self.queues.len() > 2;
@@ -107,7 +111,11 @@ impl Channel {
             let fair = WHOLE / (rivals + 1);
             let others = (wanting - u64::from(wants(queue))).max(1);
             // With one other it is all of what is left, and so for one or two cores always.
-            let most = if left > 0 { mine + left / others } else { WHOLE.saturating_sub(parts_sum - mine) };
+            let most = if left > 0 {
+                mine + left / others
+            } else {
+                WHOLE.saturating_sub(parts_sum - mine)
+            };
             queue.share = most.max(fair);
             queue.used = queue.later;
         }
@@ -184,8 +192,9 @@ mod tests {
     /// Every core begins with the whole bus; they are counted once it has been divided.
     const BEGUN: u64 = 20;
 
-    /// Cores that sweep, `think` picoseconds of computing between two lines, one line in `writes` written too: all lines,
-    /// when each core's last transfer ended, as one number, and the part of the bus that was used once they had begun.
+    /// Cores that sweep, `think` picoseconds of computing between two lines, one line in `writes`
+    /// written too: all lines, when each core's last transfer ended, as one number, and the part of
+    /// the bus that was used once they had begun.
     fn sweeps(cores: usize, think: u64, writes: u64) -> (u64, u64, f64) {
         let mut bus = Channel::new(cores, 64).unwrap();
         let (mut time, mut lines, mut before) = (vec![0u64; cores], 0u64, 0);
@@ -203,13 +212,15 @@ mod tests {
             bus.end_quantum(quantum * QUANTUM, QUANTUM);
             before = if quantum == BEGUN { lines } else { before };
         }
-        let ends = (0..cores).fold(0u64, |all, core| all.wrapping_mul(31).wrapping_add(bus.free_at(core)));
+        let ends =
+            (0..cores).fold(0u64, |all, core| all.wrapping_mul(31).wrapping_add(bus.free_at(core)));
         (lines, ends, ((lines - before) * LINE_TIME) as f64 / ((QUANTA - BEGUN) * QUANTUM) as f64)
     }
 
     #[test]
     fn one_and_two_cores_take_what_they_always_took() {
-        // Recorded before what is left was divided: results of the lab and of the simulator rest on it.
+        // Recorded before what is left was divided: results of the lab and of the simulator rest on
+        // it.
         for (cores, think, writes, lines, ends) in [
             (1, 500, 2, 1_333_350, 2_000_025_500),
             (1, 500, 1000, 1_333_349, 2_000_024_000),
@@ -223,24 +234,35 @@ mod tests {
             (2, 20_000, 5, 222_184, 64_000_651_038),
         ] {
             let now = sweeps(cores, think, writes);
-            assert_eq!((now.0, now.1), (lines, ends), "{cores} cores, {think} ps, one in {writes} written");
+            assert_eq!(
+                (now.0, now.1),
+                (lines, ends),
+                "{cores} cores, {think} ps, one in {writes} written"
+            );
         }
     }
 
     #[test]
     fn many_cores_take_no_more_than_there_is() {
         for cores in [3, 4, 8, 9, 16, 64] {
-            for (think, writes) in [(500, 2), (2_000, 2), (8_000, 2), (12_000, 2), (20_000, 2), (2_000, 1 << 20)] {
+            for (think, writes) in
+                [(500, 2), (2_000, 2), (8_000, 2), (12_000, 2), (20_000, 2), (2_000, 1 << 20)]
+            {
                 let used = sweeps(cores, think, writes).2;
-                let asked = cores as f64 * (1.0 + 1.0 / writes as f64) * LINE_TIME as f64 / (1.125 * think as f64);
+                let asked = cores as f64 * (1.0 + 1.0 / writes as f64) * LINE_TIME as f64
+                    / (1.125 * think as f64);
                 assert!(used < 1.01, "{cores} cores, {think} ps: {used}");
-                assert!(used > 0.9 * asked.min(1.0), "{cores} cores, {think} ps: {used} of {asked}");
+                assert!(
+                    used > 0.9 * asked.min(1.0),
+                    "{cores} cores, {think} ps: {used} of {asked}"
+                );
             }
         }
     }
 
-    /// As an emulator has it: cores run blocks of eight lines, one at least each time it is their turn, and the next quantum begins
-    /// as soon as the last of them has run this one, in the middle of a round.
+    /// As an emulator has it: cores run blocks of eight lines, one at least each time it is their
+    /// turn, and the next quantum begins as soon as the last of them has run this one, in the
+    /// middle of a round.
     fn blocks_of_lines(cores: usize, line_time: u64) -> f64 {
         let mut bus = Channel::new(cores, 64).unwrap();
         let mut time: Vec<u64> = (0..cores as u64).map(|core| core * 3_700_000).collect();
@@ -272,7 +294,9 @@ mod tests {
 
     #[test]
     fn transfers_as_long_as_quanta_are_not_given_away() {
-        for (cores, line_time) in [(3, 128_000), (4, 128_000), (6, 128_000), (12, 128_000), (12, 9_000), (12, 1_600)] {
+        for (cores, line_time) in
+            [(3, 128_000), (4, 128_000), (6, 128_000), (12, 128_000), (12, 9_000), (12, 1_600)]
+        {
             let used = blocks_of_lines(cores, line_time);
             assert!((0.95..1.05).contains(&used), "{cores} cores, {line_time} ps a line: {used}");
         }

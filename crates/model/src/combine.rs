@@ -1,6 +1,6 @@
-//! Stores past the caches (`movnt*`): a core gathers them by line and sends each line over the bus once, unread
-//! (Intel SDM vol. 1, 10.4.6.2 "Caching of Temporal vs. Non-Temporal Data", and vol. 3, 12.3.1 "Buffering of Write Combining
-//! Memory Locations").
+//! Stores past the caches (`movnt*`): a core gathers them by line and sends each line over the bus
+//! once, unread (Intel SDM vol. 1, 10.4.6.2 "Caching of Temporal vs. Non-Temporal Data", and vol.
+//! 3, 12.3.1 "Buffering of Write Combining Memory Locations").
 
 /// Lines that a core gathers at once: Intel's cores have ten to sixteen fill buffers for it.
 const BUFFERS: usize = 10;
@@ -18,8 +18,8 @@ impl Combining {
         Self { lines: [u64::MAX; BUFFERS], next: 0 }
     }
 
-    /// A store to `line`. Whether that begins a line: of those begun, the first is sent when there is no room. A line that is
-    /// come back to is sent twice, as it is then.
+    /// A store to `line`. Whether that begins a line: of those begun, the first is sent when there
+    /// is no room. A line that is come back to is sent twice, as it is then.
     #[inline]
     pub(crate) fn begins(&mut self, line: u64) -> bool {
         if self.lines.contains(&line) {

@@ -2,14 +2,18 @@
 //!
 //! An out-of-order core does not wait for a miss until it must. It must when
 //! - all its miss registers are taken (`outstanding`): it waits for the first to come free;
-//! - it has gone on `window` instructions past a load that is still unfinished (its reorder buffer is full);
-//! - a load's *address* needs a value that is not there yet: such a load starts when that value arrives.
+//! - it has gone on `window` instructions past a load that is still unfinished (its reorder buffer
+//!   is full);
+//! - a load's *address* needs a value that is not there yet: such a load starts when that value
+//!   arrives.
 //!
-//! So computing and transferring overlap: a stretch of code costs the longer of the two, not their sum. Dependence is
-//! read off the values that missing loads bring: an address within a page of a recent value is a pointer followed; an
-//! address that moves by a multiple of what the last two values moved by is an index followed. A chase by either reads
-//! the full latency at each step. What depends through arithmetic beyond that (a hash of a loaded value, say) is taken
-//! as independent. Lines next to each other are a stream, which the prefetcher fetches ahead: only the bus limits it.
+//! So computing and transferring overlap: a stretch of code costs the longer of the two, not their
+//! sum. Dependence is read off the values that missing loads bring: an address within a page of a
+//! recent value is a pointer followed; an address that moves by a multiple of what the last two
+//! values moved by is an index followed. A chase by either reads the full latency at each step.
+//! What depends through arithmetic beyond that (a hash of a loaded value, say) is taken as
+//! independent. Lines next to each other are a stream, which the prefetcher fetches ahead: only the
+//! bus limits it.
 
 use crate::params::MAX_OUTSTANDING;
 
@@ -81,8 +85,8 @@ pub struct Core {
     instruction_ps: u64,
     window: u64,
     outstanding: usize,
-    /// Those taken at `first_flight..last_flight`, by when they end. Some may have ended: a register is only given back
-    /// when all are taken.
+    /// Those taken at `first_flight..last_flight`, by when they end. Some may have ended: a
+    /// register is only given back when all are taken.
     flights: [Flight; RING],
     first_flight: usize,
     last_flight: usize,
@@ -144,8 +148,8 @@ impl Core {
         self.instruction_ps
     }
 
-    /// Up to this count of instructions [`Core::execute`] only adds; executing as many at once, or one after the other,
-    /// is the same then.
+    /// Up to this count of instructions [`Core::execute`] only adds; executing as many at once, or
+    /// one after the other, is the same then.
     #[inline(always)]
     #[must_use]
     pub fn clear_until(&self) -> u64 {
@@ -187,10 +191,12 @@ impl Core {
         false
     }
 
-    /// When the value that `address` depends on arrives, picoseconds; zero if it depends on nothing known.
+    /// When the value that `address` depends on arrives, picoseconds; zero if it depends on nothing
+    /// known.
     #[inline]
     fn address_ready(&self, address: u64) -> u64 {
-        // Where all values are zero nothing depends on them: they point to where nothing lies, and step by nothing.
+        // Where all values are zero nothing depends on them: they point to where nothing lies, and
+        // step by nothing.
         if self.values_ready <= self.time || self.nothing_since >= PRODUCERS && address > FIELD {
             return 0;
         }
@@ -198,7 +204,9 @@ impl Core {
         if self.value_fields.may_have(address / FIELD) {
             for back in 1..=PRODUCERS {
                 let p = at(back);
-                if p.ready > self.time && address.wrapping_sub(p.value).wrapping_add(FIELD) <= 2 * FIELD {
+                if p.ready > self.time
+                    && address.wrapping_sub(p.value).wrapping_add(FIELD) <= 2 * FIELD
+                {
                     return p.ready;
                 }
             }
@@ -214,12 +222,20 @@ impl Core {
         0
     }
 
-    /// Start a miss of `latency` at the earliest time possible: picoseconds at which it starts. `value`: what a load
-    /// brings, `None` for stores. `bus`: told the start, answers when the bus has delivered (or zero).
+    /// Start a miss of `latency` at the earliest time possible: picoseconds at which it starts.
+    /// `value`: what a load brings, `None` for stores. `bus`: told the start, answers when the bus
+    /// has delivered (or zero).
     #[inline]
-    pub fn miss(&mut self, address: u64, value: Option<u64>, latency: u64, bus: impl FnOnce(u64) -> u64) -> u64 {
+    pub fn miss(
+        &mut self,
+        address: u64,
+        value: Option<u64>,
+        latency: u64,
+        bus: impl FnOnce(u64) -> u64,
+    ) -> u64 {
         self.take_register();
-        let start = if value.is_some() { self.time.max(self.address_ready(address)) } else { self.time };
+        let start =
+            if value.is_some() { self.time.max(self.address_ready(address)) } else { self.time };
         // Waiting for the bus delays the start; the transfer itself is part of the latency.
         let ends = bus(start).max(start + latency);
         let must_end_by = self.instructions + self.window;
@@ -257,15 +273,16 @@ impl Core {
         self.flights[at % RING] = flight;
     }
 
-    /// A transfer that nobody waits for (prefetch, write-back) ends at `ends`: wait until it is at most [`AHEAD`]
-    /// transfers of `line_time` away.
+    /// A transfer that nobody waits for (prefetch, write-back) ends at `ends`: wait until it is at
+    /// most [`AHEAD`] transfers of `line_time` away.
     #[inline]
     pub fn run_behind(&mut self, ends: u64, line_time: u64) {
         self.time = self.time.max(ends.saturating_sub(AHEAD * line_time));
     }
 }
 
-/// Whether `moved` is 1 to [`RECORD`] times `step`, which is not zero. A division is worth some comparisons before it.
+/// Whether `moved` is 1 to [`RECORD`] times `step`, which is not zero. A division is worth some
+/// comparisons before it.
 #[inline]
 fn is_records(moved: i64, step: i64) -> bool {
     let (long, short) = (moved.unsigned_abs(), step.unsigned_abs());
@@ -287,8 +304,14 @@ mod tests {
         Core::new(250, 256, outstanding)
     }
 
-    /// Picoseconds a step of `steps` loads that `address_and_value` gives, with `insns` instructions each.
-    fn per_step(c: &mut Core, steps: u64, insns: u64, address_and_value: impl Fn(u64) -> (u64, u64)) -> u64 {
+    /// Picoseconds a step of `steps` loads that `address_and_value` gives, with `insns`
+    /// instructions each.
+    fn per_step(
+        c: &mut Core,
+        steps: u64,
+        insns: u64,
+        address_and_value: impl Fn(u64) -> (u64, u64),
+    ) -> u64 {
         let start = c.time;
         for i in 0..steps {
             c.execute(insns);
@@ -304,8 +327,22 @@ mod tests {
             let records = moved.wrapping_div(step);
             (1..=RECORD).contains(&records) && records.wrapping_mul(step) == moved
         };
-        let values =
-            [1, -1, 7, 64, -64, 4096, 4097, 64 * 4096, -64 * 4096, 64 * 4097, i64::MAX, i64::MIN, 0, 12_345_678];
+        let values = [
+            1,
+            -1,
+            7,
+            64,
+            -64,
+            4096,
+            4097,
+            64 * 4096,
+            -64 * 4096,
+            64 * 4097,
+            i64::MAX,
+            i64::MIN,
+            0,
+            12_345_678,
+        ];
         for moved in values {
             for step in values.into_iter().filter(|s| *s != 0) {
                 assert_eq!(is_records(moved, step), slowly(moved, step), "{moved} by {step}");
@@ -341,7 +378,9 @@ mod tests {
 
     #[test]
     fn independent_misses_overlap_up_to_the_limit() {
-        let step = |outstanding, insns| per_step(&mut core(outstanding), 10_000, insns, |i| (scattered(i), i * i));
+        let step = |outstanding, insns| {
+            per_step(&mut core(outstanding), 10_000, insns, |i| (scattered(i), i * i))
+        };
         assert!((29_000..=31_000).contains(&step(10, 4)));
         assert!((297_000..=303_000).contains(&step(1, 4)));
         // With 100 instructions between misses only three fit the window of 256.

@@ -79,7 +79,9 @@ pub struct Engine {
 impl Engine {
     /// An empty machine at time zero, with quanta of `quantum` picoseconds.
     pub fn new(params: Params, quantum: u64) -> Result<Self, ModelError> {
-        let build = |c: CacheParams| Cache::new(c.bytes, c.ways, LINE).map_err(|e| ModelError::Unusable(e.to_string()));
+        let build = |c: CacheParams| {
+            Cache::new(c.bytes, c.ways, LINE).map_err(|e| ModelError::Unusable(e.to_string()))
+        };
         let vcpus = params.links.len();
         let l1 = build(params.l1)?;
         let l2 = params.l2.map(build).transpose()?;
@@ -99,8 +101,13 @@ impl Engine {
         };
         let caches = |node| params.cached_by.iter().any(|(fast, _)| *fast == node);
         let tags = |node: usize| caches(node).then(|| MemoryMode::new(params.sizes[node]));
-        let memory_mode = if params.memory_mode { (0..params.sizes.len()).map(tags).collect() } else { Vec::new() };
-        let channels: Result<Vec<_>, _> = params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
+        let memory_mode = if params.memory_mode {
+            (0..params.sizes.len()).map(tags).collect()
+        } else {
+            Vec::new()
+        };
+        let channels: Result<Vec<_>, _> =
+            params.links[0].iter().map(|l| Channel::new(vcpus, l.block)).collect();
         Ok(Self {
             units: params.links.iter().enumerate().map(unit).collect(),
             lockstep: Lockstep::new(quantum),
@@ -123,7 +130,8 @@ impl Engine {
     #[must_use]
     pub fn counters(&self, vcpu: usize) -> Counters {
         let unit = &self.units[vcpu];
-        let by_node = |count: fn(&NodeCounts) -> u64| unit.routes.iter().map(|r| count(&r.counts)).collect();
+        let by_node =
+            |count: fn(&NodeCounts) -> u64| unit.routes.iter().map(|r| count(&r.counts)).collect();
         Counters {
             instructions: unit.core.instructions,
             read_misses: by_node(|n| n.read_misses),
@@ -176,17 +184,24 @@ impl Engine {
         (&mut self.units[vcpu], &mut self.uncore)
     }
 
-    /// An access of `vcpu` that missed its first-level cache. `value` fetches what a load brings, if known; it is asked
-    /// only when time depends on it. Says which node served it, `None` for caches and devices.
-    pub fn miss(&mut self, vcpu: usize, a: Access, value: impl FnOnce() -> Option<u64>) -> Option<usize> {
+    /// An access of `vcpu` that missed its first-level cache. `value` fetches what a load brings,
+    /// if known; it is asked only when time depends on it. Says which node served it, `None` for
+    /// caches and devices.
+    pub fn miss(
+        &mut self,
+        vcpu: usize,
+        a: Access,
+        value: impl FnOnce() -> Option<u64>,
+    ) -> Option<usize> {
         self.uncore.params.layout.node_of(a.physical)?;
         let (unit, uncore) = self.parts(vcpu);
         let left = unit.l1.fill(a.physical / LINE, a.write);
         uncore.missed(unit, a, left.filter(|left| left.dirty).map(|left| left.line), value)
     }
 
-    /// A store of `vcpu` past the caches: a line is written over the bus once, unread, when it is begun. What caches hold of it is
-    /// dropped; the core goes on, up to what the bus takes. Whether memory was written.
+    /// A store of `vcpu` past the caches: a line is written over the bus once, unread, when it is
+    /// begun. What caches hold of it is dropped; the core goes on, up to what the bus takes.
+    /// Whether memory was written.
     pub fn store_past(&mut self, vcpu: usize, physical: u64) -> bool {
         let line = physical / LINE;
         let (unit, uncore) = self.parts(vcpu);
@@ -202,9 +217,10 @@ impl Engine {
         true
     }
 
-    /// The kernel copies `bytes` from one physical address to another on `vcpu`, a load and a store a line through the caches, as
-    /// `copy_page` does (arch/x86/lib/copy_page_64.S): a line written is read first and leaves the last level later. The time that
-    /// takes, picoseconds, with the buses as busy as they are; the core's own time is left as it was. Counted as any access is.
+    /// The kernel copies `bytes` from one physical address to another on `vcpu`, a load and a store
+    /// a line through the caches, as `copy_page` does (arch/x86/lib/copy_page_64.S): a line written
+    /// is read first and leaves the last level later. The time that takes, picoseconds, with the
+    /// buses as busy as they are; the core's own time is left as it was. Counted as any access is.
     pub fn copy(&mut self, vcpu: usize, from: u64, to: u64, bytes: u64) -> u64 {
         self.aside(vcpu, |engine| {
             for at in (0..bytes).step_by(LINE as usize) {
@@ -214,16 +230,18 @@ impl Engine {
         })
     }
 
-    /// The kernel writes zeros to `bytes` from a physical address on, line by line, as to a page that it has just allocated. The time that
-    /// takes, picoseconds, as of [`Engine::copy`].
+    /// The kernel writes zeros to `bytes` from a physical address on, line by line, as to a page
+    /// that it has just allocated. The time that takes, picoseconds, as of [`Engine::copy`].
     pub fn zero(&mut self, vcpu: usize, to: u64, bytes: u64) -> u64 {
         self.aside(vcpu, |engine| {
-            (to..to.saturating_add(bytes)).step_by(LINE as usize).for_each(|at| engine.touch(vcpu, at, true));
+            (to..to.saturating_add(bytes))
+                .step_by(LINE as usize)
+                .for_each(|at| engine.touch(vcpu, at, true));
         })
     }
 
-    /// What `work` takes on `vcpu`, picoseconds, with the buses as busy as they are; the core's own time is left as it was, for whoever
-    /// shares the work out over time.
+    /// What `work` takes on `vcpu`, picoseconds, with the buses as busy as they are; the core's own
+    /// time is left as it was, for whoever shares the work out over time.
     pub fn aside(&mut self, vcpu: usize, work: impl FnOnce(&mut Self)) -> u64 {
         let before = self.units[vcpu].core.time;
         work(self);
@@ -232,15 +250,17 @@ impl Engine {
         took
     }
 
-    /// One load or store of `vcpu` to the line at a physical address, that nothing depends on, by who knows no other address.
+    /// One load or store of `vcpu` to the line at a physical address, that nothing depends on, by
+    /// who knows no other address.
     pub fn touch(&mut self, vcpu: usize, physical: u64, write: bool) {
         let counters = &mut self.units[vcpu].counters;
         *(if write { &mut counters.stores } else { &mut counters.loads }) += 1;
         self.miss(vcpu, Access { physical, virtual_: physical, write }, || None);
     }
 
-    /// One load of `vcpu` of the line at a physical address, which finds the physical address `next` there and may `change` the line: whoever
-    /// loads what is at `next`, or near it, waits for it.
+    /// One load of `vcpu` of the line at a physical address, which finds the physical address
+    /// `next` there and may `change` the line: whoever loads what is at `next`, or near it, waits
+    /// for it.
     pub fn follow(&mut self, vcpu: usize, physical: u64, next: u64, change: bool) {
         if self.uncore.params.layout.node_of(physical).is_none() {
             return;
@@ -250,7 +270,9 @@ impl Engine {
         unit.counters.stores += u64::from(change);
         let left = unit.l1.fill(physical / LINE, change);
         let access = Access { physical, virtual_: physical, write: false };
-        uncore.missed(unit, access, left.filter(|left| left.dirty).map(|left| left.line), || Some(next));
+        uncore.missed(unit, access, left.filter(|left| left.dirty).map(|left| left.line), || {
+            Some(next)
+        });
     }
 }
 
@@ -261,8 +283,8 @@ impl Uncore {
         &self.params
     }
 
-    /// As [`Engine::miss`], of memory (no device), where the first level of `unit` has let the line in already; `left`: a
-    /// dirty line that left it.
+    /// As [`Engine::miss`], of memory (no device), where the first level of `unit` has let the line
+    /// in already; `left`: a dirty line that left it.
     #[inline]
     pub fn missed(
         &mut self,
@@ -287,7 +309,8 @@ impl Uncore {
                 unit.wait(a, stream, params.hit_ps, value);
                 return None;
             }
-            // The next to leave this set, if it is dirty: the host fetches what its leaving will look at, while there is time.
+            // The next to leave this set, if it is dirty: the host fetches what its leaving will
+            // look at, while there is time.
             if let Some(next) = l2.dirty_before(line) {
                 self.llc.ahead(next);
             }
@@ -310,8 +333,8 @@ impl Uncore {
         self.fetch(unit, node, line, a, stream, value)
     }
 
-    /// The host fetches what a miss of this line in a core's own caches will look at: it takes long to come, for the last
-    /// level's tags are larger than the host's own caches.
+    /// The host fetches what a miss of this line in a core's own caches will look at: it takes long
+    /// to come, for the last level's tags are larger than the host's own caches.
     #[inline(always)]
     pub fn ahead(&self, line: u64) {
         self.llc.ahead(line);
@@ -378,7 +401,8 @@ impl Uncore {
         self.bus_write(unit, node, line);
     }
 
-    /// In memory mode: the node that caches this one, the one its lines come from, and whether the line was there.
+    /// In memory mode: the node that caches this one, the one its lines come from, and whether the
+    /// line was there.
     #[inline]
     fn found(&mut self, node: usize, line: u64, write: bool) -> Option<(usize, usize, Found)> {
         if self.memory_mode.is_empty() {

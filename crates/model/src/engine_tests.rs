@@ -19,7 +19,8 @@ fn touch(e: &mut Engine, vcpu: usize, physical: u64, write: bool) -> Option<usiz
 
 const SLOW: u64 = 256 << 20;
 
-/// Bytes on the bus a second of a sequential sweep over 64 MiB by every vCPU, each over its own part.
+/// Bytes on the bus a second of a sequential sweep over 64 MiB by every vCPU, each over its own
+/// part.
 fn sweep(e: &mut Engine, base: u64, write: bool) -> f64 {
     let lines = (64 << 20) / LINE;
     let cores = e.units.len() as u64;
@@ -101,7 +102,10 @@ fn copies_go_through_caches_at_the_slower_nodes_rate() {
     within(e.units[0].core.time as f64 / 100.0, 4096.0 / 20e9 * 1e12, 0.10);
     let counts = e.counters(0);
     assert_eq!(counts.read_bytes, [409_600, 409_600]);
-    assert!(counts.write_bytes.iter().all(|b| *b == 0), "what was written is in the last level still");
+    assert!(
+        counts.write_bytes.iter().all(|b| *b == 0),
+        "what was written is in the last level still"
+    );
 }
 
 #[test]
@@ -128,7 +132,10 @@ fn copies_wait_for_a_bus_that_another_core_fills() {
 fn devices_cost_nothing() {
     let mut e = engine("lab-cxl", 1, false);
     let before = e.units[0].core.time;
-    assert_eq!(e.miss(0, Access { physical: 0xfee0_0000, virtual_: 0, write: true }, || None), None);
+    assert_eq!(
+        e.miss(0, Access { physical: 0xfee0_0000, virtual_: 0, write: true }, || None),
+        None
+    );
     assert_eq!(e.units[0].core.time, before);
     assert_eq!(e.counters(0), Counters { instructions: 0, ..Counters::new(2) });
 }
@@ -148,17 +155,25 @@ fn memory_mode_serves_reuse_from_the_fast_node() {
 #[test]
 fn in_memory_mode_each_cluster_has_its_own_cache() {
     let mut e = engine("lab-snc4", 4, true);
-    assert_eq!(e.params().cached_by, [(4, 0), (5, 1), (6, 2), (7, 3), (4, 0), (5, 1), (6, 2), (7, 3)]);
+    assert_eq!(
+        e.params().cached_by,
+        [(4, 0), (5, 1), (6, 2), (7, 3), (4, 0), (5, 1), (6, 2), (7, 3)]
+    );
     let range = |e: &Engine, node: usize| {
         let layout = &e.params().layout;
-        (0u64..4096).map(|m| m << 20).find(|a| layout.node_of(*a) == Some(node)).unwrap() + (32 << 20)
+        (0u64..4096).map(|m| m << 20).find(|a| layout.node_of(*a) == Some(node)).unwrap()
+            + (32 << 20)
     };
     for node in [0, 2] {
         let start = range(&e, node);
         for round in 0..2 {
             for i in 0..(16 << 20) / LINE {
                 let found = touch(&mut e, 0, start + i * LINE, false);
-                assert_eq!(found, Some(if round == 0 { node } else { node + 4 }), "node {node}, round {round}");
+                assert_eq!(
+                    found,
+                    Some(if round == 0 { node } else { node + 4 }),
+                    "node {node}, round {round}"
+                );
             }
         }
     }
@@ -180,7 +195,8 @@ fn copies_past_the_caches_read_nothing_of_their_target() {
             }
         }
         let c = e.counters(0);
-        let bytes = [c.read_bytes[0] + c.write_bytes[0], c.read_bytes[1]].map(|b| b as f64 / (64 << 20) as f64);
+        let bytes = [c.read_bytes[0] + c.write_bytes[0], c.read_bytes[1]]
+            .map(|b| b as f64 / (64 << 20) as f64);
         (0..2).for_each(|node| within(bytes[node], f64::from(expected[node]), 0.07));
         // The slow node's 20 GB/s bound both: each line is read there once.
         within((64 << 20) as f64 * 1e12 / e.units[0].core.time as f64, 20e9, 0.03);

@@ -1,5 +1,5 @@
-//! Guest-physical layout of the nodes, as QEMU's q35 lays them out: one after the other from zero, the part that does
-//! not fit below the PCI hole continued at 4 GiB.
+//! Guest-physical layout of the nodes, as QEMU's q35 lays them out: one after the other from zero,
+//! the part that does not fit below the PCI hole continued at 4 GiB.
 
 use std::ops::Range;
 
@@ -101,7 +101,10 @@ mod tests {
             let address = l.address(1, offset).unwrap();
             assert_eq!((l.node_of(address), l.offset(1, address)), (Some(1), Some(offset)));
         }
-        assert_eq!((l.address(0, 5), l.address(1, GIB), l.address(1, 3 * GIB)), (Some(5), Some(4 * GIB), None));
+        assert_eq!(
+            (l.address(0, 5), l.address(1, GIB), l.address(1, 3 * GIB)),
+            (Some(5), Some(4 * GIB), None)
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How long memory takes. Pure: a machine file goes in, picoseconds come out.
 //!
-//! Used by the lab's timing plugin (and by the simulator), so that both tell time alike. From the bottom up:
+//! Used by the lab's timing plugin (and by the simulator), so that both tell time alike. From the
+//! bottom up:
 //!
 //! - [`layout`]: which node a physical address belongs to.
 //! - [`params`]: the machine file as integers, from one vCPU's point of view.
@@ -9,7 +10,8 @@
 //! - [`engine`]: caches and counters around them: one call an access.
 //! - [`lockstep`]: the cores' times tied together, quantum by quantum.
 //!
-//! Units: times are `u64` picoseconds unless the name says otherwise; lines are physical addresses divided by 64.
+//! Units: times are `u64` picoseconds unless the name says otherwise; lines are physical addresses
+//! divided by 64.
 #![forbid(unsafe_code)]
 
 pub mod channel;

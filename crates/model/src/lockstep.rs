@@ -1,6 +1,7 @@
-//! The cores' times tied together. An emulator that runs one core after the other must not add their times up: each
-//! core runs a quantum of its own time, then the next core runs the *same* quantum; when all have, the next one begins.
-//! A core that is idle is dragged along. What one core sees of another is at most a quantum off.
+//! The cores' times tied together. An emulator that runs one core after the other must not add
+//! their times up: each core runs a quantum of its own time, then the next core runs the *same*
+//! quantum; when all have, the next one begins. A core that is idle is dragged along. What one core
+//! sees of another is at most a quantum off.
 
 /// The quantum that is being run: `start..start + length`, picoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +31,8 @@ impl Lockstep {
         self.start + self.length
     }
 
-    /// Go on to the next quantum if every core that is not idle has run this one; `active`: their times. Says by how
-    /// much the start moved (zero: somebody is still behind, or all are idle).
+    /// Go on to the next quantum if every core that is not idle has run this one; `active`: their
+    /// times. Says by how much the start moved (zero: somebody is still behind, or all are idle).
     pub fn advance(&mut self, active: impl Iterator<Item = u64>) -> u64 {
         match active.min() {
             Some(slowest) if slowest >= self.end() => {

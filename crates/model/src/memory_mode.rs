@@ -11,7 +11,8 @@ pub struct MemoryMode {
 pub enum Found {
     /// The line.
     Hit,
-    /// Another line, or nothing; the dirty line that had to go back to the slow node, if there was one.
+    /// Another line, or nothing; the dirty line that had to go back to the slow node, if there was
+    /// one.
     Miss {
         /// Line to write back.
         dirty: Option<u64>,

@@ -5,7 +5,8 @@ use crate::{LINE, PS};
 use terrace_machine::{rank, By, CacheLevel, Machine, Node, RankError, Tier};
 use terrace_types::{BytesPerSec, Nanos, NodeId};
 
-/// Instructions that a core looks ahead past an unfinished miss: the reorder buffer of a present-day core.
+/// Instructions that a core looks ahead past an unfinished miss: the reorder buffer of a
+/// present-day core.
 const WINDOW: u64 = 256;
 const MAX_VCPUS: u32 = 64;
 /// Most misses in flight that the model keeps account of.
@@ -81,7 +82,8 @@ pub struct Params {
     pub window: u64,
     /// First level, one a core.
     pub l1: CacheParams,
-    /// Middle level, one a core; of several the one nearest the last level. A middle level that is shared is left out.
+    /// Middle level, one a core; of several the one nearest the last level. A middle level that is
+    /// shared is left out.
     pub l2: Option<CacheParams>,
     /// Last level, shared.
     pub llc: CacheParams,
@@ -95,14 +97,16 @@ pub struct Params {
     pub links: Vec<Vec<LinkParams>>,
     /// Interval after which a vCPU's translations are dropped, picoseconds; zero: never.
     pub tlb_flush: u64,
-    /// First node (index) of the best tier as vCPU 0 sees it, by the ranking that `terrace tiers` shows.
+    /// First node (index) of the best tier as vCPU 0 sees it, by the ranking that `terrace tiers`
+    /// shows.
     pub fast: usize,
     /// Of the worst.
     pub slow: usize,
     /// The fast nodes cache the others.
     pub memory_mode: bool,
-    /// Of each node, in memory mode: the fast node that caches it, and the node that its lines come from (itself, but for a fast
-    /// node, which the kernel does not see then and which stands for a slow one here).
+    /// Of each node, in memory mode: the fast node that caches it, and the node that its lines come
+    /// from (itself, but for a fast node, which the kernel does not see then and which stands for a
+    /// slow one here).
     pub cached_by: Vec<(usize, usize)>,
     /// Every node is timed as the fastest, and they share its bus.
     pub all_fast: bool,
@@ -128,7 +132,8 @@ impl Params {
         let homes = deal_vcpus(machine, options.vcpus)?;
         let mut links = Vec::with_capacity(homes.len());
         for home in &homes {
-            let row: Result<Vec<_>, _> = machine.nodes.iter().map(|node| link(machine, *home, node)).collect();
+            let row: Result<Vec<_>, _> =
+                machine.nodes.iter().map(|node| link(machine, *home, node)).collect();
             links.push(row?);
         }
         let (fast, slow) = ends(machine, machine.nodes[homes[0]].id)?;
@@ -144,12 +149,15 @@ impl Params {
         }
         let first = machine.caches.iter().find(|c| c.level == 1);
         let last = machine.caches.iter().filter(|c| c.level > 1).max_by_key(|c| c.level);
-        let between = |c: &&CacheLevel| c.level > 1 && !c.shared && last.is_some_and(|l| c.level < l.level);
+        let between =
+            |c: &&CacheLevel| c.level > 1 && !c.shared && last.is_some_and(|l| c.level < l.level);
         let middle = machine.caches.iter().filter(between).max_by_key(|c| c.level);
         let sizes: Vec<u64> = machine.nodes.iter().map(|n| n.capacity.get() >> 20 << 20).collect();
         let outstanding = options.outstanding.unwrap_or(machine.core.outstanding_misses) as usize;
         if outstanding == 0 || outstanding > MAX_OUTSTANDING {
-            return Err(ModelError::Unusable(format!("{outstanding} outstanding misses; 1 to {MAX_OUTSTANDING} work")));
+            return Err(ModelError::Unusable(format!(
+                "{outstanding} outstanding misses; 1 to {MAX_OUTSTANDING} work"
+            )));
         }
         Ok(Self {
             instruction: picos(machine.core.ns_per_instruction)?,
@@ -183,17 +191,25 @@ fn ends(machine: &Machine, initiator: NodeId) -> Result<(usize, usize), ModelErr
     Ok((index(ranking.tiers.first()).unwrap_or(0), index(ranking.tiers.last()).unwrap_or(0)))
 }
 
-/// [`Params::cached_by`]. Nodes are as fast as `fast`, or as slow as `slow`, that are so for their nearest vCPU; the two that
-/// are nearest to each other by way of some vCPU belong together, as a cluster's two memories do on Knights Landing (SNC-4
-/// in cache mode).
+/// [`Params::cached_by`]. Nodes are as fast as `fast`, or as slow as `slow`, that are so for their
+/// nearest vCPU; the two that are nearest to each other by way of some vCPU belong together, as a
+/// cluster's two memories do on Knights Landing (SNC-4 in cache mode).
 fn cached_by(links: &[Vec<LinkParams>], fast: usize, slow: usize) -> Vec<(usize, usize)> {
     let nodes = 0..links.first().map_or(0, Vec::len);
-    let at_best = |n: usize| links.iter().map(|row| (row[n].read_latency, row[n].read_block, row[n].block)).min();
-    let like = |one: usize| nodes.clone().filter(|n| at_best(*n) == at_best(one)).collect::<Vec<_>>();
+    let at_best = |n: usize| {
+        links.iter().map(|row| (row[n].read_latency, row[n].read_block, row[n].block)).min()
+    };
+    let like =
+        |one: usize| nodes.clone().filter(|n| at_best(*n) == at_best(one)).collect::<Vec<_>>();
     let (best, worst) = (like(fast), like(slow));
-    let apart = |a: usize, b: usize| links.iter().map(|row| row[a].read_latency + row[b].read_latency).min();
-    let nearest = |to: usize, among: &[usize]| among.iter().copied().min_by_key(|n| apart(to, *n)).unwrap_or(to);
-    let pair = |n: usize| if best.contains(&n) { (n, nearest(n, &worst)) } else { (nearest(n, &best), n) };
+    let apart = |a: usize, b: usize| {
+        links.iter().map(|row| row[a].read_latency + row[b].read_latency).min()
+    };
+    let nearest = |to: usize, among: &[usize]| {
+        among.iter().copied().min_by_key(|n| apart(to, *n)).unwrap_or(to)
+    };
+    let pair =
+        |n: usize| if best.contains(&n) { (n, nearest(n, &worst)) } else { (nearest(n, &best), n) };
     nodes.clone().map(pair).collect()
 }
 
@@ -209,18 +225,29 @@ fn picos(ns: f64) -> Result<u64, ModelError> {
 fn cache(level: Option<&CacheLevel>, what: &str) -> Result<CacheParams, ModelError> {
     let level = level.ok_or_else(|| ModelError::Missing(what.into()))?;
     if level.line.get() != LINE {
-        return Err(ModelError::Unusable(format!("cache lines of {}; only {LINE} B work", level.line)));
+        return Err(ModelError::Unusable(format!(
+            "cache lines of {}; only {LINE} B work",
+            level.line
+        )));
     }
-    Ok(CacheParams { bytes: level.size.get(), ways: level.ways, hit_ps: level.hit.get().saturating_mul(PS) })
+    Ok(CacheParams {
+        bytes: level.size.get(),
+        ways: level.ways,
+        hit_ps: level.hit.get().saturating_mul(PS),
+    })
 }
 
-/// Home node (index) of each vCPU: as the machine file says if the number agrees, else dealt out in turn.
+/// Home node (index) of each vCPU: as the machine file says if the number agrees, else dealt out in
+/// turn.
 fn deal_vcpus(machine: &Machine, vcpus: u32) -> Result<Vec<usize>, ModelError> {
     if vcpus == 0 || vcpus > MAX_VCPUS {
         return Err(ModelError::Unusable(format!("{vcpus} vCPUs; 1 to {MAX_VCPUS} work")));
     }
-    let holders: Vec<usize> = (0..machine.nodes.len()).filter(|n| !machine.nodes[*n].cpus.is_empty()).collect();
-    let Some(&first) = holders.first() else { return Err(ModelError::Missing("any node with CPUs".into())) };
+    let holders: Vec<usize> =
+        (0..machine.nodes.len()).filter(|n| !machine.nodes[*n].cpus.is_empty()).collect();
+    let Some(&first) = holders.first() else {
+        return Err(ModelError::Missing("any node with CPUs".into()));
+    };
     let all: usize = machine.nodes.iter().map(|n| n.cpus.len()).sum();
     let wanted = vcpus as usize;
     let mut homes: Vec<usize> = if wanted == all {
@@ -236,7 +263,9 @@ fn deal_vcpus(machine: &Machine, vcpus: u32) -> Result<Vec<usize>, ModelError> {
 
 fn link(machine: &Machine, home: usize, node: &Node) -> Result<LinkParams, ModelError> {
     let from: NodeId = machine.nodes[home].id;
-    let missing = |what: &str| ModelError::Missing(format!("the {what} from node {} to node {}", from.0, node.id.0));
+    let missing = |what: &str| {
+        ModelError::Missing(format!("the {what} from node {} to node {}", from.0, node.id.0))
+    };
     let link = machine.link(from, node.id).ok_or_else(|| missing("figures"))?;
     let ps = |n: Nanos| n.get().saturating_mul(PS);
     let read_latency = ps(link.read_latency.ok_or_else(|| missing("read latency"))?.value);
@@ -244,7 +273,10 @@ fn link(machine: &Machine, home: usize, node: &Node) -> Result<LinkParams, Model
     let write_rate = link.write_bandwidth.map_or(read_rate, |f| f.value);
     let block = node.block.get().max(LINE);
     if !block.is_power_of_two() || block > 4096 {
-        return Err(ModelError::Unusable(format!("blocks of {}; powers of two up to 4096 B work", node.block)));
+        return Err(ModelError::Unusable(format!(
+            "blocks of {}; powers of two up to 4096 B work",
+            node.block
+        )));
     }
     Ok(LinkParams {
         read_latency,
@@ -272,7 +304,8 @@ mod tests {
         Params::of(&terrace_machine::preset(preset).unwrap(), options)
     }
 
-    const TWO: Options = Options { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
+    const TWO: Options =
+        Options { vcpus: 2, all_fast: false, memory_mode: false, outstanding: None };
 
     #[test]
     fn lab_cxl_in_picoseconds() {
@@ -280,7 +313,10 @@ mod tests {
         assert_eq!((p.instruction, p.fast, p.slow), (250, 0, 1));
         let file = terrace_machine::preset("lab-cxl").unwrap();
         assert_eq!(p.outstanding, file.core.outstanding_misses as usize);
-        assert_eq!(of("lab-cxl", Options { outstanding: Some(10), ..TWO }).unwrap().outstanding, 10);
+        assert_eq!(
+            of("lab-cxl", Options { outstanding: Some(10), ..TWO }).unwrap().outstanding,
+            10
+        );
         assert_eq!((p.links[1][0].read_latency, p.links[1][0].read_block), (80_000, 640));
         assert_eq!((p.links[0][1].read_latency, p.links[0][1].read_block), (300_000, 3200));
         assert_eq!((p.llc.hit_ps, p.tlb_flush), (15_000, 500_000_000));

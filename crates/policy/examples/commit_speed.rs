@@ -1,5 +1,5 @@
-//! How long the commit solver takes for many objects, and how near it comes to the bound. Figures for a person to
-//! read; `cargo run --release -p terrace-policy --example commit_speed [OBJECTS]`.
+//! How long the commit solver takes for many objects, and how near it comes to the bound. Figures
+//! for a person to read; `cargo run --release -p terrace-policy --example commit_speed [OBJECTS]`.
 #![forbid(unsafe_code)]
 
 use std::time::Instant;

@@ -1,10 +1,12 @@
-//! Where chance would mislead `terrace`: pages that are alike but for what was seen of them by chance.
+//! Where chance would mislead `terrace`: pages that are alike but for what was seen of them by
+//! chance.
 #![allow(clippy::unwrap_used)]
 
 use terrace_policy::place::Placement;
 use terrace_testkit::{dcpmm, tier};
 use terrace_types::{
-    Area, BitSource, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Seed, Sees, Snapshot, Tick, Vpn,
+    Area, BitSource, Bytes, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Seed, Sees, Snapshot,
+    Tick, Vpn,
 };
 
 /// Mean of accesses seen of each page, and how long was looked.
@@ -18,7 +20,8 @@ const SLOW: Bytes = Bytes::gib(1);
 fn poisson(mean: f64, state: &mut u64) -> u64 {
     let (mut left, mut n) = ((-mean).exp(), 0);
     loop {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         left /= ((*state >> 11) as f64 + 1.0) / (1u64 << 53) as f64;
         if left >= 1.0 {
             return n;
@@ -27,12 +30,13 @@ fn poisson(mean: f64, state: &mut u64) -> u64 {
     }
 }
 
-/// All pages are touched equally often, and seen so often by chance; `written` of them are written and the rest read. The first `fast` pages
-/// are on the better tier.
+/// All pages are touched equally often, and seen so often by chance; `written` of them are written
+/// and the rest read. The first `fast` pages are on the better tier.
 fn alike(read: usize, written: usize, fast: usize, seed: u64) -> Snapshot {
     let mut state = seed;
     let mut page = |at: usize| {
-        let rate = Heat::from_rate(poisson(SEEN, &mut state) * 1000 / LOOKED.get().div_ceil(1_000_000));
+        let rate =
+            Heat::from_rate(poisson(SEEN, &mut state) * 1000 / LOOKED.get().div_ceil(1_000_000));
         let (reads, writes) = if at < read { (rate, Heat::COLD) } else { (Heat::COLD, rate) };
         let flags = PageFlags::PRESENT.with(PageFlags::KNOWN);
         PageStat { reads, writes, node: u8::from(at >= fast), flags }
@@ -43,13 +47,19 @@ fn alike(read: usize, written: usize, fast: usize, seed: u64) -> Snapshot {
         page_size: Bytes(4096),
         tiers: vec![tier(&[0], fast as u64, 0), tier(&[1], 2 * all as u64, all as u64)],
         areas: vec![Area { pid: Pid(1), start: Vpn(0), pages: (0..all).map(&mut page).collect() }],
-        sees: Sees { reads: true, writes: true, pages: true, bits: BitSource::Approximate, ..Sees::default() },
+        sees: Sees {
+            reads: true,
+            writes: true,
+            pages: true,
+            bits: BitSource::Approximate,
+            ..Sees::default()
+        },
         ..Snapshot::default()
     }
 }
 
-/// The layout of `rwsplit` on `lab-dcpmm`: all that is read and half of what is written fill the better tier. That a page is written is no
-/// chance, however often it was seen to be touched.
+/// The layout of `rwsplit` on `lab-dcpmm`: all that is read and half of what is written fill the
+/// better tier. That a page is written is no chance, however often it was seen to be touched.
 #[test]
 fn pages_that_are_read_make_room_and_not_pages_that_are_written() {
     for seed in 1..4 {
@@ -59,12 +69,17 @@ fn pages_that_are_read_make_room_and_not_pages_that_are_written() {
         let plan = placement.step(&snap, Tick(1_000_000_000), Seed(seed));
         let (mut right, mut wrong) = (0, 0);
         for m in plan.moves.iter().filter(|m| m.to == NodeId(1)) {
-            let of_read = (m.start.0..m.range().end.0).filter(|at| *at < read as u64).count() as u64;
+            let of_read =
+                (m.start.0..m.range().end.0).filter(|at| *at < read as u64).count() as u64;
             right += of_read;
             wrong += u64::from(m.pages) - of_read;
         }
-        let up: u64 = plan.moves.iter().filter(|m| m.to == NodeId(0)).map(|m| u64::from(m.pages)).sum();
-        assert!(right > 0 && wrong * 50 < right, "seed {seed}: {right} read pages and {wrong} written ones down");
+        let up: u64 =
+            plan.moves.iter().filter(|m| m.to == NodeId(0)).map(|m| u64::from(m.pages)).sum();
+        assert!(
+            right > 0 && wrong * 50 < right,
+            "seed {seed}: {right} read pages and {wrong} written ones down"
+        );
         assert!(up > 0, "seed {seed}: {:?}", plan.decisions);
     }
 }

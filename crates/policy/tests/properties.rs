@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use terrace_policy::place::Placement;
 use terrace_testkit::{cxl, dcpmm, numa, tier};
 use terrace_types::{
-    Area, BitSource, Bytes, BytesPerSec, CellCount, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Plan, Seed, Sees,
-    Snapshot, ThroughputSource, Tick, Vpn,
+    Area, BitSource, Bytes, BytesPerSec, CellCount, Heat, Nanos, NodeId, PageFlags, PageStat, Pid,
+    Plan, Seed, Sees, Snapshot, ThroughputSource, Tick, Vpn,
 };
 
 fn page() -> impl Strategy<Value = PageStat> {
@@ -81,8 +81,12 @@ prop_compose! {
 }
 
 fn policies() -> Vec<Placement> {
-    let machines = [cxl(Bytes::mib(8), Bytes::mib(64)), dcpmm(Bytes::mib(8), Bytes::mib(64)), numa(2, false)];
-    machines.iter().flat_map(|m| Placement::NAMES.iter().map(|n| Placement::named(n, m).unwrap())).collect()
+    let machines =
+        [cxl(Bytes::mib(8), Bytes::mib(64)), dcpmm(Bytes::mib(8), Bytes::mib(64)), numa(2, false)];
+    machines
+        .iter()
+        .flat_map(|m| Placement::NAMES.iter().map(|n| Placement::named(n, m).unwrap()))
+        .collect()
 }
 
 fn page_at(snap: &Snapshot, pid: Pid, vpn: u64) -> Option<&PageStat> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use terrace_policy::place::Placement;
 use terrace_testkit::{cxl, dcpmm, hbm, numa, tier};
 use terrace_types::{
-    Area, BitSource, Bytes, BytesPerSec, CellCount, Heat, Nanos, NodeId, PageFlags, PageStat, Pid, Plan, Request, Seed,
-    Sees, Snapshot, ThroughputSource, Tick, Vpn,
+    Area, BitSource, Bytes, BytesPerSec, CellCount, Heat, Nanos, NodeId, PageFlags, PageStat, Pid,
+    Plan, Request, Seed, Sees, Snapshot, ThroughputSource, Tick, Vpn,
 };
 
 const BLESS: &str = "UPDATE_SCENARIOS=1 cargo test -p terrace-policy --test scenarios";
@@ -44,7 +44,9 @@ fn find(dir: &Path, files: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             find(&path, files);
-        } else if path.extension().is_some_and(|e| e == "md") && path.file_name().is_some_and(|n| n != "README.md") {
+        } else if path.extension().is_some_and(|e| e == "md")
+            && path.file_name().is_some_and(|n| n != "README.md")
+        {
             files.push(path);
         }
     }
@@ -209,13 +211,15 @@ fn snapshot(text: &str, bits: Option<&str>, window: Option<&str>) -> Snapshot {
 }
 
 fn flags(words: &str) -> PageFlags {
-    words.split_whitespace().fold(PageFlags::PRESENT.with(PageFlags::KNOWN), |flags, word| match word {
-        "referenced" => flags.with(PageFlags::REFERENCED),
-        "dirty" => flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED),
-        "pinned" => flags.with(PageFlags::PINNED),
-        "unknown" => flags.without(PageFlags::KNOWN),
-        "absent" => flags.without(PageFlags::PRESENT),
-        other => panic!("no flag {other:?}"),
+    words.split_whitespace().fold(PageFlags::PRESENT.with(PageFlags::KNOWN), |flags, word| {
+        match word {
+            "referenced" => flags.with(PageFlags::REFERENCED),
+            "dirty" => flags.with(PageFlags::DIRTY).with(PageFlags::REFERENCED),
+            "pinned" => flags.with(PageFlags::PINNED),
+            "unknown" => flags.without(PageFlags::KNOWN),
+            "absent" => flags.without(PageFlags::PRESENT),
+            other => panic!("no flag {other:?}"),
+        }
     })
 }
 
@@ -234,7 +238,11 @@ fn show(plan: &Plan, out: &mut String) {
     for m in &plan.moves {
         let reason = format!("{:?}", m.reason);
         let whose = of(m.pid);
-        let _ = writeln!(out, "  {whose}{:#x}+{} node {} -> {} {reason}", m.start.0, m.pages, m.from, m.to);
+        let _ = writeln!(
+            out,
+            "  {whose}{:#x}+{} node {} -> {} {reason}",
+            m.start.0, m.pages, m.from, m.to
+        );
     }
     if plan.exchange {
         let _ = writeln!(out, "  in exchange");

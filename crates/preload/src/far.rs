@@ -1,5 +1,5 @@
-//! What far memory, where it is linked in, asks of the allocator: to begin on its ground, to tell it when it is due,
-//! and to keep some threads off it.
+//! What far memory, where it is linked in, asks of the allocator: to begin on its ground, to tell
+//! it when it is due, and to keep some threads off it.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
@@ -15,7 +15,8 @@ pub fn set_due(called: fn()) {
     DUE.store(true, Release);
 }
 
-/// From now on the thread in this place (0 or 1) is served from the reserve; `None`: nobody. [`DUE`] stays set meanwhile.
+/// From now on the thread in this place (0 or 1) is served from the reserve; `None`: nobody.
+/// [`DUE`] stays set meanwhile.
 pub fn set_aside(place: usize, thread: Option<usize>) {
     ASIDE[place & 1].store(thread.unwrap_or(0), SeqCst);
     DUE.store(true, Release);
@@ -67,11 +68,12 @@ pub(crate) fn begin() {
     if unsafe { libc::getenv(c"TERRACE_FAR_STORE".as_ptr()).is_null() } {
         return;
     }
-    // SAFETY: a look-up by a name that ends with zero; what it allocates is served from the reserve, as this thread is
-    // starting.
+    // SAFETY: a look-up by a name that ends with zero; what it allocates is served from the
+    // reserve, as this thread is starting.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"terrace_far_begin".as_ptr()) };
     if !found.is_null() {
-        // SAFETY: the one symbol of this name is a function without arguments, of the library beside this one.
+        // SAFETY: the one symbol of this name is a function without arguments, of the library
+        // beside this one.
         unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn()>(found)() };
     }
 }

@@ -1,17 +1,21 @@
-//! `libterrace_preload.so`: the C library's allocation functions over arenas, for programs that know nothing of
-//! them. `LD_PRELOAD` it, name a plan ([`terrace_alloc::arena::plan`]) in `TERRACE_ALLOC`, or let `terrace run
-//! --alloc` do both. Without a plan all goes to one arena on ordinary memory.
+//! `libterrace_preload.so`: the C library's allocation functions over arenas, for programs that
+//! know nothing of them. `LD_PRELOAD` it, name a plan ([`terrace_alloc::arena::plan`]) in
+//! `TERRACE_ALLOC`, or let `terrace run --alloc` do both. Without a plan all goes to one arena on
+//! ordinary memory.
 //!
-//! `shm_open(3)` is passed on, and the segment that it made bound as the plan says, before anybody can touch it.
+//! `shm_open(3)` is passed on, and the segment that it made bound as the plan says, before anybody
+//! can touch it.
 //!
-//! `TERRACE_ALLOC_REPORT` names a file to which each process appends, when it exits, what its arenas held.
+//! `TERRACE_ALLOC_REPORT` names a file to which each process appends, when it exits, what its
+//! arenas held.
 //!
-//! What glibc promises is kept: `malloc(0)` is a block; `errno` is set on failure and left alone otherwise, by `free`
-//! too; overflow is `ENOMEM`; `realloc(p, 0)` frees; memory from before this library was there goes back to glibc.
-//! What is freed twice ends the program with a line that says so, as with glibc.
+//! What glibc promises is kept: `malloc(0)` is a block; `errno` is set on failure and left alone
+//! otherwise, by `free` too; overflow is `ENOMEM`; `realloc(p, 0)` frees; memory from before this
+//! library was there goes back to glibc. What is freed twice ends the program with a line that says
+//! so, as with glibc.
 //!
-//! Allocation that comes while this library is starting, or from a signal handler that interrupted the allocator,
-//! is served from a [`reserve`] of which only the last block is given back.
+//! Allocation that comes while this library is starting, or from a signal handler that interrupted
+//! the allocator, is served from a [`reserve`] of which only the last block is given back.
 
 pub mod far;
 mod reserve;
@@ -135,7 +139,8 @@ unsafe fn free_slow(block: *mut c_void) {
     match unsafe { arena::free(block.cast()) } {
         Ok(()) => {}
         Err(FreeError::Foreign) => {
-            // SAFETY: by the contract of C; one not ours is from before this library was there, or of glibc's inner parts.
+            // SAFETY: by the contract of C; one not ours is from before this library was there, or
+            // of glibc's inner parts.
             unsafe {
                 if !reserve::free(block.cast()) {
                     __libc_free(block);
@@ -213,7 +218,11 @@ unsafe fn copied(block: *mut c_void, has: usize, size: usize) -> *mut c_void {
 /// # Safety
 /// As in C.
 #[no_mangle]
-pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: size_t) -> *mut c_void {
+pub unsafe extern "C" fn reallocarray(
+    block: *mut c_void,
+    count: size_t,
+    size: size_t,
+) -> *mut c_void {
     match count.checked_mul(size) {
         // SAFETY: handed on.
         Some(bytes) => unsafe { realloc(block, bytes) },
@@ -247,7 +256,11 @@ pub extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
 /// # Safety
 /// As in C: `out` is writable.
 #[no_mangle]
-pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: size_t, size: size_t) -> c_int {
+pub unsafe extern "C" fn posix_memalign(
+    out: *mut *mut c_void,
+    align: size_t,
+    size: size_t,
+) -> c_int {
     if !align.is_power_of_two() || align % size_of::<*mut c_void>() != 0 {
         return libc::EINVAL;
     }

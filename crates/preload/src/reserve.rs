@@ -1,6 +1,7 @@
-//! Memory for the moments in which no arena can be asked. Handed out from one end to the other, by one atomic
-//! step, so that signal handlers may. The block handed out last goes back when it is freed, others never: whoever allocates and frees in turn,
-//! as those that list folders do, uses no more with time.
+//! Memory for the moments in which no arena can be asked. Handed out from one end to the other, by
+//! one atomic step, so that signal handlers may. The block handed out last goes back when it is
+//! freed, others never: whoever allocates and frees in turn, as those that list folders do, uses no
+//! more with time.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -38,8 +39,8 @@ pub(crate) fn alloc(size: usize, align: usize) -> Option<NonNull<u8>> {
         }
         match USED.compare_exchange_weak(used, end, Acquire, Relaxed) {
             Ok(_) => {
-                // SAFETY: the 16 bytes before the block lie between what was used and the block, ours since the
-                // step above.
+                // SAFETY: the 16 bytes before the block lie between what was used and the block,
+                // ours since the step above.
                 unsafe { ((block - HEAD) as *mut usize).write(size) };
                 return NonNull::new(block as *mut u8);
             }
@@ -65,8 +66,8 @@ pub(crate) unsafe fn free(block: *mut u8) -> bool {
     let first = block as usize - HEAD - START.load(Acquire);
     let end = (first + HEAD + size.max(1)).next_multiple_of(HEAD);
     if USED.load(Relaxed) == end {
-        // Blocks are zeros when they are handed out.
-        // SAFETY: the head and the bytes are this block's, which is the caller's until the step below.
+        // Blocks are zeros when they are handed out. SAFETY: the head and the bytes are this
+        // block's, which is the caller's until the step below.
         unsafe { block.sub(HEAD).write_bytes(0, HEAD + size) };
         // Another may have come after it by now: then this one stays.
         let _last = USED.compare_exchange(end, first, Release, Relaxed);
@@ -76,7 +77,8 @@ pub(crate) unsafe fn free(block: *mut u8) -> bool {
 
 /// Bytes of a block of the reserve; `None`: it is not.
 pub(crate) fn size(block: *const u8) -> Option<usize> {
-    // SAFETY: `alloc` wrote the size before each block it gave, and the program has no other pointers here.
+    // SAFETY: `alloc` wrote the size before each block it gave, and the program has no other
+    // pointers here.
     holds(block).then(|| unsafe { ((block as usize - HEAD) as *const usize).read() })
 }
 
@@ -116,7 +118,8 @@ impl std::fmt::Write for Line {
 mod tests {
     use super::*;
 
-    /// As a program does that lists folders over and over: 10,000 times 32 KiB are five times the reserve.
+    /// As a program does that lists folders over and over: 10,000 times 32 KiB are five times the
+    /// reserve.
     #[test]
     fn the_last_block_goes_back_and_the_next_one_is_zeros() {
         let first = alloc(100, 16).unwrap();

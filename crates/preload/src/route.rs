@@ -32,7 +32,8 @@ static ROUTES: AtomicPtr<Routes> = AtomicPtr::new(null_mut());
 static PLAIN: AtomicPtr<Routes> = AtomicPtr::new(null_mut());
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
-/// A thread's name is asked for again after so many allocations: threads are named after they begin.
+/// A thread's name is asked for again after so many allocations: threads are named after they
+/// begin.
 const NAME_FOR: u32 = 256;
 
 thread_local! {
@@ -70,17 +71,20 @@ pub(crate) fn at_once(size: usize) -> Option<NonNull<u8>> {
     routes.rest.alloc_cached(size)
 }
 
-/// Where shared memory of that name (without the slash) shall come from; `None`: the plan says nothing.
+/// Where shared memory of that name (without the slash) shall come from; `None`: the plan says
+/// nothing.
 pub(crate) fn of_segment(name: &[u8]) -> Option<&'static Devices> {
     // Any allocation has the plan read.
     let _read = choose(1)?;
     // SAFETY: set once before `choose` gave anything, never freed.
     let routes = unsafe { ROUTES.load(Acquire).as_ref() }?;
-    let matches = |s: &Segments| name == s.name.as_bytes() || (s.open && name.starts_with(s.name.as_bytes()));
+    let matches =
+        |s: &Segments| name == s.name.as_bytes() || (s.open && name.starts_with(s.name.as_bytes()));
     routes.segments.iter().find(|(s, _)| matches(s)).map(|(_, devices)| devices)
 }
 
-/// Reads the plan, the first time. Whoever comes meanwhile, this thread's own calls too, is served otherwise.
+/// Reads the plan, the first time. Whoever comes meanwhile, this thread's own calls too, is served
+/// otherwise.
 #[cold]
 #[inline(never)]
 fn begin(size: usize) -> Option<(Arena, Arena)> {
@@ -89,7 +93,8 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
     }
     far::begin();
     let default = Arena::create(&Spec { name: "default".into(), ..Spec::default() }).ok()?;
-    let mut routes = Routes { default, rest: default, rules: Vec::new(), sites: None, segments: Vec::new() };
+    let mut routes =
+        Routes { default, rest: default, rules: Vec::new(), sites: None, segments: Vec::new() };
     // SAFETY: the name ends with zero; nobody changes the environment while the program starts.
     let path = unsafe { libc::getenv(c"TERRACE_ALLOC".as_ptr()) };
     if !path.is_null() {
@@ -98,7 +103,8 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
         if let Err(why) = routes.follow(path) {
             let mut line = Line::new();
             let path = path.to_string_lossy();
-            let _cut_if_too_long = writeln!(line, "terrace: plan {path}: {why}; the program runs without it");
+            let _cut_if_too_long =
+                writeln!(line, "terrace: plan {path}: {why}; the program runs without it");
             line.to_stderr();
         }
     }
@@ -113,7 +119,8 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
     choose(size)
 }
 
-/// Has one line an arena appended to the file that `TERRACE_ALLOC_REPORT` names, when the program exits.
+/// Has one line an arena appended to the file that `TERRACE_ALLOC_REPORT` names, when the program
+/// exits.
 fn report_at_exit() {
     extern "C" fn report() {
         use std::io::Write as _;
@@ -151,7 +158,8 @@ fn report_at_exit() {
 impl Routes {
     fn follow(&mut self, path: &CStr) -> Result<(), String> {
         use std::io::Read as _;
-        let file = std::fs::File::open(OsStr::from_bytes(path.to_bytes())).map_err(|e| e.to_string())?;
+        let file =
+            std::fs::File::open(OsStr::from_bytes(path.to_bytes())).map_err(|e| e.to_string())?;
         let mut bytes = Vec::new();
         file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
         let plan = Plan::parse(&bytes).map_err(|e| e.to_string())?;
@@ -190,7 +198,9 @@ impl Routes {
                     }
                 }
                 When::Site { .. } => match &self.sites {
-                    Some(sites) => *called_from.get_or_insert_with(|| outside(|| sites.rule())) == Some(at),
+                    Some(sites) => {
+                        *called_from.get_or_insert_with(|| outside(|| sites.rule())) == Some(at)
+                    }
                     None => false,
                 },
             };

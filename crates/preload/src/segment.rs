@@ -1,7 +1,8 @@
 //! `shm_open(3)`: the C library's own, and then the segment's pages come from where the plan says.
 //!
-//! The kernel keeps such a policy with the file, so `mmap` needs no looking at, and it holds for processes without this
-//! library too. Only empty segments are bound: whoever creates one decides, not who comes later.
+//! The kernel keeps such a policy with the file, so `mmap` needs no looking at, and it holds for
+//! processes without this library too. Only empty segments are bound: whoever creates one decides,
+//! not who comes later.
 
 use crate::reserve::Line;
 use crate::{errno, route, set_errno};
@@ -66,7 +67,10 @@ fn place(name: &CStr, fd: BorrowedFd<'_>) {
     if let Err(why) = place_segment(fd, devices, &KernelNodes) {
         let mut line = Line::new();
         let name = name.to_string_lossy();
-        let _cut_if_too_long = writeln!(line, "terrace: shared memory {name}: {why}; it lies where the kernel puts it");
+        let _cut_if_too_long = writeln!(
+            line,
+            "terrace: shared memory {name}: {why}; it lies where the kernel puts it"
+        );
         line.to_stderr();
     }
 }

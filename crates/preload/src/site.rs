@@ -1,5 +1,5 @@
-//! Where a call of `malloc` came from: the first return address outside this library, looked up among the
-//! addresses that the plan's sites have in the modules loaded now.
+//! Where a call of `malloc` came from: the first return address outside this library, looked up
+//! among the addresses that the plan's sites have in the modules loaded now.
 
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::cell::UnsafeCell;
@@ -70,7 +70,8 @@ fn modules(mut each: impl FnMut(&[u8], usize, (usize, usize), u64)) {
         _size: size_t,
         argument: *mut c_void,
     ) -> c_int {
-        // SAFETY: the loader's record is whole during the call, and the argument is the closure passed below.
+        // SAFETY: the loader's record is whole during the call, and the argument is the closure
+        // passed below.
         unsafe {
             let (info, each) = (&*info, &mut *argument.cast::<F>());
             let base = info.dlpi_addr as usize;
@@ -82,7 +83,11 @@ fn modules(mut each: impl FnMut(&[u8], usize, (usize, usize), u64)) {
                     to = to.max(base + (header.p_vaddr + header.p_memsz) as usize);
                 }
             }
-            let path = if info.dlpi_name.is_null() { &[] } else { CStr::from_ptr(info.dlpi_name).to_bytes() };
+            let path = if info.dlpi_name.is_null() {
+                &[]
+            } else {
+                CStr::from_ptr(info.dlpi_name).to_bytes()
+            };
             let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
             each(name, base, (from, to), info.dlpi_adds);
         }
@@ -139,7 +144,8 @@ impl Sites {
     /// Looks the sites up in the modules loaded now.
     fn find(&self, version: u64) {
         let own_name = std::env::current_exe().ok();
-        let own_name = own_name.as_ref().and_then(|p| p.file_name()).map(std::ffi::OsStr::as_encoded_bytes);
+        let own_name =
+            own_name.as_ref().and_then(|p| p.file_name()).map(std::ffi::OsStr::as_encoded_bytes);
         let mut addresses = Vec::new();
         modules(|name, base, _, _| {
             // The loader gives the program itself no name.

@@ -94,16 +94,23 @@ fn rules_send_allocations_to_their_arenas() {
     }
     let symbols = Command::new("nm").arg(folder.join("routes")).output().unwrap();
     let symbols = String::from_utf8_lossy(&symbols.stdout).into_owned();
-    let site = symbols.lines().find(|l| l.ends_with(" after_site")).and_then(|l| l.split(' ').next());
-    let mut plan = "arena big\narena solver\narena site\nsize 1M.. big\nthread solver* solver\n".to_owned();
+    let site =
+        symbols.lines().find(|l| l.ends_with(" after_site")).and_then(|l| l.split(' ').next());
+    let mut plan =
+        "arena big\narena solver\narena site\nsize 1M.. big\nthread solver* solver\n".to_owned();
     match site {
-        Some(address) => plan += &format!("site routes+0x{} site\n", address.trim_start_matches('0')),
+        Some(address) => {
+            plan += &format!("site routes+0x{} site\n", address.trim_start_matches('0'))
+        }
         None => println!("skipped: call sites are tried on x86-64 only"),
     }
     std::fs::write(folder.join("plan"), plan).unwrap();
     let (plan, report) = (folder.join("plan"), folder.join("report"));
-    let environment =
-        [("LD_PRELOAD", library()), ("TERRACE_ALLOC", plan.as_path()), ("TERRACE_ALLOC_REPORT", report.as_path())];
+    let environment = [
+        ("LD_PRELOAD", library()),
+        ("TERRACE_ALLOC", plan.as_path()),
+        ("TERRACE_ALLOC_REPORT", report.as_path()),
+    ];
     let ran = run(&folder, "exec ./routes", &environment);
     assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
     let peaks = peaks(&report, None);
@@ -119,17 +126,26 @@ fn rules_send_allocations_to_their_arenas() {
 fn a_plan_that_is_wrong_is_told_and_does_no_harm() {
     let folder = folder("wrong");
     let plan = folder.join("plan");
-    for (text, why) in
-        [("arena a only 999\nsize 0.. a\n", "node 999"), ("nonsense\n", "line 1"), ("arena a\nsize 9..1 a\n", "line 2")]
-    {
+    for (text, why) in [
+        ("arena a only 999\nsize 0.. a\n", "node 999"),
+        ("nonsense\n", "line 1"),
+        ("arena a\nsize 9..1 a\n", "line 2"),
+    ] {
         std::fs::write(&plan, text).unwrap();
-        let ran = run(&folder, "exec /bin/echo fine", &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
+        let ran = run(
+            &folder,
+            "exec /bin/echo fine",
+            &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)],
+        );
         assert_eq!(String::from_utf8_lossy(&ran.stdout), "fine\n");
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
         assert!(said.contains(why) && said.contains("runs without it"), "{said}");
     }
-    let ran =
-        run(&folder, "exec /bin/echo fine", &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", Path::new("/nowhere"))]);
+    let ran = run(
+        &folder,
+        "exec /bin/echo fine",
+        &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", Path::new("/nowhere"))],
+    );
     assert!(ran.status.success() && !ran.stderr.is_empty());
 }
 
@@ -144,9 +160,14 @@ fn what_is_freed_twice_ends_with_a_word() {
     std::fs::write(folder.join("twice.c"), program).unwrap();
     let built = run(&folder, "gcc -w -O0 twice.c -o twice", &[]);
     assert!(built.status.success());
-    for (call, why) in [("./twice", "freed twice"), ("./twice x", "freed twice"), ("./twice x y", "into a block")] {
+    for (call, why) in
+        [("./twice", "freed twice"), ("./twice x", "freed twice"), ("./twice x y", "into a block")]
+    {
         let ran = run(&folder, &format!("exec {call}"), &[("LD_PRELOAD", library())]);
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(!ran.status.success() && said.starts_with("terrace: free(0x") && said.contains(why), "{said}");
+        assert!(
+            !ran.status.success() && said.starts_with("terrace: free(0x") && said.contains(why),
+            "{said}"
+        );
     }
 }

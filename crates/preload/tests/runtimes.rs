@@ -5,10 +5,14 @@ mod under;
 
 use under::{folder, run, same};
 
-/// Python's own tests of its allocators: the guards over malloc, the hooks, the tracing of blocks. 3.12 moved them.
+/// Python's own tests of its allocators: the guards over malloc, the hooks, the tracing of blocks.
+/// 3.12 moved them.
 #[test]
 fn python_tests_its_allocators() {
-    if !run(&folder("has-testcapi"), "python3 -c 'import _testcapi, test.test_capi'", &[]).status.success() {
+    if !run(&folder("has-testcapi"), "python3 -c 'import _testcapi, test.test_capi'", &[])
+        .status
+        .success()
+    {
         return println!("skipped: python3 with its own tests is not installed");
     }
     let script = r#"python3 -c '

@@ -48,21 +48,28 @@ fn a_segment_comes_from_its_node_for_processes_with_the_library_and_without() {
         return println!("skipped: this kernel does not tell policies: {plain}");
     }
     for other in ["", "env -u LD_PRELOAD"] {
-        assert_eq!(two(&folder, "only-a", &plan, other), (expected(&format!("bind:{node}")), String::new()));
+        assert_eq!(
+            two(&folder, "only-a", &plan, other),
+            (expected(&format!("bind:{node}")), String::new())
+        );
         let (said, errors) = two(&folder, "b", &plan, other);
         assert!(
-            said.contains(&format!("first prefer:{node}\n")) || said.contains(&format!("prefer (many):{node}")),
+            said.contains(&format!("first prefer:{node}\n"))
+                || said.contains(&format!("prefer (many):{node}")),
             "{said}"
         );
         assert_eq!(errors, "");
     }
 }
 
-/// A smaller window is tried where addresses are limited, and a program that runs without the library runs.
+/// A smaller window is tried where addresses are limited, and a program that runs without the
+/// library runs.
 #[test]
 fn few_addresses_do_no_harm() {
     let node = node();
-    let Some((folder, plan)) = prepared("segments-few", &format!("arena near only {node}\nshm * near\n")) else {
+    let Some((folder, plan)) =
+        prepared("segments-few", &format!("arena near only {node}\nshm * near\n"))
+    else {
         return;
     };
     let name = format!("/terrace-few-{}", std::process::id());
@@ -76,7 +83,8 @@ fn few_addresses_do_no_harm() {
 #[test]
 fn what_shm_open_refuses_is_refused_alike() {
     let Some((folder, plan)) = prepared("segments-refused", "arena a\nshm * a\n") else { return };
-    let script = "./segments open /terrace-not-there; ./segments open /a/b; ./segments open ''; echo done";
+    let script =
+        "./segments open /terrace-not-there; ./segments open /a/b; ./segments open ''; echo done";
     let plain = run(&folder, script, &[]);
     let ours = run(&folder, script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
     assert_eq!(plain.stderr, ours.stderr);
@@ -116,7 +124,16 @@ if __name__ == '__main__':
     if plain != "b'child' True ['default']\n" {
         return println!("skipped: this python or kernel does not tell: {plain}");
     }
-    let ours = run(&folder, "exec python3 share.py", &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
+    let ours = run(
+        &folder,
+        "exec python3 share.py",
+        &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)],
+    );
     let said = String::from_utf8_lossy(&ours.stdout).into_owned();
-    assert_eq!(said, format!("b'child' True ['bind:{}']\n", node()), "{}", String::from_utf8_lossy(&ours.stderr));
+    assert_eq!(
+        said,
+        format!("b'child' True ['bind:{}']\n", node()),
+        "{}",
+        String::from_utf8_lossy(&ours.stderr)
+    );
 }

@@ -1,6 +1,7 @@
-//! What a program gets of each node, for `terrace degrade`: `degrade_meter [ROUNDS] [MIB] [HOT_KIB]`, on the CPUs it may use. Reads in
-//! turn that much of each node by all these CPUs, and a small region that caches hold by the first; prints the median of the rounds
-//! and their range. Measures on its own, not with the probe's instrument, so that it can check what that found.
+//! What a program gets of each node, for `terrace degrade`: `degrade_meter [ROUNDS] [MIB]
+//! [HOT_KIB]`, on the CPUs it may use. Reads in turn that much of each node by all these CPUs, and
+//! a small region that caches hold by the first; prints the median of the rounds and their range.
+//! Measures on its own, not with the probe's instrument, so that it can check what that found.
 
 use std::hint::black_box;
 use terrace_probe::kernels::{run, Form, Kernel, GRAIN};
@@ -15,7 +16,8 @@ fn read(mapping: &Mapping, bytes: usize, cpus: &[CpuId], times: usize) -> f64 {
     let work = |thread: usize| {
         for _ in 0..times {
             let part = (base + thread * each * 8) as *mut f64;
-            // SAFETY: `each` doubles from there lie in the mapping, which is page-aligned, longer than `bytes`, and written by nobody.
+            // SAFETY: `each` doubles from there lie in the mapping, which is page-aligned, longer
+            // than `bytes`, and written by nobody.
             black_box(unsafe { run(Kernel::Read, Form::Lines, &[part], each) });
         }
     };
@@ -24,7 +26,9 @@ fn read(mapping: &Mapping, bytes: usize, cpus: &[CpuId], times: usize) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let number = |at: usize, otherwise: u64| std::env::args().nth(at).and_then(|a| a.parse().ok()).unwrap_or(otherwise);
+    let number = |at: usize, otherwise: u64| {
+        std::env::args().nth(at).and_then(|a| a.parse().ok()).unwrap_or(otherwise)
+    };
     let (rounds, mib, hot) = (number(1, 9).max(1), number(2, 16).max(1), number(3, 2048));
     let cpus = own_cpus()?;
     let bytes = Bytes::mib(mib);
@@ -57,7 +61,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     for (name, mut all) in rates {
         all.sort_by(f64::total_cmp);
-        println!("{name}: {:.2} GB/s ({:.2} to {:.2})", all[all.len() / 2], all[0], all[all.len() - 1]);
+        println!(
+            "{name}: {:.2} GB/s ({:.2} to {:.2})",
+            all[all.len() / 2],
+            all[0],
+            all[all.len() - 1]
+        );
     }
     Ok(())
 }

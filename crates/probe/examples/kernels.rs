@@ -1,5 +1,5 @@
-//! The probe's own loops for bench/probe.sh: `kernels THREADS MIB_OF_ALL_ARRAYS CHASE_MIB`, first node with CPUs. Prints
-//! "NAME FIGURE" as its C counterparts do.
+//! The probe's own loops for bench/probe.sh: `kernels THREADS MIB_OF_ALL_ARRAYS CHASE_MIB`, first
+//! node with CPUs. Prints "NAME FIGURE" as its C counterparts do.
 
 use std::sync::atomic::AtomicBool;
 use terrace_machine::{preset, Machine};
@@ -19,8 +19,11 @@ fn whole() -> Option<Machine> {
 }
 
 fn main() {
-    let number = |at: usize, otherwise: u64| std::env::args().nth(at).and_then(|a| a.parse().ok()).unwrap_or(otherwise);
-    let (threads, arrays, chase) = (number(1, 2) as u32, Bytes::mib(number(2, 384)), Bytes::mib(number(3, 256)));
+    let number = |at: usize, otherwise: u64| {
+        std::env::args().nth(at).and_then(|a| a.parse().ok()).unwrap_or(otherwise)
+    };
+    let (threads, arrays, chase) =
+        (number(1, 2) as u32, Bytes::mib(number(2, 384)), Bytes::mib(number(3, 256)));
     let Some(machine) = whole() else { return eprintln!("the preset lab-cxl is missing") };
     let situation = situation(machine, &Root::live());
     let stop = AtomicBool::new(false);

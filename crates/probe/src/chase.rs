@@ -3,17 +3,20 @@
 use std::ptr::NonNull;
 use terrace_types::Seed;
 
-/// Bytes of an element: two cache lines, so that hardware that fetches lines in pairs gains nothing (as in Perarnau et al.,
-/// "Exploring Data Migration for Future Deep-Memory Many-Core Systems", section III.A).
+/// Bytes of an element: two cache lines, so that hardware that fetches lines in pairs gains nothing
+/// (as in Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems",
+/// section III.A).
 pub const ELEMENT: usize = 128;
 
 /// Loads between two looks at the clock are a multiple of this.
 pub const STEP: usize = 16;
 
-/// Makes one cycle through all elements of a region, in an order drawn from `seed` (Sattolo's algorithm). Gives its elements.
+/// Makes one cycle through all elements of a region, in an order drawn from `seed` (Sattolo's
+/// algorithm). Gives its elements.
 ///
 /// # Safety
-/// `region` is aligned to 8 bytes and valid for writes of `bytes`, which nobody else touches meanwhile.
+/// `region` is aligned to 8 bytes and valid for writes of `bytes`, which nobody else touches
+/// meanwhile.
 pub unsafe fn chain(region: NonNull<u8>, bytes: usize, mut seed: Seed) -> usize {
     let count = (bytes / ELEMENT).max(1);
     let at = |i: usize| region.as_ptr().wrapping_add(i * ELEMENT).cast::<usize>();
@@ -31,7 +34,8 @@ pub unsafe fn chain(region: NonNull<u8>, bytes: usize, mut seed: Seed) -> usize 
         unsafe { std::ptr::swap(at(i), at(j)) };
     }
     for i in 0..count {
-        // SAFETY: as above; what is read is a number below `count`, written in the first loop and moved in the second.
+        // SAFETY: as above; what is read is a number below `count`, written in the first loop and
+        // moved in the second.
         unsafe { at(i).write(at(at(i).read()) as usize) };
     }
     count

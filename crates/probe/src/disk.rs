@@ -1,8 +1,10 @@
-//! Disks, and compressed memory that a file system lies on: reads and writes of a file without a name, past the page cache,
-//! by `io_uring`. Needs a folder that one may write to, and no privilege.
+//! Disks, and compressed memory that a file system lies on: reads and writes of a file without a
+//! name, past the page cache, by `io_uring`. Needs a folder that one may write to, and no
+//! privilege.
 //!
-//! A run keeps as many operations under way as the task says for a fixed time, as fio's `iodepth` has it; its figures are bytes
-//! a second and the median time of an operation. What the device has in its own cache counts as written.
+//! A run keeps as many operations under way as the task says for a fixed time, as fio's `iodepth`
+//! has it; its figures are bytes a second and the median time of an operation. What the device has
+//! in its own cache counts as written.
 
 use crate::plan::Depth;
 use crate::stats::{judge_values, quantile, Measured};
@@ -55,7 +57,8 @@ pub struct DiskRecord {
     pub task: DiskTask,
     /// Bytes a second.
     pub bandwidth: Measured,
-    /// Nanoseconds from an operation's begin to its end: the median of each run, and of these the median.
+    /// Nanoseconds from an operation's begin to its end: the median of each run, and of these the
+    /// median.
     pub latency: Measured,
 }
 
@@ -64,7 +67,8 @@ pub struct DiskRecord {
 pub struct Disk {
     /// The file that was read and written; it is gone.
     pub file: Bytes,
-    /// Whether the page cache was passed by. If not, these are figures of memory as much as of the disk.
+    /// Whether the page cache was passed by. If not, these are figures of memory as much as of the
+    /// disk.
     pub direct: bool,
     /// The figures, in order.
     pub records: Vec<DiskRecord>,
@@ -73,14 +77,18 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The disk as a far store of this name. What a request keeps it busy beside its bytes is from random reads of 4 KiB, 32 at a time; latencies
-    /// are what one alone takes beyond that. A fault's cost and a page's are no disk's: they are as usual. `None` where one of the
-    /// six figures was not measured.
+    /// The disk as a far store of this name. What a request keeps it busy beside its bytes is from
+    /// random reads of 4 KiB, 32 at a time; latencies are what one alone takes beyond that. A
+    /// fault's cost and a page's are no disk's: they are as usual. `None` where one of the six
+    /// figures was not measured.
     #[must_use]
     pub fn store(&self, name: &str) -> Option<FarStore> {
         use {Order::Random, Order::Sequential, Way::Read, Way::Write};
-        let find = |way, order, kib, depth| self.records.iter().find(|r| r.task == task(way, order, kib, depth));
-        let bandwidth = |way| find(way, Sequential, 1024, 8).map(|r| r.bandwidth.value).filter(|b| *b >= 1.0);
+        let find = |way, order, kib, depth| {
+            self.records.iter().find(|r| r.task == task(way, order, kib, depth))
+        };
+        let bandwidth =
+            |way| find(way, Sequential, 1024, 8).map(|r| r.bandwidth.value).filter(|b| *b >= 1.0);
         let (read, write) = (bandwidth(Read)?, bandwidth(Write)?);
         let page = 4096.0;
         let busy = find(Read, Random, 4, 32).map(|r| page / r.bandwidth.value * 1e9)?;
@@ -136,13 +144,18 @@ pub fn disk_plan(depth: Depth) -> Vec<DiskTask> {
     ];
     if depth == Depth::Full {
         for way in [Read, Write] {
-            tasks.extend([task(way, Random, 64, 1), task(way, Random, 64, 16), task(way, Sequential, 1024, 1)]);
+            tasks.extend([
+                task(way, Random, 64, 1),
+                task(way, Random, 64, 16),
+                task(way, Sequential, 1024, 1),
+            ]);
         }
     }
     tasks
 }
 
-/// Measures the disk that `folder` lies on, until done or `stop` is set; `told` hears of each task with its number.
+/// Measures the disk that `folder` lies on, until done or `stop` is set; `told` hears of each task
+/// with its number.
 ///
 /// # Errors
 /// The folder is not to be written to, has no room, or the kernel offers no `io_uring`.
@@ -153,7 +166,9 @@ pub fn measure_disk(
     told: &mut dyn FnMut(usize, usize, &DiskTask),
 ) -> Result<Disk, SysError> {
     let effort = match depth {
-        Depth::Full => Effort { file: Bytes::mib(1024), run: Nanos::millis(500), least: 5, most: 15 },
+        Depth::Full => {
+            Effort { file: Bytes::mib(1024), run: Nanos::millis(500), least: 5, most: 15 }
+        }
         _ => Effort { file: Bytes::mib(256), run: Nanos::millis(250), least: 3, most: 9 },
     };
     measure(folder, &disk_plan(depth), effort, stop, told)
@@ -171,7 +186,15 @@ fn measure(
     let most = tasks.iter().map(|t| t.depth).max().unwrap_or(1).max(8);
     let ring = Ring::new(most, vec![made.file])?;
     let slots = Slot::pool(most as usize + 1, LARGEST.get() as usize)?;
-    let mut disk = Bench { ring, slots, content: None, file: effort.file, seed: Seed(0x7e44_d15c), next: 0, stop };
+    let mut disk = Bench {
+        ring,
+        slots,
+        content: None,
+        file: effort.file,
+        seed: Seed(0x7e44_d15c),
+        next: 0,
+        stop,
+    };
     disk.fill()?;
     let mut records = Vec::new();
     let mut partial = None;
@@ -180,7 +203,8 @@ fn measure(
         match disk.record(task, effort)? {
             Some(record) => records.push(record),
             None => {
-                partial = Some(format!("interrupted after {index} of {} measurements", tasks.len()));
+                partial =
+                    Some(format!("interrupted after {index} of {} measurements", tasks.len()));
                 break;
             }
         }
@@ -222,7 +246,9 @@ impl Bench<'_> {
         }
         let whole = self.file.get() / LARGEST.get();
         self.next = 0;
-        self.go(&task(Way::Write, Order::Sequential, LARGEST.get() / 1024, 8), |done, _| done < whole)?;
+        self.go(&task(Way::Write, Order::Sequential, LARGEST.get() / 1024, 8), |done, _| {
+            done < whole
+        })?;
         Ok(())
     }
 
@@ -235,7 +261,8 @@ impl Bench<'_> {
                 return Ok(None);
             }
             run.latencies.sort_by(f64::total_cmp);
-            // The device is what is waited for: that other work had the CPU meanwhile does not disturb a run.
+            // The device is what is waited for: that other work had the CPU meanwhile does not
+            // disturb a run.
             rates.push((run.bytes as f64 / run.span.get().max(1) as f64 * 1e9, 1.0));
             times.push((quantile(&run.latencies, 0.5), 1.0));
             let so_far = judge_values(&rates);
@@ -243,10 +270,15 @@ impl Bench<'_> {
                 break;
             }
         }
-        Ok(Some(DiskRecord { task: *task, bandwidth: judge_values(&rates), latency: judge_values(&times) }))
+        Ok(Some(DiskRecord {
+            task: *task,
+            bandwidth: judge_values(&rates),
+            latency: judge_values(&times),
+        }))
     }
 
-    /// Operations one after the other, `depth` under way, while `more` (operations begun, time spent) says so and nobody stops.
+    /// Operations one after the other, `depth` under way, while `more` (operations begun, time
+    /// spent) says so and nobody stops.
     fn go(&mut self, task: &DiskTask, more: impl Fn(u64, Nanos) -> bool) -> Result<Run, SysError> {
         let began = now();
         let mut starts = vec![Tick(0); task.depth as usize];
@@ -280,7 +312,12 @@ impl Bench<'_> {
                 }
                 if errno != 0 {
                     let call = if task.way == Way::Read { "read" } else { "write" };
-                    return Err(SysError::from_errno(call, "the probe's file", errno, "look at the kernel's log"));
+                    return Err(SysError::from_errno(
+                        call,
+                        "the probe's file",
+                        errno,
+                        "look at the kernel's log",
+                    ));
                 }
             }
         }
@@ -306,7 +343,9 @@ impl Bench<'_> {
         let parts = (LARGEST.get() as usize / len).max(1);
         let (buffer, start) = match task.way {
             Way::Read => (Buffer::Fill(self.slots.pop()?), 0),
-            Way::Write => (Buffer::Send(Arc::clone(self.content.as_ref()?)), place as usize % parts * len),
+            Way::Write => {
+                (Buffer::Send(Arc::clone(self.content.as_ref()?)), place as usize % parts * len)
+            }
         };
         let piece = Piece { file: 0, offset: place * task.size.get(), start, len };
         Some(Transfer { tag, buffer, pieces: vec![piece] })
@@ -320,7 +359,8 @@ mod tests {
     const SMALL: Effort = Effort { file: Bytes::mib(8), run: Nanos::millis(20), least: 2, most: 3 };
 
     fn folder(name: &str) -> std::path::PathBuf {
-        let folder = std::env::temp_dir().join(format!("terrace-disk-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("terrace-disk-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         folder
     }
@@ -329,7 +369,9 @@ mod tests {
     fn every_task_gives_figures_and_nothing_is_left() {
         let folder = folder("all");
         let (tasks, mut told) = (disk_plan(Depth::Full), 0);
-        let disk = match measure(&folder, &tasks, SMALL, &AtomicBool::new(false), &mut |_, _, _| told += 1) {
+        let disk = match measure(&folder, &tasks, SMALL, &AtomicBool::new(false), &mut |_, _, _| {
+            told += 1
+        }) {
             Ok(disk) => disk,
             Err(error) => return println!("skipped: {error}"),
         };
@@ -341,7 +383,11 @@ mod tests {
             assert!(record.bandwidth.runs >= 2 && record.latency.spread >= 0.0);
             // Little's law: as many under way as were asked for, within what begins and ends cost.
             let under_way = rate * ns / 1e9 / record.task.size.get() as f64;
-            assert!(under_way < f64::from(record.task.depth) * 2.0, "{:?}: {under_way} under way", record.task);
+            assert!(
+                under_way < f64::from(record.task.depth) * 2.0,
+                "{:?}: {under_way} under way",
+                record.task
+            );
         }
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "the file has no name");
         std::fs::remove_dir(&folder).unwrap();
@@ -378,7 +424,10 @@ mod tests {
             (store.read_bandwidth, store.write_bandwidth),
             (BytesPerSec(2_048_000_000), BytesPerSec(1_024_000_000))
         );
-        assert_eq!((store.name.as_str(), store.evidence, store.on_cpu), ("nvme", Evidence::Measured, false));
+        assert_eq!(
+            (store.name.as_str(), store.evidence, store.on_cpu),
+            ("nvme", Evidence::Measured, false)
+        );
         records.pop();
         assert_eq!(disk(&records).store("nvme"), None, "writes one at a time are missing");
     }
@@ -386,12 +435,21 @@ mod tests {
     #[test]
     fn a_stop_is_heard_and_a_folder_that_is_not_there_is_named() {
         let folder = folder("stop");
-        match measure(&folder, &disk_plan(Depth::Quick), SMALL, &AtomicBool::new(true), &mut |_, _, _| {}) {
-            Ok(disk) => assert!(disk.records.is_empty() && disk.partial.unwrap().contains("after 0 of 6")),
+        match measure(
+            &folder,
+            &disk_plan(Depth::Quick),
+            SMALL,
+            &AtomicBool::new(true),
+            &mut |_, _, _| {},
+        ) {
+            Ok(disk) => {
+                assert!(disk.records.is_empty() && disk.partial.unwrap().contains("after 0 of 6"))
+            }
             Err(error) => println!("skipped: {error}"),
         }
         std::fs::remove_dir(&folder).unwrap();
-        let error = measure_disk(&folder, Depth::Quick, &AtomicBool::new(false), &mut |_, _, _| {}).unwrap_err();
+        let error = measure_disk(&folder, Depth::Quick, &AtomicBool::new(false), &mut |_, _, _| {})
+            .unwrap_err();
         assert!(error.to_string().contains("terrace-disk-stop"), "{error}");
     }
 }

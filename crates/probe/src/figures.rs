@@ -19,7 +19,8 @@ pub struct Figures {
     pub spreads: Spreads,
     /// Levels of each latency curve, by initiator, node and pages.
     pub curves: BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>,
-    /// Where what was measured is not memory's, one sentence each; these are among the machine's notes too.
+    /// Where what was measured is not memory's, one sentence each; these are among the machine's
+    /// notes too.
     pub hidden: Vec<String>,
 }
 
@@ -36,7 +37,8 @@ pub fn figures(machine: &Machine, measured: &Measurements) -> Figures {
     machine.notes.retain(|n| !n.starts_with("Core model, cache times"));
     let curves = curves(&measured.records);
     let pairs = machine.links.iter().map(|l| (l.initiator, l.target));
-    let seen = measured.records.iter().filter_map(|r| r.task.pair().1.map(|t| (r.task.pair().0, t)));
+    let seen =
+        measured.records.iter().filter_map(|r| r.task.pair().1.map(|t| (r.task.pair().0, t)));
     let pairs: std::collections::BTreeSet<(NodeId, NodeId)> = pairs.chain(seen).collect();
     let mut hidden = Vec::new();
     for (initiator, target) in pairs {
@@ -92,8 +94,11 @@ fn fill(
     if latency.is_some() && !seen || largest.is_some() && !rates {
         let most = latency.map(|l| l.1).max(largest).unwrap_or(Bytes::ZERO);
         let what = if rates { "the latency" } else { "latency and bandwidth" };
-        let told =
-            if measured.caches == Bytes::ZERO { "not told".to_owned() } else { format!("of {}", measured.caches) };
+        let told = if measured.caches == Bytes::ZERO {
+            "not told".to_owned()
+        } else {
+            format!("of {}", measured.caches)
+        };
         hidden.push(format!(
             "Node {target} from node {initiator}: {what} of its memory cannot be told from those of the caches ({told}) by regions of up to \
              {most} and are left as they were."
@@ -112,9 +117,13 @@ fn fill(
         machine.links.len() - 1
     });
     let link = &mut machine.links[at];
-    let rate = |m: Measured| Figure { value: BytesPerSec(m.value.round() as u64), evidence: Evidence::Measured };
+    let rate = |m: Measured| Figure {
+        value: BytesPerSec(m.value.round() as u64),
+        evidence: Evidence::Measured,
+    };
     if let Some(m) = latency.filter(|m| m.value >= 0.5) {
-        link.read_latency = Some(Figure { value: Nanos(m.value.round() as u64), evidence: Evidence::Measured });
+        link.read_latency =
+            Some(Figure { value: Nanos(m.value.round() as u64), evidence: Evidence::Measured });
         spread.read_latency_ns = Some(m.spread);
     }
     if let Some(m) = read.filter(|m| m.value >= 1.0) {
@@ -128,10 +137,13 @@ fn fill(
     spread
 }
 
-/// The largest region's latency, with huge pages where they were to be had: translations are not memory's.
+/// The largest region's latency, with huge pages where they were to be had: translations are not
+/// memory's.
 fn memory_latency(records: &[&Record]) -> Option<(PageKind, Bytes, Measured)> {
     let chases = records.iter().filter_map(|r| match r.task {
-        Task::Chase { pages, bytes, .. } if bytes >= Bytes::mib(8) => Some(((pages, bytes), r.outcome.figure)),
+        Task::Chase { pages, bytes, .. } if bytes >= Bytes::mib(8) => {
+            Some(((pages, bytes), r.outcome.figure))
+        }
         _ => None,
     });
     // Huge before base pages, by the order of the kinds.
@@ -141,7 +153,9 @@ fn memory_latency(records: &[&Record]) -> Option<(PageKind, Bytes, Measured)> {
 /// Regions and latencies of chases with such pages.
 fn chases(records: &[&Record], wanted: PageKind) -> Vec<(Bytes, f64)> {
     let chase = |r: &&Record| match r.task {
-        Task::Chase { pages, bytes, .. } if pages == wanted => Some((bytes, r.outcome.figure.value)),
+        Task::Chase { pages, bytes, .. } if pages == wanted => {
+            Some((bytes, r.outcome.figure.value))
+        }
         _ => None,
     };
     records.iter().filter_map(chase).collect()
@@ -156,13 +170,18 @@ fn bandwidth(records: &[&Record], wanted: Kernel) -> Option<Measured> {
     found.max_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-/// Write bandwidth. Where every store reads its line first, a byte took the time of a read and a write on the bus, and the
-/// read's share is known.
+/// Write bandwidth. Where every store reads its line first, a byte took the time of a read and a
+/// write on the bus, and the read's share is known.
 fn written(records: &[&Record], read: Option<Measured>) -> Option<Measured> {
     let write = bandwidth(records, Kernel::Write)?;
-    let through = |r: &&&Record| matches!(r.task, Task::Stream { kernel: Kernel::Write, .. }) && r.outcome.read_first;
-    let Some(read) = read.filter(|_| records.iter().any(|r| through(&r))) else { return Some(write) };
-    // Seconds a byte. A bus that does both at once would leave less than nothing for the write: then what was seen stands.
+    let through = |r: &&&Record| {
+        matches!(r.task, Task::Stream { kernel: Kernel::Write, .. }) && r.outcome.read_first
+    };
+    let Some(read) = read.filter(|_| records.iter().any(|r| through(&r))) else {
+        return Some(write);
+    };
+    // Seconds a byte. A bus that does both at once would leave less than nothing for the write:
+    // then what was seen stands.
     let rest = 1.0 / write.value - 1.0 / read.value;
     if rest < 0.2 / write.value {
         return Some(write);
@@ -179,7 +198,10 @@ fn curves(records: &[Record]) -> BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>
     let mut points: BTreeMap<(NodeId, NodeId, PageKind), Vec<(Bytes, f64)>> = BTreeMap::new();
     for record in records {
         if let Task::Chase { initiator, target, pages, bytes } = record.task {
-            points.entry((initiator, target, pages)).or_default().push((bytes, record.outcome.figure.value));
+            points
+                .entry((initiator, target, pages))
+                .or_default()
+                .push((bytes, record.outcome.figure.value));
         }
     }
     points.retain(|_, p| p.len() > SHORT);
@@ -188,10 +210,14 @@ fn curves(records: &[Record]) -> BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>
 
 /// The one that shows caches best: with huge pages, to the initiator's own node.
 fn best_curve(curves: &BTreeMap<(NodeId, NodeId, PageKind), Vec<Level>>) -> Option<&Vec<Level>> {
-    curves.iter().max_by_key(|((i, t, pages), _)| (*pages, i == t, std::cmp::Reverse((*i, *t)))).map(|c| c.1)
+    curves
+        .iter()
+        .max_by_key(|((i, t, pages), _)| (*pages, i == t, std::cmp::Reverse((*i, *t))))
+        .map(|c| c.1)
 }
 
-/// Times of hits, and, where the machine tells no caches, their sizes. A level that the machine does not tell is a note.
+/// Times of hits, and, where the machine tells no caches, their sizes. A level that the machine
+/// does not tell is a note.
 fn caches(machine: &mut Machine, found: &[Level]) {
     let Some((_memory, found)) = found.split_last() else { return };
     let Some(nearest) = found.first() else { return };
@@ -226,7 +252,9 @@ fn caches(machine: &mut Machine, found: &[Level]) {
         (a / b).max(b / a)
     };
     for cache in &mut machine.caches {
-        let nearest = found.iter().min_by(|a, b| ratio(a.bytes, cache.size).total_cmp(&ratio(b.bytes, cache.size)));
+        let nearest = found
+            .iter()
+            .min_by(|a, b| ratio(a.bytes, cache.size).total_cmp(&ratio(b.bytes, cache.size)));
         match nearest.filter(|l| ratio(l.bytes, cache.size) <= SAME_SIZE) {
             Some(level) => cache.hit = added(level),
             None => machine.notes.push(format!(
@@ -241,12 +269,16 @@ fn caches(machine: &mut Machine, found: &[Level]) {
     }
 }
 
-/// Misses in flight: how much more is done by many chains than by one, of the initiator nearest its memory.
+/// Misses in flight: how much more is done by many chains than by one, of the initiator nearest its
+/// memory.
 fn misses(machine: &mut Machine, records: &[Record]) {
     let mut by_pair: BTreeMap<(NodeId, NodeId), Vec<(u32, f64)>> = BTreeMap::new();
     for record in records {
         if let Task::Misses { initiator, target, chains, .. } = record.task {
-            by_pair.entry((initiator, target)).or_default().push((chains, record.outcome.figure.value));
+            by_pair
+                .entry((initiator, target))
+                .or_default()
+                .push((chains, record.outcome.figure.value));
         }
     }
     let most = by_pair.values().filter_map(|points| {
@@ -266,7 +298,14 @@ fn migration(machine: &mut Machine, records: &[Record]) {
         .iter()
         .filter_map(|r| match (&r.task, r.outcome.second) {
             (
-                Task::Move { method: Method::MovePages, bytes, batch, pages: PageKind::Base, threads: 1, .. },
+                Task::Move {
+                    method: Method::MovePages,
+                    bytes,
+                    batch,
+                    pages: PageKind::Base,
+                    threads: 1,
+                    ..
+                },
                 Some(time),
             ) => {
                 let all = (bytes.get() / page).max(1);
@@ -286,7 +325,11 @@ fn migration(machine: &mut Machine, records: &[Record]) {
             machine.migration.call, machine.migration.page
         ));
     } else {
-        let why = if machine.nodes.len() > 1 { "it was not measured" } else { "to measure it takes two nodes" };
+        let why = if machine.nodes.len() > 1 {
+            "it was not measured"
+        } else {
+            "to measure it takes two nodes"
+        };
         machine.notes.push(format!("The cost of moving pages is a typical value: {why}."));
     }
     if let Some(percent) = serial_percent(records) {
@@ -297,18 +340,28 @@ fn migration(machine: &mut Machine, records: &[Record]) {
     }
 }
 
-/// What threads that move pages cannot have beside each other, from what the most of them gained over one that moved as much
-/// (Amdahl's law); the median of all pairs of nodes.
+/// What threads that move pages cannot have beside each other, from what the most of them gained
+/// over one that moved as much (Amdahl's law); the median of all pairs of nodes.
 fn serial_percent(records: &[Record]) -> Option<u8> {
     // (nodes and bytes) -> time by threads.
-    let mut by_case: BTreeMap<(NodeId, NodeId, NodeId, Bytes), BTreeMap<u32, f64>> = BTreeMap::new();
+    let mut by_case: BTreeMap<(NodeId, NodeId, NodeId, Bytes), BTreeMap<u32, f64>> =
+        BTreeMap::new();
     for record in records {
-        let Task::Move { method: Method::MovePages, from, to, caller, bytes, batch, pages: PageKind::Base, threads } =
-            record.task
+        let Task::Move {
+            method: Method::MovePages,
+            from,
+            to,
+            caller,
+            bytes,
+            batch,
+            pages: PageKind::Base,
+            threads,
+        } = record.task
         else {
             continue;
         };
-        if let (true, Some(time)) = (u64::from(batch) * 4096 >= bytes.get(), record.outcome.second) {
+        if let (true, Some(time)) = (u64::from(batch) * 4096 >= bytes.get(), record.outcome.second)
+        {
             by_case.entry((from, to, caller, bytes)).or_default().insert(threads, time.value);
         }
     }
@@ -317,7 +370,8 @@ fn serial_percent(records: &[Record]) -> Option<u8> {
         .filter_map(|times| {
             let (one, (most, many)) = (times.get(&1)?, times.last_key_value()?);
             let threads = f64::from(*most);
-            (*most > 1 && *one > 0.0).then(|| ((threads * many / one - 1.0) / (threads - 1.0)).clamp(0.0, 1.0))
+            (*most > 1 && *one > 0.0)
+                .then(|| ((threads * many / one - 1.0) / (threads - 1.0)).clamp(0.0, 1.0))
         })
         .collect();
     shares.sort_unstable_by(f64::total_cmp);
@@ -331,17 +385,31 @@ mod tests {
     use terrace_machine::{preset, rank, By};
 
     fn record(task: Task, value: f64, second: Option<f64>) -> Record {
-        let figure = |value| Measured { value, spread: value / 100.0, runs: 5, disturbed: 0, noisy: false };
+        let figure =
+            |value| Measured { value, spread: value / 100.0, runs: 5, disturbed: 0, noisy: false };
         Record { task, outcome: Outcome::new(figure(value), second.map(figure), "") }
     }
 
     fn stream(target: u16, kernel: Kernel, threads: u32, gb: f64) -> Record {
         let (initiator, target) = (NodeId(0), NodeId(target));
-        record(Task::Stream { initiator, target, kernel, threads, bytes: Bytes::mib(64) }, gb * 1e9, None)
+        record(
+            Task::Stream { initiator, target, kernel, threads, bytes: Bytes::mib(64) },
+            gb * 1e9,
+            None,
+        )
     }
 
     fn chase(target: u16, pages: PageKind, bytes: u64, ns: f64) -> Record {
-        record(Task::Chase { initiator: NodeId(0), target: NodeId(target), pages, bytes: Bytes(bytes) }, ns, None)
+        record(
+            Task::Chase {
+                initiator: NodeId(0),
+                target: NodeId(target),
+                pages,
+                bytes: Bytes(bytes),
+            },
+            ns,
+            None,
+        )
     }
 
     fn measured(records: Vec<Record>) -> Measurements {
@@ -362,7 +430,10 @@ mod tests {
         ]);
         let figures = figures(&machine, &all);
         let link = figures.machine.link(NodeId(0), NodeId(0)).unwrap();
-        assert_eq!(link.read_latency, Some(Figure { value: Nanos(91), evidence: Evidence::Measured }));
+        assert_eq!(
+            link.read_latency,
+            Some(Figure { value: Nanos(91), evidence: Evidence::Measured })
+        );
         assert_eq!(link.read_bandwidth.unwrap().value, BytesPerSec::gb(38));
         assert_eq!(link.write_bandwidth.unwrap().value, BytesPerSec::gb(25));
         let far = figures.machine.link(NodeId(0), NodeId(1)).unwrap();
@@ -384,7 +455,8 @@ mod tests {
             let chase = |(mib, ns): &(u64, f64)| chase(0, PageKind::Huge, mib << 20, *ns);
             let mut records: Vec<Record> = chases.iter().map(chase).collect();
             let (initiator, target, kernel) = (NodeId(0), NodeId(0), Kernel::Read);
-            let task = Task::Stream { initiator, target, kernel, threads: 2, bytes: Bytes::mib(streamed) };
+            let task =
+                Task::Stream { initiator, target, kernel, threads: 2, bytes: Bytes::mib(streamed) };
             records.push(record(task, 300e9, None));
             let all = Measurements { caches: Bytes::mib(32), ..measured(records) };
             let got = figures(&machine, &all);
@@ -397,8 +469,12 @@ mod tests {
         };
         // A limit of memory allows 45 MiB: most of it hits, so that latency rises up to there.
         let (latency, rate, why) = told(&[(4, 16.0), (32, 17.0), (45, 42.0)], 45);
-        assert!(!latency && !rate && why.contains("up to 45 MiB") && why.contains("(of 32 MiB)"), "{why}");
-        // One that allows 100 MiB and a cache that keeps nothing of what does not fit: two regions with the same latency are memory.
+        assert!(
+            !latency && !rate && why.contains("up to 45 MiB") && why.contains("(of 32 MiB)"),
+            "{why}"
+        );
+        // One that allows 100 MiB and a cache that keeps nothing of what does not fit: two regions
+        // with the same latency are memory.
         assert_eq!(told(&[(4, 16.0), (71, 105.0), (100, 105.0)], 100), (true, true, String::new()));
         // Large arrays speak for themselves, a small chase does not.
         let (latency, rate, why) = told(&[(45, 42.0)], 400);
@@ -431,15 +507,25 @@ mod tests {
             .collect();
         for (chains, ns) in [(1, 96.0), (8, 13.0), (16, 8.1), (24, 8.0)] {
             let (initiator, target) = (NodeId(0), NodeId(0));
-            records.push(record(Task::Misses { initiator, target, bytes: Bytes(1), chains }, ns, None));
+            records.push(record(
+                Task::Misses { initiator, target, bytes: Bytes(1), chains },
+                ns,
+                None,
+            ));
         }
         let got = figures(&machine, &measured(records)).machine;
         let hits: Vec<u64> = got.caches.iter().map(|c| c.hit.get()).collect();
         assert_eq!(hits, [0, 3, 3]);
-        assert!(got.notes.iter().any(|n| n.contains("level 3") && n.contains("no knee")), "{:?}", got.notes);
+        assert!(
+            got.notes.iter().any(|n| n.contains("level 3") && n.contains("no knee")),
+            "{:?}",
+            got.notes
+        );
         assert_eq!(got.core.outstanding_misses, 12);
         machine.caches.clear();
-        let records = (12..29).map(|k| chase(0, PageKind::Huge, 1 << k, if k <= 15 { 1.2 } else { 96.0 })).collect();
+        let records = (12..29)
+            .map(|k| chase(0, PageKind::Huge, 1 << k, if k <= 15 { 1.2 } else { 96.0 }))
+            .collect();
         let got = figures(&machine, &measured(records)).machine;
         assert_eq!(got.caches.len(), 1);
         assert_eq!(got.caches[0].size, Bytes(32 << 10));
@@ -461,9 +547,14 @@ mod tests {
         let link = got.machine.link(NodeId(0), NodeId(1)).unwrap();
         let write = link.write_bandwidth.unwrap().value.get() as f64;
         assert!((write / 4.6e9 - 1.0).abs() < 1e-6, "{write}");
-        let spread = got.spreads.links[&(NodeId(0), NodeId(1))].write_bandwidth.unwrap().get() as f64;
+        let spread =
+            got.spreads.links[&(NodeId(0), NodeId(1))].write_bandwidth.unwrap().get() as f64;
         assert!(spread > 0.01 * write && spread < 0.03 * write, "{spread}");
-        assert!(got.machine.notes.iter().any(|n| n.contains("read of each line")), "{:?}", got.machine.notes);
+        assert!(
+            got.machine.notes.iter().any(|n| n.contains("read of each line")),
+            "{:?}",
+            got.machine.notes
+        );
         // Reads and writes that do not share a bus: nothing is taken off.
         let all = measured(vec![through(Kernel::Read, 13.0), through(Kernel::Write, 12.0)]);
         let link = *figures(&machine, &all).machine.link(NodeId(0), NodeId(1)).unwrap();
@@ -488,8 +579,13 @@ mod tests {
             };
             record(task, 1.0, Some((calls * 60_000 + pages * 1_500) as f64))
         };
-        let all =
-            measured(vec![of(4 << 20, 1), of(4 << 20, 8), of(4 << 20, 64), of(4 << 20, 512), of(16384, u32::MAX)]);
+        let all = measured(vec![
+            of(4 << 20, 1),
+            of(4 << 20, 8),
+            of(4 << 20, 64),
+            of(4 << 20, 512),
+            of(16384, u32::MAX),
+        ]);
         let got = figures(&machine, &all).machine;
         assert_eq!((got.migration.call, got.migration.page), (Nanos(60_000), Nanos(1_500)));
         let none = figures(&machine, &measured(Vec::new())).machine;
@@ -512,7 +608,8 @@ mod tests {
             };
             record(task, 1.0, Some(ns))
         };
-        // Twelve threads in a fifth of the time of one share (12 / 5 - 1) / 11; what mbind gains is another matter.
+        // Twelve threads in a fifth of the time of one share (12 / 5 - 1) / 11; what mbind gains is
+        // another matter.
         let all = vec![
             of(Method::MovePages, 1, 1, 10e6),
             of(Method::MovePages, 1, 4, 9e6),
@@ -533,7 +630,10 @@ mod tests {
     #[test]
     fn a_partial_file_says_so_first() {
         let machine = preset("lab-cxl").unwrap();
-        let all = Measurements { partial: Some("interrupted after 3 of 9 measurements".into()), ..measured(vec![]) };
+        let all = Measurements {
+            partial: Some("interrupted after 3 of 9 measurements".into()),
+            ..measured(vec![])
+        };
         let got = figures(&machine, &all).machine;
         assert!(got.notes[0].starts_with("PARTIAL: the measurement was interrupted after 3"));
         assert_eq!(got.links, machine.links);

@@ -1,8 +1,10 @@
-//! The loops that measure bandwidth, over whole arrays of doubles, and the chains that measure latency.
+//! The loops that measure bandwidth, over whole arrays of doubles, and the chains that measure
+//! latency.
 //!
-//! Each stream kernel has forms: `plain`, which the compiler makes vectors of, and, on x86-64 with AVX, `streaming`, whose
-//! stores go past the caches so that no line is read only to be overwritten. Which is faster differs between processors;
-//! whoever measures tries all of [`forms`] and keeps the best.
+//! Each stream kernel has forms: `plain`, which the compiler makes vectors of, and, on x86-64 with
+//! AVX, `streaming`, whose stores go past the caches so that no line is read only to be
+//! overwritten. Which is faster differs between processors; whoever measures tries all of [`forms`]
+//! and keeps the best.
 
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +92,8 @@ pub enum Form {
     Library,
     /// Vectors whose stores go past the caches.
     Streaming,
-    /// One word of each cache line: the line crosses the bus whole, and few instructions stand between lines.
+    /// One word of each cache line: the line crosses the bus whole, and few instructions stand
+    /// between lines.
     Lines,
 }
 
@@ -123,8 +126,9 @@ pub fn forms(kernel: Kernel) -> Vec<Form> {
     forms
 }
 
-/// Whether all forms of [`Kernel::Write`] here store through the caches, which read a line before they overwrite it
-/// (write-allocate: Intel SDM vol. 3, 12.3): then as many bytes are read on the bus as are written.
+/// Whether all forms of [`Kernel::Write`] here store through the caches, which read a line before
+/// they overwrite it (write-allocate: Intel SDM vol. 3, 12.3): then as many bytes are read on the
+/// bus as are written.
 #[must_use]
 pub fn stores_read_first() -> bool {
     cfg!(target_arch = "x86_64") && !forms(Kernel::Write).contains(&Form::Streaming)
@@ -143,13 +147,13 @@ fn streaming() -> bool {
 /// Elements that every length must be a multiple of.
 pub const GRAIN: usize = 64;
 
-/// Runs a kernel over `count` elements once. `arrays` holds those read, then the one written. What [`Kernel::Read`] gives
-/// is a sum that keeps the compiler from leaving the reads out.
+/// Runs a kernel over `count` elements once. `arrays` holds those read, then the one written. What
+/// [`Kernel::Read`] gives is a sum that keeps the compiler from leaving the reads out.
 ///
 /// # Safety
-/// `arrays` has [`Kernel::arrays`] pointers, each aligned to 64 bytes and valid for `count` elements, for reading or for
-/// writing; the one written overlaps no other, and no other thread touches it meanwhile. `count` is a multiple of [`GRAIN`].
-/// `form` is one of [`forms`].
+/// `arrays` has [`Kernel::arrays`] pointers, each aligned to 64 bytes and valid for `count`
+/// elements, for reading or for writing; the one written overlaps no other, and no other thread
+/// touches it meanwhile. `count` is a multiple of [`GRAIN`]. `form` is one of [`forms`].
 #[inline(never)]
 pub unsafe fn run(kernel: Kernel, form: Form, arrays: &[*mut f64], count: usize) -> f64 {
     debug_assert_eq!(arrays.len(), kernel.arrays());
@@ -162,7 +166,8 @@ pub unsafe fn run(kernel: Kernel, form: Form, arrays: &[*mut f64], count: usize)
     unsafe { plain(kernel, form, arrays, count) }
 }
 
-/// What memset writes: processors write lines of zeros in less (see [`terrace_sys::Mapping::fill`]).
+/// What memset writes: processors write lines of zeros in less (see
+/// [`terrace_sys::Mapping::fill`]).
 const NOT_ZERO: u8 = 0x40;
 
 /// A factor the compiler does not know.
@@ -177,7 +182,8 @@ fn factor() -> f64 {
 /// As [`run`].
 #[inline(always)]
 unsafe fn plain(kernel: Kernel, form: Form, arrays: &[*mut f64], n: usize) -> f64 {
-    // SAFETY: the caller promises that each pointer is valid for `n` elements, and nobody writes those read.
+    // SAFETY: the caller promises that each pointer is valid for `n` elements, and nobody writes
+    // those read.
     let read = |i: usize| unsafe { std::slice::from_raw_parts(arrays[i].cast_const(), n) };
     if kernel == Kernel::Read {
         return if form == Form::Lines { sum_lines(read(0)) } else { sum(read(0)) };
@@ -193,14 +199,19 @@ unsafe fn plain(kernel: Kernel, form: Form, arrays: &[*mut f64], n: usize) -> f6
         }
         return 0.0;
     }
-    // SAFETY: the array written overlaps no other and nobody else touches it, as the caller promises.
+    // SAFETY: the array written overlaps no other and nobody else touches it, as the caller
+    // promises.
     let out = unsafe { std::slice::from_raw_parts_mut(last, n) };
     let s = factor();
     match kernel {
         Kernel::Copy => out.iter_mut().zip(read(0)).for_each(|(o, a)| *o = *a),
         Kernel::Scale => out.iter_mut().zip(read(0)).for_each(|(o, a)| *o = s * *a),
-        Kernel::Add | Kernel::Mix2 => out.iter_mut().zip(read(0)).zip(read(1)).for_each(|((o, a), b)| *o = *a + *b),
-        Kernel::Triad => out.iter_mut().zip(read(0)).zip(read(1)).for_each(|((o, a), b)| *o = *a + s * *b),
+        Kernel::Add | Kernel::Mix2 => {
+            out.iter_mut().zip(read(0)).zip(read(1)).for_each(|((o, a), b)| *o = *a + *b)
+        }
+        Kernel::Triad => {
+            out.iter_mut().zip(read(0)).zip(read(1)).for_each(|((o, a), b)| *o = *a + s * *b)
+        }
         Kernel::Write => out.iter_mut().for_each(|o| *o = s),
         Kernel::Mix3 => {
             let reads = read(0).iter().zip(read(1)).zip(read(2));
@@ -243,8 +254,8 @@ fn sum_lines(all: &[f64]) -> f64 {
 mod x86 {
     use super::{factor, plain, Form, Kernel};
     use std::arch::x86_64::{
-        __m256d, _mm256_add_pd, _mm256_load_pd, _mm256_mul_pd, _mm256_set1_pd, _mm256_stream_pd, _mm_prefetch,
-        _mm_sfence, _MM_HINT_T0,
+        __m256d, _mm256_add_pd, _mm256_load_pd, _mm256_mul_pd, _mm256_set1_pd, _mm256_stream_pd,
+        _mm_prefetch, _mm_sfence, _MM_HINT_T0,
     };
 
     /// # Safety
@@ -320,7 +331,8 @@ mod x86 {
     /// Bytes that a load looks ahead.
     const AHEAD: usize = 512;
 
-    /// `out[i] = f(in[0][i], in[1][i], ...)`, two lines of each array at a time, stored past the caches.
+    /// `out[i] = f(in[0][i], in[1][i], ...)`, two lines of each array at a time, stored past the
+    /// caches.
     ///
     /// # Safety
     /// As [`super::run`], and the processor has AVX2.
@@ -341,7 +353,8 @@ mod x86 {
             }
             let mut k = 0;
             while k < 16 {
-                // SAFETY: i + k + 4 <= count, a multiple of 16; arrays are aligned to 64 bytes and so is every fourth element.
+                // SAFETY: i + k + 4 <= count, a multiple of 16; arrays are aligned to 64 bytes and
+                // so is every fourth element.
                 unsafe {
                     let got = ins.map(
                         #[inline(always)]
@@ -384,11 +397,14 @@ mod tests {
         ];
         for kernel in all {
             for form in forms(kernel) {
-                let mut ins: Vec<Vec<Line>> = (0..kernel.reads()).map(|k| array(40, 100.0 * k as f64)).collect();
+                let mut ins: Vec<Vec<Line>> =
+                    (0..kernel.reads()).map(|k| array(40, 100.0 * k as f64)).collect();
                 let mut out = array(40, -7.0);
-                let mut arrays: Vec<*mut f64> = ins.iter_mut().map(|a| a.as_mut_ptr().cast()).collect();
+                let mut arrays: Vec<*mut f64> =
+                    ins.iter_mut().map(|a| a.as_mut_ptr().cast()).collect();
                 arrays.push(out.as_mut_ptr().cast());
-                // SAFETY: as many aligned arrays as the kernel has, of 320 elements each, ours alone; 5 times the grain.
+                // SAFETY: as many aligned arrays as the kernel has, of 320 elements each, ours
+                // alone; 5 times the grain.
                 unsafe { run(kernel, form, &arrays, 320) };
                 for i in [0, 1, 63, 64, 200, 319] {
                     let x = |k: usize| 100.0 * k as f64 + i as f64;

@@ -1,4 +1,5 @@
-//! Where the latency of a growing region rises: each level before a rise is a cache, the last one is memory. Pure.
+//! Where the latency of a growing region rises: each level before a rise is a cache, the last one
+//! is memory. Pure.
 
 use serde::{Deserialize, Serialize};
 use terrace_types::Bytes;
@@ -19,8 +20,8 @@ const SAME: f64 = 1.22;
 /// A rise ends where the next octave adds less than this share.
 const FLAT: f64 = 0.12;
 
-/// Levels of a curve of (region, latency), by ascending size. The last level is what lies behind all caches; it need not be
-/// flat, for translations get dearer with size.
+/// Levels of a curve of (region, latency), by ascending size. The last level is what lies behind
+/// all caches; it need not be flat, for translations get dearer with size.
 #[must_use]
 pub fn levels(curve: &[(Bytes, f64)]) -> Vec<Level> {
     let curve = monotone(curve);
@@ -31,7 +32,11 @@ pub fn levels(curve: &[(Bytes, f64)]) -> Vec<Level> {
         while end < curve.len() && curve[end].1 <= median(&curve[at..end]) * SAME {
             end += 1;
         }
-        levels.push(Level { bytes: curve[end - 1].0, ns: median(&curve[at..end]), points: (end - at) as u32 });
+        levels.push(Level {
+            bytes: curve[end - 1].0,
+            ns: median(&curve[at..end]),
+            points: (end - at) as u32,
+        });
         // Up the rise to where it is flat again.
         at = end;
         while at + 1 < curve.len() && steepness(curve[at], curve[at + 1]) > FLAT {
@@ -57,7 +62,8 @@ fn steepness(a: (Bytes, f64), b: (Bytes, f64)) -> f64 {
 
 /// Disturbances only lengthen: a point above any later, larger region's is brought down to it.
 fn monotone(curve: &[(Bytes, f64)]) -> Vec<(Bytes, f64)> {
-    let mut curve: Vec<(Bytes, f64)> = curve.iter().copied().filter(|p| p.1.is_finite() && p.1 > 0.0).collect();
+    let mut curve: Vec<(Bytes, f64)> =
+        curve.iter().copied().filter(|p| p.1.is_finite() && p.1 > 0.0).collect();
     curve.sort_by_key(|p| p.0);
     let mut least = f64::INFINITY;
     for point in curve.iter_mut().rev() {
@@ -77,8 +83,8 @@ fn median(points: &[(Bytes, f64)]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Caches of 32 KiB, 1 MiB and 32 MiB over memory, two points an octave; above a cache of size c, a region of s hits
-    /// it with chance c / s.
+    /// Caches of 32 KiB, 1 MiB and 32 MiB over memory, two points an octave; above a cache of size
+    /// c, a region of s hits it with chance c / s.
     fn machine(noise: impl Fn(usize) -> f64) -> Vec<(Bytes, f64)> {
         let caches = [(32 << 10, 1.1), (1 << 20, 4.0), (32 << 20, 16.0)];
         let memory = 105.0;
@@ -88,7 +94,8 @@ mod tests {
                 let mut ns = memory;
                 for (size, hit) in caches.iter().rev() {
                     let share = (*size as f64 / bytes as f64).min(1.0);
-                    // Random replacement would hit with this chance; recency hits less just above the size.
+                    // Random replacement would hit with this chance; recency hits less just above
+                    // the size.
                     let share = if share >= 1.0 { 1.0 } else { share * share };
                     ns = hit * share + ns * (1.0 - share);
                 }
@@ -111,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_disturbed_point_makes_no_cache() {
-        let found = levels(&machine(|k| if k == 9 || k == 20 { 3.0 } else { 1.0 + 0.01 * (k % 3) as f64 }));
+        let found =
+            levels(&machine(|k| if k == 9 || k == 20 { 3.0 } else { 1.0 + 0.01 * (k % 3) as f64 }));
         assert_eq!(sizes(&found)[..3], [32, 1 << 10, 32 << 10], "{found:?}");
     }
 

@@ -1,8 +1,10 @@
-//! Measures memory: latency, bandwidth, latency under load, what moving pages costs. Everything that can be decided is
-//! decided by pure functions ([`plan`], [`stats`], [`knees`], [`figures`]) that are tested on machines made up for it; what
-//! measures is an [`Instrument`], of which [`Live`] is the real one.
+//! Measures memory: latency, bandwidth, latency under load, what moving pages costs. Everything
+//! that can be decided is decided by pure functions ([`plan`], [`stats`], [`knees`], [`figures`])
+//! that are tested on machines made up for it; what measures is an [`Instrument`], of which
+//! [`Live`] is the real one.
 //!
-//! No figure stands alone: each has its spread, the number of runs, and whether it is noisy ([`stats::Measured`]).
+//! No figure stands alone: each has its spread, the number of runs, and whether it is noisy
+//! ([`stats::Measured`]).
 
 pub mod chase;
 pub mod degrade;

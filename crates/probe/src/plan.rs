@@ -50,7 +50,8 @@ impl Situation {
 /// How much to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// What a machine file needs, nothing else: where instructions are dear, as in the lab, or time is.
+    /// What a machine file needs, nothing else: where instructions are dear, as in the lab, or time
+    /// is.
     Brief,
     /// In less than a minute.
     Quick,
@@ -117,8 +118,8 @@ pub fn counts(all: u32, depth: Depth) -> Vec<u32> {
     counts
 }
 
-/// Bytes that stream arrays should have together: each of three four times the caches, as STREAM asks. A brief plan has
-/// kernels of one array only.
+/// Bytes that stream arrays should have together: each of three four times the caches, as STREAM
+/// asks. A brief plan has kernels of one array only.
 fn arrays(situation: &Situation, node: NodeId, depth: Depth) -> Bytes {
     let times = if depth == Depth::Brief { 4 } else { 12 };
     let least = if depth == Depth::Brief { 24 << 20 } else { 64 << 20 };
@@ -140,7 +141,10 @@ pub fn plan(situation: &Situation, depth: Depth) -> Plan {
     let initiators = situation.initiators();
     let targets = targets(situation, depth, &mut plan.notes);
     if situation.last_cache == Bytes::ZERO {
-        plan.notes.push("The sizes of the caches are not told; they are found by the latency curve alone.".to_owned());
+        plan.notes.push(
+            "The sizes of the caches are not told; they are found by the latency curve alone."
+                .to_owned(),
+        );
     }
     if targets.len() == 1 {
         plan.notes.push(format!(
@@ -148,7 +152,8 @@ pub fn plan(situation: &Situation, depth: Depth) -> Plan {
             targets[0]
         ));
     }
-    let alone: Vec<NodeId> = initiators.iter().copied().filter(|i| situation.cpus_of(*i).len() < 2).collect();
+    let alone: Vec<NodeId> =
+        initiators.iter().copied().filter(|i| situation.cpus_of(*i).len() < 2).collect();
     if !alone.is_empty() && depth != Depth::Brief {
         let list: Vec<String> = alone.iter().map(ToString::to_string).collect();
         plan.notes.push(format!(
@@ -183,13 +188,17 @@ fn targets(situation: &Situation, depth: Depth, notes: &mut Vec<String>) -> Vec<
     for node in situation.machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO) {
         let room = situation.room(node.id);
         if !situation.nodes.contains(&node.id) {
-            notes.push(format!("Node {} is left out: the cpuset of this process does not allow it.", node.id));
+            notes.push(format!(
+                "Node {} is left out: the cpuset of this process does not allow it.",
+                node.id
+            ));
         } else if room < LEAST_ROOM {
             let free = situation.free.get(&node.id).copied().unwrap_or(Bytes::ZERO);
             // On one node both are what is available or allowed.
             let why = if free < situation.memory { "free there" } else { "allowed" };
             let have = free.min(situation.memory);
-            let bound = if why == "allowed" { format!(" ({})", situation.bound_by) } else { String::new() };
+            let bound =
+                if why == "allowed" { format!(" ({})", situation.bound_by) } else { String::new() };
             notes.push(format!(
                 "Node {} is left out: {have} are {why}{bound}, and a measurement takes {} and leaves as much.",
                 node.id, LEAST_ROOM
@@ -229,13 +238,15 @@ fn pair(
     let all = situation.cpus_of(initiator).len() as u32;
     let bytes = arrays(situation, target, depth);
     let memory = beyond(situation, target, depth);
-    // Curves of every pair take long and differ little between like nodes: quick runs have them from the first initiator.
+    // Curves of every pair take long and differ little between like nodes: quick runs have them
+    // from the first initiator.
     let first = initiators.first() == Some(&initiator);
     let more = if first { 1 } else { 3 };
     let setup = |bytes: Bytes| Nanos(bytes.get() * 2 + 120_000_000);
     let chase = |pages, bytes| Task::Chase { initiator, target, pages, bytes };
     let each = if depth == Depth::Full { 1_500 } else { 300 };
-    let stream = |kernel: Kernel, threads| Task::Stream { initiator, target, kernel, threads, bytes };
+    let stream =
+        |kernel: Kernel, threads| Task::Stream { initiator, target, kernel, threads, bytes };
     let mut push = |task, expected, rank| steps.push(Step { task, expected, rank });
     push(chase(PageKind::Huge, memory), setup(memory), 0);
     if depth == Depth::Brief {
@@ -262,8 +273,14 @@ fn pair(
             }
         }
     }
-    for chains in crate::chase::CHAINS.into_iter().filter(|c| depth == Depth::Full || c % 4 == 0 || *c == 1) {
-        push(Task::Misses { initiator, target, bytes: memory, chains: chains as u32 }, Nanos::millis(150), more);
+    for chains in
+        crate::chase::CHAINS.into_iter().filter(|c| depth == Depth::Full || c % 4 == 0 || *c == 1)
+    {
+        push(
+            Task::Misses { initiator, target, bytes: memory, chains: chains as u32 },
+            Nanos::millis(150),
+            more,
+        );
     }
     let tries = counts(all, depth);
     for kernel in Kernel::STREAM.into_iter().chain(Kernel::MIXES).chain([Kernel::Write]) {
@@ -286,7 +303,14 @@ fn pair(
         };
         for kernel in mixes {
             for delay in delays {
-                let task = Task::Loaded { initiator, target, kernel: *kernel, delay: *delay, threads: all - 1, bytes };
+                let task = Task::Loaded {
+                    initiator,
+                    target,
+                    kernel: *kernel,
+                    delay: *delay,
+                    threads: all - 1,
+                    bytes,
+                };
                 push(task, Nanos::millis(each), more);
             }
         }
@@ -294,7 +318,13 @@ fn pair(
 }
 
 /// Two nodes that see different figures, dealt out in several shares.
-fn interleaved(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiator: NodeId, targets: &[NodeId]) {
+fn interleaved(
+    steps: &mut Vec<Step>,
+    situation: &Situation,
+    depth: Depth,
+    initiator: NodeId,
+    targets: &[NodeId],
+) {
     let all = situation.cpus_of(initiator).len() as u32;
     let near = targets.iter().copied().find(|t| *t == initiator).or(targets.first().copied());
     let weights: &[(u32, u32)] = match depth {
@@ -315,7 +345,13 @@ fn interleaved(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initi
     }
 }
 
-fn moves(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiators: &[NodeId], targets: &[NodeId]) {
+fn moves(
+    steps: &mut Vec<Step>,
+    situation: &Situation,
+    depth: Depth,
+    initiators: &[NodeId],
+    targets: &[NodeId],
+) {
     let Some(first) = initiators.first().copied() else { return };
     let mut push = |task: Task, rank| {
         let bytes = if let Task::Move { bytes, .. } = &task { bytes.get() } else { 0 };
@@ -333,7 +369,8 @@ fn moves(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiators:
         let room = situation.room(from).min(situation.room(to)).get();
         let rank = if index < 2 { 1 } else { 3 };
         let (most, octaves) = if depth == Depth::Full { (1 << 30, 2) } else { (16 << 20, 4) };
-        let sizes: Vec<u64> = (0..).map(|k| 4096_u64 << (octaves * k)).take_while(|s| *s <= most.min(room)).collect();
+        let sizes: Vec<u64> =
+            (0..).map(|k| 4096_u64 << (octaves * k)).take_while(|s| *s <= most.min(room)).collect();
         let usual = Bytes((16 << 20).min(room));
         let of = |method, caller, bytes: Bytes, batch, pages, threads| Task::Move {
             method,
@@ -350,14 +387,20 @@ fn moves(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiators:
                 push(of(method, first, Bytes(*bytes), u32::MAX, PageKind::Base, 1), rank);
             }
             push(of(method, first, usual, u32::MAX, PageKind::Huge, 1), rank + 1);
-            for threads in counts(situation.cpus_of(first).len() as u32, Depth::Quick).into_iter().skip(1) {
+            for threads in
+                counts(situation.cpus_of(first).len() as u32, Depth::Quick).into_iter().skip(1)
+            {
                 push(of(method, first, usual, u32::MAX, PageKind::Base, threads), rank + 1);
             }
             if method.moves_pages() {
                 for batch in [1, 8, 64, 512] {
-                    push(of(method, first, Bytes(4 << 20).min(usual), batch, PageKind::Base, 1), rank);
+                    push(
+                        of(method, first, Bytes(4 << 20).min(usual), batch, PageKind::Base, 1),
+                        rank,
+                    );
                 }
-                for caller in initiators.iter().copied().skip(1).filter(|c| *c == from || *c == to) {
+                for caller in initiators.iter().copied().skip(1).filter(|c| *c == from || *c == to)
+                {
                     push(of(method, caller, usual, u32::MAX, PageKind::Base, 1), rank + 1);
                 }
             }
@@ -365,7 +408,8 @@ fn moves(steps: &mut Vec<Step>, situation: &Situation, depth: Depth, initiators:
     }
 }
 
-/// Orders by rank; a quick plan loses what does not fit its time, a brief one what a machine file does not need, and both say so.
+/// Orders by rank; a quick plan loses what does not fit its time, a brief one what a machine file
+/// does not need, and both say so.
 fn fit(plan: &mut Plan, depth: Depth) {
     plan.steps.sort_by_key(|s| s.rank);
     if depth == Depth::Full {
@@ -388,7 +432,9 @@ fn fit(plan: &mut Plan, depth: Depth) {
     });
     let left = all - plan.steps.len();
     if left > 0 {
-        plan.notes.push(format!("{left} of {all} measurements are left out for want of time: run without --quick."));
+        plan.notes.push(format!(
+            "{left} of {all} measurements are left out for want of time: run without --quick."
+        ));
     }
 }
 

@@ -80,9 +80,16 @@ fn one_node_is_measured_alone_and_says_so() {
     for depth in [Depth::Quick, Depth::Full] {
         let plan = plan(&situation, depth);
         check(&situation, &plan);
-        assert!(plan.notes.iter().any(|n| n.contains("node 0") && n.contains("alone")), "{:?}", plan.notes);
+        assert!(
+            plan.notes.iter().any(|n| n.contains("node 0") && n.contains("alone")),
+            "{:?}",
+            plan.notes
+        );
         assert!(!plan.steps.iter().any(|s| matches!(s.task, Task::Interleave { .. })));
-        assert!(!plan.steps.iter().any(|s| matches!(&s.task, Task::Move { method, .. } if method.moves_pages())));
+        assert!(!plan
+            .steps
+            .iter()
+            .any(|s| matches!(&s.task, Task::Move { method, .. } if method.moves_pages())));
         assert!(plan.steps.iter().any(|s| matches!(s.task, Task::Loaded { .. })));
     }
 }
@@ -99,19 +106,29 @@ fn one_cpu_has_no_loaded_latency() {
 #[test]
 fn what_cannot_be_measured_is_left_out_with_its_reason() {
     // Node 1 is full, node 2 has no memory, node 3 no CPUs, node 4 is outside the cpuset.
-    let mut situation =
-        situation(&[(4, 8_000, 4_000), (4, 8_000, 12), (2, 0, 0), (0, 8_000, 4_000), (4, 8_000, 8_000)]);
+    let mut situation = situation(&[
+        (4, 8_000, 4_000),
+        (4, 8_000, 12),
+        (2, 0, 0),
+        (0, 8_000, 4_000),
+        (4, 8_000, 8_000),
+    ]);
     situation.nodes.retain(|n| *n != NodeId(4));
     situation.cpus.retain(|c| c.0 < 10);
     let plan = plan(&situation, Depth::Full);
     check(&situation, &plan);
     let with = |node: u16| {
-        plan.steps
-            .iter()
-            .any(|s| s.task.pair().1 == Some(NodeId(node)) || matches!(&s.task, Task::Move { to, .. } if to.0 == node))
+        plan.steps.iter().any(|s| {
+            s.task.pair().1 == Some(NodeId(node))
+                || matches!(&s.task, Task::Move { to, .. } if to.0 == node)
+        })
     };
     assert_eq!([0, 1, 2, 3, 4].map(with), [true, false, false, true, false]);
-    assert!(plan.notes.iter().any(|n| n.contains("Node 1") && n.contains("12 MiB are free there")), "{:?}", plan.notes);
+    assert!(
+        plan.notes.iter().any(|n| n.contains("Node 1") && n.contains("12 MiB are free there")),
+        "{:?}",
+        plan.notes
+    );
     assert!(plan.notes.iter().any(|n| n.contains("Node 4") && n.contains("cpuset")));
     assert_eq!(situation.initiators(), [NodeId(0), NodeId(1), NodeId(2)]);
 }
@@ -132,7 +149,8 @@ fn a_memory_limit_bounds_sizes_or_ends_it() {
 
 #[test]
 fn a_quick_plan_keeps_its_time_on_24_nodes_and_the_essential_comes_first() {
-    let nodes: Vec<(u32, u64, u64)> = (0..24).map(|i| (if i < 12 { 16 } else { 0 }, 64_000, 60_000)).collect();
+    let nodes: Vec<(u32, u64, u64)> =
+        (0..24).map(|i| (if i < 12 { 16 } else { 0 }, 64_000, 60_000)).collect();
     let situation = situation(&nodes);
     let quick = plan(&situation, Depth::Quick);
     check(&situation, &quick);
@@ -163,12 +181,21 @@ fn a_brief_plan_has_what_a_machine_file_needs_and_a_small_node_is_in_it() {
         let here = brief.steps.iter().filter(|s| s.task.pair().1 == Some(NodeId(target)));
         here.map(|s| matches!(s.task, Task::Chase { .. })).collect::<Vec<bool>>()
     };
-    // Whether the small node's figures are memory's two more regions show, with pages of both kinds.
+    // Whether the small node's figures are memory's two more regions show, with pages of both
+    // kinds.
     let witnessed = vec![true, true, true, true, true, true, false, false];
     assert_eq!((kinds(0), kinds(1)), (vec![true, true, false, false], witnessed));
     assert!(kinds(2).is_empty() && brief.steps.len() == 12);
-    assert!(brief.notes.iter().any(|n| n.contains("Node 1 is small") && n.contains("1.6 times")), "{:?}", brief.notes);
-    assert!(brief.notes.iter().any(|n| n.contains("Node 2 is left out: 6 MiB")), "{:?}", brief.notes);
+    assert!(
+        brief.notes.iter().any(|n| n.contains("Node 1 is small") && n.contains("1.6 times")),
+        "{:?}",
+        brief.notes
+    );
+    assert!(
+        brief.notes.iter().any(|n| n.contains("Node 2 is left out: 6 MiB")),
+        "{:?}",
+        brief.notes
+    );
     assert!(!brief.notes.iter().any(|n| n.contains("Node 0")));
 }
 
@@ -190,7 +217,9 @@ fn presets_can_be_planned_for() {
         assert!(!plan.steps.is_empty(), "{name}");
         if ["lab-cxl", "lab-hbm"].contains(&name) {
             assert!(
-                plan.steps.iter().any(|s| matches!(&s.task, Task::Move { method: Method::MovePages, .. })),
+                plan.steps
+                    .iter()
+                    .any(|s| matches!(&s.task, Task::Move { method: Method::MovePages, .. })),
                 "{name}"
             );
             assert!(plan.steps.iter().any(|s| matches!(s.task, Task::Interleave { .. })), "{name}");

@@ -1,7 +1,8 @@
 //! Whether a region was large enough for its figures to be those of memory, not of caches. Pure.
 //!
-//! Four times the caches are taken to be. Where a limit or a small node allows less, two smaller regions are witnesses: a latency that
-//! no longer rises, and is above that of the caches, is memory's (ADR 0213).
+//! Four times the caches are taken to be. Where a limit or a small node allows less, two smaller
+//! regions are witnesses: a latency that no longer rises, and is above that of the caches, is
+//! memory's (ADR 0213).
 
 use terrace_types::Bytes;
 
@@ -24,15 +25,19 @@ pub fn plenty(region: Bytes, caches: Bytes) -> bool {
     }
 }
 
-/// The regions that are measured besides where one of `region` needs witnesses: half an octave below it, and an eighth of the `last`
-/// cache, which then holds it whole, and does even where less of a cache is there than is told, as in virtual machines.
+/// The regions that are measured besides where one of `region` needs witnesses: half an octave
+/// below it, and an eighth of the `last` cache, which then holds it whole, and does even where less
+/// of a cache is there than is told, as in virtual machines.
 #[must_use]
 pub fn witnesses(region: Bytes, last: Bytes) -> [Bytes; 2] {
-    let whole = |bytes: f64| Bytes(bytes as u64 / crate::chase::ELEMENT as u64 * crate::chase::ELEMENT as u64);
+    let whole = |bytes: f64| {
+        Bytes(bytes as u64 / crate::chase::ELEMENT as u64 * crate::chase::ELEMENT as u64)
+    };
     [whole(region.get() as f64 / std::f64::consts::SQRT_2), whole(last.get() as f64 / 8.0)]
 }
 
-/// Whether the latency of `region`, of these chases (region, nanoseconds), is memory's; `last` is the last cache of one CPU.
+/// Whether the latency of `region`, of these chases (region, nanoseconds), is memory's; `last` is
+/// the last cache of one CPU.
 #[must_use]
 pub fn reached(chases: &[(Bytes, f64)], region: Bytes, last: Bytes) -> bool {
     let at = |most: Bytes, least: Bytes| {
@@ -59,7 +64,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Latencies where each access to a region larger than the cache of 32 MiB hits it by chance: 16 ns, and 105 of memory.
+    /// Latencies where each access to a region larger than the cache of 32 MiB hits it by chance:
+    /// 16 ns, and 105 of memory.
     fn by_chance(region: Bytes) -> (Bytes, f64) {
         let hits = ((32 * MIB) as f64 / region.get() as f64).min(1.0);
         (region, 16.0 * hits + 105.0 * (1.0 - hits))
@@ -83,10 +89,14 @@ mod tests {
             assert!(!told(Bytes::mib(mib), by_chance), "{mib} MiB, a quarter of hits and more");
         }
         for mib in [24, 33, 45] {
-            assert!(!told(Bytes::mib(mib), in_turn), "{mib} MiB: half an octave below it caches hold all");
+            assert!(
+                !told(Bytes::mib(mib), in_turn),
+                "{mib} MiB: half an octave below it caches hold all"
+            );
         }
         assert!(told(Bytes::mib(48), in_turn));
-        // A virtual machine that is told 32 MiB and has 6; and one that is told too little of what it has.
+        // A virtual machine that is told 32 MiB and has 6; and one that is told too little of what
+        // it has.
         let less = |b: Bytes| (b, if b.get() <= 6 * MIB { 16.0 } else { 105.0 });
         assert!(told(Bytes::mib(48), less));
         let more = |b: Bytes| (b, if b.get() <= 96 * MIB { 16.0 } else { 105.0 });
@@ -107,7 +117,9 @@ mod tests {
 
     #[test]
     fn what_is_plenty_goes_by_all_caches() {
-        assert!(plenty(Bytes::mib(128), Bytes::mib(32)) && !plenty(Bytes::mib(127), Bytes::mib(32)));
+        assert!(
+            plenty(Bytes::mib(128), Bytes::mib(32)) && !plenty(Bytes::mib(127), Bytes::mib(32))
+        );
         assert!(plenty(Bytes::mib(64), Bytes::ZERO) && !plenty(Bytes::mib(63), Bytes::ZERO));
     }
 }

@@ -44,7 +44,8 @@ pub fn run(
     told: &mut dyn FnMut(&Progress),
 ) -> Measurements {
     let began = instrument.now();
-    let mut result = Measurements { notes: plan.notes.clone(), caches: plan.caches, ..Measurements::default() };
+    let mut result =
+        Measurements { notes: plan.notes.clone(), caches: plan.caches, ..Measurements::default() };
     let mut failures: BTreeMap<String, (u32, String)> = BTreeMap::new();
     let mut expected_done = Nanos::ZERO;
     let expected: Nanos = plan.steps.iter().map(|s| s.expected).sum();
@@ -58,17 +59,21 @@ pub fn run(
         });
         if depth == Depth::Quick && spent >= QUICK_LIMIT {
             let rest = plan.steps.len() - index;
-            result.notes.push(format!("{rest} measurements are left out: this machine was too busy for a quick run."));
+            result.notes.push(format!(
+                "{rest} measurements are left out: this machine was too busy for a quick run."
+            ));
             break;
         }
         match instrument.measure(&step.task) {
             Ok(outcome) => result.records.push(Record { task: step.task.clone(), outcome }),
             Err(Trouble::Interrupted) => {
-                result.partial = Some(format!("interrupted after {index} of {} measurements", plan.steps.len()));
+                result.partial =
+                    Some(format!("interrupted after {index} of {} measurements", plan.steps.len()));
                 break;
             }
             Err(trouble) => {
-                let entry = failures.entry(trouble.to_string()).or_insert((0, step.task.to_string()));
+                let entry =
+                    failures.entry(trouble.to_string()).or_insert((0, step.task.to_string()));
                 entry.0 += 1;
             }
         }
@@ -86,17 +91,21 @@ pub fn run(
         ));
     }
     let figures = result.records.iter().map(|r| r.outcome.figure);
-    let (counted, disturbed) = figures.fold((0, 0), |(runs, left), f| (runs + f.runs, left + f.disturbed));
+    let (counted, disturbed) =
+        figures.fold((0, 0), |(runs, left), f| (runs + f.runs, left + f.disturbed));
     if disturbed > 0 {
         let all = counted + disturbed;
-        result.notes.push(format!("Other work ran during {disturbed} of {all} runs, which are left out."));
+        result
+            .notes
+            .push(format!("Other work ran during {disturbed} of {all} runs, which are left out."));
     }
     let end: Tick = instrument.now();
     result.took = end.since(began);
     result
 }
 
-/// What is left when `done` of `all` expected time took `spent`; nothing is said in the first twentieth.
+/// What is left when `done` of `all` expected time took `spent`; nothing is said in the first
+/// twentieth.
 fn left(spent: Nanos, done: Nanos, all: Nanos) -> Option<Nanos> {
     if done.get() < all.get() / 20 || done == Nanos::ZERO {
         return None;
@@ -132,9 +141,20 @@ mod tests {
                 return Err(Trouble::Interrupted);
             }
             if self.fails && matches!(task, Task::Stream { .. }) {
-                return Err(Trouble::Sys(SysError::from_errno("mbind", "node 0", 1, "be somebody else")));
+                return Err(Trouble::Sys(SysError::from_errno(
+                    "mbind",
+                    "node 0",
+                    1,
+                    "be somebody else",
+                )));
             }
-            let figure = Measured { value: 1.0, spread: 0.0, runs: 3, disturbed: self.disturbed, noisy: false };
+            let figure = Measured {
+                value: 1.0,
+                spread: 0.0,
+                runs: 3,
+                disturbed: self.disturbed,
+                noisy: false,
+            };
             Ok(Outcome::new(figure, None, ""))
         }
 
@@ -144,7 +164,14 @@ mod tests {
     }
 
     fn fake() -> Fake {
-        Fake { now: Tick(5), each: Nanos::millis(10), asked: 0, stop_at: usize::MAX, fails: false, disturbed: 0 }
+        Fake {
+            now: Tick(5),
+            each: Nanos::millis(10),
+            asked: 0,
+            stop_at: usize::MAX,
+            fails: false,
+            disturbed: 0,
+        }
     }
 
     #[test]
@@ -180,7 +207,8 @@ mod tests {
     fn what_fails_is_told_once_and_the_rest_goes_on() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
         let result = run(&plan, Depth::Quick, &mut Fake { fails: true, ..fake() }, &mut |_| {});
-        let told: Vec<&String> = result.notes.iter().filter(|n| n.contains("be somebody else")).collect();
+        let told: Vec<&String> =
+            result.notes.iter().filter(|n| n.contains("be somebody else")).collect();
         assert_eq!(told.len(), 1, "{:?}", result.notes);
         assert!(told[0].contains("more)") && result.records.len() > 20);
     }
@@ -188,9 +216,12 @@ mod tests {
     #[test]
     fn runs_beside_other_work_are_told_of_though_the_figures_are_good() {
         let plan = plan(&situation(&[(2, 24_000, 18_000)]), Depth::Quick);
-        let told = |disturbed| run(&plan, Depth::Quick, &mut Fake { disturbed, ..fake() }, &mut |_| {}).notes;
+        let told = |disturbed| {
+            run(&plan, Depth::Quick, &mut Fake { disturbed, ..fake() }, &mut |_| {}).notes
+        };
         let all = plan.steps.len();
-        let note = format!("Other work ran during {} of {} runs, which are left out.", 2 * all, 5 * all);
+        let note =
+            format!("Other work ran during {} of {} runs, which are left out.", 2 * all, 5 * all);
         assert!(told(2).contains(&note), "{:?}", told(2));
         assert!(!told(0).iter().any(|n| n.contains("Other work")), "{:?}", told(0));
     }

@@ -13,7 +13,8 @@ pub const NOISY: f64 = 0.05;
 pub struct Rep {
     /// From the first thread's start to the last one's end.
     pub span: Nanos,
-    /// CPU time of the thread that had least, as a share of its own time: 1 where nobody else ran there.
+    /// CPU time of the thread that had least, as a share of its own time: 1 where nobody else ran
+    /// there.
     pub busy: f64,
     /// CPU time of the thread that ended last.
     pub cpu: Nanos,
@@ -75,16 +76,17 @@ impl Rule {
     }
 }
 
-/// The figure of these runs, each turned into a value by `value`. Disturbed runs are left out where enough others
-/// are there; where none is, all count and the figure is noisy.
+/// The figure of these runs, each turned into a value by `value`. Disturbed runs are left out where
+/// enough others are there; where none is, all count and the figure is noisy.
 #[must_use]
 pub fn judge(reps: &[Rep], value: impl Fn(Nanos) -> f64) -> Measured {
     let values: Vec<(f64, f64)> = reps.iter().map(|r| (value(r.span), r.busy)).collect();
     judge_values(&values)
 }
 
-/// As [`judge`], for one thread that never waits: by its CPU time where that is finely told, so that what other work took of
-/// the CPU does not count. What others did to the caches does, so that disturbed runs stay disturbed.
+/// As [`judge`], for one thread that never waits: by its CPU time where that is finely told, so
+/// that what other work took of the CPU does not count. What others did to the caches does, so that
+/// disturbed runs stay disturbed.
 #[must_use]
 pub fn judge_alone(reps: &[Rep], fine: bool, value: impl Fn(Nanos) -> f64) -> Measured {
     let time = |r: &Rep| if fine && r.cpu > Nanos::ZERO { r.cpu.min(r.span) } else { r.span };
@@ -127,7 +129,8 @@ pub fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     if points.len() < 2 {
         return None;
     }
-    let (mx, my) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+    let (mx, my) =
+        (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
     let sxx: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
     let sxy: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
     if sxx <= 0.0 {
@@ -143,7 +146,11 @@ mod tests {
 
     fn reps(list: &[(u64, f64)]) -> Vec<Rep> {
         list.iter()
-            .map(|(ns, busy)| Rep { span: Nanos(*ns), busy: *busy, cpu: Nanos((*ns as f64 * busy) as u64) })
+            .map(|(ns, busy)| Rep {
+                span: Nanos(*ns),
+                busy: *busy,
+                cpu: Nanos((*ns as f64 * busy) as u64),
+            })
             .collect()
     }
 
@@ -182,7 +189,10 @@ mod tests {
         let apart = reps(&[(100, 1.0), (150, 1.0), (120, 1.0)]);
         assert!(rule.again(&apart, Nanos::ZERO) && !rule.again(&apart, Nanos::millis(100)));
         let disturbed = reps(&[(100, 0.2), (100, 0.2), (100, 0.2), (100, 0.2)]);
-        assert!(rule.again(&disturbed, Nanos::ZERO), "they agree with each other, and with nothing else");
+        assert!(
+            rule.again(&disturbed, Nanos::ZERO),
+            "they agree with each other, and with nothing else"
+        );
         assert!(!rule.again(&apart.repeat(4), Nanos::ZERO));
     }
 

@@ -24,7 +24,8 @@ pub enum Method {
     MovePages,
     /// The call of this name with its flag to move; addresses stay.
     Mbind,
-    /// Copied to memory that is touched for the first time, and the source given back: addresses change.
+    /// Copied to memory that is touched for the first time, and the source given back: addresses
+    /// change.
     CopyFaulting,
     /// Copied to memory that was touched before; the source stays.
     CopyPrefaulted,
@@ -34,7 +35,8 @@ pub enum Method {
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::MovePages, Self::Mbind, Self::CopyFaulting, Self::CopyPrefaulted, Self::Exchange];
+    pub const ALL: [Self; 5] =
+        [Self::MovePages, Self::Mbind, Self::CopyFaulting, Self::CopyPrefaulted, Self::Exchange];
 
     /// Its name in files.
     #[must_use]
@@ -94,7 +96,8 @@ pub enum Task {
         /// All arrays together.
         bytes: Bytes,
     },
-    /// Latency of one CPU's loads while others load the node: nanoseconds; the second figure is their bandwidth.
+    /// Latency of one CPU's loads while others load the node: nanoseconds; the second figure is
+    /// their bandwidth.
     Loaded {
         /// Node whose CPUs work.
         initiator: NodeId,
@@ -157,7 +160,9 @@ impl Task {
             | Self::Misses { initiator, target, .. }
             | Self::Stream { initiator, target, .. }
             | Self::Loaded { initiator, target, .. } => (initiator, Some(target)),
-            Self::Interleave { initiator, .. } | Self::Shootdown { initiator, .. } => (initiator, None),
+            Self::Interleave { initiator, .. } | Self::Shootdown { initiator, .. } => {
+                (initiator, None)
+            }
             Self::Move { caller, from, .. } => (caller, Some(from)),
         }
     }
@@ -204,10 +209,11 @@ pub struct Outcome {
     pub figure: Measured,
     /// The second one, where the task has one.
     pub second: Option<Measured>,
-    /// How it was measured, where there are several ways: the kernel's form that was fastest, the pages that were had.
+    /// How it was measured, where there are several ways: the kernel's form that was fastest, the
+    /// pages that were had.
     pub how: String,
-    /// Stores read their lines first: the bus carried each byte twice, once in each direction. Of [`Kernel::Write`] alone,
-    /// and only where no form stores past the caches.
+    /// Stores read their lines first: the bus carried each byte twice, once in each direction. Of
+    /// [`Kernel::Write`] alone, and only where no form stores past the caches.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_first: bool,
 }

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use terrace_sys::{now, pin, thread_cpu, SysError};
 use terrace_types::{CpuId, Nanos, Tick};
 
-/// Where threads wait for each other. Spins for a while, for runs are short, then lets others run, for CPUs may be few.
+/// Where threads wait for each other. Spins for a while, for runs are short, then lets others run,
+/// for CPUs may be few.
 #[derive(Debug)]
 pub struct Meeting {
     all: u32,
@@ -19,7 +20,12 @@ impl Meeting {
     /// For so many threads.
     #[must_use]
     pub const fn new(all: u32) -> Self {
-        Self { all, here: AtomicU32::new(0), round: AtomicU32::new(0), broken: AtomicBool::new(false) }
+        Self {
+            all,
+            here: AtomicU32::new(0),
+            round: AtomicU32::new(0),
+            broken: AtomicBool::new(false),
+        }
     }
 
     /// Waits until all are here. False once somebody left for good.
@@ -51,8 +57,8 @@ impl Meeting {
     }
 }
 
-/// One thread a CPU does `work` (its argument is the thread's number) at the same time, as often as `rule` says and until
-/// `stop`. The first run warms up and does not count.
+/// One thread a CPU does `work` (its argument is the thread's number) at the same time, as often as
+/// `rule` says and until `stop`. The first run warms up and does not count.
 ///
 /// # Errors
 /// A thread cannot be kept on its CPU.
@@ -64,7 +70,8 @@ pub fn repeat(
 ) -> Result<Vec<Rep>, SysError> {
     let meeting = Meeting::new(cpus.len() as u32);
     let go = AtomicBool::new(true);
-    let times: Vec<Mutex<Times>> = cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), Nanos::ZERO))).collect();
+    let times: Vec<Mutex<Times>> =
+        cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), Nanos::ZERO))).collect();
     let (meeting, go, times, work) = (&meeting, &go, &times, &work);
     let one = |index: usize, cpu: CpuId| -> Result<Vec<Rep>, SysError> {
         if let Err(e) = pin(&[cpu]) {
@@ -101,7 +108,8 @@ pub fn repeat(
         Ok(reps)
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = cpus.iter().enumerate().map(|(i, cpu)| scope.spawn(move || one(i, *cpu))).collect();
+        let threads: Vec<_> =
+            cpus.iter().enumerate().map(|(i, cpu)| scope.spawn(move || one(i, *cpu))).collect();
         let mut first = Ok(Vec::new());
         for (index, thread) in threads.into_iter().enumerate() {
             // `work` does not panic: it is our own loops over memory.
@@ -121,7 +129,8 @@ pub fn repeat(
 /// A thread cannot be kept on its CPU.
 pub fn once(cpus: &[CpuId], work: impl Fn(usize) + Sync) -> Result<Rep, SysError> {
     let meeting = Meeting::new(cpus.len() as u32);
-    let times: Vec<Mutex<Times>> = cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), Nanos::ZERO))).collect();
+    let times: Vec<Mutex<Times>> =
+        cpus.iter().map(|_| Mutex::new((Tick(0), Tick(0), Nanos::ZERO))).collect();
     let (meeting, times, work) = (&meeting, &times, &work);
     let one = |index: usize, cpu: CpuId| -> Result<(), SysError> {
         if let Err(e) = pin(&[cpu]) {
@@ -140,7 +149,8 @@ pub fn once(cpus: &[CpuId], work: impl Fn(usize) + Sync) -> Result<Rep, SysError
         Ok(())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = cpus.iter().enumerate().map(|(i, cpu)| scope.spawn(move || one(i, *cpu))).collect();
+        let threads: Vec<_> =
+            cpus.iter().enumerate().map(|(i, cpu)| scope.spawn(move || one(i, *cpu))).collect();
         // `work` does not panic: it is our own loops over memory and system calls.
         threads.into_iter().filter_map(|t| t.join().ok()).collect::<Result<Vec<()>, SysError>>()
     })?;
@@ -152,7 +162,9 @@ pub fn once(cpus: &[CpuId], work: impl Fn(usize) + Sync) -> Result<Rep, SysError
 /// # Errors
 /// The thread cannot be kept there.
 pub fn on<T: Send>(cpu: CpuId, work: impl FnOnce() -> T + Send) -> Result<Option<T>, SysError> {
-    std::thread::scope(|scope| scope.spawn(move || pin(&[cpu]).map(|()| work())).join().ok().transpose())
+    std::thread::scope(|scope| {
+        scope.spawn(move || pin(&[cpu]).map(|()| work())).join().ok().transpose()
+    })
 }
 
 /// A thread's begin, end and CPU time between them.
@@ -216,7 +228,8 @@ mod tests {
     fn a_cpu_that_is_not_there_is_an_error_and_nobody_waits() {
         let cpu = terrace_sys::own_cpus().unwrap()[0];
         let rule = Rule { least: 4, most: 4, enough: 1.0, limit: Nanos::secs(20) };
-        let error = repeat(&[cpu, CpuId(8000)], &rule, &AtomicBool::new(false), |_| {}).unwrap_err();
+        let error =
+            repeat(&[cpu, CpuId(8000)], &rule, &AtomicBool::new(false), |_| {}).unwrap_err();
         assert!(error.to_string().contains("8000"), "{error}");
     }
 }

@@ -38,13 +38,23 @@ impl Chart {
         let times = ticks(last, 8);
         let digits = decimals(&times);
         let unit = |i: usize| if i == 0 { " s" } else { "" };
-        let labels: Vec<_> = times.iter().enumerate().map(|(i, t)| (*t, format!("{t:.digits$}{}", unit(i)))).collect();
+        let labels: Vec<_> = times
+            .iter()
+            .enumerate()
+            .map(|(i, t)| (*t, format!("{t:.digits$}{}", unit(i))))
+            .collect();
         Self::with_axes(name, height, last, top, marks, &labels)
     }
 
     /// An empty chart whose horizontal axis goes from 0 to 1 and has these labels.
     #[must_use]
-    pub fn labelled(name: &str, height: f64, top: f64, marks: &[(f64, String)], labels: &[(f64, String)]) -> Self {
+    pub fn labelled(
+        name: &str,
+        height: f64,
+        top: f64,
+        marks: &[(f64, String)],
+        labels: &[(f64, String)],
+    ) -> Self {
         Self::with_axes(name, height, 1.0, top, marks, labels)
     }
 
@@ -225,8 +235,11 @@ pub fn ticks(top: f64, wanted: usize) -> Vec<f64> {
     }
     let rough = top / wanted.max(1) as f64;
     let magnitude = 10f64.powf(rough.log10().floor());
-    let step =
-        [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * magnitude).find(|step| *step >= rough * 0.999).unwrap_or(rough);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|m| m * magnitude)
+        .find(|step| *step >= rough * 0.999)
+        .unwrap_or(rough);
     (0..=wanted * 2).map(|i| i as f64 * step).take_while(|v| *v <= top * 1.0001).collect()
 }
 

@@ -114,7 +114,8 @@ impl PolicyRun {
 
     /// The ends of the whisker; `seconds` is the median, so it lies somewhere between.
     fn spread(&self) -> Option<(f64, f64)> {
-        let (time, spread) = (self.time()?, self.seconds_spread.filter(|s| s.is_finite() && *s > 0.0)?);
+        let (time, spread) =
+            (self.time()?, self.seconds_spread.filter(|s| s.is_finite() && *s > 0.0)?);
         Some(((time - spread / 2.0).max(0.0), time + spread / 2.0))
     }
 }
@@ -146,7 +147,8 @@ impl Comparison {
     pub fn text(&self) -> String {
         let mut out = format!("{} on {}\n\n", clean(&self.input), clean(&self.machine));
         let (base, ideal) = (self.time_of("first-touch"), self.time_of("bound:ideal-move"));
-        let width = self.runs.iter().map(|r| r.policy.chars().count()).max().unwrap_or(6).clamp(6, 40);
+        let width =
+            self.runs.iter().map(|r| r.policy.chars().count()).max().unwrap_or(6).clamp(6, 40);
         put!(
             &mut out,
             "{:<width$}  {:>9}  {:>11}  {:>8}  {:>11}  {:>17}  {:>9}\n",
@@ -220,9 +222,18 @@ impl Comparison {
         if set().next().is_some() {
             body.push_str("<section><h2>Settings</h2>\n<table class=\"plain\">\n");
             for run in set() {
-                let pairs: Vec<String> =
-                    run.settings.iter().take(40).map(|(k, v)| format!("{} = {}", brief(k, 80), brief(v, 80))).collect();
-                put!(body, "<tr><th>{}</th><td>{}</td></tr>\n", brief(&run.policy, 60), pairs.join("<br>"));
+                let pairs: Vec<String> = run
+                    .settings
+                    .iter()
+                    .take(40)
+                    .map(|(k, v)| format!("{} = {}", brief(k, 80), brief(v, 80)))
+                    .collect();
+                put!(
+                    body,
+                    "<tr><th>{}</th><td>{}</td></tr>\n",
+                    brief(&run.policy, 60),
+                    pairs.join("<br>")
+                );
             }
             body.push_str("</table></section>\n");
         }
@@ -246,7 +257,10 @@ impl Comparison {
                 reading.initiator,
                 show(reading.wanted),
                 show(reading.got),
-                off.map_or_else(|| "–".to_owned(), |(wanted, got)| percent((got - wanted) / wanted)),
+                off.map_or_else(
+                    || "–".to_owned(),
+                    |(wanted, got)| percent((got - wanted) / wanted)
+                ),
             );
         }
         body.push_str("</table></div></section>\n");
@@ -304,7 +318,8 @@ impl Comparison {
         for (run, y) in rows() {
             Self::bar(&mut svg, run, y, x, span);
         }
-        let lines = [("first-touch", "first touch", "end"), ("bound:ideal-move", "ideal move", "start")];
+        let lines =
+            [("first-touch", "first touch", "end"), ("bound:ideal-move", "ideal move", "start")];
         for (policy, name, anchor) in lines {
             if let Some(time) = self.time_of(policy) {
                 put!(
@@ -368,7 +383,13 @@ impl Comparison {
     fn value(svg: &mut String, run: &PolicyRun, y: f64, x: impl Fn(f64) -> f64) {
         let Some(time) = run.time() else { return };
         let edge = run.spread().map_or(time, |(_, high)| high.max(time));
-        put!(svg, "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n", x(edge) + 8.0, y + 21.0, seconds(time));
+        put!(
+            svg,
+            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+            x(edge) + 8.0,
+            y + 21.0,
+            seconds(time)
+        );
     }
 
     fn table(&self) -> String {
@@ -400,7 +421,11 @@ impl Comparison {
                 cell(run.overhead_seconds.map(seconds)),
             );
             for more in run.warnings.iter().take(8).chain(&run.error) {
-                put!(&mut html, "<tr class=\"under\"><td colspan=\"9\">{}</td></tr>\n", brief(more, 400));
+                put!(
+                    &mut html,
+                    "<tr class=\"under\"><td colspan=\"9\">{}</td></tr>\n",
+                    brief(more, 400)
+                );
             }
         }
         html.push_str("</table></div>\n");

@@ -51,13 +51,17 @@ pub enum Document {
 /// [`ReportError`] when it is neither, or damaged so early that nothing can be shown.
 pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
     if FarRun::looks_like(bytes) {
-        return FarRun::read(bytes).map(|run| Document::Far(Box::new(run))).map_err(ReportError::Far);
+        return FarRun::read(bytes)
+            .map(|run| Document::Far(Box::new(run)))
+            .map_err(ReportError::Far);
     }
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
         Err(problem) => {
             if matches!(problem, Problem::NotAJournal(_)) && Probe::looks_like(bytes) {
-                return Probe::from_json(bytes).map(|p| Document::Probe(Box::new(p))).map_err(ReportError::Probe);
+                return Probe::from_json(bytes)
+                    .map(|p| Document::Probe(Box::new(p)))
+                    .map_err(ReportError::Probe);
             }
             let start = bytes.iter().copied().find(|b| !b.is_ascii_whitespace());
             let looks_like_comparison = start == Some(b'{')
@@ -66,7 +70,9 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
             if !looks_like_comparison {
                 return Err(problem.into());
             }
-            Comparison::from_json(bytes).map(|c| Document::Comparison(Box::new(c))).map_err(ReportError::Comparison)
+            Comparison::from_json(bytes)
+                .map(|c| Document::Comparison(Box::new(c)))
+                .map_err(ReportError::Comparison)
         }
     }
 }
@@ -77,7 +83,9 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
 /// [`ReportError::Recording`] when it is none, or cannot be read.
 pub fn read_recording<R: Read + Seek>(input: R) -> Result<Document, ReportError> {
     let recording = TraceReader::open(input).and_then(|mut reader| Recording::of(&mut reader));
-    recording.map(|r| Document::Recording(Box::new(r))).map_err(|e| ReportError::Recording(e.to_string()))
+    recording
+        .map(|r| Document::Recording(Box::new(r)))
+        .map_err(|e| ReportError::Recording(e.to_string()))
 }
 
 impl Document {

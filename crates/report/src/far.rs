@@ -97,10 +97,13 @@ impl FarRun {
     /// Why its first line cannot be read.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let mut lines = bytes.split(|b| *b == b'\n');
-        let header: FarHeader =
-            serde_json::from_slice(lines.next().unwrap_or_default()).map_err(|e| format!("line 1: {e}"))?;
+        let header: FarHeader = serde_json::from_slice(lines.next().unwrap_or_default())
+            .map_err(|e| format!("line 1: {e}"))?;
         if header.terrace_far_journal != VERSION {
-            return Err(format!("it is of version {}, and this reads version {VERSION}", header.terrace_far_journal));
+            return Err(format!(
+                "it is of version {}, and this reads version {VERSION}",
+                header.terrace_far_journal
+            ));
         }
         let mut run = Self { header, samples: Vec::new(), damaged: 0 };
         for line in lines.filter(|l| !l.is_empty()) {
@@ -135,7 +138,8 @@ impl FarRun {
         let between = |pair: &[FarSample]| {
             let (a, b) = (pair[0], pair[1]);
             let span = (b.at_ns - a.at_ns) as f64 / 1e9;
-            let each = |of: fn(&FarSample) -> u64| of(&b).saturating_sub(of(&a)) as f64 / span.max(1e-9);
+            let each =
+                |of: fn(&FarSample) -> u64| of(&b).saturating_sub(of(&a)) as f64 / span.max(1e-9);
             let (misses, hits) = (each(|s| s.misses), each(|s| s.hits));
             let (ahead, wasted) = (each(|s| s.ahead_bytes), each(|s| s.wasted_bytes));
             Rates {
@@ -183,9 +187,19 @@ impl FarRun {
         );
         self.warnings(&mut body);
         body.push_str("<div class=\"tiles\">\n");
-        tile(&mut body, &count(s.faults), "faults", &format!("{} waited for the store", count(s.misses)));
+        tile(
+            &mut body,
+            &count(s.faults),
+            "faults",
+            &format!("{} waited for the store", count(s.misses)),
+        );
         tile(&mut body, &count(s.hits), "found fetched ahead", "or on their way");
-        tile(&mut body, &bytes(s.read_bytes), "read", &format!("{} ahead of need", bytes(s.ahead_bytes)));
+        tile(
+            &mut body,
+            &bytes(s.read_bytes),
+            "read",
+            &format!("{} ahead of need", bytes(s.ahead_bytes)),
+        );
         tile(
             &mut body,
             &bytes(s.written_bytes),
@@ -210,10 +224,16 @@ impl FarRun {
             warn(format!("{} lines of the journal could not be read.", count(self.damaged)));
         }
         if s.lost_bytes > 0 {
-            warn(format!("{} could not be read back: who touched them got SIGBUS.", bytes(s.lost_bytes)));
+            warn(format!(
+                "{} could not be read back: who touched them got SIGBUS.",
+                bytes(s.lost_bytes)
+            ));
         }
         if s.write_failures > 0 {
-            warn(format!("{} writes failed; their data stayed in memory.", count(s.write_failures)));
+            warn(format!(
+                "{} writes failed; their data stayed in memory.",
+                count(s.write_failures)
+            ));
         }
     }
 
@@ -242,8 +262,12 @@ impl FarRun {
 
         body.push_str("<section><h2>Faults a second</h2>\n");
         let top = most(|r| r.misses + r.hits + r.others).max(1.0) * 1.05;
-        let mut chart = Chart::new("Faults a second", 220.0, end, top, &marks(top, |v| count(v as u64)));
-        chart.stack(&times, &[series("t1", |r| r.misses), series("t0", |r| r.hits), series("other", |r| r.others)]);
+        let mut chart =
+            Chart::new("Faults a second", 220.0, end, top, &marks(top, |v| count(v as u64)));
+        chart.stack(
+            &times,
+            &[series("t1", |r| r.misses), series("t0", |r| r.hits), series("other", |r| r.others)],
+        );
         body.push_str(&chart.finish());
         body.push_str(&legend(&[
             key("t1", "waited for the store"),
@@ -253,7 +277,8 @@ impl FarRun {
         body.push_str("</section>\n<section><h2>To and from the store</h2>\n");
         let top = most(|r| r.read).max(most(|r| r.written)).max(1.0) * 1.05;
         let labels = marks(top, |v| rate(v as u64));
-        let mut chart = Chart::new("Bytes a second to and from the store", 220.0, end, top, &labels);
+        let mut chart =
+            Chart::new("Bytes a second to and from the store", 220.0, end, top, &labels);
         chart.line(&times, &series("t0", |r| r.read));
         chart.line(&times, &series("t1", |r| r.written));
         body.push_str(&chart.finish());
@@ -262,8 +287,13 @@ impl FarRun {
         if rates.iter().all(|r| !r.useful.is_finite()) {
             body.push_str("<p class=\"small\">Nothing was fetched ahead.</p>\n");
         } else {
-            let mut chart =
-                Chart::new("Share of what was fetched ahead that was used", 180.0, end, 1.0, &marks(1.0, percent));
+            let mut chart = Chart::new(
+                "Share of what was fetched ahead that was used",
+                180.0,
+                end,
+                1.0,
+                &marks(1.0, percent),
+            );
             chart.line(&times, &series("t0", |r| r.useful));
             body.push_str(&chart.finish());
         }
@@ -295,7 +325,10 @@ impl FarRun {
         let rates = Self::rates(&points);
         let step = rates.len().div_ceil(16).max(1);
         for r in rates.iter().step_by(step) {
-            let now = points.iter().find(|p| p.at_ns as f64 / 1e9 >= r.at).map_or(0, |p| p.resident_bytes);
+            let now = points
+                .iter()
+                .find(|p| p.at_ns as f64 / 1e9 >= r.at)
+                .map_or(0, |p| p.resident_bytes);
             put!(
                 &mut out,
                 "{:>10}{:>12}{:>12.0}{:>12.0}{:>15}{:>15}\n",
@@ -324,7 +357,9 @@ impl FarRun {
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let full = lines.last().is_some_and(|l| !l.is_empty() && l.chars().count() + 1 + word.chars().count() > width);
+        let full = lines
+            .last()
+            .is_some_and(|l| !l.is_empty() && l.chars().count() + 1 + word.chars().count() > width);
         if full {
             lines.push(String::new());
         }
@@ -345,7 +380,10 @@ mod tests {
     fn journal(samples: &[FarSample]) -> String {
         let header = FarHeader::new("sort <big>".to_owned(), "/ssd".to_owned(), 64 << 20);
         let lines = samples.iter().map(|s| serde_json::to_string(s).unwrap_or_default());
-        std::iter::once(serde_json::to_string(&header).unwrap_or_default()).chain(lines).collect::<Vec<_>>().join("\n")
+        std::iter::once(serde_json::to_string(&header).unwrap_or_default())
+            .chain(lines)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     fn sample(second: u64) -> FarSample {
@@ -370,14 +408,25 @@ mod tests {
         let run = FarRun::read(text.as_bytes()).unwrap();
         assert_eq!((run.samples.len(), run.damaged, run.most()), (4, 0, 40 << 20));
         let html = run.html();
-        for part in ["In memory", "sort &lt;big&gt;", "Faults a second", "may be: 64 MiB", "30% waited for the store"] {
+        for part in [
+            "In memory",
+            "sort &lt;big&gt;",
+            "Faults a second",
+            "may be: 64 MiB",
+            "30% waited for the store",
+        ] {
             assert!(html.contains(part), "{part}");
         }
         let rates = FarRun::rates(&run.points());
-        let shown: Vec<_> = rates.iter().map(|r| (r.at, r.misses, r.hits, r.others, r.useful)).collect();
+        let shown: Vec<_> =
+            rates.iter().map(|r| (r.at, r.misses, r.hits, r.others, r.useful)).collect();
         assert_eq!(
             shown,
-            [(1.0, 300.0, 500.0, 200.0, 0.9), (2.0, 300.0, 500.0, 200.0, 0.9), (4.0, 300.0, 500.0, 200.0, 0.9)]
+            [
+                (1.0, 300.0, 500.0, 200.0, 0.9),
+                (2.0, 300.0, 500.0, 200.0, 0.9),
+                (4.0, 300.0, 500.0, 200.0, 0.9)
+            ]
         );
         let text = run.text();
         assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
@@ -394,7 +443,10 @@ mod tests {
         // Sums that go backwards give no rates below nothing.
         assert!(FarRun::rates(&run.points()).iter().all(|r| r.misses >= 0.0 && r.others >= 0.0));
         assert!(run.html().contains("3 lines of the journal could not be read"));
-        assert!(FarRun::read(b"{\"terrace_far_journal\":2,\"command\":\"\",\"store\":\"\",\"dram_bytes\":1}").is_err());
+        assert!(FarRun::read(
+            b"{\"terrace_far_journal\":2,\"command\":\"\",\"store\":\"\",\"dram_bytes\":1}"
+        )
+        .is_err());
         assert!(FarRun::read(b"").is_err());
         let alone = FarRun::read(journal(&[]).as_bytes()).unwrap();
         assert!(alone.html().contains("No process") && alone.text().contains("No process"));

@@ -34,7 +34,8 @@ struct Cell {
 
 /// What the script draws, or nothing when no heat was recorded.
 pub fn data(snapshots: &[&SnapshotEntry], page_size: u64) -> Option<Value> {
-    let with_heat: Vec<&SnapshotEntry> = snapshots.iter().copied().filter(|s| !s.heat.is_empty()).collect();
+    let with_heat: Vec<&SnapshotEntry> =
+        snapshots.iter().copied().filter(|s| !s.heat.is_empty()).collect();
     let stride = with_heat.len().div_ceil(MAX_COLUMNS).max(1);
     let columns: Vec<&SnapshotEntry> = with_heat.into_iter().step_by(stride).collect();
     let stretches = stretches(&columns);

@@ -1,9 +1,10 @@
-//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison or of a probe, or a recording of loads
-//! and stores, as one self-contained HTML file, as text, or as JSON. Never reads live state; never asks the network.
+//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison or of a probe,
+//! or a recording of loads and stores, as one self-contained HTML file, as text, or as JSON. Never
+//! reads live state; never asks the network.
 //!
-//! [`read`] takes the bytes of the first two, [`read_recording`] a trace, which need not fit into memory; the [`Document`]
-//! they give can be shown in three ways.
-//! What a recording holds is another's word: all of it is escaped, bounded and never trusted.
+//! [`read`] takes the bytes of the first two, [`read_recording`] a trace, which need not fit into
+//! memory; the [`Document`] they give can be shown in three ways. What a recording holds is
+//! another's word: all of it is escaped, bounded and never trusted.
 #![forbid(unsafe_code)]
 
 mod chart;

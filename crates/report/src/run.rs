@@ -1,7 +1,9 @@
 //! The report of one managed run.
 
 use crate::heatmap;
-use crate::markup::{brief, bytes, count, embed, escape, or_unknown, page, pages, percent, put, rate, tile, time};
+use crate::markup::{
+    brief, bytes, count, embed, escape, or_unknown, page, pages, percent, put, rate, tile, time,
+};
 use crate::steps::{failures, reason, steps, table};
 use crate::timeline::{tier_name, Timeline, MAX_TIERS};
 use serde_json::{json, Value};
@@ -78,7 +80,9 @@ impl Figures {
 
 /// For a journal without its last line.
 fn add_up(reading: &Reading, parts: &Parts<'_>) -> Summary {
-    let sum = |of: fn(&OutcomeEntry) -> u64| parts.outcomes.iter().fold(0u64, |sum, o| sum.saturating_add(of(o)));
+    let sum = |of: fn(&OutcomeEntry) -> u64| {
+        parts.outcomes.iter().fold(0u64, |sum, o| sum.saturating_add(of(o)))
+    };
     let moved = sum(|o| o.promoted_pages.saturating_add(o.demoted_pages));
     let last = |e: &Entry| match e {
         Entry::Snapshot(e) => e.at_ns,
@@ -95,7 +99,10 @@ fn add_up(reading: &Reading, parts: &Parts<'_>) -> Summary {
         sideways_pages: sum(|o| o.sideways_pages),
         migrated_bytes: moved.saturating_mul(reading.header.page_size_bytes),
         moving_ns: sum(|o| o.cost_ns),
-        tracking_cpu_ns: parts.snapshots.iter().fold(0u64, |sum, s| sum.saturating_add(s.tracking_cpu_ns)),
+        tracking_cpu_ns: parts
+            .snapshots
+            .iter()
+            .fold(0u64, |sum, s| sum.saturating_add(s.tracking_cpu_ns)),
         ..Summary::default()
     }
 }
@@ -150,7 +157,11 @@ fn verdict(figures: &Figures) -> String {
     let mut text = if s.promoted_pages == 0 && s.demoted_pages == 0 {
         "No page was moved.".to_owned()
     } else {
-        format!("Moved {} to a better tier and {} to a worse one.", pages(s.promoted_pages), pages(s.demoted_pages))
+        format!(
+            "Moved {} to a better tier and {} to a worse one.",
+            pages(s.promoted_pages),
+            pages(s.demoted_pages)
+        )
     };
     if let Some((first, last)) = figures.share_first_last {
         text.push_str(&format!(
@@ -167,7 +178,11 @@ fn verdict(figures: &Figures) -> String {
 
 fn warnings(body: &mut String, reading: &Reading, figures: &Figures) {
     if let Some(problem) = &reading.problem {
-        put!(body, "<p class=\"warning\">The journal is not whole. {}.</p>\n", brief(&problem.to_string(), 300));
+        put!(
+            body,
+            "<p class=\"warning\">The journal is not whole. {}.</p>\n",
+            brief(&problem.to_string(), 300)
+        );
     } else if !figures.complete {
         body.push_str("<p class=\"warning\">The journal has no closing account: the run was still going or was killed. Totals are added up from its steps.</p>\n");
     }
@@ -184,13 +199,25 @@ fn tiles(body: &mut String, figures: &Figures) {
     let s = &figures.summary;
     body.push_str("<div class=\"tiles\">\n");
     let (figure, more) = match figures.share_first_last {
-        Some((first, last)) => (percent(last), format!("of accesses at the end; {} when first seen", percent(first))),
+        Some((first, last)) => {
+            (percent(last), format!("of accesses at the end; {} when first seen", percent(first)))
+        }
         None => ("unknown".to_owned(), "no access was seen".to_owned()),
     };
     tile(body, &figure, "in the fast tier", &more);
-    tile(body, &count(s.promoted_pages), "pages moved up", &format!("and {} down", count(s.demoted_pages)));
+    tile(
+        body,
+        &count(s.promoted_pages),
+        "pages moved up",
+        &format!("and {} down", count(s.demoted_pages)),
+    );
     tile(body, &bytes(s.migrated_bytes), "copied", &format!("in {} of calls", time(s.moving_ns)));
-    tile(body, &or_unknown(figures.core_share.map(percent)), "of one core", "for tracking and deciding");
+    tile(
+        body,
+        &or_unknown(figures.core_share.map(percent)),
+        "of one core",
+        "for tracking and deciding",
+    );
     let more = match figures.memory_share {
         Some(share) => format!("for tracking: {} of what is managed", percent(share)),
         None => "for tracking, at most".to_owned(),
@@ -272,12 +299,18 @@ fn machine(body: &mut String, reading: &Reading) {
             bytes(tier.capacity_bytes),
             sourced(tier, "read_latency_ns", tier.read_latency_ns.map(time)),
             sourced(tier, "read_bandwidth_bytes_per_s", tier.read_bandwidth_bytes_per_s.map(rate)),
-            sourced(tier, "write_bandwidth_bytes_per_s", tier.write_bandwidth_bytes_per_s.map(rate)),
+            sourced(
+                tier,
+                "write_bandwidth_bytes_per_s",
+                tier.write_bandwidth_bytes_per_s.map(rate)
+            ),
         );
     }
     body.push_str("</table></div>\n");
     if header.tiers.iter().all(|t| t.evidence.is_empty()) {
-        body.push_str("<p class=\"small under\">Where these figures come from was not recorded.</p>\n");
+        body.push_str(
+            "<p class=\"small under\">Where these figures come from was not recorded.</p>\n",
+        );
     }
     body.push_str("<table class=\"plain\">\n");
     put!(body, "<tr><th>Base page</th><td>{}</td></tr>\n", bytes(header.page_size_bytes));
@@ -331,8 +364,9 @@ fn notes(body: &mut String, notes: &[(u64, &str)]) {
 pub fn text(reading: &Reading) -> String {
     let parts = Parts::of(reading);
     let figures = Figures::of(reading, &parts);
-    let clean =
-        |text: &str| -> String { text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect() };
+    let clean = |text: &str| -> String {
+        text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect()
+    };
     let mut out = format!(
         "{}\npolicy {}, machine {}, {}\n\n{}\n",
         clean(&reading.header.command),
@@ -367,7 +401,9 @@ pub fn json(reading: &Reading) -> Value {
     let failed: serde_json::Map<String, Value> = figures
         .failed
         .iter()
-        .filter_map(|(why, n)| Some((serde_json::to_value(why).ok()?.as_str()?.to_owned(), json!(n))))
+        .filter_map(|(why, n)| {
+            Some((serde_json::to_value(why).ok()?.as_str()?.to_owned(), json!(n)))
+        })
         .collect();
     json!({
         "command": reading.header.command,

@@ -36,7 +36,11 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                         step.decisions[0] = decision;
                     }
                     _ => {
-                        steps.push(Step { decisions: vec![decision], first_ns: decision.at_ns, ..Step::default() });
+                        steps.push(Step {
+                            decisions: vec![decision],
+                            first_ns: decision.at_ns,
+                            ..Step::default()
+                        });
                         open = true;
                     }
                 }
@@ -55,7 +59,11 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                             first_ns: decision.at_ns,
                         });
                     }
-                    None => steps.push(Step { outcome: Some(outcome), first_ns: outcome.at_ns, ..Step::default() }),
+                    None => steps.push(Step {
+                        outcome: Some(outcome),
+                        first_ns: outcome.at_ns,
+                        ..Step::default()
+                    }),
                 }
                 open = false;
             }
@@ -124,8 +132,11 @@ pub fn table(steps: &[Step<'_>]) -> String {
 
 fn row(html: &mut String, step: &Step<'_>) {
     let last = step.decisions.last().map_or(step.first_ns, |d| d.at_ns);
-    let when =
-        if step.repeats > 0 { format!("{} to {}", time(step.first_ns), time(last)) } else { time(step.first_ns) };
+    let when = if step.repeats > 0 {
+        format!("{} to {}", time(step.first_ns), time(last))
+    } else {
+        time(step.first_ns)
+    };
     put!(html, "<tr><td class=\"when\">{}</td><td>", escape(&when));
     for (i, decision) in step.decisions.iter().take(12).enumerate() {
         let line = if i > 0 { "<br>" } else { "" };
@@ -243,6 +254,9 @@ mod tests {
             one(MoveFailure::NodeFull, 5),
             one(MoveFailure::Gone, 0),
         ];
-        assert_eq!(failures(list.iter()), [(MoveFailure::NodeFull, u64::MAX), (MoveFailure::Busy, 1)]);
+        assert_eq!(
+            failures(list.iter()),
+            [(MoveFailure::NodeFull, u64::MAX), (MoveFailure::Busy, 1)]
+        );
     }
 }

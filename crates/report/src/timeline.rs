@@ -60,7 +60,8 @@ impl<'a> Timeline<'a> {
     pub fn occupancy(&self) -> String {
         let mut html = String::new();
         for (rank, name) in self.tiers.iter().enumerate() {
-            let target = self.series(rank, &format!("t{rank}"), |t| t.pages as f64 * self.page_size);
+            let target =
+                self.series(rank, &format!("t{rank}"), |t| t.pages as f64 * self.page_size);
             let other = self.series(rank, "other", |t| {
                 let used = t.capacity_bytes.saturating_sub(t.free_bytes) as f64;
                 (used - t.pages as f64 * self.page_size).max(0.0)
@@ -85,9 +86,12 @@ impl<'a> Timeline<'a> {
 
     /// Hot pages, stacked by tier.
     pub fn hot_pages(&self) -> String {
-        let series: Vec<Series> =
-            (0..self.tiers.len()).map(|rank| self.series(rank, &format!("t{rank}"), |t| t.hot_pages as f64)).collect();
-        let most = (0..self.times.len()).map(|i| series.iter().map(|s| s.values[i]).sum::<f64>()).fold(0.0, f64::max);
+        let series: Vec<Series> = (0..self.tiers.len())
+            .map(|rank| self.series(rank, &format!("t{rank}"), |t| t.hot_pages as f64))
+            .collect();
+        let most = (0..self.times.len())
+            .map(|i| series.iter().map(|s| s.values[i]).sum::<f64>())
+            .fold(0.0, f64::max);
         if most == 0.0 {
             return "<p class=\"small\">No page was ever seen hot.</p>\n".to_owned();
         }
@@ -99,7 +103,12 @@ impl<'a> Timeline<'a> {
     }
 
     fn legend(&self) -> String {
-        let items: Vec<_> = self.tiers.iter().enumerate().map(|(r, name)| (format!("t{r}"), name.clone())).collect();
+        let items: Vec<_> = self
+            .tiers
+            .iter()
+            .enumerate()
+            .map(|(r, name)| (format!("t{r}"), name.clone()))
+            .collect();
         legend(&items)
     }
 
@@ -110,14 +119,16 @@ impl<'a> Timeline<'a> {
         if values.iter().all(|v| !v.is_finite()) {
             return "<p class=\"small\">No access was seen, so no share is known.</p>\n".to_owned();
         }
-        let mut chart = Chart::new("Share in the fast tier", 200.0, self.last, 1.0, &marks(1.0, percent));
+        let mut chart =
+            Chart::new("Share in the fast tier", 200.0, self.last, 1.0, &marks(1.0, percent));
         chart.line(&self.times, &Series { class: "t0".to_owned(), values });
         chart.finish()
     }
 
     /// Pages moved by each step: up above, down below.
     pub fn moves(&self, outcomes: &[&OutcomeEntry]) -> String {
-        let most = outcomes.iter().map(|o| o.promoted_pages.max(o.demoted_pages)).max().unwrap_or(0);
+        let most =
+            outcomes.iter().map(|o| o.promoted_pages.max(o.demoted_pages)).max().unwrap_or(0);
         if most == 0 {
             return "<p class=\"small\">No page was moved.</p>\n".to_owned();
         }
@@ -130,7 +141,8 @@ impl<'a> Timeline<'a> {
         let mut chart = Chart::new(name, 220.0, self.last, 2.0 * most, &marks);
         // Of steps that fall on the same few pixels the largest is drawn.
         for slot in slots(outcomes, self.last) {
-            let title = format!("{:.2} s: {} up, {} down", slot.time, pages(slot.up), pages(slot.down));
+            let title =
+                format!("{:.2} s: {} up, {} down", slot.time, pages(slot.up), pages(slot.down));
             if slot.up > 0 {
                 let to = most + (slot.up as f64).min(most);
                 chart.bar(slot.time, most, to, "up", &title);
@@ -163,7 +175,9 @@ fn slots(outcomes: &[&OutcomeEntry], last: f64) -> Vec<Slot> {
                 slot.up = slot.up.max(outcome.promoted_pages);
                 slot.down = slot.down.max(outcome.demoted_pages);
             }
-            None => slots.push(Slot { time, up: outcome.promoted_pages, down: outcome.demoted_pages }),
+            None => {
+                slots.push(Slot { time, up: outcome.promoted_pages, down: outcome.demoted_pages })
+            }
         }
     }
     slots

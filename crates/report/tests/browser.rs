@@ -9,7 +9,9 @@ use std::process::Command;
 fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
-        .flat_map(|folder| ["chromium", "chromium-browser", "google-chrome"].map(|n| folder.join(n)))
+        .flat_map(|folder| {
+            ["chromium", "chromium-browser", "google-chrome"].map(|n| folder.join(n))
+        })
         .find(|program| program.is_file())
 }
 

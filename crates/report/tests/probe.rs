@@ -1,4 +1,5 @@
-//! The report of a measured machine: plots of what is there, nothing broken by what a file may hold.
+//! The report of a measured machine: plots of what is there, nothing broken by what a file may
+//! hold.
 
 const SMALL: &str = r#"{
   "machine": "m<b>", "source": "probe", "initiator": 0, "partial": "interrupted after 4 of 9 measurements",
@@ -26,7 +27,9 @@ fn plots_say_what_was_measured_and_nothing_gets_out() {
     let document = terrace_report::read(text.as_bytes()).expect("it is read");
     let html = document.to_html();
     assert!(html.contains("Partial: interrupted after 4 of 9"));
-    assert!(html.contains("Latency by size of the region") && html.contains("Bandwidth by threads"));
+    assert!(
+        html.contains("Latency by size of the region") && html.contains("Bandwidth by threads")
+    );
     assert!(html.contains("95.0 ns at 64 MiB") && html.contains("20.0 GB/s"));
     assert!(html.contains("2300 ns") && html.contains("m&lt;b&gt;"));
     assert!(!html.contains("<i>One") && !html.contains("NaN") && !html.contains("\"inf"));
@@ -58,7 +61,8 @@ fn what_is_damaged_is_an_error_that_says_what_to_give() {
     }
 }
 
-/// Of two nodes: by size, pages a call, threads, page size and caller; interleaved; translations dropped.
+/// Of two nodes: by size, pages a call, threads, page size and caller; interleaved; translations
+/// dropped.
 fn moving() -> String {
     let mut all = Vec::new();
     let mut moved = |caller: u32, size: u64, batch: u64, pages: &str, threads: u32, ns: u64| {
@@ -84,9 +88,18 @@ fn moving() -> String {
             r#"{{"kind": "interleave", "initiator": 0, "parts": [[0, {near}], [1, 1]], "threads": 2, "bandwidth_bytes_per_s": {rate}}}"#
         )
     };
-    all.extend([read(0, "2e10"), read(1, "5e9"), mixed(1, "1e10"), mixed(3, "2.2e10"), mixed(0, "{}")]);
+    all.extend([
+        read(0, "2e10"),
+        read(1, "5e9"),
+        mixed(1, "1e10"),
+        mixed(3, "2.2e10"),
+        mixed(0, "{}"),
+    ]);
     all.extend([0, 1, 3].map(|n| {
-        format!(r#"{{"kind": "shootdown", "initiator": 0, "others": {n}, "latency_ns": {}}}"#, 2000 + 500 * n)
+        format!(
+            r#"{{"kind": "shootdown", "initiator": 0, "others": {n}, "latency_ns": {}}}"#,
+            2000 + 500 * n
+        )
     }));
     let head = &SMALL[..SMALL.find("\"measurements\": [").expect("a list") + 17];
     format!("{head}{}]}}", all.join(",\n"))

@@ -5,16 +5,30 @@ use std::io::Cursor;
 use terrace_report::{read_recording, Document, Recording};
 use terrace_trace::{Access, Event, Header, TraceReader, TraceWriter, What};
 
-/// Page 0 of an array is loaded 900 times, pages 0 to 9 of another are stored to in turn, ten rounds of each.
+/// Page 0 of an array is loaded 900 times, pages 0 to 9 of another are stored to in turn, ten
+/// rounds of each.
 fn trace(name: &str) -> Vec<u8> {
-    let header = Header { source: "test".into(), command: vec!["prog".into(), name.into()], ..Header::default() };
+    let header = Header {
+        source: "test".into(),
+        command: vec!["prog".into(), name.into()],
+        ..Header::default()
+    };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let event = |what| Event { time: 0, process: 0, thread: 0, what };
-    let map = |start, length, name: &str| What::Map { start, length, protection: 3, flags: 2, name: name.into() };
+    let map = |start, length, name: &str| What::Map {
+        start,
+        length,
+        protection: 3,
+        flags: 2,
+        name: name.into(),
+    };
     writer.event(&event(map(0x10_0000, 0x1000, "/lib/hot"))).unwrap();
     writer.event(&event(map(0x20_0000, 0x10_0000, ""))).unwrap();
-    writer.event(&event(What::Object { start: 0x20_0000, length: 0xa000, name: name.into() })).unwrap();
-    let access = |address, store| Access { address, size: 8, store, gap: 10, pc: 7, ..Access::default() };
+    writer
+        .event(&event(What::Object { start: 0x20_0000, length: 0xa000, name: name.into() }))
+        .unwrap();
+    let access =
+        |address, store| Access { address, size: 8, store, gap: 10, pc: 7, ..Access::default() };
     for _ in 0..10 {
         for i in 0..90 {
             writer.access(0, 0, &access(0x10_0000 + 8 * i, false)).unwrap();
@@ -54,7 +68,8 @@ fn the_working_set_is_one_use_long_at_first_and_everything_at_last() {
     let (first, last) = (r.working_set[0], r.working_set[r.working_set.len() - 1]);
     // A span of one tick: one access in ten ticks keeps its page in for one.
     assert!((first.1 / 4096.0 - 0.1).abs() < 0.01, "{first:?}");
-    // Never more than all, which is what a span as long as the recording sees but for what is first used later.
+    // Never more than all, which is what a span as long as the recording sees but for what is first
+    // used later.
     assert!(last.1 <= 11.0 * 4096.0 && last.1 > 10.0 * 4096.0, "{last:?}");
     assert!(r.working_set.windows(2).all(|w| w[0].1 <= w[1].1 && w[0].0 < w[1].0), "it grows");
 }
@@ -63,12 +78,20 @@ fn the_working_set_is_one_use_long_at_first_and_everything_at_last() {
 fn a_page_of_it_is_whole_and_cannot_be_broken_by_names() {
     let document = read_recording(Cursor::new(trace("</script><b>&\u{202e}"))).unwrap();
     let html = document.to_html();
-    for part in ["Loads and stores over time", "Working set", "By object", "heat-data", "/lib/hot", "90%"] {
+    for part in
+        ["Loads and stores over time", "Working set", "By object", "heat-data", "/lib/hot", "90%"]
+    {
         assert!(html.contains(part), "{part}");
     }
-    assert!(!html.contains("<b>&\u{202e}") && !html.contains("NaN") && !html.contains("inf"), "broken");
+    assert!(
+        !html.contains("<b>&\u{202e}") && !html.contains("NaN") && !html.contains("inf"),
+        "broken"
+    );
     let json = document.to_json();
-    assert_eq!((json["accesses"].as_u64(), json["bytes_for_share"][1][1].as_u64()), (Some(1000), Some(4096)));
+    assert_eq!(
+        (json["accesses"].as_u64(), json["bytes_for_share"][1][1].as_u64()),
+        (Some(1000), Some(4096))
+    );
     assert!(document.to_text().contains("80% of accesses go to 4 KiB"), "{}", document.to_text());
 }
 
@@ -85,7 +108,9 @@ fn what_is_cut_off_or_empty_is_shown_as_far_as_it_goes() {
     let odd = Header { page_size_bytes: u64::MAX, ns_per_tick: f64::MAX, ..Header::default() };
     let mut writer = TraceWriter::new(Vec::new(), &odd).unwrap();
     for address in [0, 1, u64::MAX] {
-        writer.access(7, 9, &Access { address, size: 1, gap: u32::MAX, ..Access::default() }).unwrap();
+        writer
+            .access(7, 9, &Access { address, size: 1, gap: u32::MAX, ..Access::default() })
+            .unwrap();
     }
     let odd = Document::Recording(Box::new(recording(writer.finish().unwrap())));
     assert!(!odd.to_html().is_empty() && !odd.to_text().is_empty());

@@ -11,7 +11,8 @@ fn document(bytes: &[u8]) -> Document {
 
 #[test]
 fn a_run_is_told_in_full() {
-    let html = document(common::journal("solver --input mesh", "heat has settled").as_bytes()).to_html();
+    let html =
+        document(common::journal("solver --input mesh", "heat has settled").as_bytes()).to_html();
     for expected in [
         "solver --input mesh",
         "Moved 11,000 pages to a better tier and 11,000 pages to a worse one.",
@@ -68,14 +69,22 @@ fn a_comparison_is_told_in_full() {
         assert!(html.contains(expected), "missing: {expected}");
     }
     let text = document.to_text();
-    assert!(text.contains("terrace") && text.contains("0.45 x") && text.contains("1.05 x"), "{text}");
+    assert!(
+        text.contains("terrace") && text.contains("0.45 x") && text.contains("1.05 x"),
+        "{text}"
+    );
     let json = document.to_json();
     let run = &json["runs"][3];
     assert_eq!(json["later"], 1, "what a later version adds is kept");
     assert_eq!((run["policy"].as_str(), run["seconds"].as_f64()), (Some("terrace"), Some(2.31)));
-    for key in
-        ["fast_access_share", "promoted_pages", "demoted_pages", "migrated_bytes", "overhead_seconds", "energy_joules"]
-    {
+    for key in [
+        "fast_access_share",
+        "promoted_pages",
+        "demoted_pages",
+        "migrated_bytes",
+        "overhead_seconds",
+        "energy_joules",
+    ] {
         assert!(run.get(key).is_some(), "the contract has {key}");
     }
 }
@@ -121,7 +130,8 @@ const NASTY: &str = "</script><script>alert(1)</script><img src=http://evil.exam
 fn hostile_text_stays_text() {
     let recordings = [
         common::journal(NASTY, NASTY),
-        common::journal("x", "y").replace("lab-cxl", &NASTY.replace('"', "\\\"").replace('\u{1b}', "\\u001b")),
+        common::journal("x", "y")
+            .replace("lab-cxl", &NASTY.replace('"', "\\\"").replace('\u{1b}', "\\u001b")),
         common::comparison(NASTY),
     ];
     for recording in recordings {

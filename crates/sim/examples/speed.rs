@@ -1,9 +1,11 @@
-//! How fast recordings are simulated, decoding included, beside a plain single-level LRU and valgrind's cachegrind:
-//! `cargo run --release -p terrace-sim --example speed [--short] [--only KERNEL] [--once N] [RECORDING...]`.
+//! How fast recordings are simulated, decoding included, beside a plain single-level LRU and
+//! valgrind's cachegrind: `cargo run --release -p terrace-sim --example speed [--short] [--only
+//! KERNEL] [--once N] [RECORDING...]`.
 //!
 //! `--once N` runs each once over N accesses, which is for counting instructions.
 //!
-//! Speeds are accesses a second of CPU time, the best of several runs, since others may be using the machine.
+//! Speeds are accesses a second of CPU time, the best of several runs, since others may be using
+//! the machine.
 #![forbid(unsafe_code)]
 
 use std::io::Cursor;
@@ -56,7 +58,8 @@ fn mix(x: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Sparse matrix times vector of class A's size (14,000 rows of about 130 sorted columns), and two vector updates.
+/// Sparse matrix times vector of class A's size (14,000 rows of about 130 sorted columns), and two
+/// vector updates.
 fn cg_like(m: &mut impl Memory, mut accesses: i64) {
     const ROWS: u64 = 14_000;
     let (columns, matrix, x, y, begins) = (0, 64 << 20, 128 << 20, 129 << 20, 130 << 20);
@@ -153,7 +156,8 @@ fn least<T>(times: usize, mut run: impl FnMut() -> Outcome<T>) -> Outcome<(f64, 
     best.ok_or_else(|| "nothing was run".into())
 }
 
-/// A cache of one level, 8 ways, least recently used first out, and nothing else: what the simulator is compared with.
+/// A cache of one level, 8 ways, least recently used first out, and nothing else: what the
+/// simulator is compared with.
 struct PlainLru {
     tags: Vec<u64>,
     sets: u64,
@@ -215,16 +219,20 @@ fn measure(name: &str, open: Arc<Open>, machine: &str, times: usize) -> Outcome<
     Ok(speed)
 }
 
-/// Seconds of CPU time that programs started from here have had, those that have ended: in the kernel's ticks of 10 ms.
+/// Seconds of CPU time that programs started from here have had, those that have ended: in the
+/// kernel's ticks of 10 ms.
 fn children_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
-    // User and system time of children are the 16th and 17th field; the third comes first after the name.
-    let ticks = after_name.split_whitespace().skip(13).take(2).filter_map(|n| n.parse::<f64>().ok());
+    // User and system time of children are the 16th and 17th field; the third comes first after the
+    // name.
+    let ticks =
+        after_name.split_whitespace().skip(13).take(2).filter_map(|n| n.parse::<f64>().ok());
     ticks.sum::<f64>() / 100.0
 }
 
-/// M accesses a second of CPU time of valgrind's cachegrind on the same kernel, `None` where valgrind is not there.
+/// M accesses a second of CPU time of valgrind's cachegrind on the same kernel, `None` where
+/// valgrind is not there.
 fn cachegrind(name: &str, accesses: i64) -> Option<f64> {
     let own = std::env::current_exe().ok()?;
     let took = |accesses: i64| {
@@ -273,8 +281,12 @@ fn main() -> Outcome<()> {
     }
     let only = args.iter().position(|a| a == "--only").and_then(|at| args.get(at + 1));
     let short = args.iter().any(|a| a == "--short");
-    let once =
-        args.iter().position(|a| a == "--once").and_then(|at| args.get(at + 1)).map(|n| n.parse()).transpose()?;
+    let once = args
+        .iter()
+        .position(|a| a == "--once")
+        .and_then(|at| args.get(at + 1))
+        .map(|n| n.parse())
+        .transpose()?;
     let (accesses, times) = match once {
         Some(accesses) => (accesses, 1),
         None if short => (4_000_000, 2),
@@ -288,15 +300,17 @@ fn main() -> Outcome<()> {
     let mut last: Option<Arc<Open>> = None;
     for name in KERNELS.into_iter().filter(|k| only.is_none_or(|o| o == k)) {
         let bytes = recorded(name, accesses)?;
-        let open: Arc<Open> =
-            Arc::new(move || Ok(Box::new(Cursor::new(SharedBytes(bytes.clone()))) as Box<dyn Source>));
+        let open: Arc<Open> = Arc::new(move || {
+            Ok(Box::new(Cursor::new(SharedBytes(bytes.clone()))) as Box<dyn Source>)
+        });
         speeds.push((name, measure(name, open.clone(), machine, times)?));
         last.get_or_insert(open);
     }
     for file in args.iter().filter(|a| !a.starts_with("--") && Some(*a) != only) {
         let (path, name) = (file.clone(), file.rsplit('/').next().unwrap_or(file));
-        let open: Arc<Open> =
-            Arc::new(move || Ok(Box::new(std::io::BufReader::new(std::fs::File::open(&path)?)) as Box<dyn Source>));
+        let open: Arc<Open> = Arc::new(move || {
+            Ok(Box::new(std::io::BufReader::new(std::fs::File::open(&path)?)) as Box<dyn Source>)
+        });
         measure(name, open, machine, times)?;
     }
     if only.is_some() {
@@ -306,7 +320,10 @@ fn main() -> Outcome<()> {
     for (name, speed) in speeds {
         match cachegrind(name, if short { 2_000_000 } else { 20_000_000 }) {
             Some(other) => {
-                println!("{name}: {:.1} times cachegrind ({other:.2} M accesses/s of CPU time)", speed / other)
+                println!(
+                    "{name}: {:.1} times cachegrind ({other:.2} M accesses/s of CPU time)",
+                    speed / other
+                )
             }
             None => println!("{name}: valgrind did not run; not compared with cachegrind"),
         }

@@ -15,13 +15,13 @@ pub type Profile = [(u64, Misses)];
 
 /// Pages, most worth having in the fast node first; pages that would gain nothing are left out.
 ///
-/// A load saves the difference of latency and of its line's time on the bus, a store besides that of the line written
-/// back: the ranking of the lab's `bound:ideal-move`.
+/// A load saves the difference of latency and of its line's time on the bus, a store besides that
+/// of the line written back: the ranking of the lab's `bound:ideal-move`.
 #[must_use]
 pub fn ranked(misses: &Profile, fast: &LinkParams, slow: &LinkParams) -> Vec<u64> {
     let line = |block_time: u64, l: &LinkParams| block_time as f64 * LINE as f64 / l.block as f64;
-    let load =
-        slow.read_latency as f64 - fast.read_latency as f64 + line(slow.read_block, slow) - line(fast.read_block, fast);
+    let load = slow.read_latency as f64 - fast.read_latency as f64 + line(slow.read_block, slow)
+        - line(fast.read_block, fast);
     let store = load + line(slow.write_block, slow) - line(fast.write_block, fast);
     let saved = |m: &Misses| f64::from(m.reads) * load + f64::from(m.writes) * store;
     let mut pages: Vec<(f64, u64)> =
@@ -41,28 +41,42 @@ pub struct Moved {
     pub cost: Nanos,
 }
 
-/// Puts as many of the first pages of `ranking` on `fast` as it holds; others leave only as far as room is needed, those
-/// never ranked first, then from the end of the ranking.
-pub fn place(memory: &mut Memory, ranking: &[u64], fast: usize, slow: usize, cost: MigrationCost) -> Moved {
+/// Puts as many of the first pages of `ranking` on `fast` as it holds; others leave only as far as
+/// room is needed, those never ranked first, then from the end of the ranking.
+pub fn place(
+    memory: &mut Memory,
+    ranking: &[u64],
+    fast: usize,
+    slow: usize,
+    cost: MigrationCost,
+) -> Moved {
     let there = |memory: &Memory, page: &usize| memory.pages[*page].node as usize == fast;
     let present: Vec<usize> = memory.present().map(|(_, index)| index).collect();
     let on_fast = present.iter().filter(|i| there(memory, i)).count();
     let free = memory.pools[fast].spare() as usize;
     let mut hint = 0;
-    let index = |vpn: &u64| memory.index(*vpn, &mut hint).filter(|i| memory.pages[*i].frame != ABSENT);
+    let index =
+        |vpn: &u64| memory.index(*vpn, &mut hint).filter(|i| memory.pages[*i].frame != ABSENT);
     let wanted: Vec<usize> = ranking.iter().filter_map(index).collect();
     let mut place_of = vec![usize::MAX; memory.pages.len()];
     wanted.iter().enumerate().for_each(|(place, page)| place_of[*page] = place);
     let wanted = &wanted[..wanted.len().min(on_fast + free)];
     let promote: Vec<usize> = wanted.iter().copied().filter(|i| !there(memory, i)).collect();
-    let mut leave: Vec<usize> =
-        present.iter().copied().filter(|i| there(memory, i) && place_of[*i] >= wanted.len()).collect();
+    let mut leave: Vec<usize> = present
+        .iter()
+        .copied()
+        .filter(|i| there(memory, i) && place_of[*i] >= wanted.len())
+        .collect();
     leave.sort_by_key(|i| (std::cmp::Reverse(place_of[*i]), *i));
     leave.truncate(promote.len().saturating_sub(free));
     let move_all = |memory: &mut Memory, pages: &[usize], to: usize| {
-        let heads = pages.iter().map(|i| memory.head(*i)).collect::<std::collections::BTreeSet<_>>();
+        let heads =
+            pages.iter().map(|i| memory.head(*i)).collect::<std::collections::BTreeSet<_>>();
         let span = |m: &Memory, head: usize| m.span(head) as u64;
-        heads.into_iter().map(|h| if memory.relocate(h, to, 0) { span(memory, h) } else { 0 }).sum::<u64>()
+        heads
+            .into_iter()
+            .map(|h| if memory.relocate(h, to, 0) { span(memory, h) } else { 0 })
+            .sum::<u64>()
     };
     let demoted = move_all(memory, &leave, slow);
     let promoted = move_all(memory, &promote, fast);
@@ -71,15 +85,26 @@ pub fn place(memory: &mut Memory, ranking: &[u64], fast: usize, slow: usize, cos
     Moved { promoted, demoted, cost: Nanos(calls * cost.call.get() + pages * cost.page.get()) }
 }
 
-/// Where each of `pages` (ascending) goes at its first touch so that the first of `ranking` are on `fast`: a node's index
-/// by page.
+/// Where each of `pages` (ascending) goes at its first touch so that the first of `ranking` are on
+/// `fast`: a node's index by page.
 #[must_use]
-pub fn placed(pages: &[u64], ranking: &[u64], room: u64, fast: usize, slow: usize) -> HashMap<u64, u8> {
+pub fn placed(
+    pages: &[u64],
+    ranking: &[u64],
+    room: u64,
+    fast: usize,
+    slow: usize,
+) -> HashMap<u64, u8> {
     let mut nodes: HashMap<u64, u8> = pages.iter().map(|vpn| (*vpn, slow as u8)).collect();
     nodes.extend(ranking.iter().take(room as usize).map(|vpn| (*vpn, fast as u8)));
     // What room is left is filled in address order.
     let left = (room as usize).saturating_sub(ranking.len());
-    let rest: Vec<u64> = pages.iter().copied().filter(|vpn| nodes.get(vpn) == Some(&(slow as u8))).take(left).collect();
+    let rest: Vec<u64> = pages
+        .iter()
+        .copied()
+        .filter(|vpn| nodes.get(vpn) == Some(&(slow as u8)))
+        .take(left)
+        .collect();
     nodes.extend(rest.into_iter().map(|vpn| (vpn, fast as u8)));
     nodes
 }
@@ -93,7 +118,13 @@ mod tests {
     use terrace_types::{Vpn, VpnRange};
 
     fn link(latency: u64, write_block: u64) -> LinkParams {
-        LinkParams { read_latency: latency, write_latency: latency, read_block: 640, write_block, block: 64 }
+        LinkParams {
+            read_latency: latency,
+            write_latency: latency,
+            read_block: 640,
+            write_block,
+            block: 64,
+        }
     }
 
     #[test]

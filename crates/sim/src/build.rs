@@ -19,7 +19,8 @@ use terrace_workload::{PageSize, Spec};
 
 /// Length of a quantum, as the lab's plugin has it: 10 us.
 const QUANTUM: Nanos = Nanos::micros(10);
-/// From exec to a program's first instruction of its own: 2.45 ms in the lab (`terrace-workload` there, to its first mark).
+/// From exec to a program's first instruction of its own: 2.45 ms in the lab (`terrace-workload`
+/// there, to its first mark).
 const EXEC: Nanos = Nanos(2_450_000);
 /// Where threads wait for pages: a small part of a fault, for they are woken when a quantum begins.
 const PAGED_QUANTUM: Nanos = Nanos::micros(2);
@@ -55,14 +56,15 @@ pub enum Births {
 }
 
 impl Births {
-    /// The pages of a workload's data one by one, from its first: the index of the node that each is born on.
+    /// The pages of a workload's data one by one, from its first: the index of the node that each
+    /// is born on.
     #[must_use]
     pub fn in_order(nodes: impl IntoIterator<Item = u8>) -> Self {
         Self::in_order_from(BASE, nodes)
     }
 
-    /// The same from the page of this address on: of a recording, [`crate::recording::FIRST`] is where the first GiB that it
-    /// touches begins.
+    /// The same from the page of this address on: of a recording, [`crate::recording::FIRST`] is
+    /// where the first GiB that it touches begins.
     #[must_use]
     pub fn in_order_from(address: u64, nodes: impl IntoIterator<Item = u8>) -> Self {
         Self::Placed(Arc::new((address / PAGE..).zip(nodes).collect()))
@@ -112,21 +114,24 @@ pub struct Plan {
     pub ids: Vec<NodeId>,
     /// Indexes of nodes by tier, best first.
     pub tiers: Vec<Vec<usize>>,
-    /// Length of a quantum, in which every core runs before the next one begins: several transfers a core long, or buses
-    /// are not shared well, and shorter than what the manager waits for.
+    /// Length of a quantum, in which every core runs before the next one begins: several transfers
+    /// a core long, or buses are not shared well, and shorter than what the manager waits for.
     pub quantum: Nanos,
-    /// Whoever manages waits for the records it goes over as for any memory. Not so on a machine scaled down whose buses are so many
-    /// times slower and whose records are not so many times fewer than what they stand for: there it takes what its work takes. The
-    /// same goes for the kernel at a page's first touch, which takes a fixed time there and writes no zeros through the caches.
+    /// Whoever manages waits for the records it goes over as for any memory. Not so on a machine
+    /// scaled down whose buses are so many times slower and whose records are not so many times
+    /// fewer than what they stand for: there it takes what its work takes. The same goes for the
+    /// kernel at a page's first touch, which takes a fixed time there and writes no zeros through
+    /// the caches.
     pub waits_for_records: bool,
-    /// Whoever manages takes some of the room that programs have (`Pool::share_with_tool`). Not so where it is said how much room the
-    /// program has.
+    /// Whoever manages takes some of the room that programs have (`Pool::share_with_tool`). Not so
+    /// where it is said how much room the program has.
     pub tool_takes_room: bool,
     cores: u32,
 }
 
 impl Plan {
-    /// A workload on a machine. Where the specification gives no `fast`, sizes follow what the best tier has free.
+    /// A workload on a machine. Where the specification gives no `fast`, sizes follow what the best
+    /// tier has free.
     ///
     /// # Errors
     /// [`SimError`].
@@ -183,7 +188,8 @@ impl Plan {
             memory_mode: mode == Mode::MemoryMode,
             outstanding: None,
         };
-        Params::of(&self.machine, options).map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
+        Params::of(&self.machine, options)
+            .map_err(|why| SimError::Machine { machine: self.machine.name.clone(), why })
     }
 
     /// A fresh machine with the workload about to start, its pages born as `births` says.
@@ -195,11 +201,16 @@ impl Plan {
         let params = self.params(mode)?;
         let feed: Box<dyn Feed> = match &self.input {
             // A pager has the program's data only.
-            Input::Workload(spec) if mode == Mode::Paged => Box::new(WorkloadFeed::without_heap(spec)),
+            Input::Workload(spec) if mode == Mode::Paged => {
+                Box::new(WorkloadFeed::without_heap(spec))
+            }
             Input::Workload(spec) => Box::new(WorkloadFeed::new(spec)),
-            Input::Recording { name, recording } => Box::new(
-                recording.feed().map_err(|why| SimError::Recording { name: name.clone(), why: why.to_string() })?,
-            ),
+            Input::Recording { name, recording } => {
+                Box::new(recording.feed().map_err(|why| SimError::Recording {
+                    name: name.clone(),
+                    why: why.to_string(),
+                })?)
+            }
         };
         let frames = |node: usize| match mode {
             // What caches others is no memory of its own then.
@@ -207,12 +218,19 @@ impl Plan {
             Mode::Paged if !self.best().contains(&node) => 0,
             _ => self.usable(node) / PAGE,
         };
-        let others = |node: usize| if frames(node) > 0 { self.machine.nodes[node].in_use.get() / PAGE } else { 0 };
+        let others = |node: usize| {
+            if frames(node) > 0 {
+                self.machine.nodes[node].in_use.get() / PAGE
+            } else {
+                0
+            }
+        };
         let listed = self.waits_for_records && mode != Mode::Paged;
         let pools: Vec<Pool> = (0..)
             .zip(self.zones())
             .map(|(node, zone)| {
-                let pool = Pool::new(node, frames(node), params.layout.clone()).beside(others(node));
+                let pool =
+                    Pool::new(node, frames(node), params.layout.clone()).beside(others(node));
                 match zone.filter(|_| listed && pool.frames() > 0) {
                     Some(zone) => pool.with_lists(zone, self.cores as usize),
                     None => pool,
@@ -223,12 +241,19 @@ impl Plan {
         let bytes = feed.bytes();
         if let Some(need) = bytes.filter(|b| *b > have && mode != Mode::Paged) {
             let (have, need) = (Bytes(have), Bytes(need));
-            return Err(SimError::TooSmall { machine: machine(), input: self.input.to_string(), have, need });
+            return Err(SimError::TooSmall {
+                machine: machine(),
+                input: self.input.to_string(),
+                have,
+                need,
+            });
         }
         let nearest: Vec<Vec<usize>> = (0..self.ids.len()).map(|home| self.nearest(home)).collect();
         let rank = |node: &usize| self.tiers.iter().position(|t| t.contains(node));
         let mut worst_first = nearest.clone();
-        worst_first.iter_mut().for_each(|list| list.sort_by_key(|node| std::cmp::Reverse(rank(node))));
+        worst_first
+            .iter_mut()
+            .for_each(|list| list.sort_by_key(|node| std::cmp::Reverse(rank(node))));
         let asked = matches!(&self.input, Input::Workload(spec) if spec.pages == PageSize::Huge);
         let huge = asked || births == Births::Huge;
         let first_touch = match births {
@@ -239,14 +264,18 @@ impl Plan {
         let mut memory = Memory::new(pools, first_touch);
         memory.huge = huge;
         match bytes {
-            Some(bytes) => memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE)))),
+            Some(bytes) => {
+                memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE))))
+            }
             None => memory.on_demand = true,
         }
         let homes = params.homes.clone();
-        let quantum = if mode == Mode::Paged { self.quantum.min(PAGED_QUANTUM) } else { self.quantum };
-        let engine =
-            Engine::new(params, quantum.get() * PS).map_err(|why| SimError::Machine { machine: machine(), why })?;
-        let mmu = |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
+        let quantum =
+            if mode == Mode::Paged { self.quantum.min(PAGED_QUANTUM) } else { self.quantum };
+        let engine = Engine::new(params, quantum.get() * PS)
+            .map_err(|why| SimError::Machine { machine: machine(), why })?;
+        let mmu =
+            |unit: &Unit| Mmu::new(self.machine.core.tlb_flush, &self.machine.tlb, unit.l1.sets());
         let mmus = engine.units.iter().map(mmu).collect();
         let mut world = World::new(engine, memory, mmus, homes, feed);
         world.waits_for_records = self.waits_for_records;
@@ -257,40 +286,55 @@ impl Plan {
         Ok(world)
     }
 
-    /// As [`Plan::world`], with the best tier's memory for what is in memory and a store of this name behind it.
+    /// As [`Plan::world`], with the best tier's memory for what is in memory and a store of this
+    /// name behind it.
     ///
     /// # Errors
     /// [`SimError::NoStore`], [`SimError::TooLittle`], [`SimError::Machine`].
     pub fn paged_world(&self, store: &str) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
         let Some(found) = self.machine.far_store(store) else {
-            let known: Vec<String> = self.machine.far_stores().into_iter().map(|s| s.name).collect();
-            return Err(SimError::NoStore { machine: machine(), name: store.to_owned(), known: known.join(", ") });
+            let known: Vec<String> =
+                self.machine.far_stores().into_iter().map(|s| s.name).collect();
+            return Err(SimError::NoStore {
+                machine: machine(),
+                name: store.to_owned(),
+                known: known.join(", "),
+            });
         };
         let mut world = self.world(Mode::Paged, Births::Nearest)?;
         let have = Bytes(self.best().iter().map(|node| self.usable(*node) / PAGE * PAGE).sum());
         let need = Far::least();
         let far = Far::new(found, have, self.best().to_vec());
-        world.put_behind(far.ok_or_else(|| SimError::TooLittle { machine: machine(), have, need })?);
+        world.put_behind(far.ok_or_else(|| SimError::TooLittle {
+            machine: machine(),
+            have,
+            need,
+        })?);
         Ok(world)
     }
 
-    /// Each node as a zone of the kernel's, if its file tells of what the kernel keeps there; elsewhere it is not known what a
-    /// watermark would be counted from, and programs have all.
+    /// Each node as a zone of the kernel's, if its file tells of what the kernel keeps there;
+    /// elsewhere it is not known what a watermark would be counted from, and programs have all.
     fn zones(&self) -> Vec<Option<Zone>> {
         let nodes = &self.machine.nodes;
         let room = |node: usize| (self.usable(node) + nodes[node].in_use.get()) / PAGE;
-        let sizes: Vec<(u64, u64)> = (0..nodes.len()).map(|n| (room(n), nodes[n].cpus.len() as u64)).collect();
-        let kept = |node: usize| nodes[node].reserved.saturating_sub(nodes[node].in_use).get() / PAGE;
+        let sizes: Vec<(u64, u64)> =
+            (0..nodes.len()).map(|n| (room(n), nodes[n].cpus.len() as u64)).collect();
+        let kept =
+            |node: usize| nodes[node].reserved.saturating_sub(nodes[node].in_use).get() / PAGE;
         let zones = Zone::of(&sizes).into_iter().enumerate();
-        zones.map(|(node, zone)| Some(zone).filter(|z| kept(node) >= z.high + z.most_at_once())).collect()
+        zones
+            .map(|(node, zone)| Some(zone).filter(|z| kept(node) >= z.high + z.most_at_once()))
+            .collect()
     }
 
     fn best(&self) -> &[usize] {
         self.tiers.first().map_or(&[], Vec::as_slice)
     }
 
-    /// Nodes in the order in which Linux tries them for a CPU at home on `home`: by distance, then latency.
+    /// Nodes in the order in which Linux tries them for a CPU at home on `home`: by distance, then
+    /// latency.
     fn nearest(&self, home: usize) -> Vec<usize> {
         let mut nodes: Vec<usize> = (0..self.ids.len()).filter(|n| self.usable(*n) > 0).collect();
         nodes.sort_by_key(|n| {

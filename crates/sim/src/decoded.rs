@@ -1,9 +1,9 @@
 //! Blocks of a recording, decoded once for all who simulate it at the same time.
 //!
-//! Who asks first decodes; whoever else comes to the same block soon finds it. Those who run side by side wait for each
-//! other where one is [`AHEAD`] blocks in front, so that few blocks are held; whoever is far behind (another run that
-//! began later) does not hold anybody up, and decodes for itself what has been let go. What is simulated never depends
-//! on any of it.
+//! Who asks first decodes; whoever else comes to the same block soon finds it. Those who run side
+//! by side wait for each other where one is [`AHEAD`] blocks in front, so that few blocks are held;
+//! whoever is far behind (another run that began later) does not hold anybody up, and decodes for
+//! itself what has been let go. What is simulated never depends on any of it.
 
 use crate::event::{Event, KEPT};
 use std::collections::VecDeque;
@@ -28,12 +28,14 @@ pub(crate) struct Columns {
     pub space: u64,
     pub first_time: u64,
     pub last_time: u64,
-    /// First words of its accesses as [`Event`] has them, where the recording has them or, if its addresses are too wide,
-    /// by the GiBs' numbers in `gibs`.
+    /// First words of its accesses as [`Event`] has them, where the recording has them or, if its
+    /// addresses are too wide, by the GiBs' numbers in `gibs`.
     pub words: Vec<u64>,
-    /// The GiBs that it touches, in the order in which it does: what tells one in `words`, and its number in the recording.
+    /// The GiBs that it touches, in the order in which it does: what tells one in `words`, and its
+    /// number in the recording.
     pub gibs: Vec<(u64, u64)>,
-    /// Of each access, the index of the first that depends on it; zero where there is none. Empty: there are none at all.
+    /// Of each access, the index of the first that depends on it; zero where there is none. Empty:
+    /// there are none at all.
     pub dependents: Vec<u16>,
     /// Where the thread waited: before which access, and the times before and after.
     pub waits: Vec<(usize, u64, u64)>,
@@ -71,7 +73,8 @@ impl Columns {
         for word in &words {
             gibs.number(Event::from_words([*word, 0]).address() >> KEPT);
         }
-        let named = |gib: u64| if wide { names.list.get(gib as usize).copied().unwrap_or(0) } else { gib };
+        let named =
+            |gib: u64| if wide { names.list.get(gib as usize).copied().unwrap_or(0) } else { gib };
         Self {
             process: info.process,
             space: if wide { 1 << 63 | info.offset } else { u64::from(info.process) },
@@ -85,7 +88,8 @@ impl Columns {
     }
 }
 
-/// Puts into `dependents`, for each access, the index of the first whose address depends on what it loaded.
+/// Puts into `dependents`, for each access, the index of the first whose address depends on what it
+/// loaded.
 fn find_dependents(kinds: &[Kind], dependents: &mut Vec<u16>) {
     /// As far back as a dependence reaches.
     const LOADS: usize = 16;
@@ -97,7 +101,8 @@ fn find_dependents(kinds: &[Kind], dependents: &mut Vec<u16>) {
     dependents.resize(kinds.len() + 1, 0);
     let (mut loads, mut count) = ([0u16; LOADS], 0usize);
     for (at, kind) in kinds.iter().enumerate() {
-        // No branch, for none could be foreseen: all is written always, and counted where it is true.
+        // No branch, for none could be foreseen: all is written always, and counted where it is
+        // true.
         let back = usize::from(kind.depends());
         let on = usize::from(loads[count.wrapping_sub(back) % LOADS]);
         let on = if back.wrapping_sub(1) < count { on } else { kinds.len() };
@@ -224,7 +229,10 @@ impl Member {
             let slot = Slot::default();
             let most = if state.members.iter().flatten().count() > 1 { HELD } else { HELD_ALONE };
             while state.held.len() >= most {
-                let gone = state.held.pop_front().and_then(|(_, slot)| Arc::into_inner(slot)?.into_inner()?.ok());
+                let gone = state
+                    .held
+                    .pop_front()
+                    .and_then(|(_, slot)| Arc::into_inner(slot)?.into_inner()?.ok());
                 let memory = gone.and_then(Arc::into_inner).filter(|_| state.spare.len() < SPARE);
                 state.spare.extend(memory);
             }
@@ -294,7 +302,8 @@ mod tests {
     fn who_comes_late_waits_for_nobody_and_holds_nobody_up() {
         let sharing = Arc::new(Sharing::default());
         let mut first = sharing.member();
-        let mut pass = |from: usize| (from..from + 100).for_each(|p| drop(first.block(p, |_| Ok(columns(p)))));
+        let mut pass =
+            |from: usize| (from..from + 100).for_each(|p| drop(first.block(p, |_| Ok(columns(p)))));
         pass(0);
         let mut second = sharing.member();
         assert_eq!(second.join(), 1);

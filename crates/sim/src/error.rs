@@ -55,7 +55,9 @@ pub enum SimError {
         need: terrace_types::Bytes,
     },
     /// No such store behind memory.
-    #[error("machine {machine} has no far store {name}; it has {known}; add a [[far]] to its file")]
+    #[error(
+        "machine {machine} has no far store {name}; it has {known}; add a [[far]] to its file"
+    )]
     NoStore {
         /// Machine.
         machine: String,

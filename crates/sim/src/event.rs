@@ -6,7 +6,8 @@ use std::sync::Arc;
 /// A load or a store of one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Bit 63: a store. Bits 48 to 62: instructions since the access before. Below: the virtual address.
+    /// Bit 63: a store. Bits 48 to 62: instructions since the access before. Below: the virtual
+    /// address.
     word: u64,
     /// What a load brings, for the core to tell dependent misses; anything for a store.
     pub value: u64,
@@ -34,8 +35,8 @@ impl Default for Batch {
 
 /// Accesses, one by one.
 pub(crate) trait Accesses {
-    /// First words. An address may be told otherwise than where it is, by a name that is the same for all of its GiB and for
-    /// no other in its space.
+    /// First words. An address may be told otherwise than where it is, by a name that is the same
+    /// for all of its GiB and for no other in its space.
     fn words(&self) -> &[u64];
     /// Where an address of a word is.
     fn placed(&self, address: u64) -> u64;
@@ -196,7 +197,8 @@ impl Event {
     #[inline]
     #[must_use]
     pub const fn new(address: u64, store: bool, instructions: u64, value: u64) -> Self {
-        let instructions = if instructions > MOST_INSTRUCTIONS { MOST_INSTRUCTIONS } else { instructions };
+        let instructions =
+            if instructions > MOST_INSTRUCTIONS { MOST_INSTRUCTIONS } else { instructions };
         let word = address & ((1 << ADDRESS_BITS) - 1) | instructions << ADDRESS_BITS;
         Self { word: if store { word | STORE } else { word }, value }
     }
@@ -229,7 +231,8 @@ impl Event {
         self.word & STORE != 0
     }
 
-    /// The same access made anew by a thread that had to wait at it: its instructions have been executed.
+    /// The same access made anew by a thread that had to wait at it: its instructions have been
+    /// executed.
     #[inline]
     #[must_use]
     pub const fn again(self) -> Self {
@@ -250,12 +253,20 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out() {
-        for (address, store, instructions) in [(0, false, 0), ((1 << 48) - 8, true, 32_767), (4096, true, 10)] {
+        for (address, store, instructions) in
+            [(0, false, 0), ((1 << 48) - 8, true, 32_767), (4096, true, 10)]
+        {
             let e = Event::from_words(Event::new(address, store, instructions, 7).words());
-            assert_eq!((e.address(), e.store(), e.instructions(), e.value), (address, store, instructions, 7));
+            assert_eq!(
+                (e.address(), e.store(), e.instructions(), e.value),
+                (address, store, instructions, 7)
+            );
         }
         let again = Event::new(4096, true, 10, 7).again();
-        assert_eq!((again.address(), again.store(), again.instructions(), again.value), (4096, true, 0, 7));
+        assert_eq!(
+            (again.address(), again.store(), again.instructions(), again.value),
+            (4096, true, 0, 7)
+        );
         assert_eq!(Event::new(0, false, 1 << 20, 0).instructions(), 32_767);
         assert_eq!(std::mem::size_of::<Event>(), 16);
         let events = [Event::new(8, true, 1, 0), Event::new(16, false, 2, 5)];

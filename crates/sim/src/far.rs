@@ -8,10 +8,11 @@
 //!                                                                                       └─ store ◄─┘ one queue, served in order
 //! ```
 //!
-//! The pager's thread has a CPU of its own, which is busy for each page that it maps or takes out. A device serves its requests one
-//! after the other and tells of each a latency later; compressed memory is the pager's CPU at work. The program's bytes are not there, so
-//! no page is found to be zeros when it goes: each written page is stored. What it costs to write to a page that came clean is a
-//! fault like any other.
+//! The pager's thread has a CPU of its own, which is busy for each page that it maps or takes out.
+//! A device serves its requests one after the other and tells of each a latency later; compressed
+//! memory is the pager's CPU at work. The program's bytes are not there, so no page is found to be
+//! zeros when it goes: each written page is stored. What it costs to write to a page that came
+//! clean is a fault like any other.
 
 use crate::memory::{Memory, Page, ABSENT, PROTECTED};
 use crate::pool::Use;
@@ -109,11 +110,13 @@ fn transfer(bytes: u64, rate: terrace_types::BytesPerSec) -> u64 {
 }
 
 impl Far {
-    /// Nothing in memory yet, of which there is `dram` on `nodes`; `None` if that is less than a pager can do with.
+    /// Nothing in memory yet, of which there is `dram` on `nodes`; `None` if that is less than a
+    /// pager can do with.
     #[must_use]
     pub fn new(store: FarStore, dram: Bytes, nodes: Vec<usize>) -> Option<Self> {
         let unit = Settings::unit_for(dram);
-        let geometry = Geometry::new(ADDRESSES, unit, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
+        let geometry =
+            Geometry::new(ADDRESSES, unit, PAGE_SHIFT).filter(|_| dram >= Self::least())?;
         Some(Self {
             pager: Pager::new(geometry, Settings::of(dram, unit)),
             store,
@@ -147,7 +150,8 @@ impl Far {
         terrace_types::Nanos(self.worked / PS)
     }
 
-    /// A thread touched page `vpn` at `time` (picoseconds), and waits: it is among those woken later.
+    /// A thread touched page `vpn` at `time` (picoseconds), and waits: it is among those woken
+    /// later.
     pub fn touch(&mut self, thread: usize, vpn: u64, write: bool, time: u64) {
         self.waiting.entry(vpn).or_default().push(thread);
         let told = time + self.half_a_fault();
@@ -179,8 +183,10 @@ impl Far {
             let now = Tick(begin / PS);
             match next {
                 Next::Told { thread, grain, write } => {
-                    let protected = write && memory.page_of(grain).is_some_and(|page| page.frame != ABSENT);
-                    self.pager.touch(Touch { tid: Tid(thread as i32 + 1), grain, write, protected }, now);
+                    let protected =
+                        write && memory.page_of(grain).is_some_and(|page| page.frame != ABSENT);
+                    self.pager
+                        .touch(Touch { tid: Tid(thread as i32 + 1), grain, write, protected }, now);
                 }
                 Next::Read(unit) => self.pager.read_done(unit, ReadOutcome::Done, now),
                 Next::Written(unit) => self.pager.write_done(unit, Outcome::Done, now),
@@ -229,7 +235,9 @@ impl Far {
                 self.work(self.asks(unit, mask, false));
                 self.then(self.pager_free, Next::Read(unit));
             }
-            Action::Write { unit, mask } if self.store.on_cpu => self.then(self.pager_free, Next::Store { unit, mask }),
+            Action::Write { unit, mask } if self.store.on_cpu => {
+                self.then(self.pager_free, Next::Store { unit, mask })
+            }
             Action::Read { unit, mask } => {
                 let done = self.request(self.asks(unit, mask, false), self.store.read_latency.0);
                 self.then(done, Next::Read(unit));
@@ -259,7 +267,8 @@ impl Far {
                 self.unmap(memory, unit, mask);
                 self.pager.extracted(unit, mask, 0, Tick(self.pager_free / PS));
             }
-            // Of commands, which nobody gives here; of slots, whose memory is not simulated; and of stores that fail.
+            // Of commands, which nobody gives here; of slots, whose memory is not simulated; and of
+            // stores that fail.
             Action::CopyOut { .. }
             | Action::Release { .. }
             | Action::Poison { .. }
@@ -277,11 +286,16 @@ impl Far {
 
     fn grains(&self, unit: UnitNo, mask: Mask) -> impl Iterator<Item = GrainNo> {
         let geometry = self.pager.geometry();
-        runs(mask).flat_map(|(first, count)| first..first + count).map(move |bit| geometry.grain_at(unit, bit))
+        runs(mask)
+            .flat_map(|(first, count)| first..first + count)
+            .map(move |bit| geometry.grain_at(unit, bit))
     }
 
     fn map(&mut self, memory: &mut Memory, grain: GrainNo, protect: bool) {
-        let frame = self.nodes.iter().find_map(|node| Some((*node, memory.pools[*node].take(memory.cpu, Use::Move)?)));
+        let frame = self
+            .nodes
+            .iter()
+            .find_map(|node| Some((*node, memory.pools[*node].take(memory.cpu, Use::Move)?)));
         // The pager keeps to its budget, which is less than all frames.
         let Some((node, frame)) = frame else {
             memory.refused += 1;
@@ -289,7 +303,9 @@ impl Far {
         };
         let bits = if protect { PROTECTED } else { 0 };
         match memory.page_for(grain) {
-            Some(page) if page.frame == ABSENT => *page = Page { frame: frame as u32, node: node as u8, bits, part: 0 },
+            Some(page) if page.frame == ABSENT => {
+                *page = Page { frame: frame as u32, node: node as u8, bits, part: 0 }
+            }
             // Fetched ahead beyond what the program has mapped, or there already.
             _ => memory.pools[node].give_back(memory.cpu, frame, false),
         }
@@ -298,7 +314,9 @@ impl Far {
     fn unmap(&mut self, memory: &mut Memory, unit: UnitNo, mask: Mask) {
         for grain in self.grains(unit, mask) {
             self.work(self.store.page.0 * PS);
-            let Some(page) = memory.page_of_mut(grain).filter(|page| page.frame != ABSENT) else { continue };
+            let Some(page) = memory.page_of_mut(grain).filter(|page| page.frame != ABSENT) else {
+                continue;
+            };
             let (frame, node) = (u64::from(page.frame), page.node as usize);
             *page = Page { frame: ABSENT, node: 0, bits: 0, part: 0 };
             memory.pools[node].give_back(memory.cpu, frame, false);

@@ -1,9 +1,9 @@
 //! Where a program's accesses come from; a workload driven step by step is one such source.
 //!
-//! A workload's steps can be as long as they like (filling 160 MiB is one), and the simulator wants accesses a few
-//! microseconds at a time. So the workload runs on a thread of its own that hands accesses over in batches and waits
-//! when it is a few batches ahead. It makes a step only when it is asked to, with the simulated time: nothing that it
-//! does depends on the host.
+//! A workload's steps can be as long as they like (filling 160 MiB is one), and the simulator wants
+//! accesses a few microseconds at a time. So the workload runs on a thread of its own that hands
+//! accesses over in batches and waits when it is a few batches ahead. It makes a step only when it
+//! is asked to, with the simulated time: nothing that it does depends on the host.
 
 use crate::event::{Batch, Event};
 use std::ops::ControlFlow;
@@ -25,8 +25,8 @@ pub const HEAP: u64 = 0x0800_0000_0000;
 const WORD: u64 = 8;
 const LINE: u64 = 64;
 
-/// A program as a source of accesses. Its threads are asked for one step after another; a step must be taken whole,
-/// until something other than accesses comes, before another thread is asked.
+/// A program as a source of accesses. Its threads are asked for one step after another; a step must
+/// be taken whole, until something other than accesses comes, before another thread is asked.
 pub trait Feed: std::fmt::Debug {
     /// Bytes that are mapped from [`BASE`] on; `None`: pages are mapped as they are touched.
     fn bytes(&self) -> Option<u64>;
@@ -107,12 +107,20 @@ impl WorkloadFeed {
         let (ask, asked) = sync_channel(1);
         let (sender, reply) = sync_channel(AHEAD);
         let (own, threads) = (spec.clone(), spec.threads as usize);
-        let worker = std::thread::spawn(move || conduct(&own, Worker { asked, reply: sender, heap }));
+        let worker =
+            std::thread::spawn(move || conduct(&own, Worker { asked, reply: sender, heap }));
         let words = match reply.recv() {
             Ok(Reply::Words(words)) => words,
             _ => 0,
         };
-        Self { ask: Some(ask), reply: Some(reply), worker: Some(worker), words, threads, in_step: false }
+        Self {
+            ask: Some(ask),
+            reply: Some(reply),
+            worker: Some(worker),
+            words,
+            threads,
+            in_step: false,
+        }
     }
 
     fn next(&mut self, ask: Ask) -> Supply {
@@ -186,8 +194,9 @@ impl Conduct for Worker {
         // Memory is taken when it is asked for: until then the program may turn out too large.
         let mut made = None;
         while let Ok(ask) = self.asked.recv() {
-            let recorder =
-                made.get_or_insert_with(|| Recorder::new(words, preparing(spec), self.reply.clone(), self.heap));
+            let recorder = made.get_or_insert_with(|| {
+                Recorder::new(words, preparing(spec), self.reply.clone(), self.heap)
+            });
             let supply = match ask {
                 Ask::Prepare => {
                     algorithm.prepare(&*recorder);
@@ -205,7 +214,10 @@ impl Conduct for Worker {
                 },
                 Ask::Finish => {
                     recorder.stop();
-                    let outcome = algorithm.finish(&*recorder, &threads).map(|o| o.accesses).map_err(|e| e.to_string());
+                    let outcome = algorithm
+                        .finish(&*recorder, &threads)
+                        .map(|o| o.accesses)
+                        .map_err(|e| e.to_string());
                     let _gone = self.reply.send(Reply::Finished(outcome));
                     return;
                 }
@@ -217,12 +229,14 @@ impl Conduct for Worker {
     }
 }
 
-/// Memory that notes what is done to it. Only one thread uses it; atomics are there because [`Memory`] asks for `Sync`.
+/// Memory that notes what is done to it. Only one thread uses it; atomics are there because
+/// [`Memory`] asks for `Sync`.
 struct Recorder {
     words: Vec<AtomicU64>,
     batch: Vec<[AtomicU64; 2]>,
     filled: AtomicUsize,
-    /// 1024ths of an instruction a load, a store, a word of the heap, a line read of it and a zero stored where one is, and those left over.
+    /// 1024ths of an instruction a load, a store, a word of the heap, a line read of it and a zero
+    /// stored where one is, and those left over.
     paces: [AtomicU64; 5],
     rest: AtomicU64,
     /// Nobody listens (any more).
@@ -279,9 +293,14 @@ impl Recorder {
         if filled == 0 {
             return ControlFlow::Continue(());
         }
-        let read = |slot: &[AtomicU64; 2]| Event::from_words([0, 1].map(|i| slot[i].load(Ordering::Relaxed)));
+        let read = |slot: &[AtomicU64; 2]| {
+            Event::from_words([0, 1].map(|i| slot[i].load(Ordering::Relaxed)))
+        };
         let events: Batch = self.batch[..filled].iter().map(read).collect();
-        let sent = self.reply.lock().is_ok_and(|r| r.send(Reply::Supply(Supply::Accesses(events))).is_ok());
+        let sent = self
+            .reply
+            .lock()
+            .is_ok_and(|r| r.send(Reply::Supply(Supply::Accesses(events))).is_ok());
         if sent {
             ControlFlow::Continue(())
         } else {
@@ -318,7 +337,8 @@ impl Memory for Recorder {
         if self.flush().is_break() {
             return;
         }
-        let told = self.reply.lock().is_ok_and(|r| r.send(Reply::Supply(Supply::Held(bytes))).is_ok());
+        let told =
+            self.reply.lock().is_ok_and(|r| r.send(Reply::Supply(Supply::Held(bytes))).is_ok());
         if !told {
             return self.stop();
         }
@@ -341,9 +361,10 @@ impl Memory for Recorder {
     }
 }
 
-/// 1024ths of an instruction for each access to the data: what `terrace-workload`, built for release on x86-64, executes.
-/// Instructions were counted by valgrind's cachegrind at 1 and 3 million accesses; their difference divided by that of
-/// the accesses to data that the same algorithm makes here.
+/// 1024ths of an instruction for each access to the data: what `terrace-workload`, built for
+/// release on x86-64, executes. Instructions were counted by valgrind's cachegrind at 1 and 3
+/// million accesses; their difference divided by that of the accesses to data that the same
+/// algorithm makes here.
 const fn instructions(spec: &Spec) -> u64 {
     let hundredths = match (spec.name, spec.layout, spec.hot) {
         (Name::Skew | Name::Fits, Layout::Contiguous, _) => 980,
@@ -385,12 +406,15 @@ impl Pace {
 
 /// The same of what fills the data before.
 ///
-/// Drawing the edges of a graph takes longer than looking at them: valgrind's callgrind counts 204.5 million instructions of
-/// `Kronecker::build` for `fast=8MiB`, which makes 8.85 million accesses here: 9.2 of them for 1.51 million zeros that fill it first, 125 for
-/// 8.65 million reads of the table of chances (14.5 each, by line), and the others for drawing and placing. Of `npb-cg,fast=64MiB` it counts
-/// 741.3 million in `Cg::new`, which draws lists of 0.94 million words by 61.2 and goes over them once, and 952.3 in `Cg::prepare`: 13 for each
-/// of 9.27 million loads, which only check, 680.1 to go over the lists again, of which 12.67 million lines are read each time, and the rest for
-/// 9.44 million stores. Others are taken to go at the pace of what follows.
+/// Drawing the edges of a graph takes longer than looking at them: valgrind's callgrind counts
+/// 204.5 million instructions of `Kronecker::build` for `fast=8MiB`, which makes 8.85 million
+/// accesses here: 9.2 of them for 1.51 million zeros that fill it first, 125 for 8.65 million reads
+/// of the table of chances (14.5 each, by line), and the others for drawing and placing. Of
+/// `npb-cg,fast=64MiB` it counts 741.3 million in `Cg::new`, which draws lists of 0.94 million
+/// words by 61.2 and goes over them once, and 952.3 in `Cg::prepare`: 13 for each of 9.27 million
+/// loads, which only check, 680.1 to go over the lists again, of which 12.67 million lines are read
+/// each time, and the rest for 9.44 million stores. Others are taken to go at the pace of what
+/// follows.
 const fn preparing(spec: &Spec) -> Pace {
     match spec.name {
         Name::GraphBfs | Name::GraphPagerank => {
@@ -398,7 +422,13 @@ const fn preparing(spec: &Spec) -> Pace {
         }
         Name::NpbCg => {
             let store = 161 * 1024 / 10;
-            Pace { load: 13 * 1024, store, heap: 652 * 1024 / 10, own: 537 * 1024 / 10, fill: store }
+            Pace {
+                load: 13 * 1024,
+                store,
+                heap: 652 * 1024 / 10,
+                own: 537 * 1024 / 10,
+                fill: store,
+            }
         }
         _ => Pace::even(instructions(spec)),
     }
@@ -452,10 +482,15 @@ mod tests {
         assert!(held > 100_000 && heap.iter().all(|e| e.address() < HEAP + held), "{held}");
         // Once word by word when it is filled.
         let later = &heap[held.div_ceil(WORD) as usize..];
-        let pages: std::collections::HashSet<u64> = later.iter().map(|e| e.address() / 4096).collect();
+        let pages: std::collections::HashSet<u64> =
+            later.iter().map(|e| e.address() / 4096).collect();
         assert_eq!(pages.len() as u64, held.div_ceil(4096), "all of it is gone over");
         let written = later.iter().filter(|e| e.store()).count();
-        assert!(written > later.len() / 4 && written < later.len() * 3 / 4, "{written} of {}", later.len());
+        assert!(
+            written > later.len() / 4 && written < later.len() * 3 / 4,
+            "{written} of {}",
+            later.len()
+        );
         let (held, heap) = told(WorkloadFeed::without_heap(&spec));
         assert!(held == 0 && heap.is_empty());
     }
@@ -463,11 +498,13 @@ mod tests {
     #[test]
     fn a_graphs_table_of_chances_is_read_for_every_edge_drawn() {
         let spec = Spec::parse("graph-bfs,fast=256KiB,threads=1,accesses=1").unwrap();
-        let (mut feed, mut held, mut reads, mut stores) = (WorkloadFeed::new(&spec), 0, 0_u64, 0_u64);
+        let (mut feed, mut held, mut reads, mut stores) =
+            (WorkloadFeed::new(&spec), 0, 0_u64, 0_u64);
         loop {
             match feed.prepare() {
                 Supply::Accesses(a) => {
-                    reads += a.iter().filter(|e| e.address() < HEAP + 65_536 && !e.store()).count() as u64;
+                    reads += a.iter().filter(|e| e.address() < HEAP + 65_536 && !e.store()).count()
+                        as u64;
                     stores += a.iter().filter(|e| e.address() >= BASE && e.store()).count() as u64;
                 }
                 Supply::Held(bytes) => held = bytes,
@@ -475,8 +512,8 @@ mod tests {
             }
         }
         assert_eq!(held, 65_536);
-        // Eleven levels are drawn by threes, twice. Of each edge both ends are counted, and placed with two stores each; its zeros are two;
-        // of each vertex three words are written.
+        // Eleven levels are drawn by threes, twice. Of each edge both ends are counted, and placed
+        // with two stores each; its zeros are two; of each vertex three words are written.
         let (edges, vertices) = (reads / (2 * 4), 2048);
         assert_eq!(edges, 11 * vertices);
         assert!(stores.abs_diff(8 * edges + 3 * vertices) < 10, "{stores}");
@@ -485,9 +522,11 @@ mod tests {
 
     #[test]
     fn all_accesses_come_and_the_results_are_right() {
-        for text in
-            ["skew,fast=256KiB,accesses=50k", "graph-bfs,fast=256KiB,accesses=1", "stream,fast=256KiB,accesses=9k"]
-        {
+        for text in [
+            "skew,fast=256KiB,accesses=50k",
+            "graph-bfs,fast=256KiB,accesses=1",
+            "stream,fast=256KiB,accesses=9k",
+        ] {
             let (events, accesses) = drain(text);
             assert!(events.len() as u64 > accesses && accesses > 0, "{text}");
             assert_eq!(drain(text), (events, accesses), "{text}");
@@ -499,7 +538,10 @@ mod tests {
         let (events, accesses) = drain("skew,fast=64KiB,size=64KiB,hot_size=64KiB,accesses=10k");
         assert_eq!(accesses, 10_000);
         let filled = 2 * 65_536 / 8;
-        assert!(events[..filled].iter().enumerate().all(|(i, e)| e.store() && e.address() == BASE + 8 * i as u64));
+        assert!(events[..filled]
+            .iter()
+            .enumerate()
+            .all(|(i, e)| e.store() && e.address() == BASE + 8 * i as u64));
         // Of 10,000 accesses 80% are a load and a store, the rest a load.
         let stores = events[filled..].iter().filter(|e| e.store()).count();
         assert_eq!(events.len() - filled, 10_000 + stores);
@@ -522,7 +564,8 @@ mod tests {
                 other => break assert_eq!(other, Supply::Done),
             }
         }
-        // `callgrind_annotate --inclusive=yes` of `terrace-workload npb-cg,accesses=1M,fast=64MiB`: `Cg::new` and `Cg::prepare`.
+        // `callgrind_annotate --inclusive=yes` of `terrace-workload npb-cg,accesses=1M,fast=64MiB`:
+        // `Cg::new` and `Cg::prepare`.
         let counted = 741_253_833 + 952_335_806;
         assert!(instructions.abs_diff(counted) < counted / 100, "{instructions} in {accesses}");
     }

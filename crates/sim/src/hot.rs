@@ -1,8 +1,9 @@
 //! The innermost loop: accesses of one thread on one core.
 //!
-//! An access whose line and translation were the last used of their sets changes nothing but counts (see
-//! [`crate::mmu`]), so the core's time and instructions are kept in registers and written back only before something
-//! else must be looked at. The results are those of taking each access by itself.
+//! An access whose line and translation were the last used of their sets changes nothing but counts
+//! (see [`crate::mmu`]), so the core's time and instructions are kept in registers and written back
+//! only before something else must be looked at. The results are those of taking each access by
+//! itself.
 
 use crate::event::{Accesses, Batch, Event};
 use crate::kernel::{entry, record};
@@ -13,7 +14,8 @@ use crate::world::{Thread, World};
 use terrace_cache::ahead;
 use terrace_model::{Access, Counters, Uncore, Unit, LINE};
 
-/// Accesses before an access at which the host is told to fetch what it will look at; at twice as many, its page.
+/// Accesses before an access at which the host is told to fetch what it will look at; at twice as
+/// many, its page.
 const AHEAD: usize = 8;
 /// Accesses after which it is told anew whether that is worth it.
 const OUTLOOK: u64 = 4096;
@@ -53,12 +55,18 @@ impl World {
         }
     }
 
-    /// `SAMPLED`: somebody samples accesses. `FAR`: so many accesses leave a core's own caches that the host is told ahead
-    /// what will be looked at.
-    fn run_events_as<const SAMPLED: bool, const FAR: bool>(&mut self, core: usize, thread: usize, end: u64) {
+    /// `SAMPLED`: somebody samples accesses. `FAR`: so many accesses leave a core's own caches that
+    /// the host is told ahead what will be looked at.
+    fn run_events_as<const SAMPLED: bool, const FAR: bool>(
+        &mut self,
+        core: usize,
+        thread: usize,
+        end: u64,
+    ) {
         let Thread { events, at, again, .. } = &mut self.threads[thread];
         let (unit, uncore) = self.engine.parts(core);
-        let (time, instructions, clear) = (unit.core.time, unit.core.instructions, unit.core.clear_until());
+        let (time, instructions, clear) =
+            (unit.core.time, unit.core.instructions, unit.core.clear_until());
         let mut lane = Lane {
             pace: unit.core.pace(),
             unit,
@@ -77,7 +85,9 @@ impl World {
         };
         let begun = *at;
         match events {
-            Batch::Own { words, values } => lane.run::<SAMPLED, FAR>(&(&words[..], &values[..]), at, again),
+            Batch::Own { words, values } => {
+                lane.run::<SAMPLED, FAR>(&(&words[..], &values[..]), at, again)
+            }
             Batch::Part(part) => lane.run::<SAMPLED, FAR>(part, at, again),
         }
         let made = (*at - begun) as u64;
@@ -131,9 +141,15 @@ struct Lane<'a> {
 impl Lane<'_> {
     /// One access after the other, from that of index `at` on.
     #[inline(always)]
-    fn run<const SAMPLED: bool, const FAR: bool>(&mut self, source: &impl Accesses, at: &mut usize, again: &mut bool) {
+    fn run<const SAMPLED: bool, const FAR: bool>(
+        &mut self,
+        source: &impl Accesses,
+        at: &mut usize,
+        again: &mut bool,
+    ) {
         self.mmu.turn_to(source.space());
-        let (mut time, mut instructions, mut clear, mut stores) = (self.time, self.instructions, self.clear, 0);
+        let (mut time, mut instructions, mut clear, mut stores) =
+            (self.time, self.instructions, self.clear, 0);
         let words = source.words();
         if let Some(word) = words.get(*at).filter(|_| *again) {
             // It is made anew: its instructions, which are added below, have been executed.
@@ -156,7 +172,8 @@ impl Lane<'_> {
             }
             if !(instructions <= clear && self.mmu.settled(event.address(), event.store())) {
                 let came;
-                (came, time, clear) = self.access::<SAMPLED>(event, time, instructions, clear, (source, number));
+                (came, time, clear) =
+                    self.access::<SAMPLED>(event, time, instructions, clear, (source, number));
                 self.waits = came == Came::ToWait;
                 if self.waits {
                     break;
@@ -170,16 +187,21 @@ impl Lane<'_> {
         self.stores += stores;
     }
 
-    /// The host fetches what accesses to come will look at: the page of the further one, lines of caches of the nearer one.
+    /// The host fetches what accesses to come will look at: the page of the further one, lines of
+    /// caches of the nearer one.
     #[inline(always)]
     fn look_ahead(&self, source: &impl Accesses, at: usize) {
         let words = source.words();
-        let address = |ahead: usize| words.get(at + ahead).map(|word| Event::from_words([*word, 0]).address());
-        let page = |address: u64| self.memory.index_nearby(source.placed(address) >> 12, self.mmu.hint);
+        let address = |ahead: usize| {
+            words.get(at + ahead).map(|word| Event::from_words([*word, 0]).address())
+        };
+        let page =
+            |address: u64| self.memory.index_nearby(source.placed(address) >> 12, self.mmu.hint);
         if let Some(index) = address(2 * AHEAD).and_then(page) {
             ahead(&self.memory.pages, index);
         }
-        let next = address(AHEAD).and_then(|address| Some((address, self.memory.pages.get(page(address)?)?)));
+        let next = address(AHEAD)
+            .and_then(|address| Some((address, self.memory.pages.get(page(address)?)?)));
         if let Some((address, page)) = next {
             self.uncore.ahead((u64::from(page.frame) << 12 | address & 4095) / LINE);
         }
@@ -194,8 +216,9 @@ impl Lane<'_> {
         }
     }
 
-    /// An access that may change something, by a core that has come to `time` and `instructions` and is `clear` of
-    /// waits; `source`: whose access it is. What it came to, and what time and `clear` are then.
+    /// An access that may change something, by a core that has come to `time` and `instructions`
+    /// and is `clear` of waits; `source`: whose access it is. What it came to, and what time and
+    /// `clear` are then.
     #[inline(always)]
     fn access<const SAMPLED: bool>(
         &mut self,
@@ -217,7 +240,8 @@ impl Lane<'_> {
             Some(at) => at,
             None => {
                 let place = source.0.placed(address);
-                let found = self.mmu.translate_other(self.memory, (address, place), store, self.home, time);
+                let found =
+                    self.mmu.translate_other(self.memory, (address, place), store, self.home, time);
                 // What is no time is more than any.
                 if found.time >= NOWHERE {
                     if found.time == WAITS {
@@ -246,8 +270,8 @@ impl Lane<'_> {
         (Came::On, time, clear)
     }
 
-    /// A page was touched first: the kernel looks up and writes its records of the frame and of the page, and writes zeros to
-    /// all of it.
+    /// A page was touched first: the kernel looks up and writes its records of the frame and of the
+    /// page, and writes zeros to all of it.
     #[inline(never)]
     fn born(&mut self, frame: u64, time: u64, instructions: u64) -> (u64, u64) {
         let core = &mut self.unit.core;
@@ -270,7 +294,8 @@ impl Lane<'_> {
         (self.unit.core.time, self.unit.core.clear_until())
     }
 
-    /// The kernel writes to the line at `physical`; the node that it comes from, if no cache has it.
+    /// The kernel writes to the line at `physical`; the node that it comes from, if no cache has
+    /// it.
     fn written(&mut self, physical: u64) -> Option<usize> {
         self.unit.counters.stores += 1;
         let fetched = self.unit.l1.fetch(physical / LINE, true);
@@ -281,7 +306,8 @@ impl Lane<'_> {
         self.uncore.missed(self.unit, access, fetched.left(), || None)
     }
 
-    /// An access that missed the first level, which has let its line in: `left`, if anything, left it dirty.
+    /// An access that missed the first level, which has let its line in: `left`, if anything, left
+    /// it dirty.
     #[inline(never)]
     fn missed<const SAMPLED: bool>(
         &mut self,
@@ -327,7 +353,8 @@ mod tests {
     use terrace_trace::{Access, Header, TraceWriter};
     use terrace_types::{Bytes, Nanos};
 
-    /// Each access by itself, as far as the lines go: of a first level that is said to have many sets none is remembered.
+    /// Each access by itself, as far as the lines go: of a first level that is said to have many
+    /// sets none is remembered.
     fn plain(plan: &Plan) -> World {
         let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
         for mmu in &mut world.mmus {
@@ -351,14 +378,21 @@ mod tests {
             ("lab-hbm", "stream,fast=1MiB,accesses=40k"),
         ] {
             let plan = Plan::new(&machine(name), workload).unwrap();
-            let (mut short, mut plain) = (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
-            [&mut short, &mut plain].into_iter().for_each(|world| world.pass(Nanos(u64::MAX / 2000)));
-            assert_eq!(short.measured.result().unwrap(), plain.measured.result().unwrap(), "{workload}");
+            let (mut short, mut plain) =
+                (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
+            [&mut short, &mut plain]
+                .into_iter()
+                .for_each(|world| world.pass(Nanos(u64::MAX / 2000)));
+            assert_eq!(
+                short.measured.result().unwrap(),
+                plain.measured.result().unwrap(),
+                "{workload}"
+            );
         }
     }
 
-    /// Threads of two processes that share cores, each going through a few streams and among many pages, some of which others
-    /// write too.
+    /// Threads of two processes that share cores, each going through a few streams and among many
+    /// pages, some of which others write too.
     fn mixed(seed: u64) -> Recording {
         let mut x = seed;
         let mut random = move |below: u64| {
@@ -367,7 +401,9 @@ mod tests {
             x ^= x << 17;
             (x >> 8) % below
         };
-        let mut writer = TraceWriter::new(Vec::new(), &Header { dependence: true, ..Header::default() }).unwrap();
+        let mut writer =
+            TraceWriter::new(Vec::new(), &Header { dependence: true, ..Header::default() })
+                .unwrap();
         for step in 0..90_000u64 {
             let thread = random(6) as u32;
             let stream = random(4);
@@ -379,17 +415,22 @@ mod tests {
             };
             let address = 0x7f00_0000_0000 + (stream << KEPT) + page * 4096 + offset / 8 * 8;
             let (store, depends) = (random(3) == 0, random(8).saturating_sub(5) as u8);
-            let access = Access { address, size: 8, store, depends, gap: 1 + random(9) as u32, pc: 0 };
+            let access =
+                Access { address, size: 8, store, depends, gap: 1 + random(9) as u32, pc: 0 };
             writer.access(thread % 2, thread, &access).unwrap();
             if random(5000) == 0 {
                 writer.advance(thread % 2, thread, 4000).unwrap();
             }
         }
         let bytes = writer.finish().unwrap();
-        Recording::new(Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>))).unwrap()
+        Recording::new(Arc::new(
+            move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>),
+        ))
+        .unwrap()
     }
 
-    /// What happens to pages between accesses: they move, their translations are dropped, they are copied, watched.
+    /// What happens to pages between accesses: they move, their translations are dropped, they are
+    /// copied, watched.
     fn disturb(world: &mut World, step: u64) {
         let pages: Vec<(u64, usize)> = world.memory.present().collect();
         for pick in 0..step % 7 {
@@ -418,7 +459,8 @@ mod tests {
         for (name, seed) in [("dram-dcpmm", 1), ("lab-cxl", 2), ("ddr-cxl", 3), ("lab-hbm", 4)] {
             let input = Input::Recording { name: "mixed".to_owned(), recording: mixed(seed) };
             let plan = Plan::of(&machine(name), input).unwrap();
-            let (mut short, mut plain) = (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
+            let (mut short, mut plain) =
+                (plan.world(Mode::Plain, Births::Nearest).unwrap(), plain(&plan));
             for world in [&mut short, &mut plain] {
                 let mut step = 0;
                 while !world.ended() {
@@ -430,7 +472,8 @@ mod tests {
             }
             assert_eq!(short.counters(), plain.counters(), "{name}");
             assert_eq!(short.memory.pages, plain.memory.pages, "{name}");
-            let times = |world: &World| world.engine.units.iter().map(|u| u.core.time).collect::<Vec<_>>();
+            let times =
+                |world: &World| world.engine.units.iter().map(|u| u.core.time).collect::<Vec<_>>();
             assert_eq!(times(&short), times(&plain), "{name}");
         }
     }

@@ -1,9 +1,11 @@
-//! What whoever manages goes over: the kernel's records of the program's pages, and records of its own.
+//! What whoever manages goes over: the kernel's records of the program's pages, and records of its
+//! own.
 //!
-//! Going over pages is work of the processor and waiting for memory, and the second depends on what the program does to the
-//! buses meanwhile. The kernel has a line of 64 bytes for each frame (`struct page`) on the frame's own node, and eight bytes
-//! of page table for each page, which are taken at the page's first touch where the page is taken, too. What the manager
-//! remembers lies where a first touch of the moment would put it.
+//! Going over pages is work of the processor and waiting for memory, and the second depends on what
+//! the program does to the buses meanwhile. The kernel has a line of 64 bytes for each frame
+//! (`struct page`) on the frame's own node, and eight bytes of page table for each page, which are
+//! taken at the page's first touch where the page is taken, too. What the manager remembers lies
+//! where a first touch of the moment would put it.
 
 use crate::memory::ABSENT;
 use crate::world::World;
@@ -17,10 +19,11 @@ const RECORD: u64 = 64;
 const ENTRY: u64 = 8;
 /// The manager's records go round in so many bytes.
 const OWN: u64 = 1 << 20;
-/// Pages gone over before the program goes on: about two microseconds where nothing is waited for, a part of a quantum.
+/// Pages gone over before the program goes on: about two microseconds where nothing is waited for,
+/// a part of a quantum.
 const AT_ONCE: usize = 64;
-/// Weights of the manager, which is scheduled ten nice levels ahead (ADR 0056), and of a thread of the program
-/// (`sched_prio_to_weight`, kernel/sched/core.c).
+/// Weights of the manager, which is scheduled ten nice levels ahead (ADR 0056), and of a thread of
+/// the program (`sched_prio_to_weight`, kernel/sched/core.c).
 const WEIGHTS: (u64, u64) = (9548, 1024);
 
 /// What is done to a record.
@@ -76,7 +79,9 @@ impl World {
             let took = match self.ended() || !self.waits_for_records {
                 true => visit.worked(frames.len() as u64),
                 false => {
-                    let took = self.engine.aside(core, |engine| go_over(engine, core, &frames, visit, own));
+                    let took = self
+                        .engine
+                        .aside(core, |engine| go_over(engine, core, &frames, visit, own));
                     Nanos(took.div_ceil(PS))
                 }
             };
@@ -85,10 +90,11 @@ impl World {
         }
     }
 
-    /// The same of all pages of `ranges`, by a call that has the program's address space to itself: `clear_refs` takes `mmap_lock` to write
-    /// and each mapping's own lock on the way, and keeps them to its end (`clear_refs_write`, fs/proc/task_mmu.c, and `PGWALK_WRLOCK`,
-    /// mm/pagewalk.c), so that a page fault waits for that. Its end is foreseen from how long the last such call took a page. On machines that
-    /// are scaled down nobody waits, as for records.
+    /// The same of all pages of `ranges`, by a call that has the program's address space to itself:
+    /// `clear_refs` takes `mmap_lock` to write and each mapping's own lock on the way, and keeps
+    /// them to its end (`clear_refs_write`, fs/proc/task_mmu.c, and `PGWALK_WRLOCK`,
+    /// mm/pagewalk.c), so that a page fault waits for that. Its end is foreseen from how long the
+    /// last such call took a page. On machines that are scaled down nobody waits, as for records.
     pub(crate) fn visit_alone(&mut self, ranges: &[VpnRange], visit: Visit) -> Nanos {
         let (pages, before) = (ranges.iter().map(|r| r.len()).sum::<u64>(), self.time_ps());
         if self.waits_for_records {
@@ -113,11 +119,18 @@ impl World {
     }
 }
 
-/// One record's miss at a time: a record has pointers to those that were taken before and after it (its list of pages), and what the kernel
-/// changes there it changes with locked instructions, so that no load of the next begins before. In the lab clearing 20,000 pages whose
-/// records lie two apart, in no cache, takes 81.5 ns a page (80 ns is the node's latency), looking them up in `pagemap` 81.8; in order
-/// 21.2 and 31.1, in the last level 20.9 and 30.9.
-fn go_over(engine: &mut Engine, core: usize, frames: &[(u64, Option<u64>)], visit: Visit, own: usize) {
+/// One record's miss at a time: a record has pointers to those that were taken before and after it
+/// (its list of pages), and what the kernel changes there it changes with locked instructions, so
+/// that no load of the next begins before. In the lab clearing 20,000 pages whose records lie two
+/// apart, in no cache, takes 81.5 ns a page (80 ns is the node's latency), looking them up in
+/// `pagemap` 81.8; in order 21.2 and 31.1, in the last level 20.9 and 30.9.
+fn go_over(
+    engine: &mut Engine,
+    core: usize,
+    frames: &[(u64, Option<u64>)],
+    visit: Visit,
+    own: usize,
+) {
     let pace = engine.units[core].core.pace().max(1);
     let (mut due, mut last) = (0, [None; 3]);
     for (n, (vpn, frame)) in frames.iter().enumerate() {
@@ -134,12 +147,18 @@ fn go_over(engine: &mut Engine, core: usize, frames: &[(u64, Option<u64>)], visi
         let next = frames.get(n + 1).and_then(|(_, frame)| record(params, (*frame)?));
         let [entry, record, own] = lines;
         // What is on the line touched before has come with it.
-        let mut is_new = |line: Option<u64>, which: usize| line.filter(|l| last[which].replace(*l) != Some(*l));
+        let mut is_new =
+            |line: Option<u64>, which: usize| line.filter(|l| last[which].replace(*l) != Some(*l));
         if let Some(line) = is_new(entry, 0) {
             engine.touch(core, line * LINE, visit.entry == Touch::Write);
         }
         if let Some(line) = is_new(record, 1) {
-            engine.follow(core, line * LINE, next.unwrap_or(line * LINE), visit.record == Touch::Write);
+            engine.follow(
+                core,
+                line * LINE,
+                next.unwrap_or(line * LINE),
+                visit.record == Touch::Write,
+            );
         }
         if let Some(line) = is_new(own, 2) {
             engine.touch(core, line * LINE, true);
@@ -147,11 +166,14 @@ fn go_over(engine: &mut Engine, core: usize, frames: &[(u64, Option<u64>)], visi
     }
 }
 
-/// Where the `struct page` of a frame is: in what the kernel keeps of the frame's node (`reserved` in the machine file), of which it is the
-/// last part here. Where nothing is kept the program's last frames are there, too, and share the lines' places in caches.
+/// Where the `struct page` of a frame is: in what the kernel keeps of the frame's node (`reserved`
+/// in the machine file), of which it is the last part here. Where nothing is kept the program's
+/// last frames are there, too, and share the lines' places in caches.
 pub(crate) fn record(params: &Params, frame: u64) -> Option<u64> {
     let (node, number) = place(params, frame)?;
-    params.layout.address(node, params.sizes[node] - params.sizes[node] / PAGE * RECORD + number * RECORD)
+    params
+        .layout
+        .address(node, params.sizes[node] - params.sizes[node] / PAGE * RECORD + number * RECORD)
 }
 
 /// Where the entry for a frame is in the page table, before the records of the node.
@@ -181,9 +203,11 @@ mod tests {
     use crate::memory::UNTIL_TOLD;
     use crate::ports::costs;
 
-    /// A machine whose program of so many threads is under way in its phase, and the pages of its data.
+    /// A machine whose program of so many threads is under way in its phase, and the pages of its
+    /// data.
     fn under_way(births: Births, threads: u32) -> (World, Vec<u64>) {
-        let workload = format!("skew,accesses=64M,size=64MiB,hot_size=32MiB,fast=64MiB,threads={threads}");
+        let workload =
+            format!("skew,accesses=64M,size=64MiB,hot_size=32MiB,fast=64MiB,threads={threads}");
         let plan = Plan::new(&terrace_machine::preset("lab-dcpmm").unwrap(), &workload).unwrap();
         let mut world = plan.world(Mode::Plain, births).unwrap();
         while world.measured.begin.is_none() {
@@ -203,21 +227,26 @@ mod tests {
         let (mut fast, pages) = under_way(Births::Nearest, 1);
         let (mut slow, same) = under_way(Births::Slow, 2);
         assert_eq!(pages, same);
-        let (quick, late) = (each(&mut fast, &pages, costs::CLEARING), each(&mut slow, &pages, costs::CLEARING));
-        // 21 ns a page in the lab where nothing is waited for, and 267 more for each page on the slow node beside two threads that write.
+        let (quick, late) =
+            (each(&mut fast, &pages, costs::CLEARING), each(&mut slow, &pages, costs::CLEARING));
+        // 21 ns a page in the lab where nothing is waited for, and 267 more for each page on the
+        // slow node beside two threads that write.
         assert!((20.0..40.0).contains(&quick), "{quick}");
         assert!((100.0..600.0).contains(&late), "{late}");
     }
 
     #[test]
     fn records_out_of_order_are_waited_for_one_by_one() {
-        let plan = Plan::new(&terrace_machine::preset("lab-cxl").unwrap(), "skew,accesses=50k,size=2MiB").unwrap();
+        let plan =
+            Plan::new(&terrace_machine::preset("lab-cxl").unwrap(), "skew,accesses=50k,size=2MiB")
+                .unwrap();
         // ns a page, records in no cache: frames of neighbours two apart, or in order.
         let each = |visit: Visit, apart: u64| {
             let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
             let half = 10_000;
             let frame = |n: u64| if apart == 2 { n % half * 2 + n / half } else { n };
-            let frames: Vec<(u64, Option<u64>)> = (0..2 * half).map(|n| (n, Some(frame(n)))).collect();
+            let frames: Vec<(u64, Option<u64>)> =
+                (0..2 * half).map(|n| (n, Some(frame(n)))).collect();
             let took: u64 = frames
                 .chunks(AT_ONCE)
                 .map(|some| {
@@ -229,17 +258,25 @@ mod tests {
             took as f64 / PS as f64 / (2 * half) as f64
         };
         // ns in the lab: docs/adr/0256.
-        for (visit, in_order, apart) in [(costs::CLEARING, 21.2, 81.5), (costs::LOOKING_UP, 31.1, 81.8)] {
+        for (visit, in_order, apart) in
+            [(costs::CLEARING, 21.2, 81.5), (costs::LOOKING_UP, 31.1, 81.8)]
+        {
             let (near, far) = (each(visit, 1), each(visit, 2));
-            assert!((near / in_order - 1.0).abs() < 0.1, "{visit:?}: {near} where it is {in_order}");
+            assert!(
+                (near / in_order - 1.0).abs() < 0.1,
+                "{visit:?}: {near} where it is {in_order}"
+            );
             assert!((far / apart - 1.0).abs() < 0.1, "{visit:?}: {far} where it is {apart}");
         }
     }
 
     #[test]
     fn a_fault_waits_while_another_has_the_address_space() {
-        let plan = Plan::new(&terrace_machine::preset("lab-dcpmm").unwrap(), "skew,accesses=50k,size=64MiB,fast=64MiB")
-            .unwrap();
+        let plan = Plan::new(
+            &terrace_machine::preset("lab-dcpmm").unwrap(),
+            "skew,accesses=50k,size=64MiB,fast=64MiB",
+        )
+        .unwrap();
         // Pages that are born while 16,384 are gone over.
         let born = |alone: bool| {
             let mut world = plan.world(Mode::Plain, Births::Nearest).unwrap();
@@ -249,7 +286,9 @@ mod tests {
             let before = world.memory.present().count();
             let took = match alone {
                 true => world.visit_alone(&ranges, costs::CLEARING),
-                false => world.visit(ranges.iter().flat_map(|r| r.start.0..r.end.0), costs::CLEARING),
+                false => {
+                    world.visit(ranges.iter().flat_map(|r| r.start.0..r.end.0), costs::CLEARING)
+                }
             };
             assert!((300_000..900_000).contains(&took.get()), "{took:?}");
             let meanwhile = world.memory.present().count() - before;
@@ -265,13 +304,22 @@ mod tests {
     #[test]
     fn what_is_next_to_each_other_comes_with_one_line() {
         let (mut world, pages) = under_way(Births::Slow, 2);
-        let loads = |world: &World| world.engine().counters(0).loads + world.engine().counters(1).loads;
+        let loads =
+            |world: &World| world.engine().counters(0).loads + world.engine().counters(1).loads;
         let before = loads(&world);
         let mut touched = 0;
         let next = world.manager_core;
         let frames: Vec<(u64, Option<u64>)> = pages
             .iter()
-            .map(|vpn| (*vpn, world.memory.index(*vpn, &mut 0).map(|i| u64::from(world.memory.pages[i].frame))))
+            .map(|vpn| {
+                (
+                    *vpn,
+                    world
+                        .memory
+                        .index(*vpn, &mut 0)
+                        .map(|i| u64::from(world.memory.pages[i].frame)),
+                )
+            })
             .collect();
         world.engine.aside(next, |engine| {
             go_over(engine, next, &frames, costs::COUNTING, 0);
@@ -324,7 +372,8 @@ mod tests {
     #[test]
     fn a_page_that_moves_is_waited_for_until_it_is_there() {
         let (mut world, pages) = under_way(Births::Nearest, 2);
-        let heads: Vec<usize> = pages.iter().filter_map(|vpn| world.memory.index(*vpn, &mut 0)).collect();
+        let heads: Vec<usize> =
+            pages.iter().filter_map(|vpn| world.memory.index(*vpn, &mut 0)).collect();
         assert_eq!(heads.len(), pages.len());
         for head in &heads {
             assert!(world.memory.relocate(*head, 1, UNTIL_TOLD));

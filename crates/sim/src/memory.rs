@@ -1,5 +1,5 @@
-//! The program's memory: which pages there are, in which frames, with which bits; and the kernel's part in it (first
-//! touch, faults, page moves).
+//! The program's memory: which pages there are, in which frames, with which bits; and the kernel's
+//! part in it (first touch, faults, page moves).
 
 use crate::pool::{Pool, Use, HUGE};
 use std::collections::HashMap;
@@ -35,16 +35,18 @@ const STRETCHES: usize = 1024;
 /// Not backed by memory.
 pub const ABSENT: u32 = u32::MAX;
 
-/// What a first touch costs the program beside memory: entering the kernel and finding a page. Together with what
-/// [`crate::hot`] adds, filling memory takes as long as in the lab (ADR 0249).
+/// What a first touch costs the program beside memory: entering the kernel and finding a page.
+/// Together with what [`crate::hot`] adds, filling memory takes as long as in the lab (ADR 0249).
 const FAULT: u64 = 650 * PS;
-/// Writing zeros to a page, where that is not done word by word: an estimate for Linux 6.12. A huge page is 512 times that.
+/// Writing zeros to a page, where that is not done word by word: an estimate for Linux 6.12. A huge
+/// page is 512 times that.
 const ZERO_PAGE: u64 = 250 * PS;
-/// What the first write to a watched page costs the program: 0.445 us in the lab, by 202,000 such faults more or less beside the same program
-/// (ADR 0261).
+/// What the first write to a watched page costs the program: 0.445 us in the lab, by 202,000 such
+/// faults more or less beside the same program (ADR 0261).
 const WATCHED_WRITE: u64 = 450 * PS;
-/// The same where entering the kernel costs what it costs: 0.7 to 1.0 us on a host with Linux 6.18 (soft-dirty and write-protection faults
-/// alike). Of machines that are scaled down, which stand for a real one.
+/// The same where entering the kernel costs what it costs: 0.7 to 1.0 us on a host with Linux 6.18
+/// (soft-dirty and write-protection faults alike). Of machines that are scaled down, which stand
+/// for a real one.
 const WATCHED_WRITE_OF_A_HOST: u64 = 850 * PS;
 
 /// One base page.
@@ -82,7 +84,8 @@ pub struct Misses {
 pub enum FirstTouch {
     /// To these nodes (indexes), the first that has room: by the toucher's home node.
     Nearest(Vec<Vec<usize>>),
-    /// Pages have their places, a node's index by page; the lists for those that have none, or whose node is full.
+    /// Pages have their places, a node's index by page; the lists for those that have none, or
+    /// whose node is full.
     Placed(Arc<HashMap<u64, u8>>, Vec<Vec<usize>>),
 }
 
@@ -102,7 +105,8 @@ pub struct Memory {
     pub on_demand: bool,
     /// Use huge pages where a whole one fits.
     pub huge: bool,
-    /// Pages that are not backed, and first writes to protected ones, are a pager's matter: who touches one waits ([`WAITS`]).
+    /// Pages that are not backed, and first writes to protected ones, are a pager's matter: who
+    /// touches one waits ([`WAITS`]).
     pub paged: bool,
     first_touch: FirstTouch,
     /// When pages that are being moved are done, picoseconds.
@@ -119,7 +123,8 @@ pub struct Memory {
     pub tells_births: bool,
     /// That frame, until it is taken.
     pub born: Option<u32>,
-    /// Where pages are mapped on demand, some of the stretches: number plus one, and its first page's index.
+    /// Where pages are mapped on demand, some of the stretches: number plus one, and its first
+    /// page's index.
     stretches: Vec<(u64, usize)>,
 }
 
@@ -162,7 +167,12 @@ impl Memory {
     /// Adds a mapping of whole pages; nothing of it is touched.
     pub fn map(&mut self, range: VpnRange) {
         let first = self.pages.len() as u32;
-        self.pages.extend((0..range.len()).map(|_| Page { frame: ABSENT, node: 0, bits: 0, part: 0 }));
+        self.pages.extend((0..range.len()).map(|_| Page {
+            frame: ABSENT,
+            node: 0,
+            bits: 0,
+            part: 0,
+        }));
         if let Some(misses) = &mut self.misses {
             misses.resize(self.pages.len(), Misses::default());
         }
@@ -181,8 +191,8 @@ impl Memory {
         self.first_touch = FirstTouch::Placed(places, lists.clone());
     }
 
-    /// The node, by its index, on which whoever is at home on node `home` and is no part of the program would have its next page: the first
-    /// with room, else the last.
+    /// The node, by its index, on which whoever is at home on node `home` and is no part of the
+    /// program would have its next page: the first with room, else the last.
     pub(crate) fn nearest_with_room(&self, home: usize) -> usize {
         let (FirstTouch::Nearest(lists) | FirstTouch::Placed(_, lists)) = &self.first_touch;
         let list = lists.get(home).or(lists.first()).map_or(&[][..], Vec::as_slice);
@@ -194,7 +204,10 @@ impl Memory {
     pub fn take_misses(&mut self) -> Vec<(u64, Misses)> {
         let Some(misses) = &mut self.misses else { return Vec::new() };
         let pages = self.regions.iter().flat_map(|r| (r.start..r.end).zip(r.first as usize..));
-        let counted = pages.map(|(vpn, index)| (vpn, misses[index])).filter(|(_, m)| *m != Misses::default()).collect();
+        let counted = pages
+            .map(|(vpn, index)| (vpn, misses[index]))
+            .filter(|(_, m)| *m != Misses::default())
+            .collect();
         misses.fill(Misses::default());
         counted
     }
@@ -210,7 +223,8 @@ impl Memory {
         self.regions.iter().map(|r| VpnRange::new(Vpn(r.start), Vpn(r.end)))
     }
 
-    /// Index of a page in [`Self::pages`]; `None` where nothing is mapped. `hint`: the caller's last region.
+    /// Index of a page in [`Self::pages`]; `None` where nothing is mapped. `hint`: the caller's
+    /// last region.
     #[inline(always)]
     #[must_use]
     pub fn index(&self, vpn: u64, hint: &mut usize) -> Option<usize> {
@@ -223,7 +237,8 @@ impl Memory {
         self.index_elsewhere(vpn, hint)
     }
 
-    /// As [`Self::index`]; where pages are mapped as they are touched, an aligned stretch around the page is mapped.
+    /// As [`Self::index`]; where pages are mapped as they are touched, an aligned stretch around
+    /// the page is mapped.
     #[inline(always)]
     pub fn index_or_map(&mut self, vpn: u64, hint: &mut usize) -> Option<usize> {
         if !self.on_demand {
@@ -315,7 +330,9 @@ impl Memory {
     pub fn walk(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
         if let Some(page) = self.pages.get_mut(index) {
             // Nothing but bits to set.
-            if page.frame != ABSENT && page.bits & (MOVING | WATCHED | PART_OF_HUGE | PROTECTED) == 0 {
+            if page.frame != ABSENT
+                && page.bits & (MOVING | WATCHED | PART_OF_HUGE | PROTECTED) == 0
+            {
                 page.bits |= if store { ACCESSED | DIRTY } else { ACCESSED };
                 return Walked { frame: page.frame, time, writable: page.bits & DIRTY != 0 };
             }
@@ -324,11 +341,20 @@ impl Memory {
     }
 
     #[inline(never)]
-    fn walk_slowly(&mut self, index: usize, vpn: u64, store: bool, home: usize, time: u64) -> Walked {
+    fn walk_slowly(
+        &mut self,
+        index: usize,
+        vpn: u64,
+        store: bool,
+        home: usize,
+        time: u64,
+    ) -> Walked {
         let mut time = time;
         let page = self.pages[index];
         let head = self.head(index);
-        if self.pages[head].bits & MOVING != 0 && self.moving.get(&(head as u32)) == Some(&UNTIL_TOLD) {
+        if self.pages[head].bits & MOVING != 0
+            && self.moving.get(&(head as u32)) == Some(&UNTIL_TOLD)
+        {
             self.waited_for = Some(head as u32);
             return Walked { frame: ABSENT, time: WAITS, writable: false };
         }
@@ -360,8 +386,8 @@ impl Memory {
         Walked { frame: self.pages[index].frame, time, writable }
     }
 
-    /// Backs a page for the first time; gives the cost, picoseconds. Where no node has room, the program gets a page of
-    /// the last node all the same, and the run reports it.
+    /// Backs a page for the first time; gives the cost, picoseconds. Where no node has room, the
+    /// program gets a page of the last node all the same, and the run reports it.
     fn touch_first(&mut self, index: usize, vpn: u64, home: usize) -> u64 {
         let (placed, lists) = match &self.first_touch {
             FirstTouch::Nearest(lists) => (None, lists),
@@ -375,9 +401,11 @@ impl Memory {
         for node in &order {
             if whole {
                 if let Some(frame) = self.pools[*node].take_huge() {
-                    for (i, page) in self.pages[start..start + HUGE as usize].iter_mut().enumerate() {
+                    for (i, page) in self.pages[start..start + HUGE as usize].iter_mut().enumerate()
+                    {
                         let frame = frame as u32 + i as u32;
-                        *page = Page { frame, node: *node as u8, bits: PART_OF_HUGE, part: i as u16 };
+                        *page =
+                            Page { frame, node: *node as u8, bits: PART_OF_HUGE, part: i as u16 };
                     }
                     return FAULT + HUGE * ZERO_PAGE;
                 }
@@ -398,7 +426,9 @@ impl Memory {
     /// A page where every node is down to its low watermark.
     fn take_last(&mut self, order: &[usize]) -> Option<(usize, u64)> {
         let cpu = self.cpu;
-        let take = |pools: &mut [Pool]| order.iter().find_map(|n| Some((*n, pools[*n].take(cpu, Use::Move)?)));
+        let take = |pools: &mut [Pool]| {
+            order.iter().find_map(|n| Some((*n, pools[*n].take(cpu, Use::Move)?)))
+        };
         take(&mut self.pools).or_else(|| {
             self.pools.iter_mut().for_each(Pool::drain);
             take(&mut self.pools)
@@ -412,7 +442,8 @@ impl Memory {
         FAULT + if self.tells_births { 0 } else { ZERO_PAGE }
     }
 
-    /// Whether the aligned huge page around `index` lies in one mapping and nothing of it is backed.
+    /// Whether the aligned huge page around `index` lies in one mapping and nothing of it is
+    /// backed.
     fn is_untouched_huge(&self, index: usize, vpn: u64) -> bool {
         let (low, high) = (vpn - vpn % HUGE, vpn - vpn % HUGE + HUGE);
         let within = self.regions.iter().any(|r| r.start <= low && high <= r.end);
@@ -422,8 +453,8 @@ impl Memory {
         }
     }
 
-    /// Puts the page at `head` (a huge page whole) on `node`; who touches it before `ready` waits. `false`: no room, or
-    /// nothing to move.
+    /// Puts the page at `head` (a huge page whole) on `node`; who touches it before `ready` waits.
+    /// `false`: no room, or nothing to move.
     pub fn relocate(&mut self, head: usize, node: usize, ready: u64) -> bool {
         let old = self.pages[head];
         let huge = old.bits & PART_OF_HUGE != 0;
@@ -434,7 +465,9 @@ impl Memory {
         let taken = if huge { pool.take_huge() } else { pool.take(self.cpu, Use::Move) };
         let Some(frame) = taken else { return false };
         self.pools[old.node as usize].give_back(self.cpu, u64::from(old.frame), huge);
-        for (i, page) in self.pages[head..head + if huge { HUGE as usize } else { 1 }].iter_mut().enumerate() {
+        for (i, page) in
+            self.pages[head..head + if huge { HUGE as usize } else { 1 }].iter_mut().enumerate()
+        {
             page.frame = frame as u32 + i as u32;
             page.node = node as u8;
         }

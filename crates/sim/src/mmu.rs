@@ -1,8 +1,9 @@
 //! A core's translations, and the lines that it used last.
 //!
-//! Most accesses go to a line that was the last used of its set in the first-level cache, through a translation that was
-//! the last used of its set too. Such an access changes nothing but counts, and [`Mmu::settled`] tells it with two
-//! comparisons of virtual addresses. Whatever could make it untrue takes the entry away: see [`Mmu::settle`].
+//! Most accesses go to a line that was the last used of its set in the first-level cache, through a
+//! translation that was the last used of its set too. Such an access changes nothing but counts,
+//! and [`Mmu::settled`] tells it with two comparisons of virtual addresses. Whatever could make it
+//! untrue takes the entry away: see [`Mmu::settle`].
 
 use crate::memory::{Memory, PART_OF_HUGE, WAITS};
 use crate::tlb::{Found, Looked, Tlb, Translation};
@@ -10,10 +11,11 @@ use terrace_machine::Tlb as Figures;
 use terrace_model::PS;
 use terrace_types::Nanos;
 
-/// Lines that are remembered: first-level caches with more sets choose the set by more than the page's offset, so that
-/// a virtual address does not tell it.
+/// Lines that are remembered: first-level caches with more sets choose the set by more than the
+/// page's offset, so that a virtual address does not tell it.
 const MOST_LINES: usize = 64;
-/// Pages that are remembered; of a core with unlimited translations, those of which it is that they have one.
+/// Pages that are remembered; of a core with unlimited translations, those of which it is that they
+/// have one.
 const MOST_PAGES: usize = 64;
 /// Translations that are found without looking for the page first, where they are unlimited.
 const NEAR: usize = 1024;
@@ -21,8 +23,8 @@ const NEAR: usize = 1024;
 /// What a core remembers of the page tables.
 #[derive(Debug, Clone)]
 pub struct Mmu {
-    /// By set of the first-level cache: the virtual line used last times two, plus one unless it is dirty there and its
-    /// page writable here; [`u64::MAX`]: none.
+    /// By set of the first-level cache: the virtual line used last times two, plus one unless it is
+    /// dirty there and its page writable here; [`u64::MAX`]: none.
     lines: [u64; MOST_LINES],
     /// All bits where nothing is remembered of lines, else none.
     no_lines: u64,
@@ -42,8 +44,9 @@ pub struct Mmu {
 
 #[derive(Debug, Clone)]
 enum Kept {
-    /// All translations until they are dropped: an emulator's. An entry, by the page's index, is `frame << 32 | writable
-    /// << 16 | epoch`; those of an earlier epoch are stale. `near` holds some of them by the page's number plus one.
+    /// All translations until they are dropped: an emulator's. An entry, by the page's index, is
+    /// `frame << 32 | writable << 16 | epoch`; those of an earlier epoch are stale. `near` holds
+    /// some of them by the page's number plus one.
     All { entries: Vec<u64>, epoch: u64, near: Vec<(u64, Translation)> },
     /// As many as there is room for.
     Some(Box<Tlb>),
@@ -88,20 +91,21 @@ pub struct Place {
 pub struct Translated {
     /// Where the page is.
     pub at: Place,
-    /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet, and no translation; [`NOWHERE`]:
-    /// there is none.
+    /// The core's time when the access can go on, picoseconds; [`WAITS`]: not known yet, and no
+    /// translation; [`NOWHERE`]: there is none.
     pub time: u64,
 }
 
 impl Mmu {
-    /// No translations; all dropped every `flush`, or never where that is zero. `sets`: those of the core's first-level
-    /// cache.
+    /// No translations; all dropped every `flush`, or never where that is zero. `sets`: those of
+    /// the core's first-level cache.
     #[must_use]
     pub fn new(flush: Nanos, figures: &Figures, sets: u64) -> Self {
         let flush_every = flush.get().saturating_mul(PS);
         let tlb = Tlb::new(figures);
         let pages = tlb.as_ref().map_or(MOST_PAGES, Tlb::sets);
-        let lines = if sets.is_power_of_two() && sets <= MOST_LINES as u64 { sets as usize } else { 0 };
+        let lines =
+            if sets.is_power_of_two() && sets <= MOST_LINES as u64 { sets as usize } else { 0 };
         Self {
             lines: [u64::MAX; MOST_LINES],
             no_lines: if lines == 0 { u64::MAX } else { 0 },
@@ -120,8 +124,9 @@ impl Mmu {
         }
     }
 
-    /// Whether an access changes nothing: its translation is known and the last used of its set, its line in the
-    /// first-level cache and the last used of its set there, and, for a store, dirty and writable already.
+    /// Whether an access changes nothing: its translation is known and the last used of its set,
+    /// its line in the first-level cache and the last used of its set there, and, for a store,
+    /// dirty and writable already.
     #[inline(always)]
     #[must_use]
     pub fn settled(&self, address: u64, store: bool) -> bool {
@@ -136,14 +141,15 @@ impl Mmu {
         (line as usize & self.line_mask) % MOST_LINES
     }
 
-    /// A set of pages, or several that stand together: what was used last of them was so of its own, too.
+    /// A set of pages, or several that stand together: what was used last of them was so of its
+    /// own, too.
     #[inline(always)]
     fn page_slot(&self, vpn: u64) -> usize {
         (vpn as usize & self.page_mask) % MOST_PAGES
     }
 
-    /// The line of `address` is now the last used of its set in the first-level cache (dirty, if by a store). Its page's
-    /// translation is the last used too, by the [`Self::translate`] before.
+    /// The line of `address` is now the last used of its set in the first-level cache (dirty, if by
+    /// a store). Its page's translation is the last used too, by the [`Self::translate`] before.
     #[inline(always)]
     pub fn settle(&mut self, address: u64, store: bool) {
         let line = address >> 6;
@@ -152,7 +158,8 @@ impl Mmu {
         self.lines[slot] = line << 1 | u64::from(clean) | self.no_lines;
     }
 
-    /// Addresses to come are called as in this space: the same names in another mean something else.
+    /// Addresses to come are called as in this space: the same names in another mean something
+    /// else.
     pub fn turn_to(&mut self, space: u64) {
         if self.space != space {
             self.space = space;
@@ -165,14 +172,15 @@ impl Mmu {
         self.pages.fill(Used::NONE);
     }
 
-    /// The translation of `address` where it is the last used of its set, and may be used for a store if this is one: to
-    /// use it again changes nothing.
+    /// The translation of `address` where it is the last used of its set, and may be used for a
+    /// store if this is one: to use it again changes nothing.
     #[inline(always)]
     #[must_use]
     pub fn known(&self, address: u64, store: bool) -> Option<Place> {
         let vpn = address >> 12;
         let used = &self.pages[self.page_slot(vpn)];
-        (used.key ^ vpn << 1 <= u64::from(!store)).then_some(Place { page: used.page, frame: used.frame })
+        (used.key ^ vpn << 1 <= u64::from(!store))
+            .then_some(Place { page: used.page, frame: used.frame })
     }
 
     /// Translates, by a walk if need be; `None` where nothing is mapped and nothing can be.
@@ -192,8 +200,8 @@ impl Mmu {
         (found.time != NOWHERE).then_some(found)
     }
 
-    /// As [`Self::translate`], of an address that is not known, by what it is called and where it is; [`NOWHERE`] is the time
-    /// where there is nothing.
+    /// As [`Self::translate`], of an address that is not known, by what it is called and where it
+    /// is; [`NOWHERE`] is the time where there is nothing.
     #[inline(never)]
     pub fn translate_other(
         &mut self,
@@ -313,7 +321,8 @@ impl Mmu {
                 }
             }
             Kept::Some(tlb) if span == 1 => tlb.forget(vpn),
-            // One entry serves a huge page; single pages of it from before it was huge may be there too.
+            // One entry serves a huge page; single pages of it from before it was huge may be there
+            // too.
             Kept::Some(tlb) => (vpn..vpn + span as u64).for_each(|vpn| tlb.forget(vpn)),
         }
     }
@@ -352,7 +361,10 @@ mod tests {
     use terrace_types::{Vpn, VpnRange};
 
     fn memory() -> Memory {
-        let mut m = Memory::new(vec![Pool::new(0, 4096, Layout::q35(&[1 << 30]))], FirstTouch::Nearest(vec![vec![0]]));
+        let mut m = Memory::new(
+            vec![Pool::new(0, 4096, Layout::q35(&[1 << 30]))],
+            FirstTouch::Nearest(vec![vec![0]]),
+        );
         m.map(VpnRange::new(Vpn(0), Vpn(4096)));
         m
     }
@@ -402,7 +414,9 @@ mod tests {
         }
         assert!(walks(&mut mmu, &mut m, 0, true));
         // A walk takes its time, a hit in the second level less, in the first none.
-        let took = |mmu: &mut Mmu, m: &mut Memory, vpn: u64| mmu.translate(m, vpn << 12, false, 0, 0).unwrap().time;
+        let took = |mmu: &mut Mmu, m: &mut Memory, vpn: u64| {
+            mmu.translate(m, vpn << 12, false, 0, 0).unwrap().time
+        };
         assert_eq!((took(&mut mmu, &mut m, 1), took(&mut mmu, &mut m, 1)), (10_000, 0));
         for vpn in 2..600 {
             took(&mut mmu, &mut m, vpn);
@@ -434,7 +448,9 @@ mod tests {
             mmu.settle(address, store);
         };
         access(&mut mmu, 0x5040, false);
-        assert!(mmu.settled(0x5040, false) && mmu.settled(0x507f, false) && !mmu.settled(0x5040, true));
+        assert!(
+            mmu.settled(0x5040, false) && mmu.settled(0x507f, false) && !mmu.settled(0x5040, true)
+        );
         access(&mut mmu, 0x5040, true);
         assert!(mmu.settled(0x5040, true));
         // Another line of the same set; another page of the same set (there are 16); a flush.

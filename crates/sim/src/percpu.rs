@@ -1,9 +1,11 @@
-//! The kernel's lists of free pages for each CPU (`per_cpu_pages`), and the watermarks of the zone that they belong to.
+//! The kernel's lists of free pages for each CPU (`per_cpu_pages`), and the watermarks of the zone
+//! that they belong to.
 //!
-//! Pages that are freed go to a list of the CPU that frees them, and that CPU takes from it. Pages on a list are in nobody's
-//! use and do not count as free: other CPUs cannot have them, and a first touch goes to another node once what counts as free is
-//! down to the low watermark, whatever the lists hold. The rules are those of Linux 6.12 (`mm/page_alloc.c`), the functions
-//! named below; pages are of order 0.
+//! Pages that are freed go to a list of the CPU that frees them, and that CPU takes from it. Pages
+//! on a list are in nobody's use and do not count as free: other CPUs cannot have them, and a first
+//! touch goes to another node once what counts as free is down to the low watermark, whatever the
+//! lists hold. The rules are those of Linux 6.12 (`mm/page_alloc.c`), the functions named below;
+//! pages are of order 0.
 
 use std::collections::VecDeque;
 
@@ -13,22 +15,26 @@ const BATCH_SCALE_MAX: u32 = 5;
 const HIGH_FRACTION: u64 = 8;
 /// Pages of a batch at most, as `zone_batchsize` begins: 1 MiB.
 const BATCH_MOST: u64 = 256;
-/// Pages of a page block, of which so many a zone are kept free where huge pages are in use: two, and one for each pair of
-/// the three kinds of movability (`set_recommended_min_free_kbytes`, `mm/khugepaged.c`).
+/// Pages of a page block, of which so many a zone are kept free where huge pages are in use: two,
+/// and one for each pair of the three kinds of movability (`set_recommended_min_free_kbytes`,
+/// `mm/khugepaged.c`).
 const PAGE_BLOCK: u64 = 512;
 const BLOCKS_FREE: u64 = 2 + 3 * 3;
-/// But not more than this part of what is above the high watermarks (the same, `nr_free_buffer_pages`).
+/// But not more than this part of what is above the high watermarks (the same,
+/// `nr_free_buffer_pages`).
 const KEPT_AT_MOST: u64 = 20;
-/// Pages of the zone for old devices, the first 16 MiB of node 0 on x86 (`ZONE_DMA`), of those that Linux manages: free once it has started,
-/// and all. In the lab.
+/// Pages of the zone for old devices, the first 16 MiB of node 0 on x86 (`ZONE_DMA`), of those that
+/// Linux manages: free once it has started, and all. In the lab.
 const SMALL_ZONE: (u64, u64) = (3776, 3840);
-/// What is kept there of memory that could have lain in a higher zone, as a part of those (`sysctl_lowmem_reserve_ratio`).
+/// What is kept there of memory that could have lain in a higher zone, as a part of those
+/// (`sysctl_lowmem_reserve_ratio`).
 const SMALL_ZONE_KEEPS: u64 = 256;
 
 /// A zone's watermarks and what bounds its lists, pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Zone {
-    /// Watermarks: down to `low` a first touch has its page here, down to `min` a page that is moved here.
+    /// Watermarks: down to `low` a first touch has its page here, down to `min` a page that is
+    /// moved here.
     pub min: u64,
     /// As above.
     pub low: u64,
@@ -44,7 +50,8 @@ pub struct Zone {
     pub small: Option<SmallZone>,
 }
 
-/// The zone for old devices. It is used where the larger one is down to a watermark, and has no lists (`zone_batchsize` of so few pages).
+/// The zone for old devices. It is used where the larger one is down to a watermark, and has no
+/// lists (`zone_batchsize` of so few pages).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SmallZone {
     /// Free before any program runs.
@@ -58,12 +65,13 @@ pub struct SmallZone {
 }
 
 impl Zone {
-    /// The zones of nodes that have so many pages above their high watermarks, and so many CPUs. A node is one zone here, but for
-    /// [`Zone::small`] of the first.
+    /// The zones of nodes that have so many pages above their high watermarks, and so many CPUs. A
+    /// node is one zone here, but for [`Zone::small`] of the first.
     #[must_use]
     pub fn of(nodes: &[(u64, u64)]) -> Vec<Self> {
         let all_cpus = nodes.iter().map(|n| n.1).sum::<u64>().max(1);
-        // On x86 node 0 has two small zones besides; that a machine has them matters where there are few.
+        // On x86 node 0 has two small zones besides; that a machine has them matters where there
+        // are few.
         let kept = PAGE_BLOCK * BLOCKS_FREE * (nodes.len() as u64 + 2);
         // What is managed is what is above the watermarks and those, which follow what is managed.
         let mut zones = vec![Self::default(); nodes.len()];
@@ -75,7 +83,11 @@ impl Zone {
             let above = nodes.iter().map(|n| n.0).sum::<u64>();
             let min_all = kept.min(above / KEPT_AT_MOST).max(least);
             for ((zone, managed), node) in zones.iter_mut().zip(managed).zip(nodes) {
-                *zone = Self::sized(managed, min_all * managed / all, if node.1 > 0 { node.1 } else { all_cpus });
+                *zone = Self::sized(
+                    managed,
+                    min_all * managed / all,
+                    if node.1 > 0 { node.1 } else { all_cpus },
+                );
             }
         }
         if let (Some(zone), Some(node)) = (zones.first_mut(), nodes.first()) {
@@ -100,7 +112,8 @@ impl Zone {
         Self { small: Some(small), ..large }
     }
 
-    /// `__setup_per_zone_wmarks`, `zone_batchsize`, `zone_highsize`; the lists' bounds are shared by `cpus`.
+    /// `__setup_per_zone_wmarks`, `zone_batchsize`, `zone_highsize`; the lists' bounds are shared
+    /// by `cpus`.
     fn sized(managed: u64, min: u64, cpus: u64) -> Self {
         let step = (min / 4).max(managed / 1000);
         let (low, high) = (min + step, min + 2 * step);
@@ -108,7 +121,15 @@ impl Zone {
         let batch = (1 << (quarter + quarter / 2).ilog2()) - 1;
         let batch = batch.max(1);
         let bound = |pages: u64| (pages / cpus).max(batch * 4);
-        Self { min, low, high, batch, high_min: bound(low), high_max: bound(managed / HIGH_FRACTION), small: None }
+        Self {
+            min,
+            low,
+            high,
+            batch,
+            high_min: bound(low),
+            high_max: bound(managed / HIGH_FRACTION),
+            small: None,
+        }
     }
 
     /// Pages that a list gets at a time at most.
@@ -117,8 +138,8 @@ impl Zone {
         self.batch << BATCH_SCALE_MAX
     }
 
-    /// A CPU takes all that it can of `free` pages above the low watermark: how many it does not get, since they are on its
-    /// list when the watermark is reached.
+    /// A CPU takes all that it can of `free` pages above the low watermark: how many it does not
+    /// get, since they are on its list when the watermark is reached.
     #[must_use]
     pub fn left_over(&self, free: u64) -> u64 {
         let (mut list, mut left, mut got) = (PerCpuPages::default(), free + self.low, 0);
@@ -166,7 +187,8 @@ impl PerCpuPages {
         self.pages.pop_front()
     }
 
-    /// How many pages an empty list gets (`nr_pcp_alloc`). `below_high`: little is free (`ZONE_BELOW_HIGH`).
+    /// How many pages an empty list gets (`nr_pcp_alloc`). `below_high`: little is free
+    /// (`ZONE_BELOW_HIGH`).
     pub fn refill(&mut self, zone: &Zone, below_high: bool) -> u64 {
         self.limit = self.limit.clamp(zone.high_min, zone.high_max);
         if self.limit < zone.batch {
@@ -183,7 +205,8 @@ impl PerCpuPages {
         batch.min(most)
     }
 
-    /// A page is freed (`free_unref_page_commit`): how many the list has to give back then, by [`Self::give`].
+    /// A page is freed (`free_unref_page_commit`): how many the list has to give back then, by
+    /// [`Self::give`].
     pub fn free(&mut self, page: u64, zone: &Zone, below_high: bool) -> u64 {
         self.alloc_factor >>= 1;
         self.pages.push_front(page);
@@ -238,7 +261,8 @@ impl PerCpuPages {
 mod tests {
     use super::*;
 
-    /// The fast node of `lab-dcpmm`: 138.4 MiB above the high watermark and two CPUs; the slow one has a GiB.
+    /// The fast node of `lab-dcpmm`: 138.4 MiB above the high watermark and two CPUs; the slow one
+    /// has a GiB.
     fn lab() -> Zone {
         Zone::of(&[(35_430, 2), (262_144, 0)])[0]
     }
@@ -247,17 +271,22 @@ mod tests {
     fn a_zone_is_sized_as_the_kernel_sizes_it() {
         let zone = lab();
         let small = zone.small.unwrap();
-        // Of the lab's kernel (/proc/zoneinfo): 3,840 pages, watermarks 190, 237 and 284 with 134 kept, and 34,440 pages with 1,619, 2,023, 2,427.
+        // Of the lab's kernel (/proc/zoneinfo): 3,840 pages, watermarks 190, 237 and 284 with 134
+        // kept, and 34,440 pages with 1,619, 2,023, 2,427.
         assert_eq!(small.pages, 3776);
-        for (mark, of_kernel) in [(small.min, 190 + 134), (small.low, 237 + 134), (small.high, 284 + 134)] {
+        for (mark, of_kernel) in
+            [(small.min, 190 + 134), (small.low, 237 + 134), (small.high, 284 + 134)]
+        {
             assert!(mark.abs_diff(of_kernel) < 20, "{zone:?}");
         }
         for (mark, of_kernel) in [(zone.min, 1619), (zone.low, 2023), (zone.high, 2427)] {
             assert!(mark.abs_diff(of_kernel) < of_kernel / 50, "{zone:?}");
         }
-        // A twentieth of what is above them is kept for huge pages; the other watermarks are a quarter of that apart.
+        // A twentieth of what is above them is kept for huge pages; the other watermarks are a
+        // quarter of that apart.
         assert_eq!((zone.low, zone.high), (zone.min + zone.min / 4, zone.min + zone.min / 4 * 2));
-        // 33 pages are a thousandth; a quarter and half of that again are 12, rounded down to a power of two less one.
+        // 33 pages are a thousandth; a quarter and half of that again are 12, rounded down to a
+        // power of two less one.
         assert_eq!((zone.batch, zone.most_at_once()), (7, 224));
         assert_eq!(zone.high_min, zone.low / 2);
         assert!(zone.high_max.abs_diff(34_440 / 8 / 2) < 40, "{zone:?}");
@@ -300,7 +329,10 @@ mod tests {
     #[test]
     fn a_list_keeps_what_is_freed_up_to_its_limit() {
         let zone = lab();
-        assert_eq!(freed(&mut PerCpuPages::default(), &zone, zone.high_min - 1, true), zone.high_min - 1);
+        assert_eq!(
+            freed(&mut PerCpuPages::default(), &zone, zone.high_min - 1, true),
+            zone.high_min - 1
+        );
         // Then it gives as many as were freed one after the other, 224 at most.
         for below_high in [false, true] {
             let mut list = PerCpuPages::default();
@@ -321,7 +353,10 @@ mod tests {
         let (zone, mut list) = (lab(), PerCpuPages::default());
         list.fill([10, 11]);
         list.free(12, &zone, false);
-        assert_eq!((list.take(), list.take(), list.give(), list.take()), (Some(12), Some(10), Some(11), None));
+        assert_eq!(
+            (list.take(), list.take(), list.give(), list.take()),
+            (Some(12), Some(10), Some(11), None)
+        );
     }
 
     #[test]

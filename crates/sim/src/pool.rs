@@ -1,11 +1,13 @@
-//! Page frames of one node: which are free, singly and by the huge page, and which of them the CPUs have on lists of their own.
+//! Page frames of one node: which are free, singly and by the huge page, and which of them the CPUs
+//! have on lists of their own.
 
 use crate::percpu::{PerCpuPages, SmallZone, Zone};
 use terrace_model::layout::Layout;
 
-/// Pages of the node that the program runs on which the tool has for itself, whatever it asks for: its first pages, before it has said that
-/// others shall lie elsewhere, page tables, stack and descriptors in the kernel. In the lab 73, 6, 4 and 19 (`/proc/meminfo` of the node with
-/// and without it, beside `npb-cg` on `lab-dcpmm`).
+/// Pages of the node that the program runs on which the tool has for itself, whatever it asks for:
+/// its first pages, before it has said that others shall lie elsewhere, page tables, stack and
+/// descriptors in the kernel. In the lab 73, 6, 4 and 19 (`/proc/meminfo` of the node with and
+/// without it, beside `npb-cg` on `lab-dcpmm`).
 const TOOLS_OWN: u64 = 102;
 /// Base pages of a huge page.
 pub const HUGE: u64 = 512;
@@ -15,7 +17,8 @@ pub const HUGE: u64 = 512;
 pub struct Pool {
     node: usize,
     layout: Layout,
-    /// Frames never given out begin here, counted from the node's first; those of the small zone come before.
+    /// Frames never given out begin here, counted from the node's first; those of the small zone
+    /// come before.
     next: u64,
     /// Frames that programs can have.
     frames: u64,
@@ -36,7 +39,8 @@ pub struct Pool {
 struct Lists {
     zone: Zone,
     of: Vec<PerCpuPages>,
-    /// Frames on lists for memory that cannot be moved or is given back on demand, which no program's page gets.
+    /// Frames on lists for memory that cannot be moved or is given back on demand, which no
+    /// program's page gets.
     other_kinds: u64,
     /// `ZONE_BELOW_HIGH`: somebody found less free than the high watermark.
     below_high: bool,
@@ -57,7 +61,10 @@ impl Lists {
 
     /// Free frames of the small zone above a watermark.
     fn small_above(&self, mark: impl Fn(&SmallZone) -> u64) -> u64 {
-        self.zone.small.as_ref().map_or(0, |small| (self.small.len() as u64).saturating_sub(mark(small)))
+        self.zone
+            .small
+            .as_ref()
+            .map_or(0, |small| (self.small.len() as u64).saturating_sub(mark(small)))
     }
 }
 
@@ -66,8 +73,8 @@ impl Lists {
 pub enum Use {
     /// A first touch, which goes to another node where this one is down to the low watermark.
     Birth,
-    /// A page is moved here, or has nowhere else to go: down to the low watermark, then slowly to the lowest
-    /// (`__alloc_pages_slowpath`).
+    /// A page is moved here, or has nowhere else to go: down to the low watermark, then slowly to
+    /// the lowest (`__alloc_pages_slowpath`).
     Move,
 }
 
@@ -96,8 +103,9 @@ impl Pool {
         Self { others, ..self }
     }
 
-    /// With the kernel's lists for so many CPUs, before anything is taken. Its frames are what one CPU can have for first touches; what
-    /// stays on that CPU's list then, and what is below the low watermark, is there besides.
+    /// With the kernel's lists for so many CPUs, before anything is taken. Its frames are what one
+    /// CPU can have for first touches; what stays on that CPU's list then, and what is below the
+    /// low watermark, is there besides.
     #[must_use]
     pub fn with_lists(mut self, zone: Zone, cpus: usize) -> Self {
         let mut of = vec![PerCpuPages::default(); cpus.max(1)];
@@ -108,22 +116,29 @@ impl Pool {
         self.all = self.next + frames + zone.low;
         self.free = frames + zone.low;
         of[0].fill(small.pages..self.next);
-        self.lists =
-            Some(Lists { zone, of, other_kinds: 0, below_high: false, small: (0..small.pages).rev().collect() });
+        self.lists = Some(Lists {
+            zone,
+            of,
+            other_kinds: 0,
+            below_high: false,
+            small: (0..small.pages).rev().collect(),
+        });
         self
     }
 
-    /// Somebody who manages the program works on `cpu`, another than the program's first, and takes from here what cannot lie elsewhere:
-    /// [`TOOLS_OWN`], and what lies on that CPU's lists once pages of all kinds were taken there. The kernel has a list for each of three
-    /// kinds (`MIGRATE_PCPTYPES`), filled by up to [`Zone::most_at_once`] at a time: half of that is on each, by expectation. Where lists are
-    /// not modelled nothing happens.
+    /// Somebody who manages the program works on `cpu`, another than the program's first, and takes
+    /// from here what cannot lie elsewhere: [`TOOLS_OWN`], and what lies on that CPU's lists once
+    /// pages of all kinds were taken there. The kernel has a list for each of three kinds
+    /// (`MIGRATE_PCPTYPES`), filled by up to [`Zone::most_at_once`] at a time: half of that is on
+    /// each, by expectation. Where lists are not modelled nothing happens.
     pub fn share_with_tool(&mut self, cpu: usize) {
         let Some(lists) = &mut self.lists else { return };
         let half = lists.zone.most_at_once() / 2;
         let takes = (TOOLS_OWN + 3 * half).min(self.free.saturating_sub(lists.zone.low));
         let Some(list) = lists.of.get_mut(cpu).filter(|_| takes > half) else { return };
         list.fill(self.next..self.next + half);
-        // On the program's CPU, too, are lists of the two other kinds; they were there when its room was measured.
+        // On the program's CPU, too, are lists of the two other kinds; they were there when its
+        // room was measured.
         lists.other_kinds += 4 * half;
         self.next += takes;
         self.free -= takes;
@@ -151,14 +166,17 @@ impl Pool {
     /// Frames free for first touches.
     #[must_use]
     pub fn free(&self) -> u64 {
-        let (low, small) = self.lists.as_ref().map_or((0, 0), |l| (l.zone.low, l.small_above(|zone| zone.low)));
+        let (low, small) =
+            self.lists.as_ref().map_or((0, 0), |l| (l.zone.low, l.small_above(|zone| zone.low)));
         self.free.saturating_sub(low) + small
     }
 
-    /// Free frames as policies find them: above the high watermark, on no list (`NodeRoom::free` in `crates/sys/src/zones.rs`).
+    /// Free frames as policies find them: above the high watermark, on no list (`NodeRoom::free` in
+    /// `crates/sys/src/zones.rs`).
     #[must_use]
     pub fn spare(&self) -> u64 {
-        let (high, small) = self.lists.as_ref().map_or((0, 0), |l| (l.zone.high, l.small_above(|zone| zone.high)));
+        let (high, small) =
+            self.lists.as_ref().map_or((0, 0), |l| (l.zone.high, l.small_above(|zone| zone.high)));
         self.free.saturating_sub(high) + small
     }
 
@@ -167,7 +185,8 @@ impl Pool {
     pub fn unused(&self) -> u64 {
         let Some(lists) = &self.lists else { return self.free };
         let listed: u64 = lists.of.iter().map(PerCpuPages::count).sum();
-        (self.free + listed + lists.other_kinds).saturating_sub(lists.zone.high) + lists.small_above(|zone| zone.high)
+        (self.free + listed + lists.other_kinds).saturating_sub(lists.zone.high)
+            + lists.small_above(|zone| zone.high)
     }
 
     /// Frames on the CPUs' lists.
@@ -290,7 +309,8 @@ impl Pool {
         }
     }
 
-    /// A second has passed: lists that have become long get shorter (`refresh_cpu_vm_stats`, `mm/vmstat.c`).
+    /// A second has passed: lists that have become long get shorter (`refresh_cpu_vm_stats`,
+    /// `mm/vmstat.c`).
     pub fn refresh(&mut self) {
         let Some(lists) = &mut self.lists else { return };
         let zone = lists.zone;
@@ -369,7 +389,10 @@ mod tests {
         let small = zone.small.unwrap();
         let all = taken(&mut p, 0, Use::Birth);
         let (large, last) = all.split_at(all.len() - (small.pages - small.low) as usize);
-        assert!(last.iter().all(|frame| *frame < small.pages) && large.iter().all(|frame| *frame >= small.pages));
+        assert!(
+            last.iter().all(|frame| *frame < small.pages)
+                && large.iter().all(|frame| *frame >= small.pages)
+        );
         assert_eq!((p.small_free(), p.spare()), (small.low, 0));
         for frame in &last[..600] {
             p.give_back(1, *frame, false);
@@ -379,7 +402,12 @@ mod tests {
         assert_eq!(taken(&mut p, 0, Use::Birth).len(), 600);
         // Who moves a page here gets some of what is left of either.
         let moved = taken(&mut p, 0, Use::Move);
-        assert!(p.small_free() == small.min && p.free <= zone.min, "{} and {}", p.small_free(), p.free);
+        assert!(
+            p.small_free() == small.min && p.free <= zone.min,
+            "{} and {}",
+            p.small_free(),
+            p.free
+        );
         assert!(moved.len() as u64 >= zone.low - zone.min + small.low - small.min);
     }
 
@@ -431,12 +459,19 @@ mod tests {
         let (mut beside, _) = listed(31_488);
         let unused = beside.unused();
         beside.share_with_tool(1);
-        // The lists of the two other kinds on the program's CPU count as well, and were there before.
+        // The lists of the two other kinds on the program's CPU count as well, and were there
+        // before.
         assert_eq!(beside.unused(), unused - TOOLS_OWN + zone.most_at_once());
         let got = |p: &mut Pool| taken(p, 0, Use::Birth).len() as u64;
         let less = got(&mut alone) - got(&mut beside);
-        assert!(less.abs_diff(TOOLS_OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(), "{less}");
-        assert_eq!(beside.free + beside.used + beside.small_free() + beside.listed().iter().sum::<u64>(), beside.all);
+        assert!(
+            less.abs_diff(TOOLS_OWN + 3 * zone.most_at_once() / 2) <= zone.most_at_once(),
+            "{less}"
+        );
+        assert_eq!(
+            beside.free + beside.used + beside.small_free() + beside.listed().iter().sum::<u64>(),
+            beside.all
+        );
         // Its own CPU has a third of what it left on lists.
         let (free, half) = (beside.free, zone.most_at_once() / 2);
         assert!((0..half).all(|_| beside.take(1, Use::Move).is_some()));
@@ -450,7 +485,10 @@ mod tests {
     fn what_is_free_is_counted_from_the_high_watermark_for_policies() {
         let (p, zone) = listed(31_488);
         let small = zone.small.unwrap();
-        assert_eq!((p.free(), p.free() - p.spare()), (31_488, zone.high - zone.low + small.high - small.low));
+        assert_eq!(
+            (p.free(), p.free() - p.spare()),
+            (31_488, zone.high - zone.low + small.high - small.low)
+        );
         assert_eq!(pool(1000).spare(), 1000);
     }
 }

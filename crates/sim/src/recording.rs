@@ -1,8 +1,9 @@
 //! A recording as a source of accesses.
 //!
-//! The whole recording is the phase that counts. Its threads run each on its own, as fast as the machine lets them; where
-//! a thread waited when it was recorded, or began later, it goes on when the others have come to that time of the
-//! recording. That an address depends on a value loaded before is handed to the core as what that load brings.
+//! The whole recording is the phase that counts. Its threads run each on its own, as fast as the
+//! machine lets them; where a thread waited when it was recorded, or began later, it goes on when
+//! the others have come to that time of the recording. That an address depends on a value loaded
+//! before is handed to the core as what that load brings.
 
 use crate::decoded::{Columns, Member, Sharing};
 use crate::event::{Batch, Part, Places, KEPT};
@@ -35,7 +36,10 @@ pub struct Recording {
 
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording").field("threads", &self.threads.len()).field("accesses", &self.accesses).finish()
+        f.debug_struct("Recording")
+            .field("threads", &self.threads.len())
+            .field("accesses", &self.accesses)
+            .finish()
     }
 }
 
@@ -61,7 +65,9 @@ impl Recording {
     pub fn new(open: Arc<Open>) -> Result<Self, RecordingError> {
         let reader = TraceReader::open(open()?)?;
         if reader.header().period > 1 {
-            return Err(RecordingError::Useless("it holds one access in many; record with --period 1 to simulate"));
+            return Err(RecordingError::Useless(
+                "it holds one access in many; record with --period 1 to simulate",
+            ));
         }
         let mut threads: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let (mut accesses, mut start) = (0, u64::MAX);
@@ -136,15 +142,19 @@ pub(crate) struct RecordingFeed {
 
 impl fmt::Debug for RecordingFeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecordingFeed").field("recording", &self.recording).field("failed", &self.failed).finish()
+        f.debug_struct("RecordingFeed")
+            .field("recording", &self.recording)
+            .field("failed", &self.failed)
+            .finish()
     }
 }
 
-/// Where the GiB of a recording's first access begins in the simulated address space; the next that is touched comes behind it.
+/// Where the GiB of a recording's first access begins in the simulated address space; the next that
+/// is touched comes behind it.
 pub const FIRST: u64 = 1 << KEPT;
 
-/// Addresses of several processes, and of any width, in one space of 48 bits: each GiB that is touched gets the next
-/// free GiB.
+/// Addresses of several processes, and of any width, in one space of 48 bits: each GiB that is
+/// touched gets the next free GiB.
 #[derive(Debug, Default)]
 struct Folds {
     places: HashMap<(u32, u64), u64>,
@@ -179,7 +189,12 @@ impl RecordingFeed {
         let place = |(name, gib): &(u64, u64)| (*name, self.folds.place(columns.process, *gib));
         let places = Arc::new(columns.gibs.iter().map(place).collect::<Places>());
         let part = |from: usize, to: usize| {
-            Supply::Accesses(Batch::Part(Part { columns: columns.clone(), places: places.clone(), from, to }))
+            Supply::Accesses(Batch::Part(Part {
+                columns: columns.clone(),
+                places: places.clone(),
+                from,
+                to,
+            }))
         };
         // Backwards: what comes first is taken last.
         cursor.waiting.push(Supply::Reached(columns.last_time));
@@ -243,8 +258,12 @@ mod tests {
     use std::io::Cursor as Bytes;
     use terrace_trace::{Access, Header, TraceWriter};
 
-    fn recording(write: impl FnOnce(&mut TraceWriter<Vec<u8>>)) -> Result<Recording, RecordingError> {
-        let mut writer = TraceWriter::new(Vec::new(), &Header { dependence: true, ..Header::default() }).unwrap();
+    fn recording(
+        write: impl FnOnce(&mut TraceWriter<Vec<u8>>),
+    ) -> Result<Recording, RecordingError> {
+        let mut writer =
+            TraceWriter::new(Vec::new(), &Header { dependence: true, ..Header::default() })
+                .unwrap();
         write(&mut writer);
         let bytes = writer.finish().unwrap();
         Recording::new(Arc::new(move || Ok(Box::new(Bytes::new(bytes.clone())) as Box<dyn Source>)))
@@ -287,8 +306,8 @@ mod tests {
         assert_eq!(places.iter().collect::<std::collections::HashSet<_>>().len(), 256);
     }
 
-    /// Blocks of several processes, some with addresses that a word has no room for, more GiBs than are found quickly, gaps
-    /// that are cut off, and waits.
+    /// Blocks of several processes, some with addresses that a word has no room for, more GiBs than
+    /// are found quickly, gaps that are cut off, and waits.
     #[test]
     fn blocks_are_what_was_recorded() {
         let mut x = 88_172_645_463_325_252u64;
@@ -323,15 +342,19 @@ mod tests {
             let mut feed = recording.feed().unwrap();
             let mut places = HashMap::new();
             for process in 0..2u32 {
-                let of: Vec<&Access> = accesses.iter().filter(|a| a.0 == process).map(|a| &a.1).collect();
+                let of: Vec<&Access> =
+                    accesses.iter().filter(|a| a.0 == process).map(|a| &a.1).collect();
                 let mut expected: Vec<Event> = Vec::new();
                 let mut loads: Vec<usize> = Vec::new();
                 for (at, a) in of.iter().enumerate() {
                     let next = places.len() as u64 + 1;
                     let place: u64 = *places.entry((process, a.address >> KEPT)).or_insert(next);
                     let address = place << KEPT | a.address & ((1 << KEPT) - 1);
-                    let on = loads.len().checked_sub(usize::from(a.depends)).filter(|_| a.depends > 0);
-                    if let Some(load) = on.map(|on| &mut expected[loads[on]]).filter(|load| load.value == 0) {
+                    let on =
+                        loads.len().checked_sub(usize::from(a.depends)).filter(|_| a.depends > 0);
+                    if let Some(load) =
+                        on.map(|on| &mut expected[loads[on]]).filter(|load| load.value == 0)
+                    {
                         load.value = address;
                     }
                     if !a.store {

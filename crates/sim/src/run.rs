@@ -1,4 +1,5 @@
-//! One policy on one machine with one input, from start to end; and several of them on all cores of the host.
+//! One policy on one machine with one input, from start to end; and several of them on all cores of
+//! the host.
 
 use crate::bounds::{self, Moved};
 use crate::build::{Births, Mode, Plan};
@@ -7,8 +8,8 @@ use crate::far::FarCount;
 use crate::memory::Misses;
 use crate::ports::costs::Deciding;
 use crate::ports::{
-    costs, own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover, SimTarget,
-    SoftDirtyScan,
+    costs, own_cpu, DamonScan, PageTableScan, PebsScan, Shared, SimClock, SimJournal, SimMover,
+    SimTarget, SoftDirtyScan,
 };
 use crate::world::World;
 use serde::Serialize;
@@ -24,16 +25,21 @@ use terrace_policy::place::Placement;
 use terrace_types::{Bytes, Nanos, NodeId, Seed};
 
 /// What is no policy: bounds, and the fast node as a cache.
-pub const BOUNDS: [&str; 5] =
-    ["bound:static", "bound:clairvoyant", "bound:ideal-move", "bound:all-fast", "hardware:memory-mode"];
+pub const BOUNDS: [&str; 5] = [
+    "bound:static",
+    "bound:clairvoyant",
+    "bound:ideal-move",
+    "bound:all-fast",
+    "hardware:memory-mode",
+];
 /// Before the name of a store that lies behind the best tier's memory, as with `terrace run --far`.
 pub const BEHIND: &str = "far:";
 /// A span that no run reaches.
 const FOR_EVER: Nanos = Nanos(u64::MAX / 2000);
 const PAGE: u64 = 4096;
-/// Evidence from samples that is so old counts for a third: one access in 199 for a second is only five milliseconds of
-/// watching. MEMTIS halves its counts every 2 M samples (its kernel's `htmm_cooling_period`), which is every seven seconds
-/// at 60 M events a second.
+/// Evidence from samples that is so old counts for a third: one access in 199 for a second is only
+/// five milliseconds of watching. MEMTIS halves its counts every 2 M samples (its kernel's
+/// `htmm_cooling_period`), which is every seven seconds at 60 M events a second.
 const SAMPLES_KEPT: Nanos = Nanos::secs(10);
 
 /// One level of cache in the phase that counts, all its caches together.
@@ -183,7 +189,8 @@ fn behind(plan: &Plan, policy: &str, store: &str) -> Result<Run, SimError> {
     };
     let (promoted, demoted) = (counts.read_bytes / PAGE, counts.written_bytes / PAGE);
     let moved = Moved { promoted, demoted, cost: worked };
-    let mut run = result(plan, policy, &mut world, Moves { moved, overhead: worked, summary: None })?;
+    let mut run =
+        result(plan, policy, &mut world, Moves { moved, overhead: worked, summary: None })?;
     let dram = world.memory.pools.iter().map(|pool| pool.frames() * PAGE).sum();
     run.far = Some(FarCount::of(&counts, Bytes(dram)));
     Ok(run)
@@ -195,7 +202,8 @@ fn ends(plan: &Plan) -> (usize, usize) {
     (of(plan.tiers.first()), of(plan.tiers.last()))
 }
 
-/// What a run in which nothing moves shows: all pages, and those of them that gain in the fast node, best first.
+/// What a run in which nothing moves shows: all pages, and those of them that gain in the fast
+/// node, best first.
 fn profile(plan: &Plan) -> Result<(Vec<u64>, Vec<u64>), SimError> {
     let mut world = profiled(plan)?;
     world.proceed(Nanos::ZERO);
@@ -230,7 +238,8 @@ fn static_placement(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     result(plan, policy, &mut world, Moves::default())
 }
 
-/// Accesses of the first windows; they are joined in pairs where there would be more than [`MOST_WINDOWS`].
+/// Accesses of the first windows; they are joined in pairs where there would be more than
+/// [`MOST_WINDOWS`].
 const WINDOW: u64 = 1 << 18;
 const MOST_WINDOWS: usize = 256;
 
@@ -268,15 +277,16 @@ fn joined(pair: &[Window]) -> Window {
     sum.into_iter().collect()
 }
 
-/// Before each window, the pages that will gain most in it are put into the fast node, for nothing; pages that are born
-/// in it are born where they belong in it.
+/// Before each window, the pages that will gain most in it are put into the fast node, for nothing;
+/// pages that are born in it are born where they belong in it.
 ///
-/// What it is a bound of: policies that move whole pages when a window begins (256 Ki accesses, or so many that there are
-/// 256 windows at most) and rank them by what their misses save. It pays nothing for moving, copying, or dropped
-/// translations. What it is not: an optimum. The windows' misses are those of a run under first touch, and pages are
-/// ranked one by one, so that it can be beaten by who moves within a window, by who divides misses between two buses, or
-/// where a page's misses overlap with others so that they cost little. And no policy that pays comes near it where the
-/// hot set changes from window to window.
+/// What it is a bound of: policies that move whole pages when a window begins (256 Ki accesses, or
+/// so many that there are 256 windows at most) and rank them by what their misses save. It pays
+/// nothing for moving, copying, or dropped translations. What it is not: an optimum. The windows'
+/// misses are those of a run under first touch, and pages are ranked one by one, so that it can be
+/// beaten by who moves within a window, by who divides misses between two buses, or where a page's
+/// misses overlap with others so that they cost little. And no policy that pays comes near it where
+/// the hot set changes from window to window.
 fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     let (windows, length) = foresee(plan)?;
     let (fast, slow) = ends(plan);
@@ -301,15 +311,16 @@ fn clairvoyant(plan: &Plan, policy: &str) -> Result<Run, SimError> {
         world.proceed(Nanos::ZERO);
         world.pass(FOR_EVER);
     }
-    // Threads may take turns otherwise than in the run that was foreseen: what is left, if anything, runs as it lies.
+    // Threads may take turns otherwise than in the run that was foreseen: what is left, if
+    // anything, runs as it lies.
     world.stop_after = u64::MAX;
     world.proceed(Nanos::ZERO);
     world.pass(FOR_EVER);
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }
 
-/// The best static placement, made once while the program waits at the begin of its phase: it pays for finding out where its
-/// pages are and for moving them.
+/// The best static placement, made once while the program waits at the begin of its phase: it pays
+/// for finding out where its pages are and for moving them.
 ///
 /// A recording is all phase: nothing is in memory when it begins, so nothing is moved.
 fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
@@ -326,15 +337,16 @@ fn ideal_move(plan: &Plan, policy: &str) -> Result<Run, SimError> {
     result(plan, policy, &mut world, Moves { moved, ..Moves::default() })
 }
 
-/// The machine as a policy finds it that runs there: no kernel tells how many misses a core has under way, and latencies and bandwidths are
-/// in its tables (HMAT).
+/// The machine as a policy finds it that runs there: no kernel tells how many misses a core has
+/// under way, and latencies and bandwidths are in its tables (HMAT).
 fn as_it_describes_itself(machine: &Machine) -> Machine {
     Machine { core: CoreModel::default(), ..machine.clone() }
 }
 
 /// A run under the engine, with the very policy that runs live.
 fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError> {
-    let placement = Placement::named(policy, &as_it_describes_itself(&plan.machine)).map_err(SimError::Policy)?;
+    let placement = Placement::named(policy, &as_it_describes_itself(&plan.machine))
+        .map_err(SimError::Policy)?;
     if plan.tiers.len() < 2 {
         // As live: nothing is managed where there is nothing to place.
         return alone(plan, policy, Mode::Plain);
@@ -370,7 +382,12 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
         own_cpu: own_cpu(&world),
     };
     let command = format!("{} (simulated)", plan.input);
-    let mut config = Config { command, tracking_share: options.cpu_share, seed: options.seed, ..Config::default() };
+    let mut config = Config {
+        command,
+        tracking_share: options.cpu_share,
+        seed: options.seed,
+        ..Config::default()
+    };
     if options.tracker == TrackerKind::Pebs {
         config.heat.memory = SAMPLES_KEPT;
     }
@@ -380,13 +397,17 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
         return Err(SimError::Needs(stop.to_string()));
     }
     drop(engine);
-    let moved =
-        Moved { promoted: summary.promoted_pages, demoted: summary.demoted_pages, cost: Nanos(summary.moving_ns) };
+    let moved = Moved {
+        promoted: summary.promoted_pages,
+        demoted: summary.demoted_pages,
+        cost: Nanos(summary.moving_ns),
+    };
     let overhead = Nanos(summary.tracking_cpu_ns + summary.deciding_cpu_ns);
     let mut world = world.borrow_mut();
     // An engine that stopped early leaves the program running.
     world.pass(FOR_EVER);
-    let mut run = result(plan, policy, &mut world, Moves { moved, overhead, summary: Some(summary) })?;
+    let mut run =
+        result(plan, policy, &mut world, Moves { moved, overhead, summary: Some(summary) })?;
     run.journal = options.journal.then(|| journal.text());
     Ok(run)
 }
@@ -402,8 +423,10 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
             need: Bytes(have + world.memory.refused * PAGE),
         });
     }
-    let (span, counters) =
-        world.measured.result().ok_or_else(|| SimError::Wrong("the measured phase did not end".to_owned()))?;
+    let (span, counters) = world
+        .measured
+        .result()
+        .ok_or_else(|| SimError::Wrong("the measured phase did not end".to_owned()))?;
     let served = counters.llc_misses();
     let fast: u64 = plan.tiers.first().into_iter().flatten().map(|n| served[*n]).sum();
     let all: u64 = served.iter().sum();
@@ -439,7 +462,8 @@ fn total_energy(plan: &Plan, energy: &[NodeEnergy]) -> Option<f64> {
 
 /// Bytes on each bus by what a byte takes, and the time by what the node takes at rest.
 fn energy(plan: &Plan, counters: &Counters, span: Nanos) -> Vec<NodeEnergy> {
-    let with_memory = plan.machine.nodes.iter().enumerate().filter(|(_, n)| n.capacity > Bytes::ZERO);
+    let with_memory =
+        plan.machine.nodes.iter().enumerate().filter(|(_, n)| n.capacity > Bytes::ZERO);
     let bytes = |pj: Option<u32>, bytes: u64| pj.map(|pj| f64::from(pj) * bytes as f64 * 1e-12);
     let of = |(index, node): (usize, &terrace_machine::Node)| NodeEnergy {
         node: node.id,
@@ -447,7 +471,10 @@ fn energy(plan: &Plan, counters: &Counters, span: Nanos) -> Vec<NodeEnergy> {
         write_joules: bytes(node.energy.write_pj_per_byte, counters.write_bytes[index]),
         static_joules: node.energy.static_mw.map(|mw| f64::from(mw) * 1e-3 * span.as_secs_f64()),
     };
-    with_memory.map(of).filter(|e| e.read_joules.or(e.write_joules).or(e.static_joules).is_some()).collect()
+    with_memory
+        .map(of)
+        .filter(|e| e.read_joules.or(e.write_joules).or(e.static_joules).is_some())
+        .collect()
 }
 
 fn caches(plan: &Plan, c: &Counters) -> Vec<CacheCount> {
@@ -466,7 +493,8 @@ fn caches(plan: &Plan, c: &Counters) -> Vec<CacheCount> {
         misses: c.l1_misses - c.l2_hits,
         writebacks: c.l2_writebacks,
     });
-    let outer = CacheCount { level: last, hits: c.llc_hits, misses, writebacks: c.writebacks.iter().sum() };
+    let outer =
+        CacheCount { level: last, hits: c.llc_hits, misses, writebacks: c.writebacks.iter().sum() };
     std::iter::once(first).chain(middle).chain([outer]).collect()
 }
 

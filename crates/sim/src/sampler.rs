@@ -1,9 +1,11 @@
-//! Sampling by the processor, as Intel's PEBS does it: of certain accesses, every so-manieth is written to a buffer.
+//! Sampling by the processor, as Intel's PEBS does it: of certain accesses, every so-manieth is
+//! written to a buffer.
 //!
 //! Two events: loads that the last level did not serve (`MEM_LOAD_RETIRED.L3_MISS`) and all stores
-//! (`MEM_INST_RETIRED.ALL_STORES`), the pair that MEMTIS (Lee et al., SOSP 2023) samples. A record costs the core that made
-//! it some time; each time the core's own buffer is full an interrupt takes what is in it to where the manager reads it;
-//! when there is no room left there, records are lost until somebody drains it.
+//! (`MEM_INST_RETIRED.ALL_STORES`), the pair that MEMTIS (Lee et al., SOSP 2023) samples. A record
+//! costs the core that made it some time; each time the core's own buffer is full an interrupt
+//! takes what is in it to where the manager reads it; when there is no room left there, records are
+//! lost until somebody drains it.
 
 /// One sampled access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,7 +104,8 @@ mod tests {
 
     #[test]
     fn one_in_a_period_is_kept_until_the_buffer_is_full() {
-        let mut s = Sampler::new(3, 5, Figures { buffer: 2, room: 4, record: 250, interrupt: 1000 });
+        let mut s =
+            Sampler::new(3, 5, Figures { buffer: 2, room: 4, record: 250, interrupt: 1000 });
         let took: u64 = (0..9).map(|i| s.missed_load(i)).sum();
         assert_eq!(took, 3 * 250 + 1000);
         assert_eq!((0..10).map(|i| s.store(100 + i)).sum::<u64>(), 2 * 250 + 1000);

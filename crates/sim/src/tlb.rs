@@ -1,4 +1,5 @@
-//! A core's data translations as hardware keeps them: two levels of sets, least recently used first out.
+//! A core's data translations as hardware keeps them: two levels of sets, least recently used first
+//! out.
 
 use terrace_cache::{Sets, Slot};
 use terrace_machine::Tlb as Figures;
@@ -26,8 +27,8 @@ struct Key {
     large: bool,
 }
 
-/// One level. A tag is what of the page's number does not tell the set, and whether the page is huge; its flag is whether it
-/// may be written.
+/// One level. A tag is what of the page's number does not tell the set, and whether the page is
+/// huge; its flag is whether it may be written.
 #[derive(Debug, Clone)]
 struct Level {
     sets: Sets,
@@ -59,7 +60,8 @@ impl Level {
         self.places.get_mut(slot.set * self.sets.ways() + slot.way)
     }
 
-    /// The entry of a page, whether it may be written and its place, which becomes the latest of its set.
+    /// The entry of a page, whether it may be written and its place, which becomes the latest of
+    /// its set.
     #[inline(always)]
     fn find(&mut self, key: Key) -> Option<(bool, (u32, u32))> {
         let (set, tag) = self.set(key);
@@ -73,7 +75,8 @@ impl Level {
         self.sets.peek(set, tag).is_some_and(|slot| self.sets.latest(set) != Some(slot))
     }
 
-    /// Puts an entry first in its set, in place of one of the same page or of the one used longest ago.
+    /// Puts an entry first in its set, in place of one of the same page or of the one used longest
+    /// ago.
     fn insert(&mut self, key: Key, writable: bool, place: (u32, u32)) {
         let (set, tag) = self.set(key);
         match self.sets.find(set, tag) {
@@ -175,7 +178,10 @@ impl Tlb {
         if self.any_large {
             let moved = self.large.is_behind(large_key(vpn));
             if let Some((writable, place)) = self.large.find(large_key(vpn)) {
-                return usable(Found { at: part(vpn, writable, place), took: 0, large_moved: moved }, store);
+                return usable(
+                    Found { at: part(vpn, writable, place), took: 0, large_moved: moved },
+                    store,
+                );
             }
         }
         self.find_in_second(vpn, store)
@@ -192,13 +198,15 @@ impl Tlb {
         if !self.any_large {
             return Looked::Absent;
         }
-        let Some((writable, place)) = self.second.find(large_key(vpn)) else { return Looked::Absent };
+        let Some((writable, place)) = self.second.find(large_key(vpn)) else {
+            return Looked::Absent;
+        };
         self.large.push(large_key(vpn), writable, place);
         usable(Found { at: part(vpn, writable, place), took, large_moved: true }, store)
     }
 
-    /// Remembers what a walk found; of a page that is part of a huge one, `part` is which. `looked`: what the look-up
-    /// before it came to.
+    /// Remembers what a walk found; of a page that is part of a huge one, `part` is which.
+    /// `looked`: what the look-up before it came to.
     #[inline(always)]
     pub fn learn(&mut self, vpn: u64, at: Translation, part: Option<u16>, looked: Looked) {
         if part.is_none() && looked == Looked::Absent {
@@ -233,7 +241,9 @@ impl Tlb {
 
     /// Drops all.
     pub fn flush(&mut self) {
-        [&mut self.small, &mut self.large, &mut self.second].into_iter().for_each(|level| level.sets.clear());
+        [&mut self.small, &mut self.large, &mut self.second]
+            .into_iter()
+            .for_each(|level| level.sets.clear());
     }
 }
 
@@ -258,7 +268,14 @@ mod tests {
     use terrace_types::Nanos;
 
     fn tlb(entries: u32, l2: u32) -> Tlb {
-        let figures = Figures { entries, ways: 4, l2_entries: l2, l2_ways: 4, l2_hit: Nanos(2), ..Figures::default() };
+        let figures = Figures {
+            entries,
+            ways: 4,
+            l2_entries: l2,
+            l2_ways: 4,
+            l2_hit: Nanos(2),
+            ..Figures::default()
+        };
         Tlb::new(&figures).unwrap()
     }
 
@@ -271,15 +288,22 @@ mod tests {
 
     fn learn(t: &mut Tlb, vpn: u64, writable: bool) {
         let looked = t.clone().find(vpn, true);
-        t.learn(vpn, Translation { page: vpn as u32, frame: 1000 + vpn as u32, writable }, None, looked);
+        t.learn(
+            vpn,
+            Translation { page: vpn as u32, frame: 1000 + vpn as u32, writable },
+            None,
+            looked,
+        );
     }
 
     #[test]
     fn the_first_level_holds_as_many_as_it_has_and_the_second_catches_the_rest() {
         let mut t = tlb(16, 64);
         (0..32).for_each(|vpn| learn(&mut t, vpn, true));
-        let took: Vec<u64> = (0..32).rev().filter_map(|vpn| find(&mut t, vpn, true).map(|f| f.took)).collect();
-        // The last 16 without delay; looking at the others pushes nobody out that was not looked at.
+        let took: Vec<u64> =
+            (0..32).rev().filter_map(|vpn| find(&mut t, vpn, true).map(|f| f.took)).collect();
+        // The last 16 without delay; looking at the others pushes nobody out that was not looked
+        // at.
         assert_eq!((took.iter().filter(|t| **t == 0).count(), took.len()), (16, 32));
         (0..128).for_each(|vpn| learn(&mut t, vpn, true));
         assert!(
@@ -302,7 +326,12 @@ mod tests {
     #[test]
     fn one_entry_serves_a_huge_page() {
         let mut t = tlb(16, 64);
-        t.learn(512 + 7, Translation { page: 107, frame: 2007, writable: true }, Some(7), Looked::Absent);
+        t.learn(
+            512 + 7,
+            Translation { page: 107, frame: 2007, writable: true },
+            Some(7),
+            Looked::Absent,
+        );
         let found = find(&mut t, 512 + 500, true).unwrap();
         assert_eq!((found.at.page, found.at.frame), (600, 2500));
         assert_eq!(find(&mut t, 1024, false), None);

@@ -1,11 +1,15 @@
-//! The simulated machine with one program on it, and the time that both share with whoever manages them.
+//! The simulated machine with one program on it, and the time that both share with whoever manages
+//! them.
 //!
-//! Cores run in the lock-step quanta of `terrace-model`: each runs the same few microseconds, one after the other. What
-//! the manager (tracking, deciding, moving) uses of a core is taken from the program where no core is idle.
+//! Cores run in the lock-step quanta of `terrace-model`: each runs the same few microseconds, one
+//! after the other. What the manager (tracking, deciding, moving) uses of a core is taken from the
+//! program where no core is idle.
+
+mod threads;
 
 use crate::event::Batch;
 use crate::far::Far;
-use crate::feed::{Feed, Supply, HEAP};
+use crate::feed::{Feed, Supply};
 use crate::hot::Outlook;
 use crate::memory::Memory;
 use crate::mmu::Mmu;
@@ -15,17 +19,20 @@ use crate::ports::Work;
 use crate::sampler::Sampler;
 use std::collections::VecDeque;
 use terrace_model::{Counters, Engine, PS};
-use terrace_types::{Nanos, Tick, Vpn, VpnRange};
+use terrace_types::{Nanos, Tick};
 
-/// Time that a thread has a core before another that waits for it, picoseconds: the base slice of Linux 6.12's
-/// scheduler on two cores (`kernel/sched/fair.c`, 0.7 ms times 1 + log2 of the cores, rounded up by the tick of 250 Hz).
+/// Time that a thread has a core before another that waits for it, picoseconds: the base slice of
+/// Linux 6.12's scheduler on two cores (`kernel/sched/fair.c`, 0.7 ms times 1 + log2 of the cores,
+/// rounded up by the tick of 250 Hz).
 const SLICE: u64 = 4_000_000_000;
 
-/// How much later than asked for who sleeps goes on: the kernel's slack of timers (`init_task.timer_slack_ns`, 50 us), and being woken.
-/// In the lab 59 us, idle or beside two busy threads.
+/// How much later than asked for who sleeps goes on: the kernel's slack of timers
+/// (`init_task.timer_slack_ns`, 50 us), and being woken. In the lab 59 us, idle or beside two busy
+/// threads.
 const LATE: Nanos = Nanos::micros(59);
 
-/// How often the kernel looks after its lists of free pages (`sysctl_stat_interval`, `mm/vmstat.c`): a second, picoseconds.
+/// How often the kernel looks after its lists of free pages (`sysctl_stat_interval`,
+/// `mm/vmstat.c`): a second, picoseconds.
 const REFRESHED: u64 = 1_000_000_000_000;
 
 /// What a thread of the program is doing.
@@ -107,7 +114,8 @@ pub struct World {
     /// The program stops at the begin of the phase that counts until [`World::proceed`].
     pub stop_at_begin: bool,
     stopped: bool,
-    /// The program stops (within a quantum) when it has made so many accesses, until [`World::proceed`].
+    /// The program stops (within a quantum) when it has made so many accesses, until
+    /// [`World::proceed`].
     pub stop_after: u64,
     /// Hardware sampling of accesses, where somebody asked for it.
     pub sampler: Option<Sampler>,
@@ -146,9 +154,16 @@ const UNEVEN: Nanos = Nanos::millis(1);
 const MAIN: usize = 0;
 
 impl World {
-    /// A machine at time zero, its cores at home on the nodes `homes` (indexes), and the program of `feed` on it.
+    /// A machine at time zero, its cores at home on the nodes `homes` (indexes), and the program of
+    /// `feed` on it.
     #[must_use]
-    pub fn new(engine: Engine, memory: Memory, mmus: Vec<Mmu>, homes: Vec<usize>, feed: Box<dyn Feed>) -> Self {
+    pub fn new(
+        engine: Engine,
+        memory: Memory,
+        mmus: Vec<Mmu>,
+        homes: Vec<usize>,
+        feed: Box<dyn Feed>,
+    ) -> Self {
         let cores = engine.units.len();
         let thread = || Thread {
             doing: Doing::Unborn,
@@ -198,7 +213,8 @@ impl World {
         }
     }
 
-    /// From now on somebody manages the program, from another core than its first, and takes some memory there.
+    /// From now on somebody manages the program, from another core than its first, and takes some
+    /// memory there.
     pub fn share_with_tool(&mut self) {
         let core = self.cores() - 1;
         if let Some(pool) = self.homes.get(core).and_then(|node| self.memory.pools.get_mut(*node)) {
@@ -206,7 +222,8 @@ impl World {
         }
     }
 
-    /// Whether whoever manages waits for the kernel's own records, as on machines that are not scaled down.
+    /// Whether whoever manages waits for the kernel's own records, as on machines that are not
+    /// scaled down.
     #[must_use]
     pub fn waits_for_records(&self) -> bool {
         self.waits_for_records
@@ -224,7 +241,8 @@ impl World {
         self.far.as_deref()
     }
 
-    /// The manager's time. The program may be up to a quantum ahead of it, or as far as it waits for a page.
+    /// The manager's time. The program may be up to a quantum ahead of it, or as far as it waits
+    /// for a page.
     #[must_use]
     pub fn now(&self) -> Tick {
         Tick(self.time / PS)
@@ -318,7 +336,8 @@ impl World {
                 break;
             }
             // A bit a core, of which there are 64 at most.
-            let idle = (0..self.queues.len()).fold(0u64, |bits, c| bits | u64::from(!self.busy(c)) << c);
+            let idle =
+                (0..self.queues.len()).fold(0u64, |bits, c| bits | u64::from(!self.busy(c)) << c);
             let advanced = self.engine.advance(|core| idle >> core & 1 == 1);
             let all_idle = idle.count_ones() as usize == self.queues.len();
             if !advanced && all_idle && !self.wait_for_far() {
@@ -338,7 +357,8 @@ impl World {
         }
     }
 
-    /// The manager works for `span` on a core, which the program has for the rest of the time that this takes.
+    /// The manager works for `span` on a core, which the program has for the rest of the time that
+    /// this takes.
     pub fn charge(&mut self, span: Nanos) {
         self.manager += span;
         if self.ended() {
@@ -355,11 +375,13 @@ impl World {
         self.working = false;
     }
 
-    /// A core that has nobody takes a thread from one where somebody waits (`sched_balance_newidle`, kernel/sched/fair.c). So threads that wait
-    /// for pages that move leave no core idle while the manager has another's.
+    /// A core that has nobody takes a thread from one where somebody waits
+    /// (`sched_balance_newidle`, kernel/sched/fair.c). So threads that wait for pages that move
+    /// leave no core idle while the manager has another's.
     fn balance(&mut self) {
         let cores = self.queues.len();
-        let managed = |world: &Self, core: usize| u64::from(world.working && core == world.manager_core);
+        let managed =
+            |world: &Self, core: usize| u64::from(world.working && core == world.manager_core);
         let waits = |world: &Self, core: usize| match world.runnable(core) {
             0 => false,
             threads => threads + managed(world, core) > 1,
@@ -380,8 +402,8 @@ impl World {
         }
     }
 
-    /// The manager wakes on a core that nobody uses, or where it was (`select_idle_sibling` in the kernel's
-    /// `kernel/sched/fair.c`). There it goes on, whoever else waits meanwhile.
+    /// The manager wakes on a core that nobody uses, or where it was (`select_idle_sibling` in the
+    /// kernel's `kernel/sched/fair.c`). There it goes on, whoever else waits meanwhile.
     fn wakes(&mut self) {
         if let Some(core) = (0..self.queues.len()).find(|c| !self.busy(*c)) {
             self.manager_core = core;
@@ -394,8 +416,9 @@ impl World {
         (0..cores).map(|core| self.runnable(core)).sum::<u64>() >= cores as u64
     }
 
-    /// A good moment for the manager to change cores: to the one that it has taken least of, once that is a millisecond less
-    /// (`take_turn` in `crates/sys/src/turns.rs`); none where a core is idle.
+    /// A good moment for the manager to change cores: to the one that it has taken least of, once
+    /// that is a millisecond less (`take_turn` in `crates/sys/src/turns.rs`); none where a core is
+    /// idle.
     pub(crate) fn take_turn(&mut self) {
         let cores = self.queues.len();
         if !self.wants_all_cores() {
@@ -408,7 +431,8 @@ impl World {
         }
     }
 
-    /// `bytes` are copied from one frame to another on the core that is charged next: how long the buses and caches keep it.
+    /// `bytes` are copied from one frame to another on the core that is charged next: how long the
+    /// buses and caches keep it.
     pub fn copy(&mut self, from: u64, to: u64, bytes: u64) -> Nanos {
         Nanos(self.engine.copy(self.manager_core, from << 12, to << 12, bytes).div_ceil(PS))
     }
@@ -463,7 +487,8 @@ impl World {
             if self.threads[thread].doing != Doing::Moving(head as u32) {
                 continue;
             }
-            if let Some(core) = self.queues.iter().position(|queue| queue.threads.contains(&thread)) {
+            if let Some(core) = self.queues.iter().position(|queue| queue.threads.contains(&thread))
+            {
                 if !self.busy(core) {
                     let time = &mut self.engine.units[core].core.time;
                     *time = self.time.max(*time);
@@ -484,7 +509,10 @@ impl World {
         }
         self.paged_in.extend(far.woken());
         for (thread, time) in std::mem::take(&mut self.paged_in) {
-            let Some(core) = self.queues.iter().position(|queue| queue.threads.contains(&thread)) else { continue };
+            let Some(core) = self.queues.iter().position(|queue| queue.threads.contains(&thread))
+            else {
+                continue;
+            };
             let at = self.engine.units[core].core.time;
             if self.busy(core) && at < time {
                 // Another thread has the core until then.
@@ -514,10 +542,15 @@ impl World {
 
     /// Threads of the program that want the core.
     pub(crate) fn runnable(&self, core: usize) -> u64 {
-        self.queues[core].threads.iter().filter(|t| self.threads[**t].doing == Doing::Running).count() as u64
+        self.queues[core]
+            .threads
+            .iter()
+            .filter(|t| self.threads[**t].doing == Doing::Running)
+            .count() as u64
     }
 
-    /// The thread that has the core now: the next one where a slice is over or a thread has nothing to do.
+    /// The thread that has the core now: the next one where a slice is over or a thread has nothing
+    /// to do.
     fn scheduled(&mut self, core: usize) -> Option<usize> {
         let time = self.engine.units[core].core.time;
         let queue = &mut self.queues[core];
@@ -527,7 +560,8 @@ impl World {
             return current;
         }
         let count = queue.threads.len();
-        let next = (1..=count).map(|i| (queue.current + i) % count).find(|i| runs(&queue.threads[*i]))?;
+        let next =
+            (1..=count).map(|i| (queue.current + i) % count).find(|i| runs(&queue.threads[*i]))?;
         queue.current = next;
         queue.slice_ends = time + SLICE;
         Some(queue.threads[next])
@@ -544,131 +578,11 @@ impl World {
         }
     }
 
-    /// Gets a thread's next accesses, or what comes in their place.
-    fn refill(&mut self, core: usize, thread: usize) {
-        let next = self.threads[thread].waiting.pop_front();
-        if let Some(events) = next {
-            let t = &mut self.threads[thread];
-            let done = std::mem::replace(&mut t.events, events);
-            t.at = 0;
-            self.feed.recycle(done);
-            return;
-        }
-        match std::mem::replace(&mut self.threads[thread].then, Supply::Again) {
-            Supply::Again | Supply::Accesses(_) => self.ask(core, thread),
-            Supply::Reached(time) => {
-                self.threads[thread].reached = time;
-                self.wake(core);
-            }
-            Supply::Until(time) => {
-                self.threads[thread].doing = Doing::Until(time);
-                self.wake(core);
-            }
-            Supply::Held(bytes) => {
-                self.hold(bytes);
-                self.ask(core, thread);
-            }
-            Supply::Meet => {
-                self.threads[thread].doing = Doing::Meeting;
-                self.release(core);
-            }
-            Supply::Done if thread == MAIN => self.begin(core),
-            Supply::Done => {
-                self.threads[thread].doing = Doing::Ended;
-                self.release(core);
-                self.wake(core);
-                if self.threads.iter().all(|t| t.doing == Doing::Ended) {
-                    self.measured.end = Some((self.engine.units[core].core.time, self.counters()));
-                }
-            }
-        }
-    }
-
-    fn ask(&mut self, core: usize, thread: usize) {
-        if thread == MAIN {
-            match self.feed.prepare() {
-                Supply::Accesses(events) => self.threads[MAIN].waiting.push_back(events),
-                other => self.threads[MAIN].then = other,
-            }
-            return;
-        }
-        let begin = self.measured.begin.as_ref().map_or(0, |b| b.0);
-        let now = Nanos(self.engine.units[core].core.time.saturating_sub(begin) / PS);
-        // A step is taken whole: the workload cannot be asked for another thread's before.
-        loop {
-            match self.feed.step(thread - 1, now) {
-                Supply::Accesses(events) => self.threads[thread].waiting.push_back(events),
-                other => break self.threads[thread].then = other,
-            }
-        }
-    }
-
-    /// The program's own heap is about to have so many bytes.
-    fn hold(&mut self, bytes: u64) {
-        let first = HEAP / PAGE;
-        let (end, mapped) = (first + bytes.div_ceil(PAGE), self.heap_mapped.max(first));
-        if end > mapped {
-            self.memory.map(VpnRange::new(Vpn(mapped), Vpn(end)));
-            self.heap_mapped = end;
-        }
-    }
-
-    /// The main thread is done: the others start.
-    fn begin(&mut self, core: usize) {
-        self.threads[MAIN].doing = Doing::Ended;
-        for thread in &mut self.threads[MAIN + 1..] {
-            thread.doing = Doing::Running;
-        }
-        let time = self.engine.units[core].core.time;
-        for unit in &mut self.engine.units {
-            unit.core.time = unit.core.time.max(time);
-        }
-        self.measured.begin = Some((time, self.counters()));
-        self.stopped = self.stop_at_begin;
-    }
-
-    /// Threads that wait for a time of the recording go on when all who run have come to it; when nobody runs, the
-    /// first of them does.
-    fn wake(&mut self, core: usize) {
-        let runs = |t: &&Thread| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_));
-        let running = self.threads.iter().filter(runs).map(|t| t.reached).min();
-        let waiting = |t: &Thread| if let Doing::Until(time) = t.doing { Some(time) } else { None };
-        let due = running.or(self.threads.iter().filter_map(waiting).min());
-        let Some(due) = due else { return };
-        let time = self.engine.units[core].core.time;
-        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
-            for thread in &queue.threads {
-                let thread = &mut self.threads[*thread];
-                if waiting(thread).is_some_and(|until| until <= due) {
-                    thread.reached = thread.reached.max(due);
-                    thread.doing = Doing::Running;
-                    unit.core.time = unit.core.time.max(time);
-                }
-            }
-        }
-    }
-
-    /// When nobody runs any more, those who wait for each other go on together.
-    fn release(&mut self, core: usize) {
-        let comes = |t: &Thread| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_) | Doing::Unborn);
-        if self.threads.iter().any(comes) {
-            return;
-        }
-        let time = self.engine.units[core].core.time;
-        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
-            for thread in &queue.threads {
-                if self.threads[*thread].doing == Doing::Meeting {
-                    self.threads[*thread].doing = Doing::Running;
-                    unit.core.time = unit.core.time.max(time);
-                }
-            }
-        }
-    }
-
     /// What all cores did so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let nodes = self.engine.params().sizes.len();
-        (0..self.queues.len()).fold(Counters::new(nodes), |sum, core| sum.plus(&self.engine.counters(core)))
+        (0..self.queues.len())
+            .fold(Counters::new(nodes), |sum, core| sum.plus(&self.engine.counters(core)))
     }
 }

@@ -1,6 +1,7 @@
 //! Results to the last digit: whoever makes the simulator faster changes none of them.
 //!
-//! Whoever changes what is modelled accepts new ones with the command that the test prints, and says so in the changelog.
+//! Whoever changes what is modelled accepts new ones with the command that the test prints, and
+//! says so in the changelog.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
@@ -14,8 +15,8 @@ use terrace_types::Bytes;
 
 const ACCEPT: &str = "TERRACE_ACCEPT=1 cargo test -p terrace-sim --test digits";
 
-/// A preset with a fast tier of `fast` MiB, so that short runs have something to place, and with a last level that they
-/// fill.
+/// A preset with a fast tier of `fast` MiB, so that short runs have something to place, and with a
+/// last level that they fill.
 fn machine(name: &str, fast: u64, last: u64) -> Machine {
     let mut machine = preset(name).unwrap();
     let nodes = machine.nodes.len();
@@ -34,8 +35,8 @@ fn mix(x: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Streams, gathers that depend on a load two before, chases, and stores, by three threads of two processes, one of which
-/// waits for the others; `far`: over how many bytes the scattered ones go.
+/// Streams, gathers that depend on a load two before, chases, and stores, by three threads of two
+/// processes, one of which waits for the others; `far`: over how many bytes the scattered ones go.
 fn recording(far: u64) -> Input {
     let header = Header { dependence: true, ..Header::default() };
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
@@ -60,14 +61,21 @@ fn recording(far: u64) -> Input {
         }
     }
     let bytes = writer.finish().unwrap();
-    let open: Arc<Open> = Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
+    let open: Arc<Open> =
+        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
     Input::Recording { name: format!("recording {far}"), recording: Recording::new(open).unwrap() }
 }
 
 fn line(run: &Run) -> String {
-    let mut text = format!("    {} {:?} s, fast {:?}", run.policy, run.seconds, run.fast_access_share);
+    let mut text =
+        format!("    {} {:?} s, fast {:?}", run.policy, run.seconds, run.fast_access_share);
     let moves = (run.promoted_pages, run.demoted_pages, run.migrated_bytes);
-    write!(text, ", moves {moves:?}, overhead {:?}, joules {:?}", run.overhead_seconds, run.energy_joules).unwrap();
+    write!(
+        text,
+        ", moves {moves:?}, overhead {:?}, joules {:?}",
+        run.overhead_seconds, run.energy_joules
+    )
+    .unwrap();
     for c in &run.caches {
         write!(text, ", L{} {} {} {}", c.level, c.hits, c.misses, c.writebacks).unwrap();
     }
@@ -89,13 +97,55 @@ fn results_stay_as_they_are() {
     let page_table = TrackerKind::PageTable;
     for (name, fast, sets, workload, policies) in [
         ("lab-cxl", 8, 512, "skew,accesses=1M,size=12MiB,hot_size=2MiB", &few[..]),
-        ("lab-cxl", 8, 512, "shift,accesses=600k,phase_seconds=0.003,size=12MiB", &["bound:clairvoyant", "histogram"]),
-        ("lab-dcpmm", 8, 512, "rwsplit,accesses=1M", &["first-touch", "terrace", "hyplacer", "hardware:memory-mode"]),
-        ("dram-dcpmm", 4, 1024, "graph-bfs,accesses=200k", &["first-touch", "bound:ideal-move", "terrace"]),
-        ("dram-dcpmm", 4, 1000, "skew,accesses=300k,size=6MiB,hot_size=1MiB,threads=3", &["memos", "autonuma"]),
-        ("ddr-cxl", 8, 2048, "skew,accesses=300k,size=12MiB,hot_size=2MiB,pages=thp", &["first-touch", "nimble"]),
-        ("knl-flat", 4, 2048, "stream,fast=4MiB,accesses=300k,threads=4", &["first-touch", "bound:all-fast"]),
-        ("xeon-max", 4, 2048, "npb-cg,fast=4MiB,accesses=300k,threads=2", &["first-touch", "bandwidth-balance"]),
+        (
+            "lab-cxl",
+            8,
+            512,
+            "shift,accesses=600k,phase_seconds=0.003,size=12MiB",
+            &["bound:clairvoyant", "histogram"],
+        ),
+        (
+            "lab-dcpmm",
+            8,
+            512,
+            "rwsplit,accesses=1M",
+            &["first-touch", "terrace", "hyplacer", "hardware:memory-mode"],
+        ),
+        (
+            "dram-dcpmm",
+            4,
+            1024,
+            "graph-bfs,accesses=200k",
+            &["first-touch", "bound:ideal-move", "terrace"],
+        ),
+        (
+            "dram-dcpmm",
+            4,
+            1000,
+            "skew,accesses=300k,size=6MiB,hot_size=1MiB,threads=3",
+            &["memos", "autonuma"],
+        ),
+        (
+            "ddr-cxl",
+            8,
+            2048,
+            "skew,accesses=300k,size=12MiB,hot_size=2MiB,pages=thp",
+            &["first-touch", "nimble"],
+        ),
+        (
+            "knl-flat",
+            4,
+            2048,
+            "stream,fast=4MiB,accesses=300k,threads=4",
+            &["first-touch", "bound:all-fast"],
+        ),
+        (
+            "xeon-max",
+            4,
+            2048,
+            "npb-cg,fast=4MiB,accesses=300k,threads=2",
+            &["first-touch", "bandwidth-balance"],
+        ),
         ("lab-hbm", 4, 512, "chase,fast=4MiB,accesses=100k", &["first-touch", "bound:static"]),
         ("lab-pcie", 4, 512, "scan,fast=4MiB,accesses=300k", &["first-touch", "terrace"]),
     ] {
@@ -103,10 +153,17 @@ fn results_stay_as_they_are() {
         runs(&mut text, &format!("{workload} on {name}"), &plan, page_table, policies);
     }
     for tracker in [TrackerKind::Pebs, TrackerKind::Damon] {
-        let plan = Plan::new(&machine("ddr-cxl", 8, 1024), "skew,accesses=2M,size=16MiB,hot_size=2MiB").unwrap();
+        let plan =
+            Plan::new(&machine("ddr-cxl", 8, 1024), "skew,accesses=2M,size=16MiB,hot_size=2MiB")
+                .unwrap();
         runs(&mut text, "skew on ddr-cxl", &plan, tracker, &["histogram", "hyplacer"]);
     }
-    for (name, far) in [("lab-cxl", 2 << 20), ("dram-dcpmm", 24 << 20), ("ddr-cxl", 24 << 20), ("xeon-max", 8 << 20)] {
+    for (name, far) in [
+        ("lab-cxl", 2 << 20),
+        ("dram-dcpmm", 24 << 20),
+        ("ddr-cxl", 24 << 20),
+        ("xeon-max", 8 << 20),
+    ] {
         let plan = Plan::of(&machine(name, 24, 1024), recording(far)).unwrap();
         runs(&mut text, &format!("recording {far} on {name}"), &plan, page_table, &few);
         runs(&mut text, "again", &plan, page_table, &["hardware:memory-mode"]);

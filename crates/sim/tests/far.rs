@@ -15,7 +15,14 @@ const BASE: u64 = 0x7f12_0000_0000;
 type Writer = TraceWriter<Vec<u8>>;
 
 fn touch(w: &mut Writer, thread: u32, page: u64, store: bool) {
-    let access = Access { address: BASE + page * PAGE, size: 8, gap: 4, depends: 1, store, ..Access::default() };
+    let access = Access {
+        address: BASE + page * PAGE,
+        size: 8,
+        gap: 4,
+        depends: 1,
+        store,
+        ..Access::default()
+    };
     w.access(0, thread, &access).unwrap();
 }
 
@@ -63,9 +70,14 @@ fn what_fits_pays_for_its_first_touches_alone() {
     assert_eq!((far.misses, far.read_bytes, far.written_bytes), (0, 0, 0));
     // Zeros are mapped ahead of a walk: not each page is a fault.
     assert!((10..600).contains(&far.faults), "{far:?}");
-    let plain = simulate(&Plan::of(&machine(Bytes::mib(8), disk()), input).unwrap(), "first-touch", Options::default());
+    let plain = simulate(
+        &Plan::of(&machine(Bytes::mib(8), disk()), input).unwrap(),
+        "first-touch",
+        Options::default(),
+    );
     let more = first.seconds - plain.unwrap().seconds;
-    // As many half faults, there and back, and the pages; of the plain run's own first touches none.
+    // As many half faults, there and back, and the pages; of the plain run's own first touches
+    // none.
     let most = far.faults as f64 * 16e-6 + 1024.0 * 1.1e-6;
     assert!(more < most, "{more} s more, at most {most}");
 }
@@ -81,14 +93,17 @@ fn a_miss_takes_the_latency_and_those_of_two_threads_overlap() {
         run(&input, Bytes::mib(4), slow(latency))
     };
     let ((quick, few), (late, many)) = (one(Nanos::micros(100)), one(Nanos::millis(1)));
-    // What is on its way differs with time, so misses need not be the same ones; each waits for 0.9 ms more.
+    // What is on its way differs with time, so misses need not be the same ones; each waits for 0.9
+    // ms more.
     assert!(few.misses > 1500 && many.misses > 1500, "{few:?} {many:?}");
     let each = (late.seconds - quick.seconds) / many.misses as f64;
     assert!((0.8e-3..1.0e-3).contains(&each), "{each} s a miss");
     let both = recording(|w| {
         sweep(w, 4096, true);
         let pages: Vec<u64> = scattered(4096, 3000).collect();
-        pages.chunks(2).for_each(|pair| (0..2).for_each(|thread| touch(w, thread, pair[thread as usize], false)));
+        pages.chunks(2).for_each(|pair| {
+            (0..2).for_each(|thread| touch(w, thread, pair[thread as usize], false))
+        });
     });
     let (two, count) = run(&both, Bytes::mib(4), slow(Nanos::millis(1)));
     assert!(count.misses > 1500, "{count:?}");
@@ -105,7 +120,11 @@ fn a_sweep_goes_at_the_stores_bandwidth_and_no_faster() {
     let moved = far.read_bytes + far.written_bytes;
     assert!(far.read_bytes > 3 * (32 << 20) && far.written_bytes > 32 << 20, "{far:?}");
     let least = moved as f64 / 1.1e9;
-    assert!(run.seconds > least && run.seconds < 1.6 * least, "{} s, {least} at the bandwidth", run.seconds);
+    assert!(
+        run.seconds > least && run.seconds < 1.6 * least,
+        "{} s, {least} at the bandwidth",
+        run.seconds
+    );
     assert!(far.prefetched_bytes > far.read_bytes / 2 && far.misses < 2000, "{far:?}");
 }
 
@@ -115,7 +134,8 @@ fn more_memory_and_faster_stores_help_and_equal_runs_are_equal() {
         sweep(w, 4096, true);
         scattered(2048, 6000).for_each(|page| touch(w, 0, page, page % 3 == 0));
     });
-    let seconds: Vec<f64> = [3, 6, 12, 24].map(|mib| run(&input, Bytes::mib(mib), disk()).0.seconds).into();
+    let seconds: Vec<f64> =
+        [3, 6, 12, 24].map(|mib| run(&input, Bytes::mib(mib), disk()).0.seconds).into();
     assert!(seconds.windows(2).all(|pair| pair[1] < pair[0]), "{seconds:?}");
     let [_, compressed] = FarStore::usual();
     let (near, count) = run(&input, Bytes::mib(3), compressed);
@@ -123,8 +143,12 @@ fn more_memory_and_faster_stores_help_and_equal_runs_are_equal() {
     // The pager's CPU does it: it works for longer than with a disk.
     let (again, other) = run(&input, Bytes::mib(3), disk());
     assert!(near.overhead_seconds > again.overhead_seconds);
-    assert_eq!((again.seconds, other.read_bytes > 0, count.written_bytes > 0), (seconds[0], true, true));
-    let infinite = FarStore { read_bandwidth: BytesPerSec(1 << 40), operation: Nanos::ZERO, ..disk() };
+    assert_eq!(
+        (again.seconds, other.read_bytes > 0, count.written_bytes > 0),
+        (seconds[0], true, true)
+    );
+    let infinite =
+        FarStore { read_bandwidth: BytesPerSec(1 << 40), operation: Nanos::ZERO, ..disk() };
     assert!(run(&input, Bytes::mib(3), infinite).0.seconds < seconds[0]);
 }
 
@@ -133,7 +157,8 @@ fn a_workload_with_threads_that_meet_comes_to_its_end() {
     let machine = machine(Bytes::mib(4), disk());
     let plan = Plan::new(&machine, "npb-cg,threads=3,size=12MiB,accesses=2M").unwrap();
     let run = simulate(&plan, "far:file", Options::default()).unwrap();
-    let plain = Plan::new(&preset("lab-cxl").unwrap(), "npb-cg,threads=3,size=12MiB,accesses=2M").unwrap();
+    let plain =
+        Plan::new(&preset("lab-cxl").unwrap(), "npb-cg,threads=3,size=12MiB,accesses=2M").unwrap();
     let plain = simulate(&plain, "first-touch", Options::default()).unwrap();
     assert_eq!(run.accesses, plain.accesses);
     assert!(run.far.unwrap().misses > 0 && run.seconds > plain.seconds, "{run:?}");
@@ -148,6 +173,9 @@ fn what_cannot_be_is_said() {
     let error = ask(Bytes::mib(8), "far:tape");
     assert!(matches!(&error, SimError::NoStore { known, .. } if known == "file"), "{error}");
     let error = ask(Bytes::mib(1), "far:file");
-    assert!(matches!(&error, SimError::TooLittle { need, .. } if *need == Bytes::mib(2)), "{error}");
+    assert!(
+        matches!(&error, SimError::TooLittle { need, .. } if *need == Bytes::mib(2)),
+        "{error}"
+    );
     assert!(error.to_string().contains("give it more"), "{error}");
 }

@@ -41,10 +41,12 @@ fn chase_for(steps: u64, thread: u32, depends: u8) -> impl Fn(&mut TraceWriter<V
 
 #[test]
 fn a_chase_takes_the_latency_and_independent_loads_overlap() {
-    // 80 ns a load where pages lie in the fast node, less what the caches serve; two misses in flight. Twice as many touch no
-    // page first that the others have not.
+    // 80 ns a load where pages lie in the fast node, less what the caches serve; two misses in
+    // flight. Twice as many touch no page first that the others have not.
     let per_load = |depends| {
-        let seconds = |times| run(recording(chase_for(times * STEPS, 0, depends)), "first-touch").unwrap().seconds;
+        let seconds = |times| {
+            run(recording(chase_for(times * STEPS, 0, depends)), "first-touch").unwrap().seconds
+        };
         (seconds(2) - seconds(1)) * 1e9 / STEPS as f64
     };
     let (slow, quick) = (per_load(1), per_load(0));
@@ -81,7 +83,12 @@ fn any_address_will_do_and_a_machine_too_small_is_told_of() {
             w.access(
                 0,
                 0,
-                &Access { address: i.wrapping_mul(0x9e37_79b9_7f4a_7c15), size: 8, gap: 1, ..Access::default() },
+                &Access {
+                    address: i.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                    size: 8,
+                    gap: 1,
+                    ..Access::default()
+                },
             )
             .unwrap();
         }
@@ -89,7 +96,8 @@ fn any_address_will_do_and_a_machine_too_small_is_told_of() {
     assert_eq!(run(recording(wide), "first-touch").unwrap().accesses, 1000);
     let large = |w: &mut TraceWriter<Vec<u8>>| {
         for page in 0..(1200u64 << 20) / 4096 {
-            w.access(0, 0, &Access { address: page * 4096, size: 8, gap: 1, ..Access::default() }).unwrap();
+            w.access(0, 0, &Access { address: page * 4096, size: 8, gap: 1, ..Access::default() })
+                .unwrap();
         }
     };
     let error = run(recording(large), "terrace").unwrap_err();
@@ -117,7 +125,8 @@ fn hot_at_the_end(w: &mut TraceWriter<Vec<u8>>) {
 #[test]
 fn bounds_place_the_pages_of_a_recording_too() {
     let seconds = |policy: &str| run(recording(hot_at_the_end), policy).unwrap().seconds;
-    let (first, fixed, knows) = (seconds("first-touch"), seconds("bound:static"), seconds("bound:clairvoyant"));
+    let (first, fixed, knows) =
+        (seconds("first-touch"), seconds("bound:static"), seconds("bound:clairvoyant"));
     assert!(fixed < 0.9 * first && knows < 0.9 * first, "{first} {fixed} {knows}");
 }
 
@@ -133,7 +142,8 @@ fn policies_side_by_side_share_blocks_and_nothing_else() {
     let policies = ["first-touch", "bound:all-fast", "terrace", "first-touch"];
     let go = |workers| {
         let before = recording.blocks_decoded();
-        let runs = terrace_sim::all(&policies, workers, |p| simulate(&plan, p, Options::default())).unwrap();
+        let runs = terrace_sim::all(&policies, workers, |p| simulate(&plan, p, Options::default()))
+            .unwrap();
         (runs, recording.blocks_decoded() - before)
     };
     let ((apart, by_each), (together, once)) = (go(1), go(4));

@@ -1,4 +1,5 @@
-//! Whole runs on a small machine: the same engine and policies as live, a program that is simulated.
+//! Whole runs on a small machine: the same engine and policies as live, a program that is
+//! simulated.
 #![allow(clippy::unwrap_used)]
 
 use terrace_machine::{preset, Machine};
@@ -24,8 +25,12 @@ const SKEW: &str = "skew,accesses=9M,hot_size=25%";
 #[test]
 fn bounds_stand_in_their_order() {
     let seconds = |policy: &str| run("skew,accesses=300k,hot_size=25%", policy).seconds;
-    let (fast, best, moved, first) =
-        (seconds("bound:all-fast"), seconds("bound:static"), seconds("bound:ideal-move"), seconds("first-touch"));
+    let (fast, best, moved, first) = (
+        seconds("bound:all-fast"),
+        seconds("bound:static"),
+        seconds("bound:ideal-move"),
+        seconds("first-touch"),
+    );
     assert!(fast < best && best < moved && best < 0.7 * first, "{fast} {best} {moved} {first}");
     let all = run("skew,accesses=300k,hot_size=25%", "bound:all-fast");
     assert_eq!((all.fast_access_share, all.accesses), (Some(1.0), 300_000));
@@ -69,16 +74,19 @@ fn who_knows_what_comes_is_not_behind_who_knows_the_whole() {
     machine.nodes[0].capacity = Bytes::mib(12);
     let plan = Plan::new(&machine, &format!("{shift},fast=12MiB")).unwrap();
     let seconds = |policy: &str| simulate(&plan, policy, Options::default()).unwrap().seconds;
-    let (knows, best, fast) = (seconds("bound:clairvoyant"), seconds("bound:static"), seconds("bound:all-fast"));
+    let (knows, best, fast) =
+        (seconds("bound:clairvoyant"), seconds("bound:static"), seconds("bound:all-fast"));
     assert!(fast < knows && knows < 0.98 * best, "{fast} {knows} {best}");
 }
 
 #[test]
 fn every_tracker_leads_to_gain() {
     let first = run(SKEW, "first-touch");
-    for (policy, tracker) in
-        [("histogram", TrackerKind::Pebs), ("terrace", TrackerKind::Pebs), ("terrace", TrackerKind::Damon)]
-    {
+    for (policy, tracker) in [
+        ("histogram", TrackerKind::Pebs),
+        ("terrace", TrackerKind::Pebs),
+        ("terrace", TrackerKind::Damon),
+    ] {
         let options = Options { tracker, ..Options::default() };
         let managed = simulate(&Plan::new(&machine(), SKEW).unwrap(), policy, options).unwrap();
         assert!(managed.promoted_pages.unwrap() > 500, "{policy}, {tracker:?}: {managed:?}");
@@ -87,7 +95,8 @@ fn every_tracker_leads_to_gain() {
     }
 }
 
-/// `lab-dcpmm` in three quarters of the size: a program has filled its memory before the first looks at what it writes.
+/// `lab-dcpmm` in three quarters of the size: a program has filled its memory before the first
+/// looks at what it writes.
 fn dcpmm() -> Machine {
     let small = machine();
     let mut machine = preset("lab-dcpmm").unwrap();
@@ -100,10 +109,12 @@ fn dcpmm() -> Machine {
 
 #[test]
 fn written_pages_are_told_from_read_ones_by_how_soon_they_are_dirty() {
-    // All pages of both sets are written or read many times in any 25 ms; only early looks tell rates.
+    // All pages of both sets are written or read many times in any 25 ms; only early looks tell
+    // rates.
     let plan = Plan::new(&dcpmm(), "rwsplit,accesses=16M").unwrap();
     let seconds = |policy: &str| simulate(&plan, policy, Options::default()).unwrap();
-    let (first, managed, blind) = (seconds("first-touch"), seconds("terrace"), seconds("terrace-write-blind"));
+    let (first, managed, blind) =
+        (seconds("first-touch"), seconds("terrace"), seconds("terrace-write-blind"));
     assert!(managed.promoted_pages.unwrap() > 1_000, "{managed:?}");
     assert!(managed.seconds < 0.9 * first.seconds, "{} of {}", managed.seconds, first.seconds);
     assert!(managed.seconds < 0.9 * blind.seconds, "{} of {}", managed.seconds, blind.seconds);
@@ -112,13 +123,17 @@ fn written_pages_are_told_from_read_ones_by_how_soon_they_are_dirty() {
 #[test]
 fn all_pages_that_are_written_are_found_whatever_the_seed() {
     let machine = dcpmm();
-    // Of both sets seven tenths of the better tier each, what is read comes first: four tenths of it are written and do not fit.
+    // Of both sets seven tenths of the better tier each, what is read comes first: four tenths of
+    // it are written and do not fit.
     let over = machine.nodes[0].capacity.get() / 4096 * 4 / 10;
     for seed in [3, 8] {
         let plan = Plan::new(&machine, &format!("rwsplit,accesses=16M,seed={seed}")).unwrap();
         let managed = simulate(&plan, "terrace", Options::default()).unwrap();
         let promoted = managed.promoted_pages.unwrap();
-        assert!(promoted * 100 > over * 95 && promoted * 100 < over * 110, "seed {seed}: {promoted} of {over}");
+        assert!(
+            promoted * 100 > over * 95 && promoted * 100 < over * 110,
+            "seed {seed}: {promoted} of {over}"
+        );
     }
 }
 
@@ -126,7 +141,12 @@ fn all_pages_that_are_written_are_found_whatever_the_seed() {
 fn chance_is_the_seeds() {
     let go = |tracker, seed| {
         let options = Options { tracker, seed: Seed(seed), ..Options::default() };
-        simulate(&Plan::new(&machine(), "skew,accesses=900k,hot_size=25%").unwrap(), "histogram", options).unwrap()
+        simulate(
+            &Plan::new(&machine(), "skew,accesses=900k,hot_size=25%").unwrap(),
+            "histogram",
+            options,
+        )
+        .unwrap()
     };
     for (_, tracker) in TrackerKind::NAMED {
         assert_eq!(go(tracker, 3), go(tracker, 3), "{tracker:?}");
@@ -135,7 +155,8 @@ fn chance_is_the_seeds() {
 
 #[test]
 fn without_drops_of_translations_reads_are_seen_all_the_same() {
-    // Nothing drops translations here but others that come: 1536 of them, and the program has 8192 pages.
+    // Nothing drops translations here but others that come: 1536 of them, and the program has 8192
+    // pages.
     let mut machine = machine();
     machine.core.tlb_flush = terrace_types::Nanos::ZERO;
     machine.tlb = terrace_machine::Tlb::default();
@@ -196,7 +217,10 @@ fn huge_pages_and_many_threads_run_too() {
 fn what_does_not_fit_is_said_with_both_sizes() {
     let plan = Plan::new(&machine(), "skew,size=100MiB").unwrap();
     let error = simulate(&plan, "first-touch", Options::default()).unwrap_err();
-    assert!(matches!(error, SimError::TooSmall { .. }) && error.to_string().contains("96 MiB"), "{error}");
+    assert!(
+        matches!(error, SimError::TooSmall { .. }) && error.to_string().contains("96 MiB"),
+        "{error}"
+    );
 }
 
 /// Where nothing can be placed nothing is managed, as live.
@@ -207,10 +231,15 @@ fn one_tier_is_left_alone() {
     one.nodes[0].capacity = Bytes::mib(64);
     one.links.retain(|l| l.target == one.nodes[0].id);
     let plan = Plan::new(&one, "npb-cg,threads=1,size=12MiB,accesses=2M").unwrap();
-    let runs =
-        ["first-touch", "hyplacer", "terrace"].map(|policy| simulate(&plan, policy, Options::default()).unwrap());
+    let runs = ["first-touch", "hyplacer", "terrace"]
+        .map(|policy| simulate(&plan, policy, Options::default()).unwrap());
     for run in &runs[1..] {
-        assert_eq!((run.seconds, run.overhead_seconds), (runs[0].seconds, runs[0].overhead_seconds), "{}", run.policy);
+        assert_eq!(
+            (run.seconds, run.overhead_seconds),
+            (runs[0].seconds, runs[0].overhead_seconds),
+            "{}",
+            run.policy
+        );
     }
     assert!(simulate(&plan, "no-such-policy", Options::default()).is_err());
 }

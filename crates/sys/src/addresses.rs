@@ -36,7 +36,8 @@ pub fn reserve_range(len: usize, align: usize) -> Result<usize, SysError> {
     };
     let start = map(with_slack, libc::PROT_NONE)?;
     let aligned = start.next_multiple_of(align);
-    // SAFETY: both ends lie in the mapping made above, which nobody knows of yet, outside the part that is kept.
+    // SAFETY: both ends lie in the mapping made above, which nobody knows of yet, outside the part
+    // that is kept.
     unsafe {
         if aligned > start {
             libc::munmap(start as *mut libc::c_void, aligned - start);
@@ -76,11 +77,17 @@ fn map(len: usize, protection: i32) -> Result<usize, SysError> {
 /// When the kernel refuses (too many mappings, accounting).
 pub unsafe fn open_range(start: usize, len: usize) -> Result<(), SysError> {
     // SAFETY: the caller owns the range; more rights on it invalidate nothing.
-    let done = unsafe { libc::mprotect(start as *mut libc::c_void, len, libc::PROT_READ | libc::PROT_WRITE) };
+    let done = unsafe {
+        libc::mprotect(start as *mut libc::c_void, len, libc::PROT_READ | libc::PROT_WRITE)
+    };
     if done == 0 {
         return Ok(());
     }
-    Err(SysError::last("mprotect", described(start, len), "raise vm.max_map_count or vm.overcommit_ratio"))
+    Err(SysError::last(
+        "mprotect",
+        described(start, len),
+        "raise vm.max_map_count or vm.overcommit_ratio",
+    ))
 }
 
 /// Gives the pages of a range back; they read as zero afterwards.
@@ -102,19 +109,30 @@ pub unsafe fn discard_range(start: usize, len: usize) -> Result<(), SysError> {
 /// Asks for huge pages on a range. A kernel without them changes nothing.
 pub fn prefer_huge_pages(start: usize, len: usize) {
     // SAFETY: advice about how pages are made; it changes no content and no rights.
-    let _without_them_pages_are_small = unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_HUGEPAGE) };
+    let _without_them_pages_are_small =
+        unsafe { libc::madvise(start as *mut libc::c_void, len, libc::MADV_HUGEPAGE) };
 }
 
 /// Sets from which nodes pages of a range come. Pages that are there already stay where they are.
 ///
 /// # Errors
 /// No such node, no leave (sandboxes refuse `mbind`), or a kernel without nodes.
-pub fn bind_range(start: usize, len: usize, policy: NodePolicy, nodes: &[NodeId]) -> Result<(), SysError> {
+pub fn bind_range(
+    start: usize,
+    len: usize,
+    policy: NodePolicy,
+    nodes: &[NodeId],
+) -> Result<(), SysError> {
     let mut mask = [0_u64; 16];
     for node in nodes {
         let Some(word) = mask.get_mut(usize::from(node.0) / 64) else {
             let target = format!("node {node}");
-            return Err(SysError::from_errno("mbind", target, libc::EINVAL, "give a node of terrace tiers"));
+            return Err(SysError::from_errno(
+                "mbind",
+                target,
+                libc::EINVAL,
+                "give a node of terrace tiers",
+            ));
         };
         *word |= 1 << (node.0 % 64);
     }
@@ -125,10 +143,16 @@ pub fn bind_range(start: usize, len: usize, policy: NodePolicy, nodes: &[NodeId]
         NodePolicy::Preferred if nodes.len() == 1 => libc::MPOL_PREFERRED,
         NodePolicy::Preferred => MPOL_PREFERRED_MANY,
     };
-    let (bits, count) =
-        if policy == NodePolicy::Default { (std::ptr::null(), 0) } else { (mask.as_ptr(), mask.len() * 64) };
-    // SAFETY: `bits` is null or holds `count` bits and outlives the call; a policy changes no content.
-    let done = unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, bits, count as libc::c_ulong, 0) };
+    let (bits, count) = if policy == NodePolicy::Default {
+        (std::ptr::null(), 0)
+    } else {
+        (mask.as_ptr(), mask.len() * 64)
+    };
+    // SAFETY: `bits` is null or holds `count` bits and outlives the call; a policy changes no
+    // content.
+    let done = unsafe {
+        libc::syscall(libc::SYS_mbind, start, len, mode, bits, count as libc::c_ulong, 0)
+    };
     if done == 0 {
         return Ok(());
     }
@@ -161,7 +185,8 @@ mod tests {
     fn binding_names_the_nodes_that_are_refused() {
         let start = reserve_range(1 << 20, 1 << 16).unwrap();
         for node in [1000, 5000] {
-            let refused = bind_range(start, 1 << 20, NodePolicy::Bind, &[NodeId(node)]).unwrap_err();
+            let refused =
+                bind_range(start, 1 << 20, NodePolicy::Bind, &[NodeId(node)]).unwrap_err();
             assert!(refused.to_string().contains(&node.to_string()), "{refused}");
         }
         if let Err(e) = bind_range(start, 1 << 20, NodePolicy::Bind, &[NodeId(0)]) {

@@ -1,5 +1,5 @@
-//! What of the machine this process may have: CPUs (affinity), nodes (cpuset) and memory (control groups, limits on the
-//! address space, what is free).
+//! What of the machine this process may have: CPUs (affinity), nodes (cpuset) and memory (control
+//! groups, limits on the address space, what is free).
 
 use crate::limits::{memory_available, own_cpus, tightest_group};
 use crate::{task, Root, SysError};
@@ -94,21 +94,32 @@ fn set_affinity(task: i32, cpus: &[CpuId]) -> Result<(), SysError> {
     ))
 }
 
-/// The least of what is available, what control groups leave, and what the limit on address space leaves; and its name.
+/// The least of what is available, what control groups leave, and what the limit on address space
+/// leaves; and its name.
 fn memory(root: &Root) -> (Bytes, String) {
     let mut bounds: Vec<(Bytes, String)> = Vec::new();
     bounds.extend(memory_available(root).map(|bytes| (bytes, "memory available".to_owned())));
-    bounds.extend(tightest_group(root).map(|(bytes, folder)| (bytes, format!("limit of control group {folder}"))));
+    bounds.extend(
+        tightest_group(root)
+            .map(|(bytes, folder)| (bytes, format!("limit of control group {folder}"))),
+    );
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a writable rlimit.
     let told = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
     if told && limit.rlim_cur != libc::RLIM_INFINITY {
-        let used =
-            root.text("/proc/self/statm").ok().and_then(|t| t.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0);
+        let used = root
+            .text("/proc/self/statm")
+            .ok()
+            .and_then(|t| t.split(' ').next()?.parse::<u64>().ok())
+            .unwrap_or(0);
         let used = Bytes(used.saturating_mul(crate::page_size().get()));
-        bounds.push((Bytes(limit.rlim_cur) - used, "limit on address space (ulimit -v)".to_owned()));
+        bounds
+            .push((Bytes(limit.rlim_cur) - used, "limit on address space (ulimit -v)".to_owned()));
     }
-    bounds.into_iter().min_by_key(|b| b.0).unwrap_or((Bytes::ZERO, "memory available is not told".to_owned()))
+    bounds
+        .into_iter()
+        .min_by_key(|b| b.0)
+        .unwrap_or((Bytes::ZERO, "memory available is not told".to_owned()))
 }
 
 #[cfg(test)]
@@ -118,7 +129,8 @@ mod tests {
     fn tree(files: &[(&str, &str)]) -> (std::path::PathBuf, Root) {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("terrace-allowance-{}-{number}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("terrace-allowance-{}-{number}", std::process::id()));
         for (path, text) in files {
             let path = dir.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -152,7 +164,8 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "4000000\n"),
         ]);
         assert_eq!(memory(&root).0, Bytes(8000 << 10));
-        std::fs::write(dir.join("sys/fs/cgroup/memory/memory.limit_in_bytes"), "4000001\n").unwrap();
+        std::fs::write(dir.join("sys/fs/cgroup/memory/memory.limit_in_bytes"), "4000001\n")
+            .unwrap();
         assert_eq!(memory(&root).0, Bytes(1));
         std::fs::remove_dir_all(dir).unwrap();
     }
@@ -162,7 +175,8 @@ mod tests {
         let own = Allowance::own(&Root::live());
         assert!(!own.cpus.is_empty() && own.memory > Bytes::ZERO && !own.bound_by.is_empty());
         let first = own.cpus[0];
-        let seen = std::thread::spawn(move || pin(&[first]).map(|()| own_cpus().unwrap())).join().unwrap();
+        let seen =
+            std::thread::spawn(move || pin(&[first]).map(|()| own_cpus().unwrap())).join().unwrap();
         assert_eq!(seen.unwrap(), [first]);
         assert!(std::thread::spawn(|| pin(&[])).join().unwrap().is_err());
     }

@@ -2,8 +2,8 @@
 //! (`/sys/kernel/btf/vmlinux`; format: kernel `Documentation/bpf/btf.rst`).
 //!
 //! Only what is needed to follow a few pointers: the byte offset of a named member of a named
-//! structure, looked for in unnamed parts of it as well. Every length is checked, for the bytes may be
-//! anything.
+//! structure, looked for in unnamed parts of it as well. Every length is checked, for the bytes may
+//! be anything.
 
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
@@ -58,14 +58,17 @@ impl<'a> Btf<'a> {
     /// Bytes from the start of `structure` to its `member`.
     #[must_use]
     pub fn offset(&self, structure: &str, member: &str) -> Option<u64> {
-        let is = |t: &Type<'_>| t.kind() == KIND_STRUCT && t.members() > 0 && self.named(t.name, structure);
+        let is = |t: &Type<'_>| {
+            t.kind() == KIND_STRUCT && t.members() > 0 && self.named(t.name, structure)
+        };
         let found = self.iter().find(is)?;
         self.within(found, member, DEPTH)
     }
 
     fn within(&self, outer: Type<'a>, member: &str, depth: u32) -> Option<u64> {
         for at in (0..outer.members()).map(|i| i * 12) {
-            let (name, id, offset) = (word(outer.rest, at)?, word(outer.rest, at + 4)?, word(outer.rest, at + 8)?);
+            let (name, id, offset) =
+                (word(outer.rest, at)?, word(outer.rest, at + 4)?, word(outer.rest, at + 8)?);
             let bits = if outer.bit_fields() { offset & 0x00ff_ffff } else { offset };
             let bytes = u64::from(bits / 8);
             if self.named(name, member) {
@@ -152,7 +155,8 @@ mod tests {
         match std::fs::read("/sys/kernel/btf/vmlinux") {
             Ok(bytes) => {
                 let btf = Btf::new(&bytes).unwrap();
-                let (tasks, mm) = (btf.offset("task_struct", "tasks"), btf.offset("task_struct", "mm"));
+                let (tasks, mm) =
+                    (btf.offset("task_struct", "tasks"), btf.offset("task_struct", "mm"));
                 assert!(tasks.is_some() && mm.is_some() && tasks != mm);
                 assert!(btf.offset("mm_struct", "pgd").is_some());
             }

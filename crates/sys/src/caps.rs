@@ -1,8 +1,8 @@
 //! What this machine lets this user do, tried at run time and never guessed from a version.
 
 use crate::{
-    controllers, now, query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry, PageMap, PageTables,
-    PerfRing, Root, SysError, Tracepoint, WrittenTo,
+    controllers, now, query_pages, zones, Category, Clear, ClearRefs, KernelMemory, PageEntry,
+    PageMap, PageTables, PerfRing, Root, SysError, Tracepoint, WrittenTo,
 };
 use terrace_types::{NodeId, Pid, Vpn, VpnRange};
 
@@ -83,10 +83,18 @@ impl Capabilities {
             soft_dirty: Capability::of("soft-dirty", "writes page by page", soft_dirty(root)),
             pagemap_scan: Capability::of("pagemap-scan", "fast page queries", pagemap_scan(root)),
             frames: Capability::of("frames", "where pages are, cheaply", frames(root)),
-            page_tables: Capability::of("page-tables", "reads and writes page by page", page_tables(root)),
+            page_tables: Capability::of(
+                "page-tables",
+                "reads and writes page by page",
+                page_tables(root),
+            ),
             move_pages: Capability::of("move-pages", "moving pages", move_pages()),
             tiers: Capability::of("tiers", "somewhere to move to", tiers(&nodes)),
-            write_counters: Capability::of("write-counters", "bytes written to a tier, counted", write_counters(root)),
+            write_counters: Capability::of(
+                "write-counters",
+                "bytes written to a tier, counted",
+                write_counters(root),
+            ),
             numa_balancing_quiet: Capability::of(
                 "numa-balancing-off",
                 "nobody else moves the same pages",
@@ -126,8 +134,8 @@ fn grant(capabilities: &str) -> String {
     format!("sudo setcap {capabilities}+ep \"$(command -v terrace)\"")
 }
 
-/// Why not, with the capabilities that are missing where the kernel refuses this user, and with what kernel it takes where this one has no
-/// such thing: no command helps then.
+/// Why not, with the capabilities that are missing where the kernel refuses this user, and with
+/// what kernel it takes where this one has no such thing: no command helps then.
 fn said(error: &SysError, capabilities: &str, kernel: &str) -> (String, Option<String>) {
     match error {
         SysError::NotPermitted { call, target, errno, .. } => {
@@ -161,10 +169,14 @@ fn tracepoints(root: &Root) -> Tried {
         .or_else(|_| Tracepoint::find(root, "sched", "sched_switch"))
         .map_err(|e| {
             let (why, command) = said(&e, "cap_dac_read_search,cap_perfmon", kernel);
-            let hidden = matches!(e, SysError::Absent { .. }) && !mounted && root.path("/sys/kernel/tracing").exists();
+            let hidden = matches!(e, SysError::Absent { .. })
+                && !mounted
+                && root.path("/sys/kernel/tracing").exists();
             (why, if hidden { Some(MOUNT_TRACING.to_owned()) } else { command })
         })?;
-    PerfRing::open(&point, Pid(0), 1).map(|_| ()).map_err(|e| said(&e, "cap_perfmon", "a kernel with perf events"))
+    PerfRing::open(&point, Pid(0), 1)
+        .map(|_| ())
+        .map_err(|e| said(&e, "cap_perfmon", "a kernel with perf events"))
 }
 
 fn damon(root: &Root, tracepoints: &Tried) -> Tried {
@@ -202,7 +214,9 @@ fn soft_dirty(root: &Root) -> Tried {
     });
     match tried {
         Ok(true) => Ok(()),
-        Ok(false) => Err((format!("this kernel keeps no soft-dirty bits; it takes {kernel}"), None)),
+        Ok(false) => {
+            Err((format!("this kernel keeps no soft-dirty bits; it takes {kernel}"), None))
+        }
         Err(e) => Err(said(&e, "cap_dac_override", kernel)),
     }
 }
@@ -210,7 +224,8 @@ fn soft_dirty(root: &Root) -> Tried {
 fn pagemap_scan(root: &Root) -> Tried {
     with_pages(|range, _| {
         let mut pages = 0;
-        PageMap::open(root, me())?.scan(range, Category::PRESENT, Category::PRESENT, |r, _| pages += r.len())?;
+        PageMap::open(root, me())?
+            .scan(range, Category::PRESENT, Category::PRESENT, |r, _| pages += r.len())?;
         Ok(pages)
     })
     .map(|_: u64| ())
@@ -240,7 +255,9 @@ fn frames(root: &Root) -> Tried {
 /// A page of our own, found by its frame in kernel memory: then tables can be read there too.
 fn page_tables(root: &Root) -> Tried {
     let capabilities = "cap_sys_rawio,cap_dac_read_search,cap_sys_admin";
-    let told = |e: SysError| said(&e, capabilities, "a kernel with CONFIG_PROC_KCORE that is not locked down");
+    let told = |e: SysError| {
+        said(&e, capabilities, "a kernel with CONFIG_PROC_KCORE that is not locked down")
+    };
     PageTables::check_processor().map_err(told)?;
     let memory = KernelMemory::open(root).map_err(told)?;
     with_pages(|range, pages| {
@@ -261,8 +278,8 @@ fn page_tables(root: &Root) -> Tried {
 }
 
 /// Whether pages can be moved. Since Linux 4.13 the call asks for leave to look at the process
-/// (`PTRACE_MODE_READ_REALCREDS` in `mm/migrate.c`), which the owner has; CAP_SYS_NICE is needed only
-/// to move pages that others share, which is never asked for. So trying it on ourselves tells.
+/// (`PTRACE_MODE_READ_REALCREDS` in `mm/migrate.c`), which the owner has; CAP_SYS_NICE is needed
+/// only to move pages that others share, which is never asked for. So trying it on ourselves tells.
 fn move_pages() -> Tried {
     with_pages(|range, _| query_pages(me(), &[range.start]).map(|_| ()))
         .map_err(|e| said(&e, "cap_sys_nice", "a kernel with CONFIG_MIGRATION and CONFIG_NUMA"))
@@ -275,14 +292,20 @@ fn write_counters(root: &Root) -> Tried {
             "no memory controller here shows what it writes (uncore_imc), so that it is estimated from page heat";
         return Err((none.to_owned(), None));
     };
-    controller.open(cpu).map(|_| ()).map_err(|e| said(&e, "cap_perfmon", "a kernel with perf events"))
+    controller
+        .open(cpu)
+        .map(|_| ())
+        .map_err(|e| said(&e, "cap_perfmon", "a kernel with perf events"))
 }
 
 fn tiers(nodes: &[NodeId]) -> Tried {
     if nodes.len() > 1 {
         return Ok(());
     }
-    Err(("only one memory node; the lab has machines with several".to_owned(), Some("make demo".to_owned())))
+    Err((
+        "only one memory node; the lab has machines with several".to_owned(),
+        Some("make demo".to_owned()),
+    ))
 }
 
 fn balancing(value: Option<u64>) -> Tried {
@@ -315,15 +338,23 @@ mod tests {
     fn is_a_command(of: &Capability) {
         let Some(command) = &of.remedy else { return };
         let word = command.split(' ').next().unwrap_or_default();
-        assert!(["sudo", "make"].contains(&word) && !command.contains("..."), "{}: {command}", of.name);
+        assert!(
+            ["sudo", "make"].contains(&word) && !command.contains("..."),
+            "{}: {command}",
+            of.name
+        );
     }
 
     #[test]
     fn who_is_refused_is_told_the_capability_and_who_lacks_the_kernel_gets_no_command() {
         let error = |errno| SysError::from_errno("open", "nr_kdamonds", errno, "run as root");
-        let (why, command) = said(&error(libc::EACCES), "cap_perfmon,cap_sys_admin", "CONFIG_DAMON");
+        let (why, command) =
+            said(&error(libc::EACCES), "cap_perfmon,cap_sys_admin", "CONFIG_DAMON");
         assert!(why.contains("CAP_PERFMON, CAP_SYS_ADMIN") && !why.contains("CONFIG"), "{why}");
-        assert_eq!(command.unwrap(), "sudo setcap cap_perfmon,cap_sys_admin+ep \"$(command -v terrace)\"");
+        assert_eq!(
+            command.unwrap(),
+            "sudo setcap cap_perfmon,cap_sys_admin+ep \"$(command -v terrace)\""
+        );
         let (why, command) = said(&error(libc::ENOENT), "cap_perfmon", "CONFIG_DAMON");
         assert!(why.contains("CONFIG_DAMON") && !why.contains("CAP_"), "{why}");
         assert_eq!(command, None);

@@ -1,6 +1,6 @@
-//! Shared memory between a recorder and the programs that the capture plugin watches (`capture/plugin.c`): a control
-//! page, a slot for each running thread, a ring of words for each slot. The plugin writes words and moves `head`; the
-//! recorder takes them and moves `tail`.
+//! Shared memory between a recorder and the programs that the capture plugin watches
+//! (`capture/plugin.c`): a control page, a slot for each running thread, a ring of words for each
+//! slot. The plugin writes words and moves `head`; the recorder takes them and moves `tail`.
 
 use crate::SysError;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -69,11 +69,13 @@ pub struct Taken {
     pub pid: Pid,
     /// See `pid`.
     pub tid: i32,
-    /// The thread has written its last: nothing will follow in this slot until another thread takes it.
+    /// The thread has written its last: nothing will follow in this slot until another thread takes
+    /// it.
     pub ended: bool,
 }
 
-/// The memory. Dropping it unmaps it here; programs that still hold it are told to stop writing first.
+/// The memory. Dropping it unmaps it here; programs that still hold it are told to stop writing
+/// first.
 #[derive(Debug)]
 pub struct CaptureArea {
     fd: OwnedFd,
@@ -106,8 +108,10 @@ impl CaptureArea {
             return Err(SysError::last("ftruncate", TARGET, FREE_SOME));
         }
         let (rights, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping of `bytes` bytes of our descriptor at an address the kernel chooses.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, shared, fd.as_raw_fd(), 0) };
+        // SAFETY: a new mapping of `bytes` bytes of our descriptor at an address the kernel
+        // chooses.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, shared, fd.as_raw_fd(), 0) };
         let base = NonNull::new(base.cast::<u8>()).filter(|_| base != libc::MAP_FAILED);
         let base = base.ok_or_else(|| SysError::last("mmap", TARGET, FREE_SOME))?;
         let area = Self { fd, base, bytes, slots: options.slots, ring_words };
@@ -131,8 +135,11 @@ impl CaptureArea {
                 let remedy = "use a shorter name";
                 return Err(SysError::from_errno("recording", target, libc::ENAMETOOLONG, remedy));
             }
-            // SAFETY: `at + room` lies within the control page, and no program holds the memory yet.
-            unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), self.base.as_ptr().add(at), text.len()) };
+            // SAFETY: `at + room` lies within the control page, and no program holds the memory
+            // yet.
+            unsafe {
+                std::ptr::copy_nonoverlapping(text.as_ptr(), self.base.as_ptr().add(at), text.len())
+            };
         }
         for (at, value) in [
             (control::SLOTS, self.slots),
@@ -149,7 +156,10 @@ impl CaptureArea {
     /// Where programs of the same user find it while this process lives.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        Path::new("/proc").join(std::process::id().to_string()).join("fd").join(self.fd.as_raw_fd().to_string())
+        Path::new("/proc")
+            .join(std::process::id().to_string())
+            .join("fd")
+            .join(self.fd.as_raw_fd().to_string())
     }
 
     /// How many slots there are.
@@ -175,8 +185,9 @@ impl CaptureArea {
         self.word32(control::STOPPED).store(1, Ordering::Release);
     }
 
-    /// Puts what is new in a slot at the end of `words`, at most 16,384 words at a time: what is taken should still be in
-    /// the processor's cache when it is worked on. `None` for a slot that nobody uses.
+    /// Puts what is new in a slot at the end of `words`, at most 16,384 words at a time: what is
+    /// taken should still be in the processor's cache when it is worked on. `None` for a slot that
+    /// nobody uses.
     pub fn take(&self, index: u32, words: &mut Vec<u64>) -> Option<Taken> {
         let at = CONTROL_BYTES + index as usize * SLOT_BYTES;
         if index >= self.slots {
@@ -199,17 +210,19 @@ impl CaptureArea {
             let headers = (CONTROL_BYTES + self.slots as usize * SLOT_BYTES).next_multiple_of(4096);
             let byte = headers + (index as usize * self.ring_words as usize + from) * 8;
             words.reserve(count);
-            // SAFETY: the words lie within the mapping (`from + count` is at most `ring_words`, `index` below `slots`)
-            // and `words` has room for them. The program wrote them before it moved `head`, which was read with acquire,
-            // and does not write there again before `tail` has moved. A program that breaks this can garble what is
-            // recorded of it, which is read as untrusted.
+            // SAFETY: the words lie within the mapping (`from + count` is at most `ring_words`,
+            // `index` below `slots`) and `words` has room for them. The program wrote them before
+            // it moved `head`, which was read with acquire, and does not write there again before
+            // `tail` has moved. A program that breaks this can garble what is recorded of it, which
+            // is read as untrusted.
             unsafe {
                 let source = self.base.as_ptr().add(byte).cast::<u64>();
                 std::ptr::copy_nonoverlapping(source, words.as_mut_ptr().add(words.len()), count);
                 words.set_len(words.len() + count);
             }
         }
-        self.word64(at + slot::TAIL).store(head.wrapping_sub(new - count as u64), Ordering::Release);
+        self.word64(at + slot::TAIL)
+            .store(head.wrapping_sub(new - count as u64), Ordering::Release);
         let pid = Pid(self.word32(at + slot::PID).load(Ordering::Relaxed) as i32);
         let tid = self.word32(at + slot::TID).load(Ordering::Relaxed) as i32;
         Some(Taken { pid, tid, ended: state == ALL_WRITTEN && count as u64 == new })
@@ -225,8 +238,8 @@ impl CaptureArea {
 
     fn word32(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at % 4 == 0 && at + 4 <= self.bytes);
-        // SAFETY: all callers give offsets of aligned words within the mapping, which lives as long as `self`; both
-        // sides use such words atomically only.
+        // SAFETY: all callers give offsets of aligned words within the mapping, which lives as long
+        // as `self`; both sides use such words atomically only.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
@@ -240,7 +253,8 @@ impl CaptureArea {
 impl Drop for CaptureArea {
     fn drop(&mut self) {
         self.stop();
-        // SAFETY: the mapping was made by us with this length, and no reference into it outlives `self`.
+        // SAFETY: the mapping was made by us with this length, and no reference into it outlives
+        // `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -249,7 +263,9 @@ impl Drop for CaptureArea {
 #[must_use]
 pub fn has_ended(pid: Pid) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X'])),
+        Ok(stat) => {
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+        }
         Err(e) => e.kind() == std::io::ErrorKind::NotFound,
     }
 }
@@ -259,7 +275,12 @@ mod tests {
     use super::*;
 
     fn area() -> CaptureArea {
-        let options = CaptureOptions { slots: 2, ring_words: 4096, begin_at: "main".into(), ..Default::default() };
+        let options = CaptureOptions {
+            slots: 2,
+            ring_words: 4096,
+            begin_at: "main".into(),
+            ..Default::default()
+        };
         CaptureArea::create(&options).unwrap()
     }
 

@@ -125,11 +125,14 @@ pub struct DamonRun {
 pub(crate) fn taken(root: &Root) -> Result<bool, SysError> {
     let remedy = "boot a kernel with CONFIG_DAMON_SYSFS";
     let count = root.number(&format!("{ADMIN}/nr_kdamonds")).map_err(|e| match e {
-        SysError::Absent { call, target, errno, .. } => SysError::Absent { call, target, errno, remedy },
+        SysError::Absent { call, target, errno, .. } => {
+            SysError::Absent { call, target, errno, remedy }
+        }
         other => other,
     })?;
     let module = |name: &str| {
-        root.text(&format!("/sys/module/{name}/parameters/enabled")).is_ok_and(|t| t.trim().eq_ignore_ascii_case("y"))
+        root.text(&format!("/sys/module/{name}/parameters/enabled"))
+            .is_ok_and(|t| t.trim().eq_ignore_ascii_case("y"))
     };
     Ok(count != 0 || module("damon_reclaim") || module("damon_lru_sort") || module("damon_stat"))
 }
@@ -149,22 +152,34 @@ impl DamonRun {
                 remedy: "DAMON is in use by somebody else: stop that first, or do without",
             });
         }
-        let (event, target) =
-            if plan.accessed_only { ("damos_before_apply", "target_idx") } else { ("damon_aggregated", "target_id") };
+        let (event, target) = if plan.accessed_only {
+            ("damos_before_apply", "target_idx")
+        } else {
+            ("damon_aggregated", "target_id")
+        };
         let point = Tracepoint::find(root, "damon", event)?;
         let fields = Fields::of(&point, target).ok_or(SysError::Malformed {
             target: event.to_owned(),
             what: "a field is missing",
             line: 0,
         })?;
-        let file = |name: &str| root.path(&format!("{ADMIN}/{name}")).to_string_lossy().into_owned();
-        let guardian = Guardian::watch(&[(file("0/state"), "off".to_owned()), (file("nr_kdamonds"), "0".to_owned())])?;
+        let file =
+            |name: &str| root.path(&format!("{ADMIN}/{name}")).to_string_lossy().into_owned();
+        let guardian = Guardian::watch(&[
+            (file("0/state"), "off".to_owned()),
+            (file("nr_kdamonds"), "0".to_owned()),
+        ])?;
         let started = Self::set_up(root, plan)
             .and_then(|kdamond| Ok((kdamond, PerfRing::open(&point, kdamond, plan.ring_pages)?)));
         match started {
-            Ok((kdamond, ring)) => {
-                Ok(Self { root: root.clone(), ring, fields, kdamond, guardian: Some(guardian), last_cpu: Nanos::ZERO })
-            }
+            Ok((kdamond, ring)) => Ok(Self {
+                root: root.clone(),
+                ring,
+                fields,
+                kdamond,
+                guardian: Some(guardian),
+                last_cpu: Nanos::ZERO,
+            }),
             Err(e) => {
                 turn_off(root);
                 guardian.dismiss();

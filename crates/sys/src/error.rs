@@ -70,7 +70,12 @@ pub enum SysError {
 impl SysError {
     /// The situation that `errno` of `call` on `target` means.
     #[must_use]
-    pub fn from_errno(call: &'static str, target: impl Into<String>, errno: i32, remedy: &'static str) -> Self {
+    pub fn from_errno(
+        call: &'static str,
+        target: impl Into<String>,
+        errno: i32,
+        remedy: &'static str,
+    ) -> Self {
         let target = target.into();
         match errno {
             libc::ESRCH => Self::Gone { call, target },
@@ -104,7 +109,9 @@ impl SysError {
     #[must_use]
     pub const fn errno(&self) -> i32 {
         match self {
-            Self::NotPermitted { errno, .. } | Self::Absent { errno, .. } | Self::Failed { errno, .. } => *errno,
+            Self::NotPermitted { errno, .. }
+            | Self::Absent { errno, .. }
+            | Self::Failed { errno, .. } => *errno,
             Self::Gone { .. } => libc::ESRCH,
             Self::TooLarge { .. } | Self::Malformed { .. } => 0,
         }

@@ -1,5 +1,5 @@
-//! The memory behind far memory: an area whose missing pages a pager fills ([`FarArea`]), and buffers
-//! of one unit each that carry data between it and a store ([`Slot`]).
+//! The memory behind far memory: an area whose missing pages a pager fills ([`FarArea`]), and
+//! buffers of one unit each that carry data between it and a store ([`Slot`]).
 //!
 //! ```text
 //!   FarArea   [ page | page | ----- | page | ----- ]     what the program sees; ----- is missing
@@ -8,10 +8,10 @@
 //!   SlotPool  [ slot 0 ][ slot 1 ][ slot 2 ] ...         one owner a slot: the pager, or an I/O under way
 //! ```
 //!
-//! The contract of every call that changes what lies in a [`FarArea`] (`install`, `drop_pages`, `extract`,
-//! `protect`): seen by the program, a page's bytes change by the program's own writes alone. A page is taken away
-//! only when its bytes are kept elsewhere, and comes back with those bytes. Upholding it is what a pager is for;
-//! a caller that does not gives programs wrong data.
+//! The contract of every call that changes what lies in a [`FarArea`] (`install`, `drop_pages`,
+//! `extract`, `protect`): seen by the program, a page's bytes change by the program's own writes
+//! alone. A page is taken away only when its bytes are kept elsewhere, and comes back with those
+//! bytes. Upholding it is what a pager is for; a caller that does not gives programs wrong data.
 
 use crate::{SysError, Uffd};
 use std::ops::Range;
@@ -36,7 +36,8 @@ impl Mapping {
     fn new(len: usize) -> Result<Self, SysError> {
         let page = crate::page_size().get() as usize;
         let len = len.max(1).next_multiple_of(page);
-        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches
+        // nothing of ours.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -49,14 +50,19 @@ impl Mapping {
         };
         let base = (at != libc::MAP_FAILED).then(|| NonNull::new(at.cast::<u8>())).flatten();
         let Some(base) = base else {
-            return Err(SysError::last("mmap", format!("{len} bytes"), "ask for less, or raise the limits on memory"));
+            return Err(SysError::last(
+                "mmap",
+                format!("{len} bytes"),
+                "ask for less, or raise the limits on memory",
+            ));
         };
         let mapping = Self { base, len, stays: false };
-        // Pages are managed one by one, so huge ones are of no use; and a forked child, whose missing pages
-        // nobody would fill, must fault rather than read zeros.
+        // Pages are managed one by one, so huge ones are of no use; and a forked child, whose
+        // missing pages nobody would fill, must fault rather than read zeros.
         for advice in [libc::MADV_NOHUGEPAGE, libc::MADV_DONTFORK] {
             // SAFETY: the range is our own fresh mapping; neither advice changes its content.
-            let status = unsafe { libc::madvise(mapping.base.as_ptr().cast(), mapping.len, advice) };
+            let status =
+                unsafe { libc::madvise(mapping.base.as_ptr().cast(), mapping.len, advice) };
             if status != 0 && advice == libc::MADV_DONTFORK {
                 return Err(SysError::last("madvise", "far memory", "report this"));
             }
@@ -72,14 +78,16 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if !self.stays {
-            // SAFETY: the range is the mapping made in `new`; whoever borrowed from it borrowed from us.
+            // SAFETY: the range is the mapping made in `new`; whoever borrowed from it borrowed
+            // from us.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }
     }
 }
 
-/// Memory for a whole program, mapped once and never unmapped: ordinary memory until [`FarArea::over`] takes it.
-/// A forked child does not have it unless [`Ground::inherited`] said so.
+/// Memory for a whole program, mapped once and never unmapped: ordinary memory until
+/// [`FarArea::over`] takes it. A forked child does not have it unless [`Ground::inherited`] said
+/// so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ground {
     start: usize,
@@ -115,11 +123,13 @@ impl Ground {
         self.len == 0
     }
 
-    /// Whether children forked from now on have it, with the pages that are there and zeros for those that are not.
+    /// Whether children forked from now on have it, with the pages that are there and zeros for
+    /// those that are not.
     pub fn inherited(self, yes: bool) {
         let advice = if yes { libc::MADV_DOFORK } else { libc::MADV_DONTFORK };
-        // SAFETY: the range is our own mapping; the advice changes no content. Parts that the program has mapped
-        // something else over take it as well, or refuse, which is the same as before.
+        // SAFETY: the range is our own mapping; the advice changes no content. Parts that the
+        // program has mapped something else over take it as well, or refuse, which is the same as
+        // before.
         unsafe { libc::madvise(self.start as *mut libc::c_void, self.len, advice) };
     }
 
@@ -131,9 +141,13 @@ impl Ground {
         let page = crate::page_size().get() as usize;
         let first = ((self.start + part.start) / page) as u64;
         let end = (self.start + part.end.min(self.len)).div_ceil(page) as u64;
-        let map = crate::PageMap::open(&crate::Root::live(), terrace_types::Pid(std::process::id() as i32))?;
+        let map = crate::PageMap::open(
+            &crate::Root::live(),
+            terrace_types::Pid(std::process::id() as i32),
+        )?;
         let mut entries = Vec::new();
-        let range = terrace_types::VpnRange::new(terrace_types::Vpn(first), terrace_types::Vpn(end));
+        let range =
+            terrace_types::VpnRange::new(terrace_types::Vpn(first), terrace_types::Vpn(end));
         map.read(range, &mut entries)?;
         let mut runs: Vec<Range<usize>> = Vec::new();
         for (n, _) in entries.iter().enumerate().filter(|(_, e)| e.present() || e.swapped()) {
@@ -162,14 +176,16 @@ impl Slot {
     /// No memory.
     pub fn pool(count: usize, unit: usize) -> Result<Vec<Self>, SysError> {
         let pool = Arc::new(Mapping::new(count.max(1) * unit)?);
-        Ok((0..count).map(|n| Self { pool: Arc::clone(&pool), start: n * unit, len: unit }).collect())
+        Ok((0..count)
+            .map(|n| Self { pool: Arc::clone(&pool), start: n * unit, len: unit })
+            .collect())
     }
 
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the pool hands out each range once, so `&self` guards it; the mapping is readable and
-        // lives as long as the Arc; pages not yet there read as zeros.
+        // SAFETY: the pool hands out each range once, so `&self` guards it; the mapping is readable
+        // and lives as long as the Arc; pages not yet there read as zeros.
         unsafe { std::slice::from_raw_parts(self.at(0), self.len) }
     }
 
@@ -185,8 +201,8 @@ impl Slot {
         unsafe { self.pool.base.as_ptr().add(self.start + offset) }
     }
 
-    /// Frees its memory, so that pages can be moved there; it reads as zeros afterwards, and has memory again once it is
-    /// written to.
+    /// Frees its memory, so that pages can be moved there; it reads as zeros afterwards, and has
+    /// memory again once it is written to.
     pub fn empty(&mut self) {
         // SAFETY: the slot is ours alone (`&mut self`), page-aligned; afterwards it reads as zeros.
         unsafe { libc::madvise(self.at(0).cast(), self.len, libc::MADV_DONTNEED) };
@@ -212,8 +228,8 @@ pub struct FarArea {
 }
 
 impl FarArea {
-    /// Maps `len` bytes, rounded up to whole pages, and asks for the faults in them. `unit` bounds the parts that
-    /// the other calls take.
+    /// Maps `len` bytes, rounded up to whole pages, and asks for the faults in them. `unit` bounds
+    /// the parts that the other calls take.
     ///
     /// # Errors
     /// No memory, or a kernel that cannot write-protect pages (before Linux 5.7).
@@ -221,15 +237,20 @@ impl FarArea {
         Self::with(uffd, Mapping::new(len)?, unit)
     }
 
-    /// As [`FarArea::map`], over memory that is there and in use. Its pages that are there stay as they are; only
-    /// missing ones are asked for from now on.
+    /// As [`FarArea::map`], over memory that is there and in use. Its pages that are there stay as
+    /// they are; only missing ones are asked for from now on.
     ///
     /// # Errors
     /// As there.
     pub fn over(uffd: Uffd, ground: Ground, unit: usize) -> Result<Self, SysError> {
         let base = NonNull::new(ground.start as *mut u8);
         let Some(base) = base else {
-            return Err(SysError::from_errno("UFFDIO_REGISTER", "no memory", libc::EINVAL, "report this"));
+            return Err(SysError::from_errno(
+                "UFFDIO_REGISTER",
+                "no memory",
+                libc::EINVAL,
+                "report this",
+            ));
         };
         Self::with(uffd, Mapping { base, len: ground.len, stays: true }, unit)
     }
@@ -237,7 +258,12 @@ impl FarArea {
     fn with(uffd: Uffd, map: Mapping, unit: usize) -> Result<Self, SysError> {
         if !uffd.features().write_protect {
             let remedy = "Linux 5.7 or later is needed";
-            return Err(SysError::from_errno("UFFDIO_API", "write protection", libc::EOPNOTSUPP, remedy));
+            return Err(SysError::from_errno(
+                "UFFDIO_API",
+                "write protection",
+                libc::EOPNOTSUPP,
+                remedy,
+            ));
         }
         let zeros = Mapping::new(unit)?;
         uffd.register(map.address(), map.len as u64, true, true)?;
@@ -251,10 +277,13 @@ impl FarArea {
     pub fn slots(&self, count: usize, unit: usize) -> Result<Vec<Slot>, SysError> {
         let pool = Arc::new(Mapping::new(count.max(1) * unit)?);
         if self.uffd.features().move_pages {
-            // Only an area known to the userfaultfd can be moved to; its missing pages remain the kernel's matter.
+            // Only an area known to the userfaultfd can be moved to; its missing pages remain the
+            // kernel's matter.
             self.uffd.register(pool.address(), pool.len as u64, false, true)?;
         }
-        Ok((0..count).map(|n| Slot { pool: Arc::clone(&pool), start: n * unit, len: unit }).collect())
+        Ok((0..count)
+            .map(|n| Slot { pool: Arc::clone(&pool), start: n * unit, len: unit })
+            .collect())
     }
 
     /// From now on nobody may write to it: a SIGSEGV. Pages can still be filled.
@@ -262,8 +291,10 @@ impl FarArea {
     /// # Errors
     /// What the kernel said.
     pub fn write_protected_for_good(&self) -> Result<(), SysError> {
-        // SAFETY: the range is our own mapping, which stays mapped; who writes to it gets a signal, nothing is changed.
-        let status = unsafe { libc::mprotect(self.map.base.as_ptr().cast(), self.map.len, libc::PROT_READ) };
+        // SAFETY: the range is our own mapping, which stays mapped; who writes to it gets a signal,
+        // nothing is changed.
+        let status =
+            unsafe { libc::mprotect(self.map.base.as_ptr().cast(), self.map.len, libc::PROT_READ) };
         if status != 0 {
             return Err(SysError::last("mprotect", "far memory", "report this"));
         }
@@ -303,8 +334,9 @@ impl FarArea {
     /// The memory as words that any thread may read and write.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, readable and writable and lives as long as `self`; all bit
-        // patterns are valid; who has only atomics cannot race. A missing page is filled before the access ends.
+        // SAFETY: the mapping is page-aligned, readable and writable and lives as long as `self`;
+        // all bit patterns are valid; who has only atomics cannot race. A missing page is filled
+        // before the access ends.
         unsafe { std::slice::from_raw_parts(self.map.base.as_ptr().cast(), self.map.len / 8) }
     }
 
@@ -325,8 +357,9 @@ impl FarArea {
         unsafe { std::slice::from_raw_parts(self.map.base.as_ptr(), self.map.len) }
     }
 
-    /// Fills missing pages from a slot, and wakes those who wait when told to, as [`FarArea::wake`] does later. Pages that are there already are left as they are.
-    /// `part` is of the area, `from` where its data begins in the slot.
+    /// Fills missing pages from a slot, and wakes those who wait when told to, as [`FarArea::wake`]
+    /// does later. Pages that are there already are left as they are. `part` is of the area, `from`
+    /// where its data begins in the slot.
     ///
     /// # Errors
     /// What the kernel said: out of memory, mostly.
@@ -338,7 +371,10 @@ impl FarArea {
         protect: bool,
         wake: bool,
     ) -> Result<(), SysError> {
-        assert!(part.end <= self.map.len && from + part.len() <= slot.len, "install beyond the area or the slot");
+        assert!(
+            part.end <= self.map.len && from + part.len() <= slot.len,
+            "install beyond the area or the slot"
+        );
         self.fill(part, slot.at(from) as u64, protect, wake)
     }
 
@@ -347,11 +383,20 @@ impl FarArea {
     /// # Errors
     /// As there.
     pub fn install_zeros(&self, part: &Range<usize>, protect: bool) -> Result<(), SysError> {
-        assert!(part.end <= self.map.len && part.len() <= self.zeros.len, "install beyond the area or the unit");
+        assert!(
+            part.end <= self.map.len && part.len() <= self.zeros.len,
+            "install beyond the area or the unit"
+        );
         self.fill(part, self.zeros.address(), protect, true)
     }
 
-    fn fill(&self, part: &Range<usize>, from: u64, protect: bool, wake: bool) -> Result<(), SysError> {
+    fn fill(
+        &self,
+        part: &Range<usize>,
+        from: u64,
+        protect: bool,
+        wake: bool,
+    ) -> Result<(), SysError> {
         let (mut done, end) = (0_u64, part.len() as u64);
         while done < end {
             let at = self.map.address() + part.start as u64 + done;
@@ -364,8 +409,8 @@ impl FarArea {
                     done += self.page as u64;
                     self.uffd.wake(self.map.address() + part.start as u64, part.len() as u64)?;
                 }
-                // The part has several mappings (of different rights): page by page, then. A page without one of ours
-                // was given away by the program, and nobody waits for it.
+                // The part has several mappings (of different rights): page by page, then. A page
+                // without one of ours was given away by the program, and nobody waits for it.
                 libc::ENOENT | libc::EINVAL | libc::EFAULT if end - done > self.page as u64 => {
                     let next = part.start + done as usize;
                     self.fill(&(next..next + self.page), from + done, protect, wake)?;
@@ -374,45 +419,72 @@ impl FarArea {
                 libc::ENOENT => done += self.page as u64,
                 errno => {
                     let target = format!("far memory at {at:#x}");
-                    return Err(SysError::from_errno("UFFDIO_COPY", target, errno, "free some memory"));
+                    return Err(SysError::from_errno(
+                        "UFFDIO_COPY",
+                        target,
+                        errno,
+                        "free some memory",
+                    ));
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes pages that are there out of the area and into the slot, whose part is empty, as one step for each page: who touches one
-    /// afterwards waits. Pages that a device reads or writes just now stay (`EBUSY`), and, of those that are `protected` against
-    /// writing, those shared with a forked child. Protected ones are so in the slot as well: it is not to be written to
+    /// Takes pages that are there out of the area and into the slot, whose part is empty, as one
+    /// step for each page: who touches one afterwards waits. Pages that a device reads or writes
+    /// just now stay (`EBUSY`), and, of those that are `protected` against writing, those shared
+    /// with a forked child. Protected ones are so in the slot as well: it is not to be written to
     /// before [`Slot::empty`].
     #[must_use]
-    pub fn extract(&self, part: &Range<usize>, slot: &mut Slot, to: usize, protected: bool) -> Extracted {
-        assert!(part.end <= self.map.len && to + part.len() <= slot.len, "extract beyond the area or the slot");
+    pub fn extract(
+        &self,
+        part: &Range<usize>,
+        slot: &mut Slot,
+        to: usize,
+        protected: bool,
+    ) -> Extracted {
+        assert!(
+            part.end <= self.map.len && to + part.len() <= slot.len,
+            "extract beyond the area or the slot"
+        );
         if self.uffd.features().move_pages {
             return self.move_out(part, slot, to, protected);
         }
         self.take_copy(part, slot, to)
     }
 
-    fn move_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize, protected: bool) -> Extracted {
+    fn move_out(
+        &self,
+        part: &Range<usize>,
+        slot: &mut Slot,
+        to: usize,
+        protected: bool,
+    ) -> Extracted {
         let from = self.map.address() + part.start as u64;
         let (mut done, mut shared) = (0, false);
         loop {
             let rest = part.start + done..part.end;
-            let (more, errno) = self.uffd.move_to(slot.at(to + done) as u64, from + done as u64, rest.len() as u64);
+            let (more, errno) =
+                self.uffd.move_to(slot.at(to + done) as u64, from + done as u64, rest.len() as u64);
             done += more as usize;
             let rest = part.start + done..part.end;
             match errno {
-                // The slot was empty, so this is the kernel's own doing: it moved pages and did not say so.
+                // The slot was empty, so this is the kernel's own doing: it moved pages and did not
+                // say so.
                 libc::EEXIST => {
                     let moved = self.moved_untold(&rest, slot, to + done);
                     done += moved;
                     if moved == 0 || done >= part.len() {
-                        return Extracted { bytes: done, errno: if done < part.len() { errno } else { 0 } };
+                        return Extracted {
+                            bytes: done,
+                            errno: if done < part.len() { errno } else { 0 },
+                        };
                     }
                 }
-                // Shared with a forked child, or at work in a device. A write that changes nothing ends the former; of a
-                // protected page the caller itself would be told, and wait for itself.
+                // Shared with a forked child, or at work in a device. A write that changes nothing
+                // ends the former; of a protected page the caller itself would be told, and wait
+                // for itself.
                 libc::EBUSY if !shared && !protected => {
                     shared = true;
                     self.own(&rest);
@@ -431,12 +503,16 @@ impl FarArea {
         }
     }
 
-    /// Bytes from the start of `part` that are in the slot and not in the area any more. Linux 6.18 forgets to count pages that it
-    /// moved at the second attempt (`move_pages` in `mm/userfaultfd.c` keeps the first one's `-EAGAIN`), and then
-    /// finds them in its own way. The first happens when a page's accessed bit changes just then, or it is being migrated.
+    /// Bytes from the start of `part` that are in the slot and not in the area any more. Linux 6.18
+    /// forgets to count pages that it moved at the second attempt (`move_pages` in
+    /// `mm/userfaultfd.c` keeps the first one's `-EAGAIN`), and then finds them in its own way. The
+    /// first happens when a page's accessed bit changes just then, or it is being migrated.
     fn moved_untold(&self, part: &Range<usize>, slot: &Slot, to: usize) -> usize {
-        let runs = |at: *mut u8| Ground { start: at as usize, len: part.len() }.present(0..part.len());
-        let (Ok(here), Ok(there)) = (runs(self.map.base.as_ptr().wrapping_add(part.start)), runs(slot.at(to))) else {
+        let runs =
+            |at: *mut u8| Ground { start: at as usize, len: part.len() }.present(0..part.len());
+        let (Ok(here), Ok(there)) =
+            (runs(self.map.base.as_ptr().wrapping_add(part.start)), runs(slot.at(to)))
+        else {
             return 0;
         };
         let stayed_from = here.first().map_or(part.len(), |run| run.start);
@@ -445,13 +521,15 @@ impl FarArea {
 
     /// Ends the sharing of pages with forked children: each is this process's alone afterwards.
     fn own(&self, part: &Range<usize>) {
-        // Protected after a flush that failed, perhaps: the write would be told to the caller, who would wait for itself.
+        // Protected after a flush that failed, perhaps: the write would be told to the caller, who
+        // would wait for itself.
         if self.protect(part, false).is_err() {
             return;
         }
         let at = self.map.base.as_ptr().wrapping_add(part.start);
-        // SAFETY: the part lies in our mapping and its pages are there (the caller's promise), not write-protected any more. Asks
-        // for write faults that change no byte; a refusal leaves things as they are.
+        // SAFETY: the part lies in our mapping and its pages are there (the caller's promise), not
+        // write-protected any more. Asks for write faults that change no byte; a refusal leaves
+        // things as they are.
         unsafe { libc::madvise(at.cast(), part.len(), libc::MADV_POPULATE_WRITE) };
     }
 
@@ -469,14 +547,23 @@ impl FarArea {
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn copy_out(&self, part: &Range<usize>, slot: &mut Slot, to: usize) -> Result<(), SysError> {
-        assert!(part.end <= self.map.len && to + part.len() <= slot.len, "copy beyond the area or the slot");
+    pub fn copy_out(
+        &self,
+        part: &Range<usize>,
+        slot: &mut Slot,
+        to: usize,
+    ) -> Result<(), SysError> {
+        assert!(
+            part.end <= self.map.len && to + part.len() <= slot.len,
+            "copy beyond the area or the slot"
+        );
         self.protect(part, true)?;
         // Read as a debugger would: the program may have taken the right to read from these pages.
         use std::os::unix::fs::FileExt as _;
         let memory = std::fs::File::open("/proc/self/mem");
         let at = self.map.address() + part.start as u64;
-        let copied = memory.and_then(|m| m.read_exact_at(&mut slot.bytes_mut()[to..to + part.len()], at));
+        let copied =
+            memory.and_then(|m| m.read_exact_at(&mut slot.bytes_mut()[to..to + part.len()], at));
         copied.map_err(|e| SysError::from_io("read", "/proc/self/mem", &e, "mount /proc"))
     }
 
@@ -495,7 +582,8 @@ impl FarArea {
                 continue;
             }
             for v in vectors {
-                // SAFETY: the range lies in our mapping; that its bytes are kept is the caller's contract (above).
+                // SAFETY: the range lies in our mapping; that its bytes are kept is the caller's
+                // contract (above).
                 unsafe { libc::madvise(v.iov_base, v.iov_len, libc::MADV_DONTNEED) };
             }
         }
@@ -526,8 +614,8 @@ impl FarArea {
         Ok(area.present(part.clone())?.first() == Some(part))
     }
 
-    /// Makes missing pages raise SIGBUS. Where the kernel cannot, the signal goes to `tid` now and again whenever
-    /// it comes back.
+    /// Makes missing pages raise SIGBUS. Where the kernel cannot, the signal goes to `tid` now and
+    /// again whenever it comes back.
     ///
     /// # Errors
     /// What the kernel said.
@@ -546,17 +634,25 @@ impl FarArea {
     }
 }
 
-/// `process_madvise` on ourselves with several ranges: one flush of translations for all. False where the kernel
-/// (before Linux 6.13) has no such thing for this advice.
+/// `process_madvise` on ourselves with several ranges: one flush of translations for all. False
+/// where the kernel (before Linux 6.13) has no such thing for this advice.
 fn drop_many(vectors: &[libc::iovec]) -> bool {
     /// `PIDFD_SELF_THREAD_GROUP`.
     const SELF: libc::c_int = -10_001;
     let wanted: usize = vectors.iter().map(|v| v.iov_len).sum();
     // SAFETY: the vectors name ranges of our own mapping; see `drop_pages`.
     let done = unsafe {
-        libc::syscall(libc::SYS_process_madvise, SELF, vectors.as_ptr(), vectors.len(), libc::MADV_DONTNEED, 0)
+        libc::syscall(
+            libc::SYS_process_madvise,
+            SELF,
+            vectors.as_ptr(),
+            vectors.len(),
+            libc::MADV_DONTNEED,
+            0,
+        )
     };
-    // Part done is as good as none: dropping a page twice is harmless, since nothing filled it in between.
+    // Part done is as good as none: dropping a page twice is harmless, since nothing filled it in
+    // between.
     usize::try_from(done).is_ok_and(|d| d == wanted)
 }
 
@@ -566,7 +662,8 @@ mod tests {
 
     const UNIT: usize = 1 << 16;
 
-    /// An area of a unit all of whose pages hold a byte, and an empty slot; none where this kernel or user cannot have them.
+    /// An area of a unit all of whose pages hold a byte, and an empty slot; none where this kernel
+    /// or user cannot have them.
     fn filled() -> Option<(FarArea, Slot, usize)> {
         let uffd = Uffd::open().map_err(|e| println!("skipped: {e}")).ok()?;
         let features = uffd.features();
@@ -586,7 +683,10 @@ mod tests {
     }
 
     fn holds_all(slot: &Slot, page: usize) -> bool {
-        slot.bytes().chunks(page).enumerate().all(|(n, bytes)| bytes.iter().all(|b| *b == n as u8 + 1))
+        slot.bytes()
+            .chunks(page)
+            .enumerate()
+            .all(|(n, bytes)| bytes.iter().all(|b| *b == n as u8 + 1))
     }
 
     #[test]
@@ -595,9 +695,16 @@ mod tests {
             return;
         };
         // As the kernel does it: three pages from the third on are moved, and nothing is said.
-        let untold = area.uffd.move_to(slot.at(2 * page) as u64, area.address() + 2 * page as u64, 3 * page as u64);
+        let untold = area.uffd.move_to(
+            slot.at(2 * page) as u64,
+            area.address() + 2 * page as u64,
+            3 * page as u64,
+        );
         assert_eq!(untold, (3 * page as u64, 0));
-        assert_eq!(area.extract(&(0..UNIT), &mut slot, 0, false), Extracted { bytes: UNIT, errno: 0 });
+        assert_eq!(
+            area.extract(&(0..UNIT), &mut slot, 0, false),
+            Extracted { bytes: UNIT, errno: 0 }
+        );
         assert!(holds_all(&slot, page));
     }
 
@@ -608,7 +715,13 @@ mod tests {
         };
         // A slot that is not empty, against the contract: the page is still where it was.
         slot.bytes_mut()[4 * page] = 99;
-        assert_eq!(area.extract(&(0..UNIT), &mut slot, 0, false), Extracted { bytes: 4 * page, errno: libc::EEXIST });
-        assert_eq!(area.words()[4 * page / 8].load(std::sync::atomic::Ordering::Relaxed), 0x0505_0505_0505_0505);
+        assert_eq!(
+            area.extract(&(0..UNIT), &mut slot, 0, false),
+            Extracted { bytes: 4 * page, errno: libc::EEXIST }
+        );
+        assert_eq!(
+            area.words()[4 * page / 8].load(std::sync::atomic::Ordering::Relaxed),
+            0x0505_0505_0505_0505
+        );
     }
 }

@@ -6,7 +6,8 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use terrace_types::Pid;
 
-/// The tool's end of a guardian. Dropping it without [`Guardian::dismiss`] lets it act, as death does.
+/// The tool's end of a guardian. Dropping it without [`Guardian::dismiss`] lets it act, as death
+/// does.
 #[derive(Debug)]
 pub struct Guardian {
     pipe: OwnedFd,
@@ -28,7 +29,11 @@ impl Guardian {
     /// What the kernel said; [`SysError::Malformed`] for a path with a zero byte.
     pub fn watch(writes: &[(String, String)]) -> Result<Self, SysError> {
         let text = |s: &String| {
-            CString::new(s.as_str()).map_err(|_| SysError::Malformed { target: s.clone(), what: "zero byte", line: 0 })
+            CString::new(s.as_str()).map_err(|_| SysError::Malformed {
+                target: s.clone(),
+                what: "zero byte",
+                line: 0,
+            })
         };
         let writes = writes
             .iter()
@@ -40,7 +45,8 @@ impl Guardian {
             return Err(SysError::last("pipe2", "this process", "free some descriptors"));
         }
         // SAFETY: the kernel just gave us both; nobody else owns them.
-        let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let (read, write) =
+            unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         // SAFETY: the child makes async-signal-safe calls only, allocates nothing and never
         // returns from `keep_watch`, so a lock held by another thread at the fork cannot matter.
         let pid = unsafe { libc::fork() };
@@ -113,7 +119,8 @@ mod tests {
     use terrace_types::Nanos;
 
     fn file(name: &str) -> String {
-        let path = std::env::temp_dir().join(format!("terrace-guard-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("terrace-guard-{name}-{}", std::process::id()));
         std::fs::write(&path, "on").unwrap();
         path.to_string_lossy().into_owned()
     }

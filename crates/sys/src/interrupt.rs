@@ -11,7 +11,8 @@ extern "C" fn note(_signal: i32) {
     SEEN.store(true, Ordering::Relaxed);
 }
 
-/// While this lives, the first of SIGINT, SIGTERM and SIGHUP does not end the process but is noted; the second ends it.
+/// While this lives, the first of SIGINT, SIGTERM and SIGHUP does not end the process but is noted;
+/// the second ends it.
 #[derive(Debug)]
 pub struct Interrupt {
     before: [libc::sigaction; ASKING.len()],
@@ -24,7 +25,8 @@ impl Interrupt {
         SEEN.store(false, Ordering::Relaxed);
         let before = ASKING.map(|signal| {
             let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: a null new action only asks; `old` is writable, and zero bytes are a valid sigaction besides.
+            // SAFETY: a null new action only asks; `old` is writable, and zero bytes are a valid
+            // sigaction besides.
             let old = unsafe {
                 libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr());
                 old.assume_init()
@@ -34,7 +36,8 @@ impl Interrupt {
                 let mut new = unsafe { std::mem::zeroed::<libc::sigaction>() };
                 new.sa_sigaction = note as extern "C" fn(i32) as libc::sighandler_t;
                 new.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
-                // SAFETY: `new` is a whole action whose handler stores to one atomic, which is async-signal-safe.
+                // SAFETY: `new` is a whole action whose handler stores to one atomic, which is
+                // async-signal-safe.
                 unsafe { libc::sigaction(signal, &new, std::ptr::null_mut()) };
             }
             old
@@ -58,7 +61,8 @@ impl Interrupt {
 /// Signals to the process reach other threads than the calling one from now on.
 pub fn block_signals() {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset initialises the whole set, which pthread_sigmask then reads; a null pointer asks for no old mask.
+    // SAFETY: sigfillset initialises the whole set, which pthread_sigmask then reads; a null
+    // pointer asks for no old mask.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());

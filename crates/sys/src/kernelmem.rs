@@ -71,7 +71,9 @@ impl KernelMemory {
         let kcore = open("/proc/kcore")?;
         let flags = open("/proc/kpageflags")?;
         let mut head = vec![0_u8; 1 << 16];
-        let got = kcore.read_at(&mut head, 0).map_err(|e| SysError::from_io("pread", "/proc/kcore", &e, REMEDY))?;
+        let got = kcore
+            .read_at(&mut head, 0)
+            .map_err(|e| SysError::from_io("pread", "/proc/kcore", &e, REMEDY))?;
         let (segments, notes) = parse_segments(&head[..got]).ok_or(SysError::Malformed {
             target: "/proc/kcore".to_owned(),
             what: "no program headers with physical addresses",
@@ -84,20 +86,27 @@ impl KernelMemory {
     /// memory.
     pub fn read_frame(&self, pfn: u64, words: &mut [u64; 512]) -> bool {
         let physical = pfn << 12;
-        let Some(s) = self.segments.iter().find(|s| physical >= s.physical && physical - s.physical + 4096 <= s.bytes)
+        let Some(s) = self
+            .segments
+            .iter()
+            .find(|s| physical >= s.physical && physical - s.physical + 4096 <= s.bytes)
         else {
             return false;
         };
         // SAFETY: 512 words are 4096 initialised bytes, valid for any bit pattern, borrowed
         // mutably here alone.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 4096) };
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 4096) };
         matches!(self.kcore.read_at(bytes, s.offset + (physical - s.physical)), Ok(4096))
     }
 
     /// Reads one of the 512 words of a frame; none when that is not ordinary memory.
     pub fn read_word(&self, pfn: u64, index: u64) -> Option<u64> {
         let physical = (pfn << 12) + index % 512 * 8;
-        let s = self.segments.iter().find(|s| physical >= s.physical && physical - s.physical + 8 <= s.bytes)?;
+        let s = self
+            .segments
+            .iter()
+            .find(|s| physical >= s.physical && physical - s.physical + 8 <= s.bytes)?;
         let mut word = [0; 8];
         let got = self.kcore.read_at(&mut word, s.offset + (physical - s.physical)).ok()?;
         (got == 8).then(|| u64::from_ne_bytes(word))
@@ -164,13 +173,18 @@ impl Notes {
     /// Reads them; `None` without a task.
     #[must_use]
     pub fn parse(mut bytes: &[u8]) -> Option<Self> {
-        let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let word = |bytes: &[u8], at: usize| {
+            Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+        };
         let (mut own_task, mut five_levels) = (None, false);
-        while let (Some(name), Some(size), Some(kind)) = (word(bytes, 0), word(bytes, 4), word(bytes, 8)) {
+        while let (Some(name), Some(size), Some(kind)) =
+            (word(bytes, 0), word(bytes, 4), word(bytes, 8))
+        {
             let name_end = 12usize.checked_add(name as usize)?;
             let start = name_end.checked_next_multiple_of(4)?;
             let end = start.checked_add(size as usize)?;
-            let (Some(name), Some(content)) = (bytes.get(12..name_end), bytes.get(start..end)) else {
+            let (Some(name), Some(content)) = (bytes.get(12..name_end), bytes.get(start..end))
+            else {
                 break;
             };
             if kind == NT_TASKSTRUCT && name.starts_with(b"CORE") {
@@ -190,10 +204,12 @@ type Parts = (Vec<Segment>, Option<(u64, u64)>);
 
 /// Reads ELF64 program headers: the segments that have a physical address, and the notes.
 fn parse_segments(head: &[u8]) -> Option<Parts> {
-    let word =
-        |at: usize| -> Option<u64> { Some(u64::from_ne_bytes(head.get(at..at.checked_add(8)?)?.try_into().ok()?)) };
-    let half =
-        |at: usize| -> Option<u16> { Some(u16::from_ne_bytes(head.get(at..at.checked_add(2)?)?.try_into().ok()?)) };
+    let word = |at: usize| -> Option<u64> {
+        Some(u64::from_ne_bytes(head.get(at..at.checked_add(8)?)?.try_into().ok()?))
+    };
+    let half = |at: usize| -> Option<u16> {
+        Some(u16::from_ne_bytes(head.get(at..at.checked_add(2)?)?.try_into().ok()?))
+    };
     if head.get(..5)? != b"\x7fELF\x02" {
         return None;
     }

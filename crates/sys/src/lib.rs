@@ -41,7 +41,9 @@ pub mod maps;
 pub mod task;
 pub mod zones;
 
-pub use addresses::{bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy};
+pub use addresses::{
+    bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy,
+};
 pub use allowance::{pin, pin_process, Allowance};
 pub use caps::{Capabilities, Capability};
 pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
@@ -53,7 +55,9 @@ pub use farmem::{Extracted, FarArea, Ground, Slot};
 pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
-pub use limits::{cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls, own_cpus};
+pub use limits::{
+    cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls, own_cpus,
+};
 pub use mapping::{bind_thread_memory, Mapping, Pages};
 pub use nearby::{Nearby, ThreadCpus};
 pub use pagemap::{Category, Clear, ClearRefs, PageEntry, PageMap};

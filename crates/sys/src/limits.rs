@@ -14,9 +14,20 @@ const MASK_CPUS: usize = 8192;
 pub fn own_cpus() -> Result<Vec<CpuId>, SysError> {
     let mut mask = [0_u64; MASK_CPUS / 64];
     // SAFETY: the mask is writable and as large as stated; 0 means the calling thread.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, std::mem::size_of_val(&mask), mask.as_mut_ptr()) };
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            std::mem::size_of_val(&mask),
+            mask.as_mut_ptr(),
+        )
+    };
     if got < 0 {
-        return Err(SysError::last("sched_getaffinity", "this thread", "tell us of a machine with so many CPUs"));
+        return Err(SysError::last(
+            "sched_getaffinity",
+            "this thread",
+            "tell us of a machine with so many CPUs",
+        ));
     }
     // Word by word: most are empty, and this is asked where work is about to begin.
     let of_word = |(word, bits): (usize, &u64)| {
@@ -33,8 +44,8 @@ pub fn current_cpu() -> Option<CpuId> {
     u32::try_from(unsafe { libc::sched_getcpu() }).ok().map(CpuId)
 }
 
-/// What the tightest memory limit of this process's cgroups leaves, reclaimable file pages counted as free; `None`
-/// without a limit.
+/// What the tightest memory limit of this process's cgroups leaves, reclaimable file pages counted
+/// as free; `None` without a limit.
 #[must_use]
 pub fn cgroup_headroom(root: &Root) -> Option<Bytes> {
     tightest_group(root).map(|(bytes, _)| bytes)
@@ -49,18 +60,24 @@ pub(crate) fn tightest_group(root: &Root) -> Option<(Bytes, String)> {
     groups(root, "memory").into_iter().filter_map(|(group, second)| left(group, second)).min()
 }
 
-/// Folders of the control groups that this process is in by this controller, and of those above them, each with whether it is one of version 2. In
-/// a container a path may name a group that is not shown: then the mount itself is the group.
+/// Folders of the control groups that this process is in by this controller, and of those above
+/// them, each with whether it is one of version 2. In a container a path may name a group that is
+/// not shown: then the mount itself is the group.
 fn groups(root: &Root, controller: &str) -> Vec<(String, bool)> {
     let text = root.text("/proc/self/cgroup").unwrap_or_default();
     let mut all = Vec::new();
     for line in text.lines() {
         let mut parts = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
         let folders = match controllers {
             "" => vec!["/sys/fs/cgroup".to_owned(), "/sys/fs/cgroup/unified".to_owned()],
             // A hierarchy of several controllers is mounted by their names, and linked to by each.
-            _ if controllers.split(',').any(|c| c == controller) => vec![format!("/sys/fs/cgroup/{controller}")],
+            _ if controllers.split(',').any(|c| c == controller) => {
+                vec![format!("/sys/fs/cgroup/{controller}")]
+            }
             _ => continue,
         };
         for folder in folders {
@@ -77,8 +94,8 @@ fn groups(root: &Root, controller: &str) -> Vec<(String, bool)> {
     all
 }
 
-/// CPUs' worth of time that this process's control groups let it have, by the tightest quota (`cpu.max`, `cpu.cfs_quota_us`), in
-/// thousandths; `None` without one.
+/// CPUs' worth of time that this process's control groups let it have, by the tightest quota
+/// (`cpu.max`, `cpu.cfs_quota_us`), in thousandths; `None` without one.
 #[must_use]
 pub fn cpu_quota(root: &Root) -> Option<u64> {
     let of = |(group, second): (String, bool)| {
@@ -111,8 +128,11 @@ struct Files {
 }
 
 const V2: Files = Files { limit: "memory.max", usage: "memory.current", cold: "inactive_file " };
-const V1: Files =
-    Files { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cold: "total_inactive_file " };
+const V1: Files = Files {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    cold: "total_inactive_file ",
+};
 /// Version 1 writes "no limit" as a number near the end of the range.
 const NO_LIMIT: u64 = 1 << 60;
 
@@ -120,12 +140,15 @@ fn left(root: &Root, group: &str, files: &Files) -> Option<u64> {
     let limit = root.number(&format!("{group}/{}", files.limit)).ok().filter(|l| *l < NO_LIMIT)?;
     let usage = root.number(&format!("{group}/{}", files.usage)).ok()?;
     let stat = root.text(&format!("{group}/memory.stat")).unwrap_or_default();
-    let cold = stat.lines().find_map(|l| l.strip_prefix(files.cold)).and_then(|n| n.trim().parse::<u64>().ok());
+    let cold = stat
+        .lines()
+        .find_map(|l| l.strip_prefix(files.cold))
+        .and_then(|n| n.trim().parse::<u64>().ok());
     Some(limit.saturating_sub(usage.saturating_sub(cold.unwrap_or(0))))
 }
 
-/// `MemAvailable` of `/proc/meminfo`: what could be had without swapping, on all nodes together; what is free where
-/// the kernel does not say.
+/// `MemAvailable` of `/proc/meminfo`: what could be had without swapping, on all nodes together;
+/// what is free where the kernel does not say.
 #[must_use]
 pub fn memory_available(root: &Root) -> Option<Bytes> {
     let text = root.text("/proc/meminfo").ok()?;
@@ -134,8 +157,8 @@ pub fn memory_available(root: &Root) -> Option<Bytes> {
     kib.trim().parse::<u64>().ok().map(|kib| Bytes(kib.saturating_mul(1024)))
 }
 
-/// For how long some task or other had to wait for memory since the machine started: the `some` line of
-/// `/proc/pressure/memory`.
+/// For how long some task or other had to wait for memory since the machine started: the `some`
+/// line of `/proc/pressure/memory`.
 ///
 /// # Errors
 /// The kernel keeps no such account (`CONFIG_PSI`, `psi=1`), or it is not understood.
@@ -144,9 +167,9 @@ pub fn memory_stalls(root: &Root) -> Result<Nanos, SysError> {
     let text = root.text(FILE)?;
     let some = text.lines().find_map(|line| line.strip_prefix("some ")).unwrap_or_default();
     let total = some.split(' ').find_map(|field| field.strip_prefix("total=")?.parse::<u64>().ok());
-    total
-        .map(|us| Nanos(us.saturating_mul(1000)))
-        .ok_or_else(|| SysError::from_errno("read", FILE, libc::EINVAL, "this kernel tells it in another form"))
+    total.map(|us| Nanos(us.saturating_mul(1000))).ok_or_else(|| {
+        SysError::from_errno("read", FILE, libc::EINVAL, "this kernel tells it in another form")
+    })
 }
 
 #[cfg(test)]
@@ -161,9 +184,17 @@ mod tests {
             std::fs::write(dir.join("proc/pressure/memory"), text).unwrap();
             memory_stalls(&Root::at(&dir))
         };
-        let line = "some avg10=0.00 avg60=0.00 avg300=0.00 total=25893481\nfull avg10=0.00 total=7\n";
+        let line =
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=25893481\nfull avg10=0.00 total=7\n";
         assert_eq!(told(line), Ok(Nanos(25_893_481_000)));
-        for bad in ["", "some", "full total=7", "some total=", "some total=-1", "some total=99999999999999999999"] {
+        for bad in [
+            "",
+            "some",
+            "full total=7",
+            "some total=",
+            "some total=-1",
+            "some total=99999999999999999999",
+        ] {
             assert!(told(bad).is_err(), "{bad:?}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
@@ -216,8 +247,14 @@ mod tests {
         };
         let second = ("proc/self/cgroup", "0::/a/b\n");
         let (outer, inner) = ("sys/fs/cgroup/a/cpu.max", "sys/fs/cgroup/a/b/cpu.max");
-        assert_eq!(quota(&[second, (outer, "150000 100000\n"), (inner, "max 100000\n")]), Some(1500));
-        assert_eq!(quota(&[second, (outer, "400000 100000\n"), (inner, "5000 10000\n")]), Some(500));
+        assert_eq!(
+            quota(&[second, (outer, "150000 100000\n"), (inner, "max 100000\n")]),
+            Some(1500)
+        );
+        assert_eq!(
+            quota(&[second, (outer, "400000 100000\n"), (inner, "5000 10000\n")]),
+            Some(500)
+        );
         assert_eq!(quota(&[second, (outer, "max 100000\n")]), None);
         for odd in ["", "100000", "100000 0\n", "-5 100000\n", "x y"] {
             assert_eq!(quota(&[second, (outer, odd)]), None, "{odd:?}");

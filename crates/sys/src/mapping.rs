@@ -1,5 +1,6 @@
-//! Anonymous memory with a say in its pages: size, node, protection (kernel: `mm/mmap.c`, `mm/mempolicy.c`,
-//! `mm/madvise.c`). The bytes are reached through a raw pointer; who reads and writes them proves it sound there.
+//! Anonymous memory with a say in its pages: size, node, protection (kernel: `mm/mmap.c`,
+//! `mm/mempolicy.c`, `mm/madvise.c`). The bytes are reached through a raw pointer; who reads and
+//! writes them proves it sound there.
 
 use crate::{Root, SysError};
 use std::ops::Range;
@@ -11,7 +12,8 @@ use terrace_types::{Bytes, NodeId};
 pub enum Pages {
     /// Base pages, whatever the system's default.
     Base,
-    /// Transparent huge pages, where the kernel gives them; [`Mapping::huge_bytes`] tells what it gave.
+    /// Transparent huge pages, where the kernel gives them; [`Mapping::huge_bytes`] tells what it
+    /// gave.
     Huge,
 }
 
@@ -41,8 +43,8 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping is owned by this value alone; nothing here reads or writes its bytes but by system calls, which the
-// kernel orders. What others do through the pointer they prove themselves.
+// SAFETY: the mapping is owned by this value alone; nothing here reads or writes its bytes but by
+// system calls, which the kernel orders. What others do through the pointer they prove themselves.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; every method takes `&self` and makes system calls only.
 unsafe impl Sync for Mapping {}
@@ -59,8 +61,8 @@ impl Mapping {
         let bytes = usize::try_from(bytes.get().max(1)).map_err(|_| no_room(libc::ENOMEM))?;
         let bytes = bytes.checked_next_multiple_of(grain).ok_or_else(|| no_room(libc::ENOMEM))?;
         let mapped = bytes.checked_add(HUGE).ok_or_else(|| no_room(libc::ENOMEM))?;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours; the result is
-        // checked before use.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory
+        // of ours; the result is checked before use.
         let raw = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -73,19 +75,26 @@ impl Mapping {
         };
         let failed = raw == libc::MAP_FAILED;
         let Some(base) = NonNull::new(raw.cast::<u8>()).filter(|_| !failed) else {
-            return Err(SysError::last("mmap", target(), "ask for less, or raise the limit on address space"));
+            return Err(SysError::last(
+                "mmap",
+                target(),
+                "ask for less, or raise the limit on address space",
+            ));
         };
         let skip = (raw as usize).next_multiple_of(HUGE) - raw as usize;
-        // SAFETY: skip < HUGE and mapped = bytes + HUGE, so the start and `bytes` bytes after it lie in the mapping.
+        // SAFETY: skip < HUGE and mapped = bytes + HUGE, so the start and `bytes` bytes after it
+        // lie in the mapping.
         let first = unsafe { base.byte_add(skip) };
         let mapping = Self { base, mapped, first, bytes };
         let advice = if pages == Pages::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-        // Kernels without transparent huge pages refuse both; the pages are base pages then, as `huge_bytes` tells.
+        // Kernels without transparent huge pages refuse both; the pages are base pages then, as
+        // `huge_bytes` tells.
         let _refused = mapping.advise(0..bytes, advice);
         Ok(mapping)
     }
 
-    /// Its first byte; valid for reads and writes of [`Mapping::len`] bytes while the mapping lives.
+    /// Its first byte; valid for reads and writes of [`Mapping::len`] bytes while the mapping
+    /// lives.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.first.as_ptr()
@@ -107,14 +116,16 @@ impl Mapping {
     fn part(&self, range: Range<usize>) -> (*mut libc::c_void, usize) {
         let start = range.start.min(self.bytes);
         let end = range.end.clamp(start, self.bytes);
-        // SAFETY: `start` is at most the mapping's length, so the address is in it or one past its end.
+        // SAFETY: `start` is at most the mapping's length, so the address is in it or one past its
+        // end.
         (unsafe { self.first.as_ptr().add(start) }.cast(), end - start)
     }
 
     fn advise(&self, range: Range<usize>, advice: libc::c_int) -> i32 {
         let (at, len) = self.part(range);
-        // SAFETY: `part` gives a range of this mapping; the advice used here (huge pages or not, populate) leaves its bytes
-        // as they are, and DONTNEED, used by `release`, makes bytes zero that nobody borrows: they are raw.
+        // SAFETY: `part` gives a range of this mapping; the advice used here (huge pages or not,
+        // populate) leaves its bytes as they are, and DONTNEED, used by `release`, makes bytes zero
+        // that nobody borrows: they are raw.
         let result = unsafe { libc::madvise(at, len, advice) };
         if result == 0 {
             0
@@ -123,7 +134,8 @@ impl Mapping {
         }
     }
 
-    /// Pages touched from now on lie on `node` and nowhere else. Before any is touched: none is moved.
+    /// Pages touched from now on lie on `node` and nowhere else. Before any is touched: none is
+    /// moved.
     ///
     /// # Errors
     /// What the kernel said: no such node, or outside the cpuset.
@@ -139,13 +151,27 @@ impl Mapping {
         self.mbind(range, node, MPOL_MF_MOVE)
     }
 
-    fn mbind(&self, range: Range<usize>, node: NodeId, flags: libc::c_long) -> Result<(), SysError> {
+    fn mbind(
+        &self,
+        range: Range<usize>,
+        node: NodeId,
+        flags: libc::c_long,
+    ) -> Result<(), SysError> {
         let (at, len) = self.part(range);
         let mask = mask(node);
-        // SAFETY: the range lies in this mapping, whose bytes mbind leaves as they are; `mask` has `MASK_BITS` bits and
-        // outlives the call (the kernel takes the count one higher, by its convention).
+        // SAFETY: the range lies in this mapping, whose bytes mbind leaves as they are; `mask` has
+        // `MASK_BITS` bits and outlives the call (the kernel takes the count one higher, by its
+        // convention).
         let result = unsafe {
-            libc::syscall(libc::SYS_mbind, at, len, MPOL_BIND, mask.as_ptr(), MASK_BITS as libc::c_long + 1, flags)
+            libc::syscall(
+                libc::SYS_mbind,
+                at,
+                len,
+                MPOL_BIND,
+                mask.as_ptr(),
+                MASK_BITS as libc::c_long + 1,
+                flags,
+            )
         };
         if result == 0 {
             return Ok(());
@@ -166,8 +192,8 @@ impl Mapping {
     /// Touches every page of `range` that was not, by writing nothing: its bytes stay.
     ///
     /// # Errors
-    /// What the kernel said for want of memory on the node, where it can say so (Linux 5.14); older kernels end the
-    /// process instead, so ask for no more than is free.
+    /// What the kernel said for want of memory on the node, where it can say so (Linux 5.14); older
+    /// kernels end the process instead, so ask for no more than is free.
     pub fn prefault(&self, range: Range<usize>) -> Result<(), SysError> {
         const MADV_POPULATE_WRITE: libc::c_int = 23;
         match self.advise(range.clone(), MADV_POPULATE_WRITE) {
@@ -176,20 +202,28 @@ impl Mapping {
                 let page = crate::page_size().get() as usize;
                 let (at, len) = self.part(range);
                 for offset in (0..len).step_by(page) {
-                    // SAFETY: the byte lies in this mapping, which is writable. An atomic addition of nothing faults the page
-                    // in and loses no byte that another thread writes meanwhile.
-                    unsafe { (*at.cast::<std::sync::atomic::AtomicU8>().add(offset)).fetch_add(0, RELAXED) };
+                    // SAFETY: the byte lies in this mapping, which is writable. An atomic addition
+                    // of nothing faults the page in and loses no byte that another thread writes
+                    // meanwhile.
+                    unsafe {
+                        (*at.cast::<std::sync::atomic::AtomicU8>().add(offset))
+                            .fetch_add(0, RELAXED)
+                    };
                 }
                 Ok(())
             }
-            errno => {
-                Err(SysError::from_errno("madvise", "fresh memory", errno, "free memory on that node, or ask for less"))
-            }
+            errno => Err(SysError::from_errno(
+                "madvise",
+                "fresh memory",
+                errno,
+                "free memory on that node, or ask for less",
+            )),
         }
     }
 
-    /// Writes a double other than zero to the first word of each 64 bytes. Memory that is all zeros is no fair
-    /// memory to measure: processors write lines of zeros in less (AMD EPYC here: `memset` of zeros 67 GB/s, of other bytes 27).
+    /// Writes a double other than zero to the first word of each 64 bytes. Memory that is all zeros
+    /// is no fair memory to measure: processors write lines of zeros in less (AMD EPYC here:
+    /// `memset` of zeros 67 GB/s, of other bytes 27).
     pub fn fill(&self) {
         self.fill_part(0..self.bytes);
     }
@@ -201,17 +235,20 @@ impl Mapping {
         let (start, end) = (range.start.min(self.bytes), range.end.min(self.bytes));
         for offset in (start.next_multiple_of(LINE)..end / LINE * LINE).step_by(LINE) {
             let value = 1.0 + (offset / LINE % 1021) as f64;
-            // SAFETY: the mapping begins at a page and is `bytes` long, so that the word lies in it, which is writable, and is
-            // aligned; who else uses it meanwhile reads this number or the one before.
+            // SAFETY: the mapping begins at a page and is `bytes` long, so that the word lies in
+            // it, which is writable, and is aligned; who else uses it meanwhile reads this number
+            // or the one before.
             unsafe {
-                (*at.add(offset).cast::<std::sync::atomic::AtomicU64>()).store(value.to_bits(), RELAXED);
+                (*at.add(offset).cast::<std::sync::atomic::AtomicU64>())
+                    .store(value.to_bits(), RELAXED);
             }
         }
     }
 
     /// Gives the pages of `range` back; its bytes are zero from now on.
     pub fn release(&self, range: Range<usize>) {
-        // It cannot fail on a range of an anonymous mapping that is not locked; if it did, the pages stay, as allowed.
+        // It cannot fail on a range of an anonymous mapping that is not locked; if it did, the
+        // pages stay, as allowed.
         let _stays = self.advise(range, libc::MADV_DONTNEED);
     }
 
@@ -222,7 +259,8 @@ impl Mapping {
     pub fn protect(&self, range: Range<usize>, writable: bool) -> Result<(), SysError> {
         let (at, len) = self.part(range);
         let rights = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: the range lies in this mapping. Whoever writes to it meanwhile gets a signal, not undefined bytes.
+        // SAFETY: the range lies in this mapping. Whoever writes to it meanwhile gets a signal, not
+        // undefined bytes.
         if unsafe { libc::mprotect(at, len, rights) } == 0 {
             return Ok(());
         }
@@ -232,8 +270,11 @@ impl Mapping {
     /// Bytes of it that huge pages hold now (`AnonHugePages` of `/proc/self/smaps`).
     #[must_use]
     pub fn huge_bytes(&self, root: &Root) -> Bytes {
-        let (start, end) = (self.first.as_ptr() as u64, self.first.as_ptr() as u64 + self.bytes as u64);
-        let text = root.read("/proc/self/smaps", 64 << 20).map(|b| String::from_utf8_lossy(&b).into_owned());
+        let (start, end) =
+            (self.first.as_ptr() as u64, self.first.as_ptr() as u64 + self.bytes as u64);
+        let text = root
+            .read("/proc/self/smaps", 64 << 20)
+            .map(|b| String::from_utf8_lossy(&b).into_owned());
         huge_in(&text.unwrap_or_default(), start, end)
     }
 }
@@ -242,7 +283,8 @@ const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxe
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, unmapped once; a pointer into it is only valid while it lives.
+        // SAFETY: the mapping made in `new`, unmapped once; a pointer into it is only valid while
+        // it lives.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
@@ -266,20 +308,31 @@ fn huge_in(text: &str, start: u64, end: u64) -> Bytes {
     Bytes(huge)
 }
 
-/// From now on, pages that the calling thread touches first lie on `node`, where their mapping does not say otherwise.
-/// Meant for a thread made for this; there is no way back.
+/// From now on, pages that the calling thread touches first lie on `node`, where their mapping does
+/// not say otherwise. Meant for a thread made for this; there is no way back.
 ///
 /// # Errors
 /// What the kernel said: no such node, or outside the cpuset.
 pub fn bind_thread_memory(node: NodeId) -> Result<(), SysError> {
     let mask = mask(node);
-    // SAFETY: `mask` has `MASK_BITS` bits and outlives the call; only the calling thread's policy changes.
-    let result =
-        unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_BIND, mask.as_ptr(), MASK_BITS as libc::c_long + 1) };
+    // SAFETY: `mask` has `MASK_BITS` bits and outlives the call; only the calling thread's policy
+    // changes.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_set_mempolicy,
+            MPOL_BIND,
+            mask.as_ptr(),
+            MASK_BITS as libc::c_long + 1,
+        )
+    };
     if result == 0 {
         return Ok(());
     }
-    Err(SysError::last("set_mempolicy", format!("node {node}"), "name a node with memory that the cpuset allows"))
+    Err(SysError::last(
+        "set_mempolicy",
+        format!("node {node}"),
+        "name a node with memory that the cpuset allows",
+    ))
 }
 
 #[cfg(test)]
@@ -323,7 +376,9 @@ mod tests {
     fn binding_to_the_first_node_works_and_to_none_is_an_error() {
         let mapping = Mapping::new(Bytes(1 << 20), Pages::Base).unwrap();
         let nodes = crate::zones::nodes_with_memory(&Root::live());
-        let Some(node) = nodes.first() else { return println!("skipped: no node with memory is told") };
+        let Some(node) = nodes.first() else {
+            return println!("skipped: no node with memory is told");
+        };
         match mapping.bind(*node) {
             Ok(()) => mapping.prefault(0..mapping.len()).unwrap(),
             Err(e) => println!("skipped: {e}"),

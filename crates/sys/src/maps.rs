@@ -35,8 +35,8 @@ pub struct VmFlags {
     pub hugetlb: bool,
     /// Device memory or raw page frames (`io`, `pf`).
     pub io: bool,
-    /// All of it counts as soft-dirty, whatever its pages say (`sd`): it was mapped, or something was mapped beside it that it was
-    /// merged with, since soft-dirty bits were cleared.
+    /// All of it counts as soft-dirty, whatever its pages say (`sd`): it was mapped, or something
+    /// was mapped beside it that it was merged with, since soft-dirty bits were cleared.
     pub soft_dirty: bool,
 }
 

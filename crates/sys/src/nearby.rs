@@ -1,9 +1,10 @@
 //! Waking a thread on the caller's own CPU.
 //!
-//! The kernel wakes a thread on an idle CPU if there is one that it may run on (`select_idle_sibling`, `kernel/sched/fair.c`). There is no
-//! call that asks for the caller's instead (`WF_CURRENT_CPU` is for seccomp's notifications alone), so the thread is kept on that
-//! CPU for the moment of waking, and made one that does not preempt whoever wakes it (`SCHED_BATCH`, `wakeup_preempt_fair`): it goes on once
-//! both are as before.
+//! The kernel wakes a thread on an idle CPU if there is one that it may run on
+//! (`select_idle_sibling`, `kernel/sched/fair.c`). There is no call that asks for the caller's
+//! instead (`WF_CURRENT_CPU` is for seccomp's notifications alone), so the thread is kept on that
+//! CPU for the moment of waking, and made one that does not preempt whoever wakes it
+//! (`SCHED_BATCH`, `wakeup_preempt_fair`): it goes on once both are as before.
 
 use crate::{Root, SysError};
 use terrace_types::{CpuId, Tid};
@@ -28,11 +29,20 @@ impl ThreadCpus {
         let mut words = [0; WORDS];
         // SAFETY: the words are writable and as many as stated.
         let got = unsafe {
-            libc::syscall(libc::SYS_sched_getaffinity, tid.0, std::mem::size_of_val(&words), words.as_mut_ptr())
+            libc::syscall(
+                libc::SYS_sched_getaffinity,
+                tid.0,
+                std::mem::size_of_val(&words),
+                words.as_mut_ptr(),
+            )
         };
         let bytes = usize::try_from(got).ok().filter(|b| (8..=WORDS * 8).contains(b));
         bytes.map(|bytes| Self { words, bytes }).ok_or_else(|| {
-            SysError::last("sched_getaffinity", format!("thread {}", tid.0), "it has ended, or the kernel is older")
+            SysError::last(
+                "sched_getaffinity",
+                format!("thread {}", tid.0),
+                "it has ended, or the kernel is older",
+            )
         })
     }
 
@@ -42,9 +52,15 @@ impl ThreadCpus {
     /// It has ended; none of them is online and allowed; a filter of system calls forbids it.
     pub fn set(&self, tid: Tid) -> Result<(), SysError> {
         // SAFETY: that many bytes of the words are readable.
-        let status = unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid.0, self.bytes, self.words.as_ptr()) };
+        let status = unsafe {
+            libc::syscall(libc::SYS_sched_setaffinity, tid.0, self.bytes, self.words.as_ptr())
+        };
         if status != 0 {
-            return Err(SysError::last("sched_setaffinity", format!("thread {}", tid.0), "see `taskset -p`"));
+            return Err(SysError::last(
+                "sched_setaffinity",
+                format!("thread {}", tid.0),
+                "see `taskset -p`",
+            ));
         }
         Ok(())
     }
@@ -65,7 +81,9 @@ impl ThreadCpus {
     #[must_use]
     pub fn shared_with(&self, other: &Self) -> Option<CpuId> {
         let both = self.words.iter().zip(&other.words).map(|(a, b)| a & b);
-        both.enumerate().find(|(_, w)| *w != 0).map(|(n, w)| CpuId(n as u32 * 64 + w.trailing_zeros()))
+        both.enumerate()
+            .find(|(_, w)| *w != 0)
+            .map(|(n, w)| CpuId(n as u32 * 64 + w.trailing_zeros()))
     }
 
     /// All that the kernel has room for: of a thread, those that its group allows, now and later.
@@ -98,16 +116,19 @@ pub struct Nearby {
     wakes: u32,
 }
 
-/// Wakes after which the last number given away is read anew: what it bounds is also told by how it is scheduled.
+/// Wakes after which the last number given away is read anew: what it bounds is also told by how it
+/// is scheduled.
 const READ_AGAIN: u32 = 64;
 
 impl Nearby {
     /// Ready to wake.
     ///
     /// # Errors
-    /// No `/proc`, or a container's own files in its place: then nobody can tell who was started meanwhile.
+    /// No `/proc`, or a container's own files in its place: then nobody can tell who was started
+    /// meanwhile.
     pub fn new() -> Result<Self, SysError> {
-        let told = |e: &std::io::Error| SysError::from_io("open", "/proc/loadavg", e, "mount /proc");
+        let told =
+            |e: &std::io::Error| SysError::from_io("open", "/proc/loadavg", e, "mount /proc");
         let births = std::fs::File::open("/proc/loadavg").map_err(|e| told(&e))?;
         if !is_of_proc(&births) {
             return Err(told(&std::io::ErrorKind::Unsupported.into()));
@@ -117,16 +138,19 @@ impl Nearby {
         Ok(Self { births, online: u32::try_from(online).unwrap_or(u32::MAX), born: None, wakes: 0 })
     }
 
-    /// Does `wake`, which wakes thread `tid` of this process, so that it goes on at CPU `home`, on which the caller is kept. Where
-    /// that cannot be, it is woken as always, and the second value is false.
+    /// Does `wake`, which wakes thread `tid` of this process, so that it goes on at CPU `home`, on
+    /// which the caller is kept. Where that cannot be, it is woken as always, and the second value
+    /// is false.
     ///
-    /// The thread may run on `home` alone, and is `SCHED_BATCH`, from just before `wake` until just after it, some microseconds. Who
-    /// asks for either at that moment is told so, and what somebody else sets then is undone. Should the thread run within,
-    /// because the caller was preempted all the same, and start threads or processes, they are amended afterwards.
-    /// One that is scheduled otherwise than by default is woken as always.
+    /// The thread may run on `home` alone, and is `SCHED_BATCH`, from just before `wake` until just
+    /// after it, some microseconds. Who asks for either at that moment is told so, and what
+    /// somebody else sets then is undone. Should the thread run within, because the caller was
+    /// preempted all the same, and start threads or processes, they are amended afterwards. One
+    /// that is scheduled otherwise than by default is woken as always.
     ///
-    /// The kernel does not tell a thread that was never bound from one that was bound to all that its group allows. One that has all
-    /// CPUs of the machine is not bound afterwards; one with fewer is, to those: it does not follow its group to others.
+    /// The kernel does not tell a thread that was never bound from one that was bound to all that
+    /// its group allows. One that has all CPUs of the machine is not bound afterwards; one with
+    /// fewer is, to those: it does not follow its group to others.
     pub fn wake<T>(&mut self, tid: Tid, home: CpuId, wake: impl FnOnce() -> T) -> (T, bool) {
         let Some(cpus) = ThreadCpus::of(tid).ok().filter(|cpus| cpus.has(home)) else {
             return (wake(), false);
@@ -171,7 +195,8 @@ impl Nearby {
     }
 }
 
-/// Whether a number was given away after the one and up to the other: they begin anew after the highest.
+/// Whether a number was given away after the one and up to the other: they begin anew after the
+/// highest.
 fn is_between(after: i32, id: i32, last: i32) -> bool {
     if after <= last {
         id > after && id <= last
@@ -199,7 +224,8 @@ fn switches() -> i64 {
     usage.ru_nvcsw + usage.ru_nivcsw
 }
 
-/// How a thread is scheduled, and the kernel's flag about what it starts; negative when it has ended.
+/// How a thread is scheduled, and the kernel's flag about what it starts; negative when it has
+/// ended.
 fn scheduled(tid: Tid) -> libc::c_int {
     // SAFETY: takes a number.
     unsafe { libc::sched_getscheduler(tid.0) }
@@ -218,9 +244,10 @@ fn schedule(tid: Tid, from: libc::c_int, to: libc::c_int) -> bool {
     unsafe { libc::sched_setscheduler(tid.0, to | flag, &none) == 0 }
 }
 
-/// Gives `cpus`, and the usual way of scheduling, to those threads and children of thread `tid` that were born meanwhile and have
-/// inherited `only` and `SCHED_BATCH`. "Meanwhile" reaches back some wakes: what a program itself started in them, bound to this very
-/// CPU and made `SCHED_BATCH` is taken for such.
+/// Gives `cpus`, and the usual way of scheduling, to those threads and children of thread `tid`
+/// that were born meanwhile and have inherited `only` and `SCHED_BATCH`. "Meanwhile" reaches back
+/// some wakes: what a program itself started in them, bound to this very CPU and made `SCHED_BATCH`
+/// is taken for such.
 fn amend(root: &Root, tid: Tid, born: impl Fn(i32) -> bool, only: &ThreadCpus, cpus: &ThreadCpus) {
     let me = std::process::id();
     let threads = root.list(&format!("/proc/{me}/task")).unwrap_or_default();
@@ -302,7 +329,8 @@ mod tests {
             its_end.wait()
         });
         let of_pinned = told.recv().unwrap();
-        // The others inherit one CPU and how it is scheduled, as in the window between waking and giving back.
+        // The others inherit one CPU and how it is scheduled, as in the window between waking and
+        // giving back.
         assert!(schedule(own_tid(), libc::SCHED_OTHER, libc::SCHED_BATCH));
         let end = Arc::new(Answer::default());
         let (its_end, (tell, told)) = (Arc::clone(&end), std::sync::mpsc::channel());
@@ -312,7 +340,10 @@ mod tests {
         });
         let mut child = std::process::Command::new("sleep").arg("20").spawn().unwrap();
         let (other, of_child) = (told.recv().unwrap(), Tid(child.id() as i32));
-        assert_eq!([other, of_child].map(|t| ThreadCpus::of(t).unwrap()), [only.clone(), only.clone()]);
+        assert_eq!(
+            [other, of_child].map(|t| ThreadCpus::of(t).unwrap()),
+            [only.clone(), only.clone()]
+        );
         assert!(schedule(own_tid(), libc::SCHED_BATCH, libc::SCHED_OTHER));
         mine.set(Tid(0)).unwrap();
         let last = nearby.last_born().unwrap();
@@ -329,13 +360,26 @@ mod tests {
         pinned.join().unwrap();
         assert_eq!(not_born, [1; 3], "born at another time");
         let all = mine.count();
-        assert_eq!(found, ([all, all, 1], [libc::SCHED_OTHER; 2]), "of the thread, of the child, of the pinned");
+        assert_eq!(
+            found,
+            ([all, all, 1], [libc::SCHED_OTHER; 2]),
+            "of the thread, of the child, of the pinned"
+        );
     }
 
     #[test]
     fn numbers_begin_anew_after_the_highest() {
-        assert!(is_between(5, 6, 8) && is_between(5, 8, 8) && !is_between(5, 5, 8) && !is_between(5, 9, 8));
-        assert!(is_between(32_000, 32_767, 300) && is_between(32_000, 300, 300) && !is_between(32_000, 301, 300));
+        assert!(
+            is_between(5, 6, 8)
+                && is_between(5, 8, 8)
+                && !is_between(5, 5, 8)
+                && !is_between(5, 9, 8)
+        );
+        assert!(
+            is_between(32_000, 32_767, 300)
+                && is_between(32_000, 300, 300)
+                && !is_between(32_000, 301, 300)
+        );
         assert!(!is_between(7, 7, 7) && !is_between(7, 8, 7));
     }
 
@@ -343,7 +387,12 @@ mod tests {
     fn masks_know_their_cpus() {
         let mine = ThreadCpus::of(Tid(0)).unwrap();
         let one = mine.only(CpuId(70));
-        assert!(one.has(CpuId(70)) && !one.has(CpuId(6)) && !one.has(CpuId(100_000)) && one.count() == 1);
+        assert!(
+            one.has(CpuId(70))
+                && !one.has(CpuId(6))
+                && !one.has(CpuId(100_000))
+                && one.count() == 1
+        );
         assert_eq!(one.shared_with(&one), Some(CpuId(70)));
         assert_eq!(one.shared_with(&one.only(CpuId(3))), None);
     }

@@ -146,7 +146,9 @@ impl PageMap {
             let part = &mut entries[at..len.min(at + (1 << 16))];
             // SAFETY: PageEntry is a transparent u64, so the slice is `8 * part.len()` bytes of
             // initialised memory, valid for any bit pattern and borrowed mutably here alone.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr().cast::<u8>(), part.len() * 8) };
+            let bytes = unsafe {
+                std::slice::from_raw_parts_mut(part.as_mut_ptr().cast::<u8>(), part.len() * 8)
+            };
             let offset = (range.start.0 + at as u64).saturating_mul(8);
             let got = self.file.read_at(bytes, offset).map_err(|e| self.fail("pread", &e))?;
             if got < 8 {
@@ -184,7 +186,9 @@ impl PageMap {
             };
             // SAFETY: the descriptor is open; `arg` has the size it states and lives across the
             // call; `vec` points to REGIONS writable regions of the kernel's layout.
-            let found = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, std::ptr::from_mut(&mut arg)) };
+            let found = unsafe {
+                libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, std::ptr::from_mut(&mut arg))
+            };
             if found < 0 {
                 let error = std::io::Error::last_os_error();
                 if error.raw_os_error() == Some(libc::EINTR) {
@@ -193,7 +197,8 @@ impl PageMap {
                 return Err(self.fail("ioctl PAGEMAP_SCAN", &error));
             }
             for r in &regions[..(found as usize).min(REGIONS)] {
-                let pages = VpnRange::new(Vpn(r.start >> self.page_shift), Vpn(r.end >> self.page_shift));
+                let pages =
+                    VpnRange::new(Vpn(r.start >> self.page_shift), Vpn(r.end >> self.page_shift));
                 each(pages, Category(r.categories));
             }
             // A kernel that makes no headway would hold us here for ever.
@@ -253,9 +258,18 @@ impl ClearRefs {
     }
 }
 
-fn open_of(root: &Root, pid: Pid, path: &str, write: bool, remedy: &'static str) -> Result<File, SysError> {
-    let opened =
-        std::fs::OpenOptions::new().read(!write).write(write).custom_flags(libc::O_CLOEXEC).open(root.path(path));
+fn open_of(
+    root: &Root,
+    pid: Pid,
+    path: &str,
+    write: bool,
+    remedy: &'static str,
+) -> Result<File, SysError> {
+    let opened = std::fs::OpenOptions::new()
+        .read(!write)
+        .write(write)
+        .custom_flags(libc::O_CLOEXEC)
+        .open(root.path(path));
     opened.map_err(|e| {
         if e.raw_os_error() == Some(libc::ENOENT) && !root.exists(&format!("/proc/{pid}/stat")) {
             return SysError::Gone { call: "open", target: format!("process {pid}") };

@@ -23,7 +23,9 @@ fn status_of(raw: i32) -> PageStatus {
     match raw {
         UNTOUCHED => PageStatus::Untouched,
         n if n < 0 => PageStatus::Error(-n),
-        n => u16::try_from(n).map_or(PageStatus::Error(libc::ERANGE), |n| PageStatus::On(NodeId(n))),
+        n => {
+            u16::try_from(n).map_or(PageStatus::Error(libc::ERANGE), |n| PageStatus::On(NodeId(n)))
+        }
     }
 }
 
@@ -58,7 +60,11 @@ fn call(pid: Pid, pages: &[Vpn], nodes: Option<&[i32]>) -> MoveCall {
             MPOL_MF_MOVE,
         )
     };
-    let errno = if result < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) } else { 0 };
+    let errno = if result < 0 {
+        std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+    } else {
+        0
+    };
     MoveCall {
         pages: status.into_iter().map(status_of).collect(),
         not_migrated: u64::try_from(result).unwrap_or(0),
@@ -83,7 +89,12 @@ pub fn query_pages(pid: Pid, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>
     if done.errno == 0 {
         return Ok(done.pages);
     }
-    Err(SysError::from_errno("move_pages", format!("process {pid}"), done.errno, "run as root (needs CAP_SYS_NICE)"))
+    Err(SysError::from_errno(
+        "move_pages",
+        format!("process {pid}"),
+        done.errno,
+        "run as root (needs CAP_SYS_NICE)",
+    ))
 }
 
 #[cfg(test)]

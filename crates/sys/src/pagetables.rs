@@ -156,7 +156,12 @@ impl PageTables {
     ///
     /// # Errors
     /// When the kernel's files cannot be read any more.
-    pub fn resolve(&mut self, pid: Pid, pagemap: &PageMap, ranges: &[VpnRange]) -> Result<u64, SysError> {
+    pub fn resolve(
+        &mut self,
+        pid: Pid,
+        pagemap: &PageMap,
+        ranges: &[VpnRange],
+    ) -> Result<u64, SysError> {
         let now = crate::now();
         let followed = self.follow(pid, ranges);
         self.descend(pid, ranges);
@@ -189,7 +194,8 @@ impl PageTables {
         let known = self.found.get(&pid).copied();
         let table = |task: &u64| tasks.top_table(&self.memory, *task, pid);
         let fresh = || tasks.find(&self.memory, pid).and_then(|task| Some((task, table(&task)?)));
-        let Some((task, top)) = known.and_then(|task| Some((task, table(&task)?))).or_else(fresh) else {
+        let Some((task, top)) = known.and_then(|task| Some((task, table(&task)?))).or_else(fresh)
+        else {
             return false;
         };
         self.found.insert(pid, task);
@@ -259,7 +265,12 @@ impl PageTables {
     }
 
     /// Frames by which the tables of unknown slots can be told.
-    fn probes(&self, pid: Pid, pagemap: &PageMap, ranges: &[VpnRange]) -> Result<HashMap<u64, Probe>, SysError> {
+    fn probes(
+        &self,
+        pid: Pid,
+        pagemap: &PageMap,
+        ranges: &[VpnRange],
+    ) -> Result<HashMap<u64, Probe>, SysError> {
         let mut probes = HashMap::new();
         let mut parts_of_slot: HashMap<u64, usize> = HashMap::new();
         let mut entries = Vec::new();
@@ -308,12 +319,16 @@ impl PageTables {
                 }
                 tables.push(pfn);
                 for (index, entry) in words.iter().map(|w| TableEntry(*w)).enumerate() {
-                    let Some(probe) = entry.present().then(|| probes.get(&entry.pfn())).flatten() else {
+                    let Some(probe) = entry.present().then(|| probes.get(&entry.pfn())).flatten()
+                    else {
                         continue;
                     };
                     if probe.vpn % ENTRIES == index as u64 {
                         leaves.insert(pfn, probe.leaf());
-                    } else if entry.huge() && probe.vpn % ENTRIES == 0 && probe.leaf() % ENTRIES == index as u64 {
+                    } else if entry.huge()
+                        && probe.vpn % ENTRIES == 0
+                        && probe.leaf() % ENTRIES == index as u64
+                    {
                         *votes.entry((probe.slot(), pfn)).or_default() += 1;
                     }
                 }
@@ -400,7 +415,8 @@ impl PageTables {
         });
     }
 
-    /// The entries that map these huge pages, told by their first pages; `None` where there is none such.
+    /// The entries that map these huge pages, told by their first pages; `None` where there is none
+    /// such.
     pub fn huge_entries(&self, pid: Pid, heads: &[Vpn]) -> Vec<Option<TableEntry>> {
         let read = |head: &Vpn| {
             let table = *self.slots.get(&(pid, head.0 / SLOT))?;
@@ -410,11 +426,17 @@ impl PageTables {
         heads.iter().map(read).collect()
     }
 
-    /// Checks a few entries against pagemap; forgets the process and returns false when they differ.
+    /// Checks a few entries against pagemap; forgets the process and returns false when they
+    /// differ.
     ///
     /// # Errors
     /// When pagemap cannot be read.
-    pub fn verify(&mut self, pid: Pid, pagemap: &PageMap, range: VpnRange) -> Result<bool, SysError> {
+    pub fn verify(
+        &mut self,
+        pid: Pid,
+        pagemap: &PageMap,
+        range: VpnRange,
+    ) -> Result<bool, SysError> {
         let (mut same, mut different) = (0_u32, 0_u32);
         let mut entries = Vec::new();
         let step = (range.len() / 8).max(1);

@@ -47,7 +47,9 @@ impl Tracepoint {
             } else if let Some(rest) = line.strip_prefix("field:") {
                 let mut parts = rest.split(';');
                 let name = parts.next()?.rsplit([' ', '*']).next()?.to_owned();
-                let number = |part: Option<&str>| -> Option<usize> { part?.rsplit(':').next()?.trim().parse().ok() };
+                let number = |part: Option<&str>| -> Option<usize> {
+                    part?.rsplit(':').next()?.trim().parse().ok()
+                };
                 let (offset, size) = (number(parts.next())?, number(parts.next())?);
                 point.fields.push((name, offset, size));
             }
@@ -112,11 +114,21 @@ const DATA_TAIL: usize = 1032;
 
 const FORMAT_TIMES: u64 = 1 | 2;
 
-/// A counter of all that happens on `cpu`'s socket: event `config` of the device of type `kind`. Reading gives its count and for how long it
-/// was enabled and ran.
-pub(crate) fn open_counter(kind: u32, config: u64, cpu: u32, target: String) -> Result<OwnedFd, SysError> {
-    let mut attr =
-        Attr { kind, size: std::mem::size_of::<Attr>() as u32, config, read_format: FORMAT_TIMES, ..Attr::default() };
+/// A counter of all that happens on `cpu`'s socket: event `config` of the device of type `kind`.
+/// Reading gives its count and for how long it was enabled and ran.
+pub(crate) fn open_counter(
+    kind: u32,
+    config: u64,
+    cpu: u32,
+    target: String,
+) -> Result<OwnedFd, SysError> {
+    let mut attr = Attr {
+        kind,
+        size: std::mem::size_of::<Attr>() as u32,
+        config,
+        read_format: FORMAT_TIMES,
+        ..Attr::default()
+    };
     // SAFETY: `attr` has the size it states and outlives the call; the rest are numbers.
     let fd = unsafe {
         libc::syscall(
@@ -213,8 +225,12 @@ impl PerfRing {
     pub fn drain(&mut self, mut each: impl FnMut(&[u8])) {
         // SAFETY: both words lie in the mapped control page, are 8-byte aligned, and are shared
         // with the kernel, which is why they are atomics; the mapping lives as long as `self`.
-        let (head_at, tail_at) =
-            unsafe { (&*self.base.add(DATA_HEAD).cast::<AtomicU64>(), &*self.base.add(DATA_TAIL).cast::<AtomicU64>()) };
+        let (head_at, tail_at) = unsafe {
+            (
+                &*self.base.add(DATA_HEAD).cast::<AtomicU64>(),
+                &*self.base.add(DATA_TAIL).cast::<AtomicU64>(),
+            )
+        };
         let head = head_at.load(Ordering::Acquire);
         let mut tail = tail_at.load(Ordering::Relaxed);
         let mut record = Vec::new();

@@ -79,7 +79,9 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], span: Nanos) {
     };
     // SAFETY: `fds` is a writable slice of its stated length, `limit` outlives the call, and a
     // null mask leaves the signal mask alone.
-    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, &limit, std::ptr::null()) };
+    let ready = unsafe {
+        libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, &limit, std::ptr::null())
+    };
     if ready < 0 {
         for fd in fds {
             fd.revents = 0;

@@ -6,7 +6,8 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use terrace_types::{Bytes, NodeId};
 
-/// Which nodes pages come from. None of them makes the kernel kill for want of a node's memory, as `MPOL_BIND` does.
+/// Which nodes pages come from. None of them makes the kernel kill for want of a node's memory, as
+/// `MPOL_BIND` does.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MemPolicy {
     /// The toucher's node first: the kernel's default.
@@ -60,7 +61,8 @@ impl MemPolicy {
     }
 }
 
-/// Runs `call` with the policy's mode and mask, and with what older kernels know where it is refused as unknown.
+/// Runs `call` with the policy's mode and mask, and with what older kernels know where it is
+/// refused as unknown.
 fn with_mode(
     policy: &MemPolicy,
     call: impl Fn(libc::c_long, *const libc::c_ulong, libc::c_ulong) -> libc::c_long,
@@ -91,21 +93,26 @@ pub struct Region {
 }
 
 impl Region {
-    /// Address space of `len` bytes that begins at a multiple of `align` (a power of two, at least a page).
+    /// Address space of `len` bytes that begins at a multiple of `align` (a power of two, at least
+    /// a page).
     ///
     /// # Errors
     /// When the address space or the limit on it (`RLIMIT_AS`) is used up.
     pub fn reserve(len: Bytes, align: Bytes) -> Result<Self, SysError> {
         let page = crate::page_size().get();
-        let fail = |errno| SysError::from_errno("mmap", format!("{len}"), errno, "raise ulimit -v or free memory");
+        let fail = |errno| {
+            SysError::from_errno("mmap", format!("{len}"), errno, "raise ulimit -v or free memory")
+        };
         let align = align.get().max(page);
         let rounded = len.get().max(1).checked_next_multiple_of(page);
         let spanned = rounded.and_then(|len| len.checked_add(align));
-        let (Some(len), Some(span)) = (rounded, spanned.and_then(|s| usize::try_from(s).ok())) else {
+        let (Some(len), Some(span)) = (rounded, spanned.and_then(|s| usize::try_from(s).ok()))
+        else {
             return Err(fail(libc::ENOMEM));
         };
         let (len, align) = (len as usize, align as usize);
-        // SAFETY: a new private mapping at an address of the kernel's choice; no memory of ours is touched.
+        // SAFETY: a new private mapping at an address of the kernel's choice; no memory of ours is
+        // touched.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -117,7 +124,9 @@ impl Region {
             )
         };
         if at == libc::MAP_FAILED {
-            return Err(fail(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM)));
+            return Err(fail(
+                std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM),
+            ));
         }
         let first = at as usize;
         let start = first.next_multiple_of(align);
@@ -154,18 +163,23 @@ impl Region {
     /// Future pages of `part` come from where `policy` says; pages that are there stay.
     ///
     /// # Errors
-    /// When a node does not exist or may not be used, or there are too many mappings (`vm.max_map_count`).
+    /// When a node does not exist or may not be used, or there are too many mappings
+    /// (`vm.max_map_count`).
     pub fn bind(&self, part: &Range<usize>, policy: &MemPolicy) -> Result<(), SysError> {
         let (at, len) = self.within(part);
         let done = with_mode(policy, |mode, mask, bits| {
-            // SAFETY: the range lies within this mapping; the mask holds the bits stated and outlives the call. Pages
-            // keep their content whatever the policy.
+            // SAFETY: the range lies within this mapping; the mask holds the bits stated and
+            // outlives the call. Pages keep their content whatever the policy.
             unsafe { libc::syscall(libc::SYS_mbind, at, len, mode, mask, bits, 0) }
         });
         if done {
             return Ok(());
         }
-        Err(self.fail("mbind", part, "see terrace doctor; raise vm.max_map_count when there are too many mappings"))
+        Err(self.fail(
+            "mbind",
+            part,
+            "see terrace doctor; raise vm.max_map_count when there are too many mappings",
+        ))
     }
 
     /// Huge pages are welcome in `part` (or, with `false`, are not).
@@ -185,8 +199,8 @@ impl Region {
         self.advise("madvise", part, libc::MADV_DONTNEED)
     }
 
-    /// Makes all pages of `part` present, content unchanged, new ones from where `policy` says while the call lasts. The
-    /// part's own policy, where it has one, goes first.
+    /// Makes all pages of `part` present, content unchanged, new ones from where `policy` says
+    /// while the call lasts. The part's own policy, where it has one, goes first.
     ///
     /// # Errors
     /// When memory runs out; on kernels before 5.14.
@@ -198,11 +212,16 @@ impl Region {
         done.and(back)
     }
 
-    fn advise(&self, call: &'static str, part: &Range<usize>, advice: libc::c_int) -> Result<(), SysError> {
+    fn advise(
+        &self,
+        call: &'static str,
+        part: &Range<usize>,
+        advice: libc::c_int,
+    ) -> Result<(), SysError> {
         let (at, len) = self.within(part);
         loop {
-            // SAFETY: the range lies within this mapping. MADV_DONTNEED drops content: that is what the caller of
-            // `discard` asks for, and this type hands out no references to it.
+            // SAFETY: the range lies within this mapping. MADV_DONTNEED drops content: that is what
+            // the caller of `discard` asks for, and this type hands out no references to it.
             if unsafe { libc::madvise(at, len, advice) } == 0 {
                 return Ok(());
             }
@@ -216,7 +235,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping and nothing else; who kept addresses of it was told not to use them.
+        // SAFETY: the range is this mapping and nothing else; who kept addresses of it was told not
+        // to use them.
         unsafe { libc::munmap(self.start as *mut libc::c_void, self.len) };
     }
 }
@@ -230,19 +250,27 @@ struct ThreadPolicy {
 impl ThreadPolicy {
     fn restore(&self) -> Result<(), SysError> {
         let empty = self.mask.iter().all(|w| *w == 0);
-        let (mask, bits) = if empty { (std::ptr::null(), 0) } else { (self.mask.as_ptr(), MASK_NODES as u64 + 1) };
+        let (mask, bits) =
+            if empty { (std::ptr::null(), 0) } else { (self.mask.as_ptr(), MASK_NODES as u64 + 1) };
         // SAFETY: the mask holds the bits stated (or is null with none) and outlives the call.
-        let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(self.mode), mask, bits) };
+        let done = unsafe {
+            libc::syscall(libc::SYS_set_mempolicy, libc::c_long::from(self.mode), mask, bits)
+        };
         if done == 0 {
             return Ok(());
         }
-        Err(SysError::last("set_mempolicy", "this thread", "its memory policy could not be put back"))
+        Err(SysError::last(
+            "set_mempolicy",
+            "this thread",
+            "its memory policy could not be put back",
+        ))
     }
 }
 
 fn thread_policy() -> Result<ThreadPolicy, SysError> {
     let mut policy = ThreadPolicy { mode: 0, mask: mask(&[]) };
-    // SAFETY: mode and mask are writable, the mask holds the bits stated; address 0 without flags asks for the thread's.
+    // SAFETY: mode and mask are writable, the mask holds the bits stated; address 0 without flags
+    // asks for the thread's.
     let done = unsafe {
         libc::syscall(
             libc::SYS_get_mempolicy,
@@ -270,9 +298,10 @@ fn set_thread_policy(policy: &MemPolicy) -> Result<(), SysError> {
     Err(SysError::last("set_mempolicy", "this thread", "see terrace doctor"))
 }
 
-/// While it lives, pages that the calling thread touches first, and that the kernel takes for it (page tables, its own
-/// records), come from where a policy says, except where a mapping has one of its own. Threads and processes that it starts
-/// meanwhile inherit that. Then the thread has its former policy again; the pages stay.
+/// While it lives, pages that the calling thread touches first, and that the kernel takes for it
+/// (page tables, its own records), come from where a policy says, except where a mapping has one of
+/// its own. Threads and processes that it starts meanwhile inherit that. Then the thread has its
+/// former policy again; the pages stay.
 pub struct ThreadMemory {
     before: ThreadPolicy,
     /// The policy is this thread's.
@@ -299,7 +328,8 @@ impl ThreadMemory {
 
 impl Drop for ThreadMemory {
     fn drop(&mut self) {
-        // It was this thread's before, so the kernel takes it again unless the cpuset changed: then its own default is left.
+        // It was this thread's before, so the kernel takes it again unless the cpuset changed: then
+        // its own default is left.
         let _ = self.before.restore();
     }
 }
@@ -322,7 +352,11 @@ pub fn allowed_nodes() -> Result<Vec<NodeId>, SysError> {
         )
     };
     if done != 0 {
-        return Err(SysError::last("get_mempolicy", "this thread", "boot a kernel with CONFIG_NUMA"));
+        return Err(SysError::last(
+            "get_mempolicy",
+            "this thread",
+            "boot a kernel with CONFIG_NUMA",
+        ));
     }
     let set = |n: &u16| {
         let at = usize::from(*n);
@@ -352,7 +386,8 @@ mod tests {
         region.bind(&part, &first).unwrap();
         region.populate(&part, &first).unwrap();
         let vpn = |at: usize| Vpn((at / page) as u64);
-        let on = query_pages(Pid(std::process::id() as i32), &[vpn(part.start), vpn(part.end)]).unwrap();
+        let on =
+            query_pages(Pid(std::process::id() as i32), &[vpn(part.start), vpn(part.end)]).unwrap();
         assert!(matches!(on[0], PageStatus::On(_)), "{on:?}");
         assert!(!matches!(on[1], PageStatus::On(_)), "{on:?}");
         region.discard(&part).unwrap();

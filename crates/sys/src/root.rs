@@ -67,7 +67,11 @@ impl Root {
     /// As [`Root::read`]; [`SysError::Malformed`] when it is no number.
     pub fn number(&self, path: &str) -> Result<u64, SysError> {
         let text = String::from_utf8_lossy(&self.read(path, 4096)?).into_owned();
-        text.trim().parse().map_err(|_| SysError::Malformed { target: path.to_owned(), what: "not a number", line: 1 })
+        text.trim().parse().map_err(|_| SysError::Malformed {
+            target: path.to_owned(),
+            what: "not a number",
+            line: 1,
+        })
     }
 
     /// Writes `text` to `path`, which must exist, in one call.
@@ -77,8 +81,11 @@ impl Root {
     pub fn write(&self, path: &str, text: &str) -> Result<(), SysError> {
         let full = self.path(path);
         let fail = |e: &std::io::Error| SysError::from_io("write", path, e, "run as root");
-        let mut file =
-            std::fs::OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(&full).map_err(|e| fail(&e))?;
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(&full)
+            .map_err(|e| fail(&e))?;
         let written = file.write(text.as_bytes()).map_err(|e| fail(&e))?;
         if written == text.len() {
             Ok(())
@@ -92,9 +99,10 @@ impl Root {
     /// # Errors
     /// What the kernel said.
     pub fn list(&self, path: &str) -> Result<Vec<String>, SysError> {
-        let dir =
-            std::fs::read_dir(self.path(path)).map_err(|e| SysError::from_io("readdir", path, &e, "check the path"))?;
-        let mut names: Vec<String> = dir.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+        let dir = std::fs::read_dir(self.path(path))
+            .map_err(|e| SysError::from_io("readdir", path, &e, "check the path"))?;
+        let mut names: Vec<String> =
+            dir.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
         names.sort();
         Ok(names)
     }
@@ -102,7 +110,8 @@ impl Root {
 
 fn read_bounded(path: &Path, limit: usize) -> Result<Vec<u8>, SysError> {
     let target = || path.to_string_lossy().into_owned();
-    let fail = |e: &std::io::Error| SysError::from_io("read", target(), e, "run as the owner or as root");
+    let fail =
+        |e: &std::io::Error| SysError::from_io("read", target(), e, "run as the owner or as root");
     // O_NONBLOCK: a gathered tree may hold a pipe where a file is expected.
     let file = std::fs::OpenOptions::new()
         .read(true)

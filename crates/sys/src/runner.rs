@@ -27,18 +27,20 @@ const FORWARDED: [i32; 10] = [
 /// Between two questions whether the command has ended, where nothing tells.
 const ASKED_EVERY: Nanos = Nanos::millis(50);
 
-/// Whether whoever started us ignores SIGPIPE: the runtime of the language ignores it from then on in any case.
+/// Whether whoever started us ignores SIGPIPE: the runtime of the language ignores it from then on
+/// in any case.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the C library before the runtime of the language starts; in programs that load one of our libraries too, where it asks and
-/// changes nothing.
+/// Called by the C library before the runtime of the language starts; in programs that load one of
+/// our libraries too, where it asks and changes nothing.
 #[used]
 #[link_section = ".init_array"]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
 
 extern "C" fn note_sigpipe() {
     let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only asks; `old` is writable, and zero bytes are a valid sigaction besides.
+    // SAFETY: a null new action only asks; `old` is writable, and zero bytes are a valid sigaction
+    // besides.
     let old = unsafe {
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), old.as_mut_ptr());
         old.assume_init()
@@ -94,8 +96,8 @@ impl StartError {
 #[derive(Debug)]
 pub struct Runner {
     pid: Pid,
-    /// None where the kernel or a filter of system calls has no such handles. The number is as good here: it stays the command's for as
-    /// long as we have not waited for it.
+    /// None where the kernel or a filter of system calls has no such handles. The number is as good
+    /// here: it stays the command's for as long as we have not waited for it.
     handle: Option<PidFd>,
     signals: OwnedFd,
     ended: Option<Ended>,
@@ -124,9 +126,9 @@ fn signal_set() -> libc::sigset_t {
 }
 
 impl Runner {
-    /// Starts `argv`, looked up in PATH, with this process's own streams, environment and group, on the CPU that the
-    /// calling thread is on: where it would have started without us, so that its first touches are local to the same node.
-    /// It may run wherever the calling thread may.
+    /// Starts `argv`, looked up in PATH, with this process's own streams, environment and group, on
+    /// the CPU that the calling thread is on: where it would have started without us, so that its
+    /// first touches are local to the same node. It may run wherever the calling thread may.
     ///
     /// # Errors
     /// [`StartError`], whose [`StartError::exit_code`] is env(1)'s.
@@ -138,7 +140,10 @@ impl Runner {
     ///
     /// # Errors
     /// As [`Runner::start`].
-    pub fn start_with(argv: &[OsString], environment: &[(&str, OsString)]) -> Result<Self, StartError> {
+    pub fn start_with(
+        argv: &[OsString],
+        environment: &[(&str, OsString)],
+    ) -> Result<Self, StartError> {
         let (program, arguments) = argv.split_first().ok_or(StartError::Empty)?;
         let set = signal_set();
         let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -175,9 +180,12 @@ impl Runner {
             let name = program.to_string_lossy().into_owned();
             match e.raw_os_error() {
                 Some(libc::ENOENT) => StartError::NotFound(name),
-                Some(libc::EAGAIN | libc::ENOMEM) => {
-                    StartError::Own(SysError::from_io("fork", name, &e, "free memory or raise the process limit"))
-                }
+                Some(libc::EAGAIN | libc::ENOMEM) => StartError::Own(SysError::from_io(
+                    "fork",
+                    name,
+                    &e,
+                    "free memory or raise the process limit",
+                )),
                 errno => StartError::NotExecutable { program: name, errno: errno.unwrap_or(0) },
             }
         })?;
@@ -194,7 +202,8 @@ impl Runner {
     fn send(&self, signal: i32) {
         let _ended_meanwhile = match &self.handle {
             Some(handle) => signal_process(handle, signal).is_err(),
-            // SAFETY: kill takes two numbers. The process is a child of ours that was not waited for, or `ended` would be known.
+            // SAFETY: kill takes two numbers. The process is a child of ours that was not waited
+            // for, or `ended` would be known.
             None => self.ended.is_none() && unsafe { libc::kill(self.pid.0, signal) } != 0,
         };
     }
@@ -217,9 +226,12 @@ impl Runner {
                 return self.ended;
             }
             let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // The handle too: another thread that does not block SIGCHLD may swallow it. Without a handle it is asked now and then.
+            // The handle too: another thread that does not block SIGCHLD may swallow it. Without a
+            // handle it is asked now and then.
             match &self.handle {
-                Some(handle) => poll(&mut [watch(self.signals.as_raw_fd()), watch(handle.as_raw_fd())], left),
+                Some(handle) => {
+                    poll(&mut [watch(self.signals.as_raw_fd()), watch(handle.as_raw_fd())], left)
+                }
                 None => poll(&mut [watch(self.signals.as_raw_fd())], left.min(ASKED_EVERY)),
             }
         }
@@ -239,7 +251,8 @@ impl Runner {
             let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::uninit();
             let size = std::mem::size_of::<libc::signalfd_siginfo>();
             // SAFETY: `info` is `size` writable bytes; the descriptor is our signalfd.
-            let got = unsafe { libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+            let got =
+                unsafe { libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), size) };
             if got != size as isize {
                 return;
             }

@@ -1,5 +1,6 @@
-//! Memory that several processes map: files of `/dev/shm` or without a name, and a lock that lies in such memory and comes
-//! back when the process dies that holds it (`pthread_mutexattr_setrobust(3)`, kernel: `kernel/futex/core.c`).
+//! Memory that several processes map: files of `/dev/shm` or without a name, and a lock that lies
+//! in such memory and comes back when the process dies that holds it
+//! (`pthread_mutexattr_setrobust(3)`, kernel: `kernel/futex/core.c`).
 
 use crate::{reserve_range, SysError};
 use std::cell::UnsafeCell;
@@ -27,15 +28,15 @@ pub struct SharedFile {
     len: usize,
 }
 
-// SAFETY: the mapping is owned by this value alone; nothing here reads or writes its bytes but by system calls. Who
-// does so through the pointer proves it there.
+// SAFETY: the mapping is owned by this value alone; nothing here reads or writes its bytes but by
+// system calls. Who does so through the pointer proves it there.
 unsafe impl Send for SharedFile {}
 // SAFETY: as above; every method takes `&self` and makes system calls only.
 unsafe impl Sync for SharedFile {}
 
 impl SharedFile {
-    /// A file of `len` bytes without a name, for those who get its descriptor; it can never be cut, so that no access
-    /// behind a new end kills anybody.
+    /// A file of `len` bytes without a name, for those who get its descriptor; it can never be cut,
+    /// so that no access behind a new end kills anybody.
     ///
     /// # Errors
     /// What the kernel said.
@@ -57,7 +58,8 @@ impl SharedFile {
         Ok(made)
     }
 
-    /// A file of `len` bytes that nobody sees before [`SharedFile::publish`]; it is gone if that never comes.
+    /// A file of `len` bytes that nobody sees before [`SharedFile::publish`]; it is gone if that
+    /// never comes.
     ///
     /// # Errors
     /// What the kernel said; a system without `/dev/shm`.
@@ -68,14 +70,22 @@ impl SharedFile {
             .mode(0o600)
             .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC)
             .open(FOLDER)
-            .map_err(|e| SysError::from_io("open", FOLDER, &e, "mount a tmpfs there, or share by descriptor"))?;
+            .map_err(|e| {
+                SysError::from_io("open", FOLDER, &e, "mount a tmpfs there, or share by descriptor")
+            })?;
         Self::sized(file.into(), len)
     }
 
     fn sized(fd: OwnedFd, len: usize) -> Result<Self, SysError> {
         let file = File::from(fd);
-        file.set_len(len as u64)
-            .map_err(|e| SysError::from_io("ftruncate", format!("{len} bytes of shared memory"), &e, "ask for less"))?;
+        file.set_len(len as u64).map_err(|e| {
+            SysError::from_io(
+                "ftruncate",
+                format!("{len} bytes of shared memory"),
+                &e,
+                "ask for less",
+            )
+        })?;
         Self::map(file.into(), len)
     }
 
@@ -90,12 +100,22 @@ impl SharedFile {
         let to = text(target.to_string_lossy().into_owned());
         // SAFETY: both strings end with zero and live across the call.
         let done = unsafe {
-            libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
+            libc::linkat(
+                libc::AT_FDCWD,
+                from.as_ptr(),
+                libc::AT_FDCWD,
+                to.as_ptr(),
+                libc::AT_SYMLINK_FOLLOW,
+            )
         };
         if done == 0 {
             return Ok(());
         }
-        Err(SysError::last("linkat", target.to_string_lossy(), "open the one that is there, or remove it first"))
+        Err(SysError::last(
+            "linkat",
+            target.to_string_lossy(),
+            "open the one that is there, or remove it first",
+        ))
     }
 
     /// Opens and maps the file of that name, of `least` bytes or more.
@@ -109,7 +129,14 @@ impl SharedFile {
             .write(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
             .open(&path)
-            .map_err(|e| SysError::from_io("open", path.to_string_lossy(), &e, "let its creator make it first"))?;
+            .map_err(|e| {
+                SysError::from_io(
+                    "open",
+                    path.to_string_lossy(),
+                    &e,
+                    "let its creator make it first",
+                )
+            })?;
         Self::of_fd(file.into(), least)
     }
 
@@ -119,8 +146,14 @@ impl SharedFile {
     /// No file in memory, or one that is too short; what the kernel said.
     pub fn of_fd(fd: OwnedFd, least: usize) -> Result<Self, SysError> {
         let file = File::from(fd);
-        let wrong =
-            |errno| SysError::from_errno("fstat", "shared memory", errno, "give a file that was made for sharing");
+        let wrong = |errno| {
+            SysError::from_errno(
+                "fstat",
+                "shared memory",
+                errno,
+                "give a file that was made for sharing",
+            )
+        };
         let meta = file.metadata().map_err(|e| wrong(e.raw_os_error().unwrap_or(0)))?;
         let len = usize::try_from(meta.len()).unwrap_or(0);
         if !meta.is_file() || len < least {
@@ -134,11 +167,16 @@ impl SharedFile {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: replaces the range reserved just now, which nobody else knows of.
-        let raw = unsafe { libc::mmap(at as *mut libc::c_void, len, rights, flags, fd.as_raw_fd(), 0) };
+        let raw =
+            unsafe { libc::mmap(at as *mut libc::c_void, len, rights, flags, fd.as_raw_fd(), 0) };
         match NonNull::new(raw.cast::<u8>()).filter(|_| raw != libc::MAP_FAILED) {
             Some(base) => Ok(Self { fd, base, len }),
             None => {
-                let error = SysError::last("mmap", format!("{len} bytes of shared memory"), "open it for writing");
+                let error = SysError::last(
+                    "mmap",
+                    format!("{len} bytes of shared memory"),
+                    "open it for writing",
+                );
                 // SAFETY: the reservation is ours and holds nothing.
                 unsafe { libc::munmap(at as *mut libc::c_void, len) };
                 Err(error)
@@ -146,7 +184,8 @@ impl SharedFile {
         }
     }
 
-    /// Its first byte; valid for [`SharedFile::len`] bytes while this lives, and as long as nobody cuts the file.
+    /// Its first byte; valid for [`SharedFile::len`] bytes while this lives, and as long as nobody
+    /// cuts the file.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
@@ -186,16 +225,30 @@ impl SharedFile {
         self.allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, &part, "keep it")
     }
 
-    fn allocate(&self, mode: i32, part: &Range<usize>, remedy: &'static str) -> Result<(), SysError> {
+    fn allocate(
+        &self,
+        mode: i32,
+        part: &Range<usize>,
+        remedy: &'static str,
+    ) -> Result<(), SysError> {
         loop {
             // SAFETY: takes a descriptor that is open and numbers.
             let done = unsafe {
-                libc::fallocate(self.fd.as_raw_fd(), mode, part.start as libc::off_t, part.len() as libc::off_t)
+                libc::fallocate(
+                    self.fd.as_raw_fd(),
+                    mode,
+                    part.start as libc::off_t,
+                    part.len() as libc::off_t,
+                )
             };
             if done == 0 {
                 return Ok(());
             }
-            let error = SysError::last("fallocate", format!("{} bytes of shared memory", part.len()), remedy);
+            let error = SysError::last(
+                "fallocate",
+                format!("{} bytes of shared memory", part.len()),
+                remedy,
+            );
             if error.errno() != libc::EINTR {
                 return Err(error);
             }
@@ -210,8 +263,9 @@ impl Drop for SharedFile {
     }
 }
 
-/// Addresses over a file in memory, without rights: nobody reads or writes there, but what is bound there holds for the
-/// file's pages, whoever maps them (kernel: `mpol_set_shared_policy`). Unmapped when dropped, which changes no policy.
+/// Addresses over a file in memory, without rights: nobody reads or writes there, but what is bound
+/// there holds for the file's pages, whoever maps them (kernel: `mpol_set_shared_policy`). Unmapped
+/// when dropped, which changes no policy.
 #[derive(Debug)]
 pub struct FileWindow {
     start: usize,
@@ -219,7 +273,8 @@ pub struct FileWindow {
 }
 
 impl FileWindow {
-    /// What is tried, largest first: a limit on addresses may be in force. A window reaches beyond the file's end.
+    /// What is tried, largest first: a limit on addresses may be in force. A window reaches beyond
+    /// the file's end.
     const LENGTHS: [usize; 3] = [1 << 40, 1 << 36, 1 << 30];
 
     /// Over the file's first 1 TiB, or 64 GiB or 1 GiB where there are no more addresses.
@@ -229,16 +284,30 @@ impl FileWindow {
     pub fn over(fd: BorrowedFd<'_>) -> Result<Self, SysError> {
         let mut refused = None;
         for len in Self::LENGTHS {
-            // SAFETY: a new mapping at an address of the kernel's choice, without rights; no memory of ours is touched.
-            let at =
-                unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+            // SAFETY: a new mapping at an address of the kernel's choice, without rights; no memory
+            // of ours is touched.
+            let at = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    len,
+                    libc::PROT_NONE,
+                    libc::MAP_SHARED,
+                    fd.as_raw_fd(),
+                    0,
+                )
+            };
             if at != libc::MAP_FAILED {
                 return Ok(Self { start: at as usize, len });
             }
-            refused = Some(SysError::last("mmap", "a file in memory", "raise ulimit -v, or give a file of /dev/shm"));
+            refused = Some(SysError::last(
+                "mmap",
+                "a file in memory",
+                "raise ulimit -v, or give a file of /dev/shm",
+            ));
         }
-        Err(refused
-            .unwrap_or_else(|| SysError::from_errno("mmap", "a file in memory", libc::ENOMEM, "raise ulimit -v")))
+        Err(refused.unwrap_or_else(|| {
+            SysError::from_errno("mmap", "a file in memory", libc::ENOMEM, "raise ulimit -v")
+        }))
     }
 
     /// Its addresses.
@@ -283,7 +352,8 @@ pub enum LockFound {
 #[derive(Debug)]
 pub struct RobustLock(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: made for being used by many threads at once; all access goes through the C library's functions.
+// SAFETY: made for being used by many threads at once; all access goes through the C library's
+// functions.
 unsafe impl Sync for RobustLock {}
 
 impl RobustLock {
@@ -297,7 +367,8 @@ impl RobustLock {
     pub unsafe fn make(at: *mut Self) -> Result<(), SysError> {
         let mut kind = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let kind = kind.as_mut_ptr();
-        // SAFETY: `kind` is initialised by the first call before the others read it; `at` by the caller's promise.
+        // SAFETY: `kind` is initialised by the first call before the others read it; `at` by the
+        // caller's promise.
         let errno = unsafe {
             let all = [
                 libc::pthread_mutexattr_init(kind),
@@ -311,13 +382,17 @@ impl RobustLock {
         };
         match errno {
             None => Ok(()),
-            Some(errno) => {
-                Err(SysError::from_errno("pthread_mutex_init", "a shared lock", errno, "use another C library"))
-            }
+            Some(errno) => Err(SysError::from_errno(
+                "pthread_mutex_init",
+                "a shared lock",
+                errno,
+                "use another C library",
+            )),
         }
     }
 
-    /// Waits until it is free and takes it, unless the answer is [`LockFound::OwnedHere`] or [`LockFound::Lost`].
+    /// Waits until it is free and takes it, unless the answer is [`LockFound::OwnedHere`] or
+    /// [`LockFound::Lost`].
     pub fn lock(&self) -> LockFound {
         // SAFETY: a lock made by `make`, in memory that lives as long as `self`.
         match unsafe { libc::pthread_mutex_lock(self.0.get()) } {
@@ -399,7 +474,8 @@ mod tests {
         let mut status = 0;
         // SAFETY: waits for the child started above; `status` is writable.
         let waited = unsafe { libc::waitpid(child, &mut status, 0) };
-        // A runner under test beside this one waits for any child of this process: then that one has seen it end.
+        // A runner under test beside this one waits for any child of this process: then that one
+        // has seen it end.
         let taken = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
         assert!(waited == child || waited == -1 && taken(), "{waited}");
         assert_eq!(lock.lock(), LockFound::OwnerDied);

@@ -1,5 +1,5 @@
-//! Files that hold far memory: without a name from the start, so that none is left however a process ends,
-//! and for their owner only; and waiting on several descriptors.
+//! Files that hold far memory: without a name from the start, so that none is left however a
+//! process ends, and for their owner only; and waiting on several descriptors.
 
 use crate::SysError;
 use std::fs::{File, OpenOptions};
@@ -20,7 +20,8 @@ pub struct StoreFile {
 impl StoreFile {
     /// Makes a file of `len` bytes in `folder` and takes the room for it on the disk.
     ///
-    /// `O_TMPFILE` where the file system has it, otherwise a file unlinked at once; `O_DIRECT` where possible.
+    /// `O_TMPFILE` where the file system has it, otherwise a file unlinked at once; `O_DIRECT`
+    /// where possible.
     ///
     /// # Errors
     /// No such folder, no permission, or no room (`ENOSPC`).
@@ -36,11 +37,12 @@ impl StoreFile {
         Self::made(folder, len, false)
     }
 
-    /// Opens an ordinary file that is there, past the page cache where possible; the same file through the page cache; and its
-    /// length.
+    /// Opens an ordinary file that is there, past the page cache where possible; the same file
+    /// through the page cache; and its length.
     ///
     /// # Errors
-    /// No such file, no permission, not an ordinary file, an empty one, or another one by that name a moment later.
+    /// No such file, no permission, not an ordinary file, an empty one, or another one by that name
+    /// a moment later.
     pub fn existing(path: &Path, writable: bool) -> Result<(Self, File, u64), SysError> {
         let target = || path.to_string_lossy().into_owned();
         let open = |flags: i32| {
@@ -51,14 +53,22 @@ impl StoreFile {
         let (file, direct) = match open(libc::O_DIRECT) {
             Ok(file) => (file, true),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                let file = open(0).map_err(|e| SysError::from_io("open", target(), &e, "name a file"))?;
+                let file =
+                    open(0).map_err(|e| SysError::from_io("open", target(), &e, "name a file"))?;
                 (file, false)
             }
             Err(error) => {
-                return Err(SysError::from_io("open", target(), &error, "name a file that this user may use so"))
+                return Err(SysError::from_io(
+                    "open",
+                    target(),
+                    &error,
+                    "name a file that this user may use so",
+                ))
             }
         };
-        let meta = file.metadata().map_err(|e| SysError::from_io("fstat", target(), &e, "name another file"))?;
+        let meta = file
+            .metadata()
+            .map_err(|e| SysError::from_io("fstat", target(), &e, "name another file"))?;
         if !meta.is_file() || meta.len() == 0 {
             return Err(SysError::from_errno(
                 "open",
@@ -67,8 +77,12 @@ impl StoreFile {
                 "name an ordinary file that is not empty",
             ));
         }
-        let plain = open(0).map_err(|e| SysError::from_io("open", target(), &e, "raise the limit on open files"))?;
-        let again = plain.metadata().map_err(|e| SysError::from_io("fstat", target(), &e, "name another file"))?;
+        let plain = open(0).map_err(|e| {
+            SysError::from_io("open", target(), &e, "raise the limit on open files")
+        })?;
+        let again = plain
+            .metadata()
+            .map_err(|e| SysError::from_io("fstat", target(), &e, "name another file"))?;
         if (again.dev(), again.ino()) != (meta.dev(), meta.ino()) {
             let remedy = "it was replaced while it was opened: try again";
             return Err(SysError::from_errno("open", target(), libc::ESTALE, remedy));
@@ -86,27 +100,45 @@ impl StoreFile {
                 .custom_flags(flags | libc::O_CLOEXEC | libc::O_EXCL)
                 .open(folder);
             match opened {
-                Ok(file) => return Self::sized(file, flags & libc::O_DIRECT != 0, len, folder, take),
+                Ok(file) => {
+                    return Self::sized(file, flags & libc::O_DIRECT != 0, len, folder, take)
+                }
                 Err(error) => last = Some(error),
             }
         }
-        let unsupported = last.is_some_and(|e| matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)));
+        let unsupported =
+            last.is_some_and(|e| matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)));
         if !unsupported {
-            return Err(SysError::last("open", folder.to_string_lossy(), "name a folder that this user may write to"));
+            return Err(SysError::last(
+                "open",
+                folder.to_string_lossy(),
+                "name a folder that this user may write to",
+            ));
         }
         Self::unlinked(folder, len, take)
     }
 
     fn unlinked(folder: &Path, len: u64, take: bool) -> Result<Self, SysError> {
         let fail = |e: &std::io::Error| {
-            SysError::from_io("open", folder.to_string_lossy(), e, "name a folder that this user may write to")
+            SysError::from_io(
+                "open",
+                folder.to_string_lossy(),
+                e,
+                "name a folder that this user may write to",
+            )
         };
         for direct in [true, false] {
             let stamp = crate::now().0;
             let name = folder.join(format!(".terrace-far-{}-{stamp}", std::process::id()));
-            let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | if direct { libc::O_DIRECT } else { 0 };
-            let opened =
-                OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(&name);
+            let flags =
+                libc::O_CLOEXEC | libc::O_NOFOLLOW | if direct { libc::O_DIRECT } else { 0 };
+            let opened = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .custom_flags(flags)
+                .open(&name);
             match opened {
                 Ok(file) => {
                     std::fs::remove_file(&name).map_err(|e| fail(&e))?;
@@ -122,12 +154,20 @@ impl StoreFile {
         Err(SysError::last("open", folder.to_string_lossy(), "name another folder"))
     }
 
-    fn sized(file: File, direct: bool, len: u64, folder: &Path, take: bool) -> Result<Self, SysError> {
-        // An inherited umask cannot widen the mode, and this narrows what a default ACL may have added.
+    fn sized(
+        file: File,
+        direct: bool,
+        len: u64,
+        folder: &Path,
+        take: bool,
+    ) -> Result<Self, SysError> {
+        // An inherited umask cannot widen the mode, and this narrows what a default ACL may have
+        // added.
         let _best_effort = file.set_permissions(std::fs::Permissions::from_mode(0o600));
         if !take {
             let target = format!("{len} bytes in {}", folder.display());
-            file.set_len(len).map_err(|e| SysError::from_io("ftruncate", target, &e, "name another folder"))?;
+            file.set_len(len)
+                .map_err(|e| SysError::from_io("ftruncate", target, &e, "name another folder"))?;
             return Ok(Self { file, direct });
         }
         // SAFETY: takes a descriptor that is open and numbers.
@@ -138,7 +178,9 @@ impl StoreFile {
             match error.raw_os_error() {
                 // No fallocate here: room is found, or not, when it is written.
                 Some(libc::EOPNOTSUPP) => {
-                    file.set_len(len).map_err(|e| SysError::from_io("ftruncate", target, &e, "free some room"))?;
+                    file.set_len(len).map_err(|e| {
+                        SysError::from_io("ftruncate", target, &e, "free some room")
+                    })?;
                 }
                 _ => {
                     return Err(SysError::from_io(
@@ -154,17 +196,23 @@ impl StoreFile {
     }
 }
 
-/// Which of `fds` can be read, waiting at most `limit` (`None`: for ever). Bit `n` stands for `fds[n]`.
+/// Which of `fds` can be read, waiting at most `limit` (`None`: for ever). Bit `n` stands for
+/// `fds[n]`.
 ///
 /// # Errors
 /// What the kernel said.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
-    let mut polls: Vec<libc::pollfd> =
-        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
-    let span =
-        limit.map(|l| libc::timespec { tv_sec: (l.0 / 1_000_000_000) as i64, tv_nsec: (l.0 % 1_000_000_000) as i64 });
+    let mut polls: Vec<libc::pollfd> = fds
+        .iter()
+        .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+        .collect();
+    let span = limit.map(|l| libc::timespec {
+        tv_sec: (l.0 / 1_000_000_000) as i64,
+        tv_nsec: (l.0 % 1_000_000_000) as i64,
+    });
     let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `polls` is a slice of that length and lives across the call, as does `span`; no signal mask is given.
+    // SAFETY: `polls` is a slice of that length and lives across the call, as does `span`; no
+    // signal mask is given.
     let got = unsafe { libc::ppoll(polls.as_mut_ptr(), polls.len() as _, span, std::ptr::null()) };
     if got < 0 {
         let error = std::io::Error::last_os_error();
@@ -184,8 +232,8 @@ pub struct Bell {
     thread: Option<(libc::pid_t, libc::pid_t)>,
 }
 
-/// The signal of [`Bell::of_this_thread`]: a real-time one, blocked in the thread it is sent to, so that no handler of
-/// the program's runs. 64 and 63 are what programs take first.
+/// The signal of [`Bell::of_this_thread`]: a real-time one, blocked in the thread it is sent to, so
+/// that no handler of the program's runs. 64 and 63 are what programs take first.
 const RING: libc::c_int = 62;
 
 impl Bell {
@@ -199,13 +247,14 @@ impl Bell {
         Self::of(fd, "eventfd", None)
     }
 
-    /// Makes one that wakes the calling thread alone, and can be rung by threads with other descriptors than its own.
-    /// The thread's signals are blocked ([`SignalsBlocked`]).
+    /// Makes one that wakes the calling thread alone, and can be rung by threads with other
+    /// descriptors than its own. The thread's signals are blocked ([`SignalsBlocked`]).
     ///
     /// # Errors
     /// Out of descriptors.
     pub fn of_this_thread() -> Result<Self, SysError> {
-        // SAFETY: a signal set is plain numbers; all zeros is an empty one, and the set lives across the calls.
+        // SAFETY: a signal set is plain numbers; all zeros is an empty one, and the set lives
+        // across the calls.
         let fd = unsafe {
             let mut set = std::mem::zeroed();
             libc::sigaddset(&mut set, RING);
@@ -216,7 +265,11 @@ impl Bell {
         Self::of(fd, "signalfd", Some(thread))
     }
 
-    fn of(fd: libc::c_int, call: &'static str, thread: Option<(libc::pid_t, libc::pid_t)>) -> Result<Self, SysError> {
+    fn of(
+        fd: libc::c_int,
+        call: &'static str,
+        thread: Option<(libc::pid_t, libc::pid_t)>,
+    ) -> Result<Self, SysError> {
         if fd < 0 {
             return Err(SysError::last(call, "this process", "raise the limit on open files"));
         }
@@ -232,7 +285,8 @@ impl Bell {
             return;
         }
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: eight readable bytes; a counter at its limit refuses, and then it is readable already.
+        // SAFETY: eight readable bytes; a counter at its limit refuses, and then it is readable
+        // already.
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
@@ -251,14 +305,14 @@ impl Bell {
     }
 }
 
-/// Gives the calling thread descriptors of its own, and closes all that it had but standard error: what it opens from now
-/// on no other thread of the program sees, closes or hands to its children.
+/// Gives the calling thread descriptors of its own, and closes all that it had but standard error:
+/// what it opens from now on no other thread of the program sees, closes or hands to its children.
 ///
 /// # Errors
 /// When the kernel refuses to part them.
 pub fn own_descriptors() -> Result<(), SysError> {
-    // SAFETY: takes a number. The calling thread's table is a copy from here on, so that what is closed below stays open
-    // for every other thread.
+    // SAFETY: takes a number. The calling thread's table is a copy from here on, so that what is
+    // closed below stays open for every other thread.
     if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
         return Err(SysError::last("unshare", "descriptors", "report this"));
     }
@@ -277,7 +331,8 @@ impl std::os::fd::AsFd for Bell {
 
 /// While it lives, the calling thread, and threads that it starts, take no signals.
 ///
-/// A pager's thread must not run the program's signal handlers: one that touches far memory would wait for itself.
+/// A pager's thread must not run the program's signal handlers: one that touches far memory would
+/// wait for itself.
 #[derive(Debug)]
 pub struct SignalsBlocked {
     before: libc::sigset_t,
@@ -289,7 +344,8 @@ impl SignalsBlocked {
     pub fn new() -> Self {
         // SAFETY: a signal set is plain numbers; all zeros is an empty one.
         let (mut all, mut before) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        // SAFETY: both sets are ours and live across the calls, which concern this thread's mask alone.
+        // SAFETY: both sets are ours and live across the calls, which concern this thread's mask
+        // alone.
         unsafe {
             libc::sigfillset(&mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
@@ -365,7 +421,8 @@ mod tests {
         bell.ring();
         bell.ring();
         assert_eq!(waiter.join().unwrap(), (1, 0));
-        // Its number may be another descriptor's here: the thread's table is gone, and with it the bell.
+        // Its number may be another descriptor's here: the thread's table is gone, and with it the
+        // bell.
         std::mem::forget(bell);
     }
 }

@@ -33,13 +33,18 @@ impl SharedTable {
         // SAFETY: a name that ends with zero, and flags; returns a new descriptor or -1.
         let fd = unsafe { libc::memfd_create(c"terrace-tally".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
-            return Err(SysError::last("memfd_create", "this process", "raise the limit on open files"));
+            return Err(SysError::last(
+                "memfd_create",
+                "this process",
+                "raise the limit on open files",
+            ));
         }
         // SAFETY: the kernel has just given us this descriptor; nobody else has it.
         let file = unsafe { File::from_raw_fd(fd) };
         let len = Self::ROWS * words * 8;
-        file.set_len(len as u64)
-            .map_err(|e| SysError::from_io("ftruncate", "shared numbers", &e, "free some memory"))?;
+        file.set_len(len as u64).map_err(|e| {
+            SysError::from_io("ftruncate", "shared numbers", &e, "free some memory")
+        })?;
         let base = Self::map(&file, len)?;
         Ok(Self { base, words, file: Some(file) })
     }
@@ -68,7 +73,8 @@ impl SharedTable {
     }
 
     fn map(file: &File, len: usize) -> Result<NonNull<AtomicU64>, SysError> {
-        // SAFETY: a new shared mapping of a file of this length, at an address of the kernel's choice.
+        // SAFETY: a new shared mapping of a file of this length, at an address of the kernel's
+        // choice.
         let at = unsafe {
             let rights = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), len, rights, libc::MAP_SHARED, file.as_raw_fd(), 0)
@@ -81,15 +87,16 @@ impl SharedTable {
     #[must_use]
     pub fn row(&self, number: usize) -> &[AtomicU64] {
         let first = number % Self::ROWS * self.words;
-        // SAFETY: within the mapping, which is page-aligned; all bit patterns are valid, and nobody can make the file
-        // shorter but its owner, who does not.
+        // SAFETY: within the mapping, which is page-aligned; all bit patterns are valid, and nobody
+        // can make the file shorter but its owner, who does not.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(first), self.words) }
     }
 }
 
 impl Drop for SharedTable {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`, of this length; borrowers of rows borrowed from `self`.
+        // SAFETY: the mapping made in `map`, of this length; borrowers of rows borrowed from
+        // `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), Self::ROWS * self.words * 8) };
     }
 }
@@ -115,6 +122,9 @@ mod tests {
         assert_eq!((mine.row(3)[7].load(Relaxed), mine.row(4)[0].load(Relaxed)), (9, 0));
         assert!(SharedTable::open(&path, 9).is_err());
         assert!(other.path().is_none());
-        assert!(is_running(terrace_types::Pid(std::process::id() as i32)) && !is_running(terrace_types::Pid(0)));
+        assert!(
+            is_running(terrace_types::Pid(std::process::id() as i32))
+                && !is_running(terrace_types::Pid(0))
+        );
     }
 }

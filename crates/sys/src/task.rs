@@ -4,7 +4,12 @@ use crate::{Root, SysError, TEXT_LIMIT};
 use terrace_types::{Nanos, NodeId, Pid, Tid};
 
 /// Reads `/proc/PID/file`; a missing process is [`SysError::Gone`], not a missing file.
-pub(crate) fn read_of(root: &Root, pid: Pid, file: &str, limit: usize) -> Result<Vec<u8>, SysError> {
+pub(crate) fn read_of(
+    root: &Root,
+    pid: Pid,
+    file: &str,
+    limit: usize,
+) -> Result<Vec<u8>, SysError> {
     let path = format!("/proc/{pid}/{file}");
     match root.read(&path, limit) {
         Err(SysError::Absent { call, .. }) if !root.exists(&format!("/proc/{pid}/stat")) => {
@@ -65,8 +70,9 @@ pub fn stat(root: &Root, pid: Pid) -> Result<Stat, SysError> {
     parse_stat(&String::from_utf8_lossy(&read_of(root, pid, "stat", 4096)?))
 }
 
-/// Whether `error` came of a process that has ended or is about to. One that ends gives up its memory before it is a zombie; from then on
-/// most of what `/proc` shows of it belongs to root (`task_dump_owner` in `fs/proc/base.c`), and its owner is refused.
+/// Whether `error` came of a process that has ended or is about to. One that ends gives up its
+/// memory before it is a zombie; from then on most of what `/proc` shows of it belongs to root
+/// (`task_dump_owner` in `fs/proc/base.c`), and its owner is refused.
 #[must_use]
 pub fn is_over(root: &Root, pid: Pid, error: &SysError) -> bool {
     let without_memory = || match read_of(root, pid, "statm", 256) {
@@ -76,15 +82,19 @@ pub fn is_over(root: &Root, pid: Pid, error: &SysError) -> bool {
     error.is_gone() || matches!(error, SysError::NotPermitted { .. }) && without_memory()
 }
 
-/// Pages of a process that are in memory, by the one line of `statm`: a fraction of what [`status`] costs. Counters by CPU are
-/// summed up roughly (`get_mm_counter` in `include/linux/mm.h`).
+/// Pages of a process that are in memory, by the one line of `statm`: a fraction of what [`status`]
+/// costs. Counters by CPU are summed up roughly (`get_mm_counter` in `include/linux/mm.h`).
 ///
 /// # Errors
 /// [`SysError::Gone`] once it has been waited for; [`SysError::Malformed`].
 pub fn resident_pages(root: &Root, pid: Pid) -> Result<u64, SysError> {
     let text = String::from_utf8_lossy(&read_of(root, pid, "statm", 256)?).into_owned();
     let field = text.split_ascii_whitespace().nth(1).and_then(|word| word.parse().ok());
-    field.ok_or_else(|| SysError::Malformed { target: "statm".to_owned(), what: "no resident pages", line: 1 })
+    field.ok_or_else(|| SysError::Malformed {
+        target: "statm".to_owned(),
+        what: "no resident pages",
+        line: 1,
+    })
 }
 
 /// What `/proc/PID/status` tells.
@@ -148,7 +158,8 @@ pub fn parse_status(text: &str) -> Status {
             "CapEff" => status.cap_eff = u64::from_str_radix(word(0), 16).unwrap_or(0),
             "Mems_allowed_list" => {
                 let list = parse_list(value, 1 << 16).unwrap_or_default();
-                status.mems_allowed = list.into_iter().filter_map(|n| u16::try_from(n).ok()).map(NodeId).collect();
+                status.mems_allowed =
+                    list.into_iter().filter_map(|n| u16::try_from(n).ok()).map(NodeId).collect();
             }
             _ => {}
         }
@@ -186,7 +197,10 @@ pub fn children(root: &Root, pid: Pid) -> Result<Vec<Pid>, SysError> {
     for tid in threads(root, pid)? {
         match root.read(&format!("/proc/{pid}/task/{tid}/children"), 1 << 20) {
             Ok(bytes) => all.extend(
-                String::from_utf8_lossy(&bytes).split_ascii_whitespace().filter_map(|w| w.parse().ok()).map(Pid),
+                String::from_utf8_lossy(&bytes)
+                    .split_ascii_whitespace()
+                    .filter_map(|w| w.parse().ok())
+                    .map(Pid),
             ),
             Err(SysError::Gone { .. }) => {}
             // The thread ended meanwhile, or the kernel has no such file at all.
@@ -219,10 +233,8 @@ pub fn all_parents(root: &Root) -> Result<Vec<(Pid, Pid)>, SysError> {
 pub fn cpu_time(root: &Root, pid: Pid) -> Result<Nanos, SysError> {
     let bytes = read_of(root, pid, "schedstat", 256)?;
     let text = String::from_utf8_lossy(&bytes);
-    text.split_ascii_whitespace().next().and_then(|w| w.parse().ok()).map(Nanos).ok_or_else(|| SysError::Malformed {
-        target: format!("/proc/{pid}/schedstat"),
-        what: "no number",
-        line: 1,
+    text.split_ascii_whitespace().next().and_then(|w| w.parse().ok()).map(Nanos).ok_or_else(|| {
+        SysError::Malformed { target: format!("/proc/{pid}/schedstat"), what: "no number", line: 1 }
     })
 }
 
@@ -256,7 +268,9 @@ pub fn check_owner(root: &Root, pid: Pid) -> Result<(), SysError> {
 /// Text of `/proc/PID/comm` or the start of its command line, for display.
 #[must_use]
 pub fn name(root: &Root, pid: Pid) -> String {
-    read_of(root, pid, "comm", 4096).map(|b| String::from_utf8_lossy(&b).trim_end().to_owned()).unwrap_or_default()
+    read_of(root, pid, "comm", 4096)
+        .map(|b| String::from_utf8_lossy(&b).trim_end().to_owned())
+        .unwrap_or_default()
 }
 
 /// Limit for reading one file of `/proc`, re-exported for callers that read their own.
@@ -299,7 +313,9 @@ mod tests {
     #[test]
     fn who_may_not_look_at_one_that_ends_is_not_refused() {
         let root = Root::live();
-        let refused = |pid: Pid| SysError::from_errno("open", format!("/proc/{pid}/pagemap"), libc::EACCES, "");
+        let refused = |pid: Pid| {
+            SysError::from_errno("open", format!("/proc/{pid}/pagemap"), libc::EACCES, "")
+        };
         assert!(!is_over(&root, me(), &refused(me())));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = Pid(child.id() as i32);

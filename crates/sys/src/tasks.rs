@@ -66,7 +66,9 @@ impl Tasks {
 
     fn number(&self, memory: &KernelMemory, task: u64) -> Option<i32> {
         let mut bytes = [0; 4];
-        memory.read_virtual(task.wrapping_add(self.offsets.tgid), &mut bytes).then_some(i32::from_ne_bytes(bytes))
+        memory
+            .read_virtual(task.wrapping_add(self.offsets.tgid), &mut bytes)
+            .then_some(i32::from_ne_bytes(bytes))
     }
 
     /// The kernel's address of a process; the list is in order of birth, from ourselves on.
@@ -86,7 +88,8 @@ impl Tasks {
         None
     }
 
-    /// Frame of the topmost table of the process at `task`; `None` when it is `pid` no more, or ends.
+    /// Frame of the topmost table of the process at `task`; `None` when it is `pid` no more, or
+    /// ends.
     #[must_use]
     pub fn top_table(&self, memory: &KernelMemory, task: u64, pid: Pid) -> Option<u64> {
         (self.number(memory, task)? == pid.0).then_some(())?;
@@ -108,7 +111,9 @@ mod tests {
             Err(e) => return println!("skipped: {e}"),
         };
         let Some(tasks) = Tasks::open(&root, &memory) else {
-            return println!("skipped: no type information (or a kernel without the note of the reader's task)");
+            return println!(
+                "skipped: no type information (or a kernel without the note of the reader's task)"
+            );
         };
         let mut child = std::process::Command::new("sleep").arg("5").spawn().unwrap();
         let pid = Pid(child.id() as i32);

@@ -1,5 +1,5 @@
-//! What an allocator needs of threads: a lock that allocates nothing, a word when a thread ends, and
-//! one before and after a fork.
+//! What an allocator needs of threads: a lock that allocates nothing, a word when a thread ends,
+//! and one before and after a fork.
 
 use crate::SysError;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,8 +53,9 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A yes or no that one thread waits for and another gives. Unlike the standard library's channels it touches no record of
-/// the waiting thread, which may lie in memory that the giver must not wait for.
+/// A yes or no that one thread waits for and another gives. Unlike the standard library's channels
+/// it touches no record of the waiting thread, which may lie in memory that the giver must not wait
+/// for.
 #[derive(Debug, Default)]
 pub struct Answer(AtomicU32);
 
@@ -80,7 +81,15 @@ impl Answer {
 fn futex(word: &AtomicU32, what: i32, value: u32) {
     // SAFETY: `word` outlives the call, no timeout is given, and every outcome (woken, changed
     // meanwhile, interrupted) is answered by the caller's loop.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), what, value, std::ptr::null::<libc::timespec>()) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            what,
+            value,
+            std::ptr::null::<libc::timespec>(),
+        )
+    };
 }
 
 /// The calling thread's name, as the kernel has it: up to 15 bytes, then zeros.
@@ -108,10 +117,16 @@ impl ThreadEnd {
         if errno == 0 {
             return Ok(Self(key));
         }
-        Err(SysError::from_errno("pthread_key_create", "this process", errno, "use fewer thread-specific keys"))
+        Err(SysError::from_errno(
+            "pthread_key_create",
+            "this process",
+            errno,
+            "use fewer thread-specific keys",
+        ))
     }
 
-    /// The calling thread's end shall be told, with `value` (an address, not 0). Whether it will be.
+    /// The calling thread's end shall be told, with `value` (an address, not 0). Whether it will
+    /// be.
     #[must_use]
     pub fn arm(self, value: usize) -> bool {
         // SAFETY: the key was made by `new` and is never deleted; the value is only handed on.
@@ -119,7 +134,8 @@ impl ThreadEnd {
     }
 }
 
-/// Has functions called around every fork: before it, after it in the parent, after it in the child.
+/// Has functions called around every fork: before it, after it in the parent, after it in the
+/// child.
 ///
 /// # Errors
 /// When there is no memory for the note.

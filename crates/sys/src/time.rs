@@ -97,8 +97,9 @@ pub fn sleep(span: Nanos) {
 
 /// Until dropped, the calling thread is scheduled ahead of ordinary work.
 ///
-/// Where every CPU is busy with the target, a look or a batch of moves that takes 10 ms of CPU takes twice
-/// that in time, and the decision made from it is late. What it uses of a CPU is bounded elsewhere.
+/// Where every CPU is busy with the target, a look or a batch of moves that takes 10 ms of CPU
+/// takes twice that in time, and the decision made from it is late. What it uses of a CPU is
+/// bounded elsewhere.
 #[derive(Debug)]
 pub struct Ahead {
     before: libc::c_int,
@@ -108,12 +109,12 @@ pub struct Ahead {
 const AHEAD: libc::c_int = 10;
 
 impl Ahead {
-    /// Raises the calling thread's priority; threads and processes that it starts inherit it. `None` where the
-    /// user may not (no `CAP_SYS_NICE`, no `RLIMIT_NICE`), which is no error.
+    /// Raises the calling thread's priority; threads and processes that it starts inherit it.
+    /// `None` where the user may not (no `CAP_SYS_NICE`, no `RLIMIT_NICE`), which is no error.
     #[must_use]
     pub fn of_ordinary_work() -> Option<Self> {
-        // SAFETY: getpriority takes numbers; 0 is the calling thread. -1 is a priority or an error, and errors
-        // (there is such a thread: this one) cannot occur.
+        // SAFETY: getpriority takes numbers; 0 is the calling thread. -1 is a priority or an error,
+        // and errors (there is such a thread: this one) cannot occur.
         let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
         // SAFETY: setpriority takes numbers; 0 is the calling thread alone, as Linux has it.
         let set = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, (before - AHEAD).max(-20)) };

@@ -1,7 +1,9 @@
-//! Turns among CPUs: what a thread takes of CPUs that have work of their own, it takes of all of them alike.
+//! Turns among CPUs: what a thread takes of CPUs that have work of their own, it takes of all of
+//! them alike.
 //!
-//! The scheduler wakes a thread where it ran last. Beside a program with a thread on every CPU that is always the same one, whose
-//! thread falls behind all others; and a program is as late as its last thread.
+//! The scheduler wakes a thread where it ran last. Beside a program with a thread on every CPU that
+//! is always the same one, whose thread falls behind all others; and a program is as late as its
+//! last thread.
 
 use crate::allowance::Mask;
 use crate::limits::{cpu_quota, current_cpu, own_cpus};
@@ -28,9 +30,15 @@ struct Book {
 }
 
 impl Book {
-    /// Books what was used on `cpu` since it was last asked. Where to go on, if elsewhere. `busy`: the CPUs that the thread may run
-    /// on, if all of them have work of others to do. What is used beside an idle one is taken from nobody and not booked.
-    fn turn(&mut self, cpu: CpuId, total: Nanos, busy: impl FnOnce() -> Option<Vec<CpuId>>) -> Option<CpuId> {
+    /// Books what was used on `cpu` since it was last asked. Where to go on, if elsewhere. `busy`:
+    /// the CPUs that the thread may run on, if all of them have work of others to do. What is used
+    /// beside an idle one is taken from nobody and not booked.
+    fn turn(
+        &mut self,
+        cpu: CpuId,
+        total: Nanos,
+        busy: impl FnOnce() -> Option<Vec<CpuId>>,
+    ) -> Option<CpuId> {
         let since = total.saturating_sub(self.booked);
         if since < UNEVEN {
             return None;
@@ -65,8 +73,9 @@ impl Drop for InTurn {
     }
 }
 
-/// A good moment to change CPUs. Does nothing unless [`InTurn`] lives in this thread, and nothing where any CPU is idle:
-/// there the scheduler knows better. Which CPUs the thread may run on stays as it is.
+/// A good moment to change CPUs. Does nothing unless [`InTurn`] lives in this thread, and nothing
+/// where any CPU is idle: there the scheduler knows better. Which CPUs the thread may run on stays
+/// as it is.
 pub fn take_turn() {
     BOOK.with_borrow_mut(|book| {
         let (Some(book), Some(cpu)) = (book.as_mut(), current_cpu()) else { return };
@@ -81,7 +90,8 @@ pub fn take_turn() {
     });
 }
 
-/// Goes to another CPU without being bound to it. One that went away meanwhile is no harm: the thread stays where it is.
+/// Goes to another CPU without being bound to it. One that went away meanwhile is no harm: the
+/// thread stays where it is.
 fn go(next: CpuId, allowed: &[CpuId]) {
     Here::at(Some(next), allowed).go();
 }
@@ -106,7 +116,8 @@ impl Here {
         Self { one, allowed }
     }
 
-    /// Puts the calling thread there. Makes two system calls and nothing else, so that it may be called between fork and exec.
+    /// Puts the calling thread there. Makes two system calls and nothing else, so that it may be
+    /// called between fork and exec.
     pub fn go(&self) {
         if self.one.set() {
             self.allowed.set();
@@ -131,9 +142,10 @@ fn runnable(root: &Root) -> Option<usize> {
     text.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }
 
-/// CPUs that the calling thread may run on and nobody uses at this moment, the one it is on included, and no more whole ones than its control
-/// groups give it time on: beyond those all of the group's threads would stand still together. At least 1, and 1 where the kernel does
-/// not tell.
+/// CPUs that the calling thread may run on and nobody uses at this moment, the one it is on
+/// included, and no more whole ones than its control groups give it time on: beyond those all of
+/// the group's threads would stand still together. At least 1, and 1 where the kernel does not
+/// tell.
 #[must_use]
 pub fn idle_cpus(root: &Root) -> u32 {
     idle_of(root, own_cpus().map_or(1, |all| all.len()))
@@ -142,8 +154,10 @@ pub fn idle_cpus(root: &Root) -> u32 {
 fn idle_of(root: &Root, cpus: usize) -> u32 {
     let others = runnable(root).map_or(cpus, |n| n.saturating_sub(1));
     let idle = cpus.saturating_sub(others).max(1) as u32;
-    let given =
-        || cpu_quota(root).map_or(u32::MAX, |thousandths| u32::try_from(thousandths / 1000).unwrap_or(u32::MAX));
+    let given = || {
+        cpu_quota(root)
+            .map_or(u32::MAX, |thousandths| u32::try_from(thousandths / 1000).unwrap_or(u32::MAX))
+    };
     // Asked only where it matters: it takes several files.
     if idle > 1 {
         idle.min(given()).max(1)
@@ -160,9 +174,11 @@ mod tests {
     fn cpus_that_are_used_or_rationed_are_not_idle() {
         let dir = std::env::temp_dir().join(format!("terrace-idle-{}", std::process::id()));
         let idle = |runnable: &str, quota: &str, cpus| {
-            for (path, text) in
-                [("proc/loadavg", runnable), ("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/cpu.max", quota)]
-            {
+            for (path, text) in [
+                ("proc/loadavg", runnable),
+                ("proc/self/cgroup", "0::/\n"),
+                ("sys/fs/cgroup/cpu.max", quota),
+            ] {
                 let path = dir.join(path);
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
@@ -171,7 +187,11 @@ mod tests {
         };
         let one = "0.1 0.2 0.3 1/234 567\n";
         assert_eq!(idle(one, "max 100000\n", 12), 12);
-        assert_eq!(idle("0.1 0.2 0.3 5/234 567\n", "max 100000\n", 12), 8, "this thread is one of the five");
+        assert_eq!(
+            idle("0.1 0.2 0.3 5/234 567\n", "max 100000\n", 12),
+            8,
+            "this thread is one of the five"
+        );
         assert_eq!(idle(one, "390000 100000\n", 12), 3, "three whole ones");
         assert_eq!(idle(one, "50000 100000\n", 12), 1);
         assert_eq!(idle("9 9 9 40/234 567\n", "400000 100000\n", 12), 1);
@@ -205,8 +225,15 @@ mod tests {
         };
         assert_eq!(book.turn(CpuId(0), Nanos::micros(900), cpus), None);
         assert!(!asked.get(), "not even asked which there are");
-        assert_eq!(book.turn(CpuId(0), Nanos::micros(1_900), || Some(vec![CpuId(0), CpuId(1)])), Some(CpuId(1)));
-        assert_eq!(book.turn(CpuId(1), Nanos::micros(2_900), || Some(vec![CpuId(0), CpuId(1)])), None, "0.9 ms apart");
+        assert_eq!(
+            book.turn(CpuId(0), Nanos::micros(1_900), || Some(vec![CpuId(0), CpuId(1)])),
+            Some(CpuId(1))
+        );
+        assert_eq!(
+            book.turn(CpuId(1), Nanos::micros(2_900), || Some(vec![CpuId(0), CpuId(1)])),
+            None,
+            "0.9 ms apart"
+        );
     }
 
     #[test]
@@ -219,7 +246,10 @@ mod tests {
             total += Nanos::millis(1);
             cpu = book.turn(cpu, total, busy).unwrap_or(cpu);
         }
-        assert_eq!(book.used.values().copied().collect::<Vec<_>>(), [Nanos::millis(10), Nanos::millis(10)]);
+        assert_eq!(
+            book.used.values().copied().collect::<Vec<_>>(),
+            [Nanos::millis(10), Nanos::millis(10)]
+        );
     }
 
     #[test]
@@ -242,7 +272,9 @@ mod tests {
             let others: Vec<_> = (0..online())
                 .map(|_| {
                     let over = std::sync::Arc::clone(&over);
-                    std::thread::spawn(move || while !over.load(std::sync::atomic::Ordering::Relaxed) {})
+                    std::thread::spawn(
+                        move || while !over.load(std::sync::atomic::Ordering::Relaxed) {},
+                    )
                 })
                 .collect();
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -253,7 +285,9 @@ mod tests {
             }
             over.store(true, std::sync::atomic::Ordering::Relaxed);
             others.into_iter().for_each(|other| other.join().unwrap());
-            let booked = BOOK.with_borrow(|book| book.as_ref().map(|b| b.used.values().map(|n| n.get()).sum::<u64>()));
+            let booked = BOOK.with_borrow(|book| {
+                book.as_ref().map(|b| b.used.values().map(|n| n.get()).sum::<u64>())
+            });
             assert!(booked > Some(5_000_000), "{booked:?} ns");
             assert_eq!(own_cpus().unwrap(), before);
             drop(turns);

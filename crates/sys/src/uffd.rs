@@ -28,7 +28,8 @@ const EVENT_PAGEFAULT: u8 = 0x12;
 const FAULT_WRITE: u64 = 1;
 const FAULT_WP: u64 = 2;
 
-const REMEDY: &str = "run as root, or `sysctl vm.unprivileged_userfaultfd=1`, or give this user /dev/userfaultfd";
+const REMEDY: &str =
+    "run as root, or `sysctl vm.unprivileged_userfaultfd=1`, or give this user /dev/userfaultfd";
 
 /// What the opened userfaultfd can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,8 +129,8 @@ pub struct Uffd {
 impl Uffd {
     /// Opens one with all that this kernel can do of what Terrace uses.
     ///
-    /// Tried in turn: the system call, `/dev/userfaultfd`, and the system call for faults of user code
-    /// only, which needs no permission ([`UffdFeatures::kernel_faults`] is then false).
+    /// Tried in turn: the system call, `/dev/userfaultfd`, and the system call for faults of user
+    /// code only, which needs no permission ([`UffdFeatures::kernel_faults`] is then false).
     ///
     /// # Errors
     /// [`SysError::NotPermitted`] with what to set; [`SysError::Absent`] where the kernel has none.
@@ -162,10 +163,15 @@ impl Uffd {
     /// What the kernel said.
     pub fn events(&self, into: &mut Vec<Fault>) -> Result<(), SysError> {
         let mut messages = [Message::default(); EVENTS];
-        // SAFETY: the descriptor is open; the buffer is EVENTS plain structures of the kernel's layout
-        // (32 bytes each), valid for any bit pattern, and lives across the call.
-        let got =
-            unsafe { libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), std::mem::size_of_val(&messages)) };
+        // SAFETY: the descriptor is open; the buffer is EVENTS plain structures of the kernel's
+        // layout (32 bytes each), valid for any bit pattern, and lives across the call.
+        let got = unsafe {
+            libc::read(
+                self.fd.as_raw_fd(),
+                messages.as_mut_ptr().cast(),
+                std::mem::size_of_val(&messages),
+            )
+        };
         if got < 0 {
             let error = std::io::Error::last_os_error();
             return match error.raw_os_error() {
@@ -174,29 +180,47 @@ impl Uffd {
             };
         }
         let count = usize::try_from(got).unwrap_or(0) / std::mem::size_of::<Message>();
-        into.extend(messages[..count].iter().filter(|m| m.event == EVENT_PAGEFAULT).map(|m| Fault {
-            address: m.address & !0xfff,
-            tid: Tid(i32::try_from(m.tid).unwrap_or(0)),
-            write: m.flags & FAULT_WRITE != 0,
-            protected: m.flags & FAULT_WP != 0,
+        into.extend(messages[..count].iter().filter(|m| m.event == EVENT_PAGEFAULT).map(|m| {
+            Fault {
+                address: m.address & !0xfff,
+                tid: Tid(i32::try_from(m.tid).unwrap_or(0)),
+                write: m.flags & FAULT_WRITE != 0,
+                protected: m.flags & FAULT_WP != 0,
+            }
         }));
         Ok(())
     }
 
-    /// Asks for the faults of `len` bytes from `start`: of missing pages, of protected ones, or both.
-    pub(crate) fn register(&self, start: u64, len: u64, missing: bool, protected: bool) -> Result<(), SysError> {
+    /// Asks for the faults of `len` bytes from `start`: of missing pages, of protected ones, or
+    /// both.
+    pub(crate) fn register(
+        &self,
+        start: u64,
+        len: u64,
+        missing: bool,
+        protected: bool,
+    ) -> Result<(), SysError> {
         let mode = u64::from(missing) | u64::from(protected) << 1;
         let mut arg = Register { start, len, mode, ioctls: 0 };
         self.call(IOC_REGISTER, &mut arg).map_err(|e| self.fail("UFFDIO_REGISTER", e))
     }
 
     /// Fills missing pages at `dst` from `src`. Wakes those who wait for them, if told to.
-    /// `protect` installs them write-protected. Returns the bytes done and the errno that ended it early.
-    pub(crate) fn copy(&self, dst: u64, src: u64, len: u64, protect: bool, wake: bool) -> (u64, i32) {
+    /// `protect` installs them write-protected. Returns the bytes done and the errno that ended it
+    /// early.
+    pub(crate) fn copy(
+        &self,
+        dst: u64,
+        src: u64,
+        len: u64,
+        protect: bool,
+        wake: bool,
+    ) -> (u64, i32) {
         self.transfer(IOC_COPY, dst, src, len, u64::from(protect) << 1 | u64::from(!wake))
     }
 
-    /// Moves present pages at `src` to missing ones at `dst`, for which nobody waits. As [`Uffd::copy`].
+    /// Moves present pages at `src` to missing ones at `dst`, for which nobody waits. As
+    /// [`Uffd::copy`].
     pub(crate) fn move_to(&self, dst: u64, src: u64, len: u64) -> (u64, i32) {
         self.transfer(IOC_MOVE, dst, src, len, 1)
     }
@@ -204,11 +228,13 @@ impl Uffd {
     fn transfer(&self, request: u64, dst: u64, src: u64, len: u64, mode: u64) -> (u64, i32) {
         let mut done = 0;
         while done < len {
-            let mut arg = Transfer { dst: dst + done, src: src + done, len: len - done, mode, done: 0 };
+            let mut arg =
+                Transfer { dst: dst + done, src: src + done, len: len - done, mode, done: 0 };
             match self.call(request, &mut arg) {
                 Ok(()) => return (len, 0),
                 Err(libc::EAGAIN) => {
-                    // Part was done (or nothing, while mappings change); the rest is asked for anew.
+                    // Part was done (or nothing, while mappings change); the rest is asked for
+                    // anew.
                     done += u64::try_from(arg.done).unwrap_or(0);
                 }
                 Err(errno) => {
@@ -259,7 +285,12 @@ impl Uffd {
     }
 
     fn fail(&self, call: &'static str, errno: i32) -> SysError {
-        SysError::from_errno(call, "userfaultfd", errno, "this range cannot be managed; report this")
+        SysError::from_errno(
+            call,
+            "userfaultfd",
+            errno,
+            "this range cannot be managed; report this",
+        )
     }
 }
 
@@ -271,9 +302,9 @@ impl AsFd for Uffd {
 
 /// An ioctl with a structure of the layout that `request` states; errno on failure.
 fn ioctl<T>(fd: RawFd, request: u64, arg: &mut T) -> Result<(), i32> {
-    // SAFETY: every caller passes the `repr(C)` structure whose size the request's number encodes; it lives
-    // across the call. Ranges named in it are checked by the kernel against our mappings; what they do to
-    // the memory behind is the contract of the callers in `farmem`.
+    // SAFETY: every caller passes the `repr(C)` structure whose size the request's number encodes;
+    // it lives across the call. Ranges named in it are checked by the kernel against our mappings;
+    // what they do to the memory behind is the contract of the callers in `farmem`.
     let status = unsafe { libc::ioctl(fd, request as _, std::ptr::from_mut(arg)) };
     if status < 0 {
         Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
@@ -287,9 +318,12 @@ fn raw_open() -> Result<(OwnedFd, bool), SysError> {
         Ok(fd) => return Ok((fd, true)),
         Err(errno) => errno,
     };
-    if let Ok(device) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd") {
+    if let Ok(device) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")
+    {
         // SAFETY: the request takes flags by value and returns a new descriptor or -1.
-        let fd = unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW as _, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        let fd = unsafe {
+            libc::ioctl(device.as_raw_fd(), IOC_NEW as _, libc::O_CLOEXEC | libc::O_NONBLOCK)
+        };
         if fd >= 0 {
             // SAFETY: the kernel has just given us this descriptor; nobody else has it.
             return Ok((unsafe { OwnedFd::from_raw_fd(fd) }, true));
@@ -303,7 +337,8 @@ fn raw_open() -> Result<(OwnedFd, bool), SysError> {
 
 fn new_by_call(flags: libc::c_int) -> Result<OwnedFd, i32> {
     // SAFETY: the call takes flags by value and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | flags) };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK | flags) };
     match RawFd::try_from(fd) {
         // SAFETY: the kernel has just given us this descriptor; nobody else has it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),

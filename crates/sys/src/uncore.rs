@@ -1,9 +1,10 @@
 //! Counters of the memory controllers: bytes written to memory, by everybody.
 //!
 //! perf shows each controller as a device of its own with events by name
-//! (`Documentation/ABI/testing/sysfs-bus-event_source-devices-events`; Intel's `uncore_imc_*`: `arch/x86/events/intel/uncore_snbep.c`).
-//! Writes to Optane have no name there. Their event, 0xe7, is `UNC_M_PMM_WPQ_INSERTS` of Intel's event list for Cascade Lake and Ice Lake
-//! servers: lines of 64 bytes; it is asked for only where somebody knows that there is such memory.
+//! (`Documentation/ABI/testing/sysfs-bus-event_source-devices-events`; Intel's `uncore_imc_*`:
+//! `arch/x86/events/intel/uncore_snbep.c`). Writes to Optane have no name there. Their event, 0xe7,
+//! is `UNC_M_PMM_WPQ_INSERTS` of Intel's event list for Cascade Lake and Ice Lake servers: lines of
+//! 64 bytes; it is asked for only where somebody knows that there is such memory.
 
 use crate::perf::open_counter;
 use crate::task::parse_list;
@@ -36,11 +37,13 @@ const LINE: f64 = 64.0;
 /// At most so many as anybody has.
 const SOCKETS: usize = 256;
 
-/// Controllers of this machine that tell what is written. None is no error: most machines show none.
+/// Controllers of this machine that tell what is written. None is no error: most machines show
+/// none.
 #[must_use]
 pub fn controllers(root: &Root, to: WrittenTo) -> Vec<Controller> {
     let Ok(entries) = std::fs::read_dir(root.path(DEVICES)) else { return Vec::new() };
-    let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> =
+        entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
     names.retain(|name| name.starts_with("uncore_imc") && !name.contains("free_running"));
     names.sort();
     names.into_iter().filter_map(|name| controller(root, name, to)).collect()
@@ -52,10 +55,13 @@ fn controller(root: &Root, name: String, to: WrittenTo) -> Option<Controller> {
         WrittenTo::Dram => text("events/cas_count_write")?,
         WrittenTo::Pmem => "event=0xe7".to_owned(),
     };
-    let bytes = match (to, text("events/cas_count_write.scale"), text("events/cas_count_write.unit")) {
-        (WrittenTo::Dram, Some(scale), unit) => scale.trim().parse::<f64>().ok()? * unit_of(unit.as_deref())?,
-        _ => LINE,
-    };
+    let bytes =
+        match (to, text("events/cas_count_write.scale"), text("events/cas_count_write.unit")) {
+            (WrittenTo::Dram, Some(scale), unit) => {
+                scale.trim().parse::<f64>().ok()? * unit_of(unit.as_deref())?
+            }
+            _ => LINE,
+        };
     let config = config(event.trim(), |term| text(&format!("format/{term}")))?;
     let kind = text("type")?.trim().parse().ok()?;
     let cpus = parse_list(&text("cpumask")?, SOCKETS)?;
@@ -72,7 +78,8 @@ fn unit_of(text: Option<&str>) -> Option<f64> {
     }
 }
 
-/// `event=0x04,umask=0x03` with each term's place, such as `config:8-15`. Terms that are not in `config` are not understood.
+/// `event=0x04,umask=0x03` with each term's place, such as `config:8-15`. Terms that are not in
+/// `config` are not understood.
 fn config(event: &str, place: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let mut config = 0;
     for term in event.split(',') {
@@ -102,7 +109,10 @@ impl Controller {
     /// [`SysError::NotPermitted`] without CAP_PERFMON.
     pub fn open(&self, cpu: u32) -> Result<WriteCounter, SysError> {
         let target = format!("{} on CPU {cpu}", self.name);
-        Ok(WriteCounter { fd: open_counter(self.kind, self.config, cpu, target)?, bytes: self.bytes })
+        Ok(WriteCounter {
+            fd: open_counter(self.kind, self.config, cpu, target)?,
+            bytes: self.bytes,
+        })
     }
 }
 
@@ -114,7 +124,8 @@ pub struct WriteCounter {
 }
 
 impl WriteCounter {
-    /// Bytes written since it was opened; what others' counters kept it from counting is made up for by its share of the time.
+    /// Bytes written since it was opened; what others' counters kept it from counting is made up
+    /// for by its share of the time.
     #[must_use]
     pub fn bytes(&self) -> Option<f64> {
         // Count, time enabled, time running.
@@ -123,7 +134,8 @@ impl WriteCounter {
         // SAFETY: `words` is `size` writable bytes; the descriptor is open.
         let got = unsafe { libc::read(self.fd.as_raw_fd(), words.as_mut_ptr().cast(), size) };
         let [count, enabled, running] = words;
-        (got == size as isize && running > 0).then(|| count as f64 * self.bytes * (enabled as f64 / running as f64))
+        (got == size as isize && running > 0)
+            .then(|| count as f64 * self.bytes * (enabled as f64 / running as f64))
     }
 }
 
@@ -150,7 +162,8 @@ mod tests {
         }
     }
 
-    /// A made-up controller whose type and event are those of the kernel's own clock: what is opened and read is real.
+    /// A made-up controller whose type and event are those of the kernel's own clock: what is
+    /// opened and read is real.
     #[test]
     fn a_controller_is_found_opened_and_read() {
         let dir = std::env::temp_dir().join(format!("terrace-uncore-{}", std::process::id()));
@@ -163,7 +176,8 @@ mod tests {
         let root = Root::at(&dir);
         assert_eq!(controllers(&root, WrittenTo::Dram), []);
         // PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK: nanoseconds.
-        for (file, text) in [("type", "1\n"), ("cpumask", "0\n"), ("format/event", "config:0-7\n")] {
+        for (file, text) in [("type", "1\n"), ("cpumask", "0\n"), ("format/event", "config:0-7\n")]
+        {
             write(file, text);
         }
         write("events/cas_count_write", "event=0x0\n");

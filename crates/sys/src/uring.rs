@@ -1,5 +1,6 @@
-//! Reads and writes of files through `io_uring`, with buffers that have one owner at a time: a transfer owns
-//! its [`Slot`] until it is done, so nobody can look at memory that the kernel is filling.
+//! Reads and writes of files through `io_uring`, with buffers that have one owner at a time: a
+//! transfer owns its [`Slot`] until it is done, so nobody can look at memory that the kernel is
+//! filling.
 
 use crate::farmem::Slot;
 use crate::{wait_readable, SysError};
@@ -70,7 +71,8 @@ pub struct Ring {
     /// (flight, piece) that the submission queue had no room for.
     queue: VecDeque<(usize, usize)>,
     in_kernel: usize,
-    /// Descriptors that the kernel watches for [`Ring::wait`], by their bits, and those of them that were readable since.
+    /// Descriptors that the kernel watches for [`Ring::wait`], by their bits, and those of them
+    /// that were readable since.
     watched: u64,
     heard: u64,
     /// Tags and results of pieces that the kernel has completed.
@@ -82,7 +84,10 @@ const WATCH: u64 = 1 << 63;
 
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").field("files", &self.files.len()).field("in_kernel", &self.in_kernel).finish()
+        f.debug_struct("Ring")
+            .field("files", &self.files.len())
+            .field("in_kernel", &self.in_kernel)
+            .finish()
     }
 }
 
@@ -92,10 +97,14 @@ impl Ring {
     /// # Errors
     /// [`SysError::NotPermitted`] or [`SysError::Absent`] where the kernel offers none.
     pub fn new(depth: u32, files: Vec<File>) -> Result<Self, SysError> {
-        // From 6.1 on completions are taken in where they are waited for, by the one thread that uses the ring, and not by
-        // interrupting whatever it does.
+        // From 6.1 on completions are taken in where they are waited for, by the one thread that
+        // uses the ring, and not by interrupting whatever it does.
         let mut deferred = IoUring::builder();
-        deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_r_disabled();
+        deferred
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .setup_r_disabled();
         match deferred.build(depth) {
             Ok(ring) => Ok(Self::of(ring, false, files)),
             Err(_) => Self::plain(depth, files),
@@ -105,7 +114,12 @@ impl Ring {
     /// Before 6.1.
     fn plain(depth: u32, files: Vec<File>) -> Result<Self, SysError> {
         let ring = IoUring::new(depth).map_err(|e| {
-            SysError::from_io("io_uring_setup", "this process", &e, "`sysctl kernel.io_uring_disabled=0` allows it")
+            SysError::from_io(
+                "io_uring_setup",
+                "this process",
+                &e,
+                "`sysctl kernel.io_uring_disabled=0` allows it",
+            )
         })?;
         Ok(Self::of(ring, true, files))
     }
@@ -142,7 +156,10 @@ impl Ring {
     pub fn begin(&mut self, transfer: Transfer) {
         for p in &transfer.pieces {
             let len = transfer.buffer.slot().bytes().len();
-            assert!(p.file < self.files.len() && p.start + p.len <= len && p.len > 0, "a piece beyond its slot");
+            assert!(
+                p.file < self.files.len() && p.start + p.len <= len && p.len > 0,
+                "a piece beyond its slot"
+            );
         }
         let flight = Flight { left: transfer.pieces.len(), transfer, errno: 0 };
         let index = self.free.pop().unwrap_or_else(|| {
@@ -177,8 +194,9 @@ impl Ring {
                 Buffer::Send(_) => opcode::Write::new(fd, at, len).offset(piece.offset).build(),
             }
             .user_data(tag);
-            // SAFETY: the buffer is `len` bytes of a slot that the flight owns (or shares, read-only, for a
-            // write) until its completion was taken from the ring; the files live as long as the ring.
+            // SAFETY: the buffer is `len` bytes of a slot that the flight owns (or shares,
+            // read-only, for a write) until its completion was taken from the ring; the files live
+            // as long as the ring.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
                 self.enter()?;
                 continue;
@@ -192,7 +210,9 @@ impl Ring {
     fn enable(&mut self) -> Result<(), SysError> {
         if !self.enabled {
             let enabled = self.ring.submitter().register_enable_rings();
-            enabled.map_err(|e| SysError::from_io("io_uring_register", "a store", &e, "report this"))?;
+            enabled.map_err(|e| {
+                SysError::from_io("io_uring_register", "a store", &e, "report this")
+            })?;
             self.enabled = true;
         }
         Ok(())
@@ -206,18 +226,26 @@ impl Ring {
             self.enable()?;
             match self.ring.submit() {
                 Ok(_) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                Err(e)
+                    if matches!(
+                        e.raw_os_error(),
+                        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
+                    ) =>
+                {
                     // The kernel is short of something that completions give back.
                     std::thread::yield_now();
                 }
-                Err(e) => return Err(SysError::from_io("io_uring_enter", "a store", &e, "report this")),
+                Err(e) => {
+                    return Err(SysError::from_io("io_uring_enter", "a store", &e, "report this"))
+                }
             }
         }
     }
 
-    /// Waits until one of these descriptors, the same each time, is readable (its bit), or something has ended (the bit after theirs),
-    /// for `limit` at most. One call into the kernel, which takes what was begun as well; before 5.11, whose rings know no limit to
-    /// such a wait, one for each.
+    /// Waits until one of these descriptors, the same each time, is readable (its bit), or
+    /// something has ended (the bit after theirs), for `limit` at most. One call into the kernel,
+    /// which takes what was begun as well; before 5.11, whose rings know no limit to such a wait,
+    /// one for each.
     ///
     /// # Errors
     /// What the kernel said.
@@ -231,7 +259,8 @@ impl Ring {
             if (self.watched | self.heard) & bit != 0 {
                 continue;
             }
-            let entry = opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
+            let entry =
+                opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
             let entry = entry.user_data(WATCH | n as u64);
             // SAFETY: a poll has no memory of ours; the kernel holds the descriptor's file itself.
             while unsafe { self.ring.submission().push(&entry) }.is_err() {
@@ -241,13 +270,24 @@ impl Ring {
         }
         let ended = !(self.ended.is_empty() && self.ring.completion().is_empty());
         let limit = if ended || self.heard != 0 { Some(Nanos::ZERO) } else { limit };
-        let span = limit.map(|l| types::Timespec::new().sec(l.0 / 1_000_000_000).nsec((l.0 % 1_000_000_000) as u32));
-        let args = span.as_ref().map_or(types::SubmitArgs::new(), |span| types::SubmitArgs::new().timespec(span));
+        let span = limit.map(|l| {
+            types::Timespec::new().sec(l.0 / 1_000_000_000).nsec((l.0 % 1_000_000_000) as u32)
+        });
+        let args = span
+            .as_ref()
+            .map_or(types::SubmitArgs::new(), |span| types::SubmitArgs::new().timespec(span));
         match self.ring.submitter().submit_with_args(1, &args) {
             Ok(_) => {}
-            // The time is up; a signal; the kernel is short of something that completions give back.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-            Err(e) => return Err(SysError::from_io("io_uring_enter", "a store", &e, "report this")),
+            // The time is up; a signal; the kernel is short of something that completions give
+            // back.
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)
+                ) => {}
+            Err(e) => {
+                return Err(SysError::from_io("io_uring_enter", "a store", &e, "report this"))
+            }
         }
         self.take();
         let ended = u64::from(!self.ended.is_empty()) << fds.len();
@@ -255,7 +295,11 @@ impl Ring {
     }
 
     /// As [`Ring::wait`], of rings that are not deferred.
-    fn wait_by_poll(&mut self, fds: &[BorrowedFd<'_>], limit: Option<Nanos>) -> Result<u64, SysError> {
+    fn wait_by_poll(
+        &mut self,
+        fds: &[BorrowedFd<'_>],
+        limit: Option<Nanos>,
+    ) -> Result<u64, SysError> {
         self.enter()?;
         // SAFETY: the ring's descriptor is open as long as the ring, and not kept beyond this call.
         let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
@@ -266,7 +310,8 @@ impl Ring {
     /// Takes in what the kernel has completed.
     fn take(&mut self) {
         if self.ring.submission().taskrun() {
-            // Completions wait to be taken in by this thread. Should the kernel refuse, they still do at the next call.
+            // Completions wait to be taken in by this thread. Should the kernel refuse, they still
+            // do at the next call.
             let _at_the_next = self.ring.submit();
         }
         for c in self.ring.completion() {
@@ -282,8 +327,8 @@ impl Ring {
         }
     }
 
-    /// Takes the transfers that are done, each with 0 or the errno of its first piece that failed. A piece cut
-    /// short goes on; one beyond the end of its file is `ENODATA`.
+    /// Takes the transfers that are done, each with 0 or the errno of its first piece that failed.
+    /// A piece cut short goes on; one beyond the end of its file is `ENODATA`.
     ///
     /// # Errors
     /// What the kernel said.

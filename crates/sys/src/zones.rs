@@ -59,7 +59,11 @@ pub fn parse_zoneinfo(text: &str) -> Vec<Zone> {
             let Ok(node) = node.trim().parse() else {
                 continue;
             };
-            zones.push(Zone { node: NodeId(node), name: name.trim().to_owned(), ..Zone::default() });
+            zones.push(Zone {
+                node: NodeId(node),
+                name: name.trim().to_owned(),
+                ..Zone::default()
+            });
             continue;
         }
         let Some(zone) = zones.last_mut() else {
@@ -110,11 +114,13 @@ pub struct NodeRoom {
     pub capacity: Bytes,
     /// Free now above the reserves, for whoever asks.
     pub free: Bytes,
-    /// In nobody's use: those, and what lies on lists of the CPUs. A CPU has what is on its own list only, and page by page; so this is
-    /// what tells how full a node is, and `free` how much may be asked of it at once.
+    /// In nobody's use: those, and what lies on lists of the CPUs. A CPU has what is on its own
+    /// list only, and page by page; so this is what tells how full a node is, and `free` how much
+    /// may be asked of it at once.
     pub unused: Bytes,
-    /// Of `free`, what whoever touches it has for certain: a list is refilled by many pages at a time, and by two huge pages where those
-    /// are in use, and what is on it when the watermark is reached, nobody gets (`nr_pcp_alloc` and `rmqueue_bulk`, `mm/page_alloc.c`).
+    /// Of `free`, what whoever touches it has for certain: a list is refilled by many pages at a
+    /// time, and by two huge pages where those are in use, and what is on it when the watermark is
+    /// reached, nobody gets (`nr_pcp_alloc` and `rmqueue_bulk`, `mm/page_alloc.c`).
     pub sure: Bytes,
 }
 
@@ -141,7 +147,8 @@ pub fn room(zones: &[Zone], node: NodeId, page_size: Bytes) -> NodeRoom {
         room.free += Bytes(zone.free.saturating_sub(zone.reserve()).saturating_mul(size));
         let unused = zone.free.saturating_add(zone.listed).saturating_sub(zone.reserve());
         room.unused += Bytes(unused.saturating_mul(size));
-        let sure = zone.free.saturating_sub(zone.reserve().saturating_add(zone.left_over(page_size)));
+        let sure =
+            zone.free.saturating_sub(zone.reserve().saturating_add(zone.left_over(page_size)));
         room.sure += Bytes(sure.saturating_mul(size));
     }
     room
@@ -159,8 +166,10 @@ impl FrameMap {
     /// From the zones' spans.
     #[must_use]
     pub fn new(zones: &[Zone]) -> Self {
-        let mut spans: Vec<(u64, u64, NodeId)> =
-            zones.iter().map(|z| (z.start_pfn, z.start_pfn.saturating_add(z.spanned), z.node)).collect();
+        let mut spans: Vec<(u64, u64, NodeId)> = zones
+            .iter()
+            .map(|z| (z.start_pfn, z.start_pfn.saturating_add(z.spanned), z.node))
+            .collect();
         spans.sort_unstable();
         let overlapping = spans.windows(2).any(|w| w[0].1 > w[1].0 && w[0].2 != w[1].2);
         Self { spans, overlapping }
@@ -218,7 +227,10 @@ mod tests {
         assert_eq!(room(&zones, NodeId(0), Bytes(4096)).free, Bytes((1000 - 115) * 4096));
         assert_eq!(room(&zones, NodeId(0), Bytes(4096)).unused, Bytes((1000 + 127 - 115) * 4096));
         assert_eq!(room(&zones, NodeId(1), Bytes(4096)).capacity, Bytes(880 * 4096));
-        assert_eq!(room(&zones, NodeId(0), Bytes(4096)).sure, Bytes((1000 - 115 - 3 * 32 - 512) * 4096));
+        assert_eq!(
+            room(&zones, NodeId(0), Bytes(4096)).sure,
+            Bytes((1000 - 115 - 3 * 32 - 512) * 4096)
+        );
         assert_eq!(room(&zones, NodeId(1), Bytes(4096)).sure, Bytes(0));
     }
 

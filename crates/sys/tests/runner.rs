@@ -24,7 +24,8 @@ fn main() {
     assert_eq!(slow.wait(Nanos::millis(20)), None);
     // A signal sent to the tool reaches the command, and the tool itself lives on.
     let me = std::process::id().to_string();
-    let mut sender = std::process::Command::new("sh").args(["-c", &format!("kill -TERM {me}")]).spawn().unwrap();
+    let mut sender =
+        std::process::Command::new("sh").args(["-c", &format!("kill -TERM {me}")]).spawn().unwrap();
     assert_eq!(slow.wait_to_end(), Ended::Signal(15));
     let _already_reaped = sender.wait();
     cpus_are_passed_on();
@@ -37,7 +38,9 @@ fn cpus_are_passed_on() {
     let line = format!("grep Cpus_allowed_list /proc/self/status >{}", out.display());
     let mut command = Runner::start(&argv(&["sh", "-c", &line])).unwrap();
     assert_eq!(command.wait_to_end(), Ended::Code(0));
-    let allowed = |text: String| text.lines().find(|l| l.starts_with("Cpus_allowed_list")).unwrap().to_owned();
+    let allowed = |text: String| {
+        text.lines().find(|l| l.starts_with("Cpus_allowed_list")).unwrap().to_owned()
+    };
     let ours = allowed(std::fs::read_to_string("/proc/thread-self/status").unwrap());
     assert_eq!(allowed(std::fs::read_to_string(&out).unwrap()), ours);
     std::fs::remove_file(out).unwrap();

@@ -21,8 +21,9 @@ pub fn check(path: &Path) -> Result<Plan, ManageError> {
     let mut bytes = Vec::new();
     file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(|e| told(e.to_string()))?;
     let plan = Plan::parse(&bytes).map_err(|e| told(e.to_string()))?;
-    plan.check(&zones::nodes_with_memory(&Root::live()))
-        .map_err(|(arena, e)| ManageError::Lacking(format!("plan {}: arena {arena}: {e}", path.display())))?;
+    plan.check(&zones::nodes_with_memory(&Root::live())).map_err(|(arena, e)| {
+        ManageError::Lacking(format!("plan {}: arena {arena}: {e}", path.display()))
+    })?;
     Ok(plan)
 }
 
@@ -33,7 +34,8 @@ fn library(name: &str, variable: &str, package: &str) -> Result<PathBuf, ManageE
     }
     let own = std::env::current_exe().ok();
     let folder = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    let places = [folder.join(name), folder.join("../lib").join(name), folder.join("deps").join(name)];
+    let places =
+        [folder.join(name), folder.join("../lib").join(name), folder.join("deps").join(name)];
     places.into_iter().find(|p| p.is_file()).ok_or_else(|| {
         ManageError::Lacking(format!(
             "{name} is not in {} nor in lib beside it; name it in {variable}, or cargo build -p {package}",
@@ -51,7 +53,8 @@ pub(crate) fn preload(name: &str, variable: &str, package: &str) -> Result<OsStr
     let mut preload = absolute(&library(name, variable, package)?)?.into_os_string();
     // ld.so separates by colons and by spaces, and knows no quotes.
     if preload.as_encoded_bytes().iter().any(|b| b": ".contains(b)) {
-        let why = format!("{}: the path must hold no colon and no space", preload.to_string_lossy());
+        let why =
+            format!("{}: the path must hold no colon and no space", preload.to_string_lossy());
         return Err(ManageError::Usage(why));
     }
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|b| !b.is_empty()) {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 pub use terrace_probe::degrade::DegradeError;
 use terrace_probe::degrade::{
-    addition, divide, regions, Action, Control, Division, Held, Knobs, Loader, Sampler, Search, Tally, WINDOW,
+    addition, divide, regions, Action, Control, Division, Held, Knobs, Loader, Sampler, Search,
+    Tally, WINDOW,
 };
 use terrace_probe::kernels::Kernel;
 use terrace_probe::{situation, Depth, Instrument, Live, Situation, Task, Trouble};
@@ -95,8 +96,11 @@ impl Account {
         lines.extend(self.others.iter().map(|o| {
             let less = 1.0 - o.loaded_bytes_per_s as f64 / o.free_bytes_per_s.max(1) as f64;
             // The promise that is made of the node itself.
-            let verdict =
-                if less > 0.1 { format!(": {:.0}% less, NOT unaffected", less * 100.0) } else { String::new() };
+            let verdict = if less > 0.1 {
+                format!(": {:.0}% less, NOT unaffected", less * 100.0)
+            } else {
+                String::new()
+            };
             format!(
                 "node {} gives {} with the load, {} without{verdict}",
                 o.node,
@@ -137,9 +141,15 @@ impl Account {
                 held = Some(h.share_within >= MOSTLY);
             }
         }
-        told.extend(self.not_watched.as_ref().map(|why| format!("not watched while the command ran ({why})")));
+        told.extend(
+            self.not_watched
+                .as_ref()
+                .map(|why| format!("not watched while the command ran ({why})")),
+        );
         match held {
-            None => format!("node {} was let go; what it gave at the end was not measured", self.node),
+            None => {
+                format!("node {} was let go; what it gave at the end was not measured", self.node)
+            }
             Some(held) => {
                 let verdict = if held { "held" } else { "NOT held within 10%" };
                 format!("node {} gave {}: {verdict}", self.node, told.join(", "))
@@ -162,8 +172,9 @@ pub enum NotRun {
     Start(#[from] StartError),
 }
 
-/// Runs `argv` while reads of `node` by the command's CPUs are held at `to`, the load on the CPUs `load` or on some that are chosen. `told` hears what was found before the command
-/// starts. The load ends with this function, and with the process however it ends.
+/// Runs `argv` while reads of `node` by the command's CPUs are held at `to`, the load on the CPUs
+/// `load` or on some that are chosen. `told` hears what was found before the command starts. The
+/// load ends with this function, and with the process however it ends.
 ///
 /// # Errors
 /// [`NotRun`]: the command did not run.
@@ -184,7 +195,8 @@ pub fn degrade(
     let (mut account, knobs) = {
         let mut live = Live::new(&command, Depth::Quick, &never);
         let others: Vec<NodeId> = command.nodes.iter().copied().filter(|n| *n != node).collect();
-        let free: Vec<_> = others.iter().map(|n| (*n, available(&mut live, &command, *n).ok())).collect();
+        let free: Vec<_> =
+            others.iter().map(|n| (*n, available(&mut live, &command, *n).ok())).collect();
         let mut search = Search::new(node, to, division.loader.len() as u32, regions);
         let mut action = search.first();
         let (knobs, before) = loop {
@@ -200,7 +212,11 @@ pub fn degrade(
             .into_iter()
             .filter_map(|(n, free)| {
                 let loaded = available(&mut live, &command, n).ok()?;
-                Some(Other { node: n.0, free_bytes_per_s: free?.get(), loaded_bytes_per_s: loaded.get() })
+                Some(Other {
+                    node: n.0,
+                    free_bytes_per_s: free?.get(),
+                    loaded_bytes_per_s: loaded.get(),
+                })
             })
             .collect();
         (account(node, to, &division, (search.free(), before), knobs, others), knobs)
@@ -250,7 +266,11 @@ fn sampler(command: &Situation, node: NodeId) -> Result<Sampler, DegradeError> {
     let cache = command.last_cache.get().max(8 << 20);
     let region = Bytes((cache * 4).min(1 << 30)).min(Bytes(command.room(node).get() / 2));
     if region.get() < cache * 2 {
-        return Err(DegradeError::NoRoom { node, room: command.room(node), wanted: Bytes(cache * 4) });
+        return Err(DegradeError::NoRoom {
+            node,
+            room: command.room(node),
+            wanted: Bytes(cache * 4),
+        });
     }
     Ok(Sampler::start(&cpus, node, region)?)
 }
@@ -267,7 +287,8 @@ fn run(
     let over = AtomicBool::new(false);
     Ok(std::thread::scope(|scope| {
         // Begun after the command: signals for that are blocked here.
-        let watching = sampler.map(|sampler| scope.spawn(|| watch(sampler, &mut control, loader, wanted, &over)));
+        let watching = sampler
+            .map(|sampler| scope.spawn(|| watch(sampler, &mut control, loader, wanted, &over)));
         let ended = runner.wait_to_end();
         over.store(true, Ordering::Release);
         let watched = watching.map_err(|e| e.to_string()).and_then(|thread| {
@@ -311,19 +332,30 @@ fn watch(
     }
     let all = now().since(began).get().max(1) * sampler.cpus();
     let disturbed = sampler.disturbed();
-    let held = tally.held(wanted, PROMISED).ok_or_else(|| format!("{disturbed} readings were disturbed"))?;
+    let held = tally
+        .held(wanted, PROMISED)
+        .ok_or_else(|| format!("{disturbed} readings were disturbed"))?;
     let cost_share = sampler.spent().get() as f64 / all as f64;
     Ok(Watched { held, changes: control.changes(), disturbed, cost_share })
 }
 
 fn most(command: &Situation) -> Result<NodeId, DegradeError> {
-    command.initiators().into_iter().max_by_key(|i| command.cpus_of(*i).len()).ok_or(DegradeError::OneCpu)
+    command
+        .initiators()
+        .into_iter()
+        .max_by_key(|i| command.cpus_of(*i).len())
+        .ok_or(DegradeError::OneCpu)
 }
 
 /// What the command's CPUs can read of a node now: those of the node that has most of them.
-fn available(live: &mut Live<'_>, command: &Situation, node: NodeId) -> Result<BytesPerSec, DegradeError> {
+fn available(
+    live: &mut Live<'_>,
+    command: &Situation,
+    node: NodeId,
+) -> Result<BytesPerSec, DegradeError> {
     let most = most(command)?;
-    let bytes = Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.room(node));
+    let bytes =
+        Bytes((command.last_cache.get().max(8 << 20) * 4).min(1 << 30)).min(command.room(node));
     let threads = command.cpus_of(most).len() as u32;
     let task = Task::Stream { initiator: most, target: node, kernel: Kernel::Read, threads, bytes };
     Ok(BytesPerSec(live.measure(&task)?.figure.value as u64))
@@ -335,7 +367,11 @@ mod tests {
 
     #[test]
     fn a_node_that_the_load_slows_too_is_told() {
-        let other = |node, loaded| Other { node, free_bytes_per_s: 100_000_000_000, loaded_bytes_per_s: loaded };
+        let other = |node, loaded| Other {
+            node,
+            free_bytes_per_s: 100_000_000_000,
+            loaded_bytes_per_s: loaded,
+        };
         let account = Account {
             node: 1,
             wanted_bytes_per_s: 12_000_000_000,
@@ -359,7 +395,8 @@ mod tests {
         assert!(ended.last_line().ends_with(": held"));
         // What was read while the command ran counts, once it is more than a few readings.
         let watched = |readings, share_within| {
-            let (median_bytes_per_s, quartiles_bytes_per_s) = (12_100_000_000, [11_900_000_000, 12_300_000_000]);
+            let (median_bytes_per_s, quartiles_bytes_per_s) =
+                (12_100_000_000, [11_900_000_000, 12_300_000_000]);
             let span_ns = 2_000_000_000;
             let held = Held {
                 readings,
@@ -373,7 +410,10 @@ mod tests {
             Account { watched, ..ended.clone() }.last_line()
         };
         assert!(watched(50, 0.97).contains("within 10% for 97% of 2.0"), "{}", watched(50, 0.97));
-        assert!(watched(50, 0.97).ends_with(": held") && watched(50, 0.8).ends_with("NOT held within 10%"));
+        assert!(
+            watched(50, 0.97).ends_with(": held")
+                && watched(50, 0.8).ends_with("NOT held within 10%")
+        );
         assert!(watched(2, 0.5).ends_with(": held"), "too few to judge by");
     }
 }

@@ -49,17 +49,25 @@ pub fn examine() -> Examination {
     match load(&Source::Live) {
         Ok(survey) => {
             if let Ok(ranking) = rank(&survey.machine, By::Bandwidth, None) {
-                tiers = ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect();
+                tiers =
+                    ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect();
             }
-            items.extend(explain_with(&survey.machine, &survey.surroundings).into_iter().map(|f| Item {
-                subject: "machine".to_owned(),
-                // Notes are for information; nothing is broken.
-                ok: f.severity != Severity::Obstacle,
-                text: f.text,
-                command: f.command,
-            }));
+            items.extend(explain_with(&survey.machine, &survey.surroundings).into_iter().map(
+                |f| Item {
+                    subject: "machine".to_owned(),
+                    // Notes are for information; nothing is broken.
+                    ok: f.severity != Severity::Obstacle,
+                    text: f.text,
+                    command: f.command,
+                },
+            ));
         }
-        Err(e) => items.push(Item { subject: "machine".into(), ok: false, text: e.to_string(), command: None }),
+        Err(e) => items.push(Item {
+            subject: "machine".into(),
+            ok: false,
+            text: e.to_string(),
+            command: None,
+        }),
     }
     items.push(gpus(GpuClass::find()));
     let tracker = able.page_tables.usable || able.damon.usable || able.soft_dirty.usable;
@@ -93,8 +101,11 @@ impl Examination {
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let tiers: Vec<String> =
-            self.tiers.iter().map(|t| format!("{t:?}").trim_matches(['[', ']']).to_owned()).collect();
+        let tiers: Vec<String> = self
+            .tiers
+            .iter()
+            .map(|t| format!("{t:?}").trim_matches(['[', ']']).to_owned())
+            .collect();
         out.push_str(&match tiers.len() {
             0 => "No memory tiers were found.\n".to_owned(),
             1 => format!("One memory tier: node {}. Nothing to place.\n", tiers[0]),

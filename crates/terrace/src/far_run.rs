@@ -84,7 +84,11 @@ impl FarJournal {
     /// What the kernel said.
     pub fn create(path: &Path, spec: &FarSpec, argv: &[OsString]) -> std::io::Result<Self> {
         let words: Vec<String> = argv.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-        let header = FarHeader::new(words.join(" "), spec.store.to_string_lossy().into_owned(), spec.dram.get());
+        let header = FarHeader::new(
+            words.join(" "),
+            spec.store.to_string_lossy().into_owned(),
+            spec.dram.get(),
+        );
         let mut journal = Self { file: std::io::BufWriter::new(std::fs::File::create(path)?) };
         journal.line(&header)?;
         Ok(journal)
@@ -111,9 +115,13 @@ impl FarFinished {
     pub fn line(&self) -> String {
         let t = &self.end.tally;
         if t.processes == 0 {
-            return format!("far memory: not used: no process held 32 MiB, or half of {}", self.dram);
+            return format!(
+                "far memory: not used: no process held 32 MiB, or half of {}",
+                self.dram
+            );
         }
-        let several = if t.processes == 1 { String::new() } else { format!(", {} processes", t.processes) };
+        let several =
+            if t.processes == 1 { String::new() } else { format!(", {} processes", t.processes) };
         let mut line = format!(
             "far memory: {} faults, {} of them waited for the store and {} found what was fetched ahead; {} read, {} \
              written; prefetch {}; at most {} of {} resident{several}; {:.2} s",
@@ -189,12 +197,15 @@ fn check(spec: &FarSpec) -> Result<(), ManageError> {
         return Err(ManageError::Lacking(why.to_owned()));
     }
     if !able.write_protect {
-        return Err(ManageError::Lacking("userfaultfd cannot write-protect: Linux 5.7 or later is needed".to_owned()));
+        return Err(ManageError::Lacking(
+            "userfaultfd cannot write-protect: Linux 5.7 or later is needed".to_owned(),
+        ));
     }
     match folder(&spec.store) {
         Some(folder) => {
             let made = FileStore::sparse(&[&folder], Bytes::mib(2));
-            made.map(drop).map_err(|e| ManageError::Usage(format!("--far {}: {e}", folder.display())))
+            made.map(drop)
+                .map_err(|e| ManageError::Usage(format!("--far {}: {e}", folder.display())))
         }
         None => Ok(()),
     }
@@ -210,12 +221,16 @@ fn folder(store: &OsString) -> Option<PathBuf> {
     Some(Path::new(std::ffi::OsStr::from_bytes(name)).to_owned())
 }
 
-fn environment(spec: &FarSpec, table: &SharedTable) -> Result<Vec<(&'static str, OsString)>, ManageError> {
+fn environment(
+    spec: &FarSpec,
+    table: &SharedTable,
+) -> Result<Vec<(&'static str, OsString)>, ManageError> {
     let preload = allocate::preload(LIBRARY, "TERRACE_FAR_PRELOAD", "terrace-far-preload")?;
     let store = match folder(&spec.store) {
         None => spec.store.clone(),
         Some(folder) => {
-            let told = |e: std::io::Error| ManageError::Usage(format!("--far {}: {e}", folder.display()));
+            let told =
+                |e: std::io::Error| ManageError::Usage(format!("--far {}: {e}", folder.display()));
             let mut store = std::path::absolute(&folder).map_err(told)?.into_os_string();
             if spec.store.as_bytes().ends_with(b"+compressed") {
                 store.push("+compressed");
@@ -239,7 +254,11 @@ fn environment(spec: &FarSpec, table: &SharedTable) -> Result<Vec<(&'static str,
 /// # Errors
 /// [`RunError`]: asked for wrongly, this machine lacks what it takes ([`ManageError::Lacking`]), or the command cannot be
 /// started.
-pub fn run(spec: &FarSpec, argv: &[OsString], mut each: impl FnMut(&Moment)) -> Result<FarFinished, RunError> {
+pub fn run(
+    spec: &FarSpec,
+    argv: &[OsString],
+    mut each: impl FnMut(&Moment),
+) -> Result<FarFinished, RunError> {
     check(spec).map_err(RunError::Before)?;
     let table = SharedTable::create(WORDS);
     let table = table.map_err(|e| RunError::Before(ManageError::Refused(e.to_string())))?;
@@ -252,7 +271,9 @@ pub fn run(spec: &FarSpec, argv: &[OsString], mut each: impl FnMut(&Moment)) -> 
         let (tally, resident) = teller.read();
         let moment = Moment { elapsed: begun.elapsed(), tally, resident };
         match ended {
-            Some(ended) => return Ok(FarFinished { end: moment, most: teller.most(), dram: spec.dram, ended }),
+            Some(ended) => {
+                return Ok(FarFinished { end: moment, most: teller.most(), dram: spec.dram, ended })
+            }
             None => each(&moment),
         }
     }
@@ -264,8 +285,12 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
-        assert!(dram("50%").is_some_and(|half| half > Bytes::ZERO && half <= dram("100%").unwrap_or_default()));
-        assert_eq!((dram("2G"), dram("0%"), dram("101%"), dram("%")), (Some(Bytes::gib(2)), None, None, None));
+        assert!(dram("50%")
+            .is_some_and(|half| half > Bytes::ZERO && half <= dram("100%").unwrap_or_default()));
+        assert_eq!(
+            (dram("2G"), dram("0%"), dram("101%"), dram("%")),
+            (Some(Bytes::gib(2)), None, None, None)
+        );
         assert_eq!(size("2G"), Some(Bytes::gib(2)));
         assert_eq!((size("1.5GiB"), size("4096")), (Some(Bytes::mib(1536)), Some(Bytes(4096))));
         assert_eq!((size("much"), size("-1G")), (None, None));
@@ -293,15 +318,29 @@ mod tests {
 
     #[test]
     fn the_lines_say_what_was_done() {
-        let tally =
-            Tally { faults: 300, hits: 20, read: 3 << 20, ahead: 100, wasted: 10, processes: 2, ..Tally::default() };
+        let tally = Tally {
+            faults: 300,
+            hits: 20,
+            read: 3 << 20,
+            ahead: 100,
+            wasted: 10,
+            processes: 2,
+            ..Tally::default()
+        };
         let end = Moment { elapsed: Duration::from_secs(2), tally, resident: Bytes::mib(5) };
-        let zero = Moment { elapsed: Duration::ZERO, tally: Tally::default(), resident: Bytes::ZERO };
+        let zero =
+            Moment { elapsed: Duration::ZERO, tally: Tally::default(), resident: Bytes::ZERO };
         let line = live(&end, &zero);
         assert!(line.contains("150 faults/s") && line.contains("1.5 MiB/s read"), "{line}");
-        let done = FarFinished { end, most: Bytes::mib(6), dram: Bytes::mib(8), ended: Ended::Code(0) };
+        let done =
+            FarFinished { end, most: Bytes::mib(6), dram: Bytes::mib(8), ended: Ended::Code(0) };
         let line = done.line();
-        assert!(line.contains("300 faults") && line.contains("90% of use") && line.contains("2 processes"), "{line}");
+        assert!(
+            line.contains("300 faults")
+                && line.contains("90% of use")
+                && line.contains("2 processes"),
+            "{line}"
+        );
         assert!(line.contains("at most 6 MiB of 8 MiB") && !line.contains("LOST"), "{line}");
         let none = FarFinished { end: zero, ..done };
         assert!(none.line().contains("not used"), "{}", none.line());

@@ -14,11 +14,13 @@ use terrace_machine::{rank, By, Machine};
 use terrace_migrate::MovePages;
 use terrace_policy::place::Placement;
 use terrace_sys::{
-    become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, MemPolicy, Root, Runner, StartError,
-    ThreadMemory,
+    become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, MemPolicy, Root, Runner,
+    StartError, ThreadMemory,
 };
 use terrace_topology::{load_machine, Source};
-use terrace_track::{Attached, Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree, Waiter};
+use terrace_track::{
+    Attached, Budget, LiveClock, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree, Waiter,
+};
 use terrace_types::{BytesPerSec, Nanos, NodeId, Pid, Seed};
 
 /// How to manage.
@@ -42,7 +44,8 @@ pub struct Spec {
     pub set: Vec<(String, String)>,
 }
 
-/// Why managing did not begin. `lacking` failures are exit status 3 for `attach`; `run` goes on unmanaged.
+/// Why managing did not begin. `lacking` failures are exit status 3 for `attach`; `run` goes on
+/// unmanaged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManageError {
     /// Asked for wrongly: unknown policy or tracker, damaged machine file.
@@ -81,7 +84,8 @@ impl Spec {
             None => load_machine(&Source::Live),
         }
         .map_err(|e| ManageError::Usage(e.to_string()))?;
-        let mut placement = Placement::named(&self.policy, &machine).map_err(|e| ManageError::Usage(e.to_string()))?;
+        let mut placement = Placement::named(&self.policy, &machine)
+            .map_err(|e| ManageError::Usage(e.to_string()))?;
         for (name, value) in &self.set {
             placement.set(name, value).map_err(|e| ManageError::Usage(e.to_string()))?;
         }
@@ -92,16 +96,21 @@ impl Spec {
         let root = Root::live();
         let able = Capabilities::probe(&root);
         if !able.move_pages.usable {
-            return Err(ManageError::Lacking(format!("pages cannot be moved: {}", able.move_pages.told())));
+            return Err(ManageError::Lacking(format!(
+                "pages cannot be moved: {}",
+                able.move_pages.told()
+            )));
         }
         let budget = Budget::new(self.cpu_share, Nanos((self.cpu_share * 60e9) as u64));
-        let trackers =
-            LiveTrackers::new(&root, &able, choice, budget).map_err(|e| ManageError::Lacking(e.to_string()))?;
+        let trackers = LiveTrackers::new(&root, &able, choice, budget)
+            .map_err(|e| ManageError::Lacking(e.to_string()))?;
         let mut notes = left_out(&able, &trackers);
         if !able.numa_balancing_quiet.usable {
             notes.push(able.numa_balancing_quiet.told());
         }
-        if let Some(missing) = placement.needs().missing(&terrace_engine::Tracker::info(&trackers).sees) {
+        if let Some(missing) =
+            placement.needs().missing(&terrace_engine::Tracker::info(&trackers).sees)
+        {
             return Err(ManageError::Lacking(format!(
                 "policy {} needs {missing}, and no tracker here tells it; try --policy terrace or see terrace doctor",
                 self.policy
@@ -109,10 +118,9 @@ impl Spec {
         }
         // Last, so that a run that is not managed leaves alone what an older one wrote.
         let journal = match &self.journal {
-            Some(path) => Some(Box::new(
-                JournalFile::create(path)
-                    .map_err(|e| ManageError::Journal { path: path.display().to_string(), why: e.to_string() })?,
-            ) as Box<dyn Journal>),
+            Some(path) => Some(Box::new(JournalFile::create(path).map_err(|e| {
+                ManageError::Journal { path: path.display().to_string(), why: e.to_string() }
+            })?) as Box<dyn Journal>),
             None => None,
         };
         Ok(Ready { machine, placement, tiers, trackers, journal, notes })
@@ -121,7 +129,9 @@ impl Spec {
     /// A run that is not managed, which has no journal.
     fn unmanaged(&self, why: String) -> RunSummary {
         let mut summary = RunSummary::unmanaged(&self.policy, why);
-        summary.notes.extend(self.journal.iter().map(|path| format!("journal {} was not written", path.display())));
+        summary.notes.extend(
+            self.journal.iter().map(|path| format!("journal {} was not written", path.display())),
+        );
         summary
     }
 
@@ -137,8 +147,8 @@ impl Spec {
     }
 }
 
-/// What this thread takes of memory while it lives comes from below the best tier (ADR 0198). Where the kernel refuses, from where it
-/// would come anyway.
+/// What this thread takes of memory while it lives comes from below the best tier (ADR 0198). Where
+/// the kernel refuses, from where it would come anyway.
 fn below_best(tiers: &[Tier]) -> Option<ThreadMemory> {
     let nodes: Vec<NodeId> = tiers.iter().skip(1).flat_map(|tier| tier.nodes.clone()).collect();
     ThreadMemory::from(&MemPolicy::Prefer(nodes)).ok()
@@ -175,7 +185,8 @@ fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
 /// what is known in its place).
 fn tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
     let online = terrace_sys::zones::nodes_with_memory(&Root::live());
-    let ranking = rank(machine, By::Bandwidth, None).map_err(|e| ManageError::Usage(e.to_string()))?;
+    let ranking =
+        rank(machine, By::Bandwidth, None).map_err(|e| ManageError::Usage(e.to_string()))?;
     let tiers: Vec<Tier> = ranking
         .tiers
         .iter()
@@ -243,7 +254,11 @@ pub enum RunError {
 ///
 /// # Errors
 /// [`ManageError`]; the process is left as it was.
-pub fn attach(spec: &Spec, pid: Pid, until: impl FnMut() -> bool) -> Result<RunSummary, ManageError> {
+pub fn attach(
+    spec: &Spec,
+    pid: Pid,
+    until: impl FnMut() -> bool,
+) -> Result<RunSummary, ManageError> {
     let root = Root::live();
     task::check_owner(&root, pid).map_err(|e| ManageError::Refused(e.to_string()))?;
     let waiter = Attached::new(pid).map_err(|e| ManageError::Refused(e.to_string()))?;

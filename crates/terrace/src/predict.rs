@@ -50,7 +50,8 @@ pub struct Answer {
     pub accesses: Option<u64>,
     /// What the command took.
     pub wall_seconds: f64,
-    /// One entry a policy, in the order asked; with a sweep, one a policy and size, sizes in the order asked.
+    /// One entry a policy, in the order asked; with a sweep, one a policy and size, sizes in the
+    /// order asked.
     pub runs: Vec<Entry>,
 }
 
@@ -78,7 +79,9 @@ impl FastSize {
     fn parse(text: &str) -> Option<Self> {
         match text.trim().strip_suffix('%') {
             Some(n) => n.parse().ok().filter(|n| (1..=100).contains(n)).map(Self::Percent),
-            None => terrace_machine::parse_bytes(text.trim()).filter(|b| b.get() > 0).map(Self::Bytes),
+            None => {
+                terrace_machine::parse_bytes(text.trim()).filter(|b| b.get() > 0).map(Self::Bytes)
+            }
         }
     }
 
@@ -90,7 +93,9 @@ impl FastSize {
             }
             (Self::Bytes(from), Self::Bytes(to)) if from <= to => {
                 let doubled = |b: &u64| b.checked_mul(2).filter(|b| *b <= to.get());
-                std::iter::successors(Some(from.get()), doubled).map(|b| Self::Bytes(Bytes(b))).collect()
+                std::iter::successors(Some(from.get()), doubled)
+                    .map(|b| Self::Bytes(Bytes(b)))
+                    .collect()
             }
             _ => return None,
         };
@@ -101,7 +106,8 @@ impl FastSize {
     }
 }
 
-/// Reads `fast=10%..100%` (in steps of ten), `fast=1MiB..64MiB` (doubling), or a list such as `fast=25%,50%`.
+/// Reads `fast=10%..100%` (in steps of ten), `fast=1MiB..64MiB` (doubling), or a list such as
+/// `fast=25%,50%`.
 ///
 /// # Errors
 /// What would be understood.
@@ -153,10 +159,15 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
         let bytes = plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum();
         tasks.extend(question.policies.iter().map(|p| (plan.clone(), p.clone(), Some(bytes))));
     }
-    let options =
-        Options { seed: question.seed, tracker: question.tracker, journal: question.journals, ..Options::default() };
+    let options = Options {
+        seed: question.seed,
+        tracker: question.tracker,
+        journal: question.journals,
+        ..Options::default()
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // All at once over a recording, so that each of its blocks is decoded once; the host's scheduler deals out the cores.
+    // All at once over a recording, so that each of its blocks is decoded once; the host's
+    // scheduler deals out the cores.
     let workers = match whole.input {
         Input::Recording { .. } => tasks.len().clamp(cores, MOST_AT_ONCE.max(cores)),
         Input::Workload(_) => cores,
@@ -167,12 +178,16 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
         input: whole.input.to_string(),
         accesses: runs.first().map(|r| r.accesses),
         wall_seconds: started.elapsed().as_secs_f64(),
-        runs: runs.into_iter().zip(tasks).map(|(run, task)| Entry { run, fast_bytes: task.2 }).collect(),
+        runs: runs
+            .into_iter()
+            .zip(tasks)
+            .map(|(run, task)| Entry { run, fast_bytes: task.2 })
+            .collect(),
     })
 }
 
-/// The same program on a machine whose best tier has only so much of its memory for programs; of several nodes each gives
-/// its part.
+/// The same program on a machine whose best tier has only so much of its memory for programs; of
+/// several nodes each gives its part.
 fn with_fast(whole: &Plan, size: FastSize) -> Result<Plan, PredictError> {
     let mut machine = whole.machine.clone();
     let best: Vec<usize> = whole.tiers.first().into_iter().flatten().copied().collect();
@@ -204,7 +219,9 @@ fn with_fast(whole: &Plan, size: FastSize) -> Result<Plan, PredictError> {
 
 /// A recording in a file, which each run opens anew.
 fn recording(path: &str) -> Result<Input, PredictError> {
-    let bad = |why: String| PredictError::Usage(format!("input {path}: {why}; give a recording or workload:NAME"));
+    let bad = |why: String| {
+        PredictError::Usage(format!("input {path}: {why}; give a recording or workload:NAME"))
+    };
     let file = std::path::PathBuf::from(path);
     let open = move || {
         let file = std::fs::File::open(&file)?;
@@ -215,17 +232,20 @@ fn recording(path: &str) -> Result<Input, PredictError> {
 }
 
 impl Answer {
-    /// The report of each run that kept a journal, as a page of HTML, as of a live run: its policy, with the size of the
-    /// fast tier where that was swept, and the page.
+    /// The report of each run that kept a journal, as a page of HTML, as of a live run: its policy,
+    /// with the size of the fast tier where that was swept, and the page.
     ///
     /// # Errors
     /// A journal that cannot be read back, which is a fault of the simulator's.
     pub fn reports(&self) -> Result<Vec<(String, String)>, terrace_report::ReportError> {
-        let page = |(name, journal): (String, &str)| Ok((name, terrace_report::read(journal.as_bytes())?.to_html()));
+        let page = |(name, journal): (String, &str)| {
+            Ok((name, terrace_report::read(journal.as_bytes())?.to_html()))
+        };
         self.journals().map(page).collect()
     }
 
-    /// The journal of each run that kept one, as `terrace run` writes it, with the same names as [`Self::reports`].
+    /// The journal of each run that kept one, as `terrace run` writes it, with the same names as
+    /// [`Self::reports`].
     pub fn journals(&self) -> impl Iterator<Item = (String, &str)> {
         self.runs.iter().filter_map(|entry| {
             let size = entry.fast_bytes.map(|b| format!("-{}M", b >> 20)).unwrap_or_default();
@@ -238,9 +258,11 @@ impl Answer {
     pub fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "{} on {}, simulated", clip(&self.input, 44), clip(&self.machine, 20));
+        let _ =
+            writeln!(out, "{} on {}, simulated", clip(&self.input, 44), clip(&self.machine, 20));
         let swept = self.runs.iter().any(|e| e.fast_bytes.is_some());
-        let size = |e: &Entry| e.fast_bytes.map(|b| format!("{:>6}M ", b >> 20)).unwrap_or_default();
+        let size =
+            |e: &Entry| e.fast_bytes.map(|b| format!("{:>6}M ", b >> 20)).unwrap_or_default();
         let head = if swept { "   fast " } else { "" };
         let _ = writeln!(
             out,
@@ -249,7 +271,11 @@ impl Answer {
         );
         let base = |e: &Entry| {
             let alike = |b: &&Entry| b.run.policy == "first-touch" && b.fast_bytes == e.fast_bytes;
-            self.runs.iter().find(alike).or(self.runs.first()).map_or(1.0, |b| b.run.seconds.max(1e-12))
+            self.runs
+                .iter()
+                .find(alike)
+                .or(self.runs.first())
+                .map_or(1.0, |b| b.run.seconds.max(1e-12))
         };
         for e in &self.runs {
             let r = &e.run;
@@ -276,10 +302,14 @@ impl Answer {
                 let _ = writeln!(out, "{}", clip(&line, 80));
             }
         }
-        let _ = writeln!(out, "seconds: modelled time of the measured phase; ratio to first touch;");
+        let _ =
+            writeln!(out, "seconds: modelled time of the measured phase; ratio to first touch;");
         let _ = writeln!(out, "fast: share of last-level misses served by the fast tier.");
         if self.runs.iter().any(|e| e.run.far.is_some()) {
-            let _ = writeln!(out, "far: promoted and demoted are pages read from the store and written to it,");
+            let _ = writeln!(
+                out,
+                "far: promoted and demoted are pages read from the store and written to it,"
+            );
             let _ = writeln!(out, "overhead the pager's CPU; from the program's start on.");
         }
         out
@@ -296,7 +326,13 @@ fn paging(far: &terrace_sim::FarCount) -> String {
 fn energy(run: &Run) -> String {
     let joules = |j: Option<f64>| j.map_or("-".to_owned(), |j| format!("{j:.3}"));
     let node = |e: &terrace_sim::NodeEnergy| {
-        format!("node {} {}+{}+{}", e.node, joules(e.read_joules), joules(e.write_joules), joules(e.static_joules))
+        format!(
+            "node {} {}+{}+{}",
+            e.node,
+            joules(e.read_joules),
+            joules(e.write_joules),
+            joules(e.static_joules)
+        )
     };
     let nodes: Vec<String> = run.energy.iter().map(node).collect();
     let total = run.energy_joules.map_or("not all known".to_owned(), |j| format!("{j:.3} J"));
@@ -318,7 +354,8 @@ mod tests {
     #[test]
     fn sweeps_are_ranges_or_lists() {
         let percents = |all: &[u32]| all.iter().map(|p| FastSize::Percent(*p)).collect::<Vec<_>>();
-        let mib = |all: &[u64]| all.iter().map(|m| FastSize::Bytes(Bytes::mib(*m))).collect::<Vec<_>>();
+        let mib =
+            |all: &[u64]| all.iter().map(|m| FastSize::Bytes(Bytes::mib(*m))).collect::<Vec<_>>();
         assert_eq!(parse_sweep("fast=10%..40%").unwrap(), percents(&[10, 20, 30, 40]));
         assert_eq!(parse_sweep("fast=25%..40%").unwrap(), percents(&[25, 35, 40]));
         assert_eq!(parse_sweep("fast=5%,100%").unwrap(), percents(&[5, 100]));
@@ -379,17 +416,27 @@ mod tests {
 
     #[test]
     fn less_fast_memory_is_not_faster() {
-        let answer = predict(&question(&["first-touch"], vec![FastSize::Percent(1), FastSize::Percent(100)])).unwrap();
+        let answer = predict(&question(
+            &["first-touch"],
+            vec![FastSize::Percent(1), FastSize::Percent(100)],
+        ))
+        .unwrap();
         let seconds: Vec<f64> = answer.runs.iter().map(|e| e.run.seconds).collect();
         assert!(seconds[0] > seconds[1], "{seconds:?}");
-        let answer = predict(&question(&["first-touch"], parse_sweep("fast=1MiB,8MiB").unwrap())).unwrap();
-        assert_eq!(answer.runs.iter().map(|e| e.fast_bytes).collect::<Vec<_>>(), [Some(1 << 20), Some(8 << 20)]);
+        let answer =
+            predict(&question(&["first-touch"], parse_sweep("fast=1MiB,8MiB").unwrap())).unwrap();
+        assert_eq!(
+            answer.runs.iter().map(|e| e.fast_bytes).collect::<Vec<_>>(),
+            [Some(1 << 20), Some(8 << 20)]
+        );
         assert!(answer.runs[0].run.seconds > answer.runs[1].run.seconds);
         let more = predict(&question(&["first-touch"], vec![FastSize::Bytes(Bytes::gib(9))]));
         assert!(more.unwrap_err().to_string().contains("give less"));
         assert!(answer.runs[0].fast_bytes < answer.runs[1].fast_bytes);
         // What is asked for is the program's, whoever manages it.
-        let answer = predict(&question(&["first-touch", "terrace"], parse_sweep("fast=1MiB").unwrap())).unwrap();
+        let answer =
+            predict(&question(&["first-touch", "terrace"], parse_sweep("fast=1MiB").unwrap()))
+                .unwrap();
         let shares: Vec<f64> = answer.runs.iter().filter_map(|e| e.run.fast_access_share).collect();
         let [first, managed] = shares[..] else { panic!("{shares:?}") };
         assert!(first > 0.01 && managed > first * 0.95, "{shares:?}");
@@ -414,7 +461,10 @@ mod tests {
         assert_eq!(predict(&q).unwrap().runs[0].run.energy, []);
         q.machine.nodes[0].energy.read_pj_per_byte = Some(100);
         let run = predict(&q).unwrap().runs.remove(0).run;
-        assert!(run.energy_joules.is_none() && run.energy[0].read_joules.is_some_and(|j| j > 0.0), "{run:?}");
+        assert!(
+            run.energy_joules.is_none() && run.energy[0].read_joules.is_some_and(|j| j > 0.0),
+            "{run:?}"
+        );
         for node in &mut q.machine.nodes {
             let known = terrace_machine::Energy {
                 read_pj_per_byte: Some(100),
@@ -426,15 +476,22 @@ mod tests {
         let answer = predict(&q).unwrap();
         let run = &answer.runs[0].run;
         let rest: f64 = run.energy.iter().filter_map(|e| e.static_joules).sum();
-        assert!((rest / (2.0 * 5.0 * run.seconds) - 1.0).abs() < 1e-6 && run.energy_joules > Some(rest), "{run:?}");
         assert!(
-            answer.text().contains("energy, first-touch") && answer.text().lines().all(|l| l.chars().count() <= 80)
+            (rest / (2.0 * 5.0 * run.seconds) - 1.0).abs() < 1e-6 && run.energy_joules > Some(rest),
+            "{run:?}"
+        );
+        assert!(
+            answer.text().contains("energy, first-touch")
+                && answer.text().lines().all(|l| l.chars().count() <= 80)
         );
     }
 
     #[test]
     fn a_store_behind_memory_can_be_asked_for_by_the_size_of_memory() {
-        let answer = predict(&question(&["far:file", "far:compressed"], parse_sweep("fast=3MiB,8MiB").unwrap()));
+        let answer = predict(&question(
+            &["far:file", "far:compressed"],
+            parse_sweep("fast=3MiB,8MiB").unwrap(),
+        ));
         let answer = answer.unwrap();
         let misses: Vec<u64> = answer.runs.iter().map(|e| e.run.far.unwrap().misses).collect();
         assert!(misses[0] > 0 && misses[1] > 0 && misses[2..] == [0, 0], "{misses:?}");

@@ -1,4 +1,5 @@
-//! `terrace probe`: the machine measured, as a machine file, as JSON, as text, and as the report's input.
+//! `terrace probe`: the machine measured, as a machine file, as JSON, as text, and as the report's
+//! input.
 
 use serde::Serialize;
 use serde_json::{json, Map, Value};
@@ -6,11 +7,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terrace_machine::{
-    rank, render_text, with_store, By, Evidence, FarStore, Link, Machine, MachineError, RankError, TiersReport,
+    rank, render_text, with_store, By, Evidence, FarStore, Link, Machine, MachineError, RankError,
+    TiersReport,
 };
 use terrace_probe::disk::{measure_disk, Disk, DiskRecord, DiskTask, Order, Way};
 use terrace_probe::figures::{figures, Figures};
-use terrace_probe::{plan, run, situation, Instrument, Live, Measurements, PageKind, Situation, Task};
+use terrace_probe::{
+    plan, run, situation, Instrument, Live, Measurements, PageKind, Situation, Task,
+};
 pub use terrace_probe::{Depth, Progress};
 use terrace_sys::{Root, SysError};
 use terrace_topology::{load_machine, Source, TopologyError};
@@ -50,18 +54,24 @@ pub struct Probed {
     pub depth: Depth,
 }
 
-/// Measures this machine until done or `stop` is set; `told` hears of each measurement as it begins.
+/// Measures this machine until done or `stop` is set; `told` hears of each measurement as it
+/// begins.
 ///
 /// # Errors
 /// [`ProbeError`]; what fails in between is a note in the result.
-pub fn probe(depth: Depth, stop: &AtomicBool, told: &mut dyn FnMut(&Progress)) -> Result<Probed, ProbeError> {
+pub fn probe(
+    depth: Depth,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(&Progress),
+) -> Result<Probed, ProbeError> {
     let machine = load_machine(&Source::Live)?;
     let situation = situation(machine, &Root::live());
     let mut live = Live::new(&situation, depth, stop);
     probe_with(&situation, depth, &mut live, told)
 }
 
-/// Whether a disk of this name can be put into the machine file `text`, found out before it is measured.
+/// Whether a disk of this name can be put into the machine file `text`, found out before it is
+/// measured.
 ///
 /// # Errors
 /// [`ProbeError::File`].
@@ -117,13 +127,18 @@ impl ProbedDisk {
         notes
     }
 
-    /// The machine file `text` with this disk in it as the far store `store`, instead of one that is there by that name. `name` is the
-    /// file's, for messages.
+    /// The machine file `text` with this disk in it as the far store `store`, instead of one that
+    /// is there by that name. `name` is the file's, for messages.
     ///
     /// # Errors
     /// [`ProbeError::File`], [`ProbeError::Partial`].
     pub fn machine_file(&self, text: &str, name: &str, store: &str) -> Result<String, ProbeError> {
-        let why = || self.disk.partial.clone().unwrap_or_else(|| "not all of the disk was measured".to_owned());
+        let why = || {
+            self.disk
+                .partial
+                .clone()
+                .unwrap_or_else(|| "not all of the disk was measured".to_owned())
+        };
         let store = self.disk.store(store).ok_or_else(|| ProbeError::Partial(why()))?;
         Ok(with_store(text, name, &store)?)
     }
@@ -183,7 +198,8 @@ impl ProbedDisk {
 /// As [`probe`], with any instrument.
 ///
 /// # Errors
-/// [`ProbeError::Nothing`] where the plan is empty, and where neither a latency nor a bandwidth came out of it.
+/// [`ProbeError::Nothing`] where the plan is empty, and where neither a latency nor a bandwidth
+/// came out of it.
 pub fn probe_with(
     situation: &Situation,
     depth: Depth,
@@ -192,19 +208,25 @@ pub fn probe_with(
 ) -> Result<Probed, ProbeError> {
     let plan = plan(situation, depth);
     if !plan.steps.iter().any(|s| s.task.pair().1.is_some()) {
-        let why =
-            if plan.notes.is_empty() { "no CPU and no memory may be used".to_owned() } else { plan.notes.join(" ") };
+        let why = if plan.notes.is_empty() {
+            "no CPU and no memory may be used".to_owned()
+        } else {
+            plan.notes.join(" ")
+        };
         return Err(ProbeError::Nothing(why));
     }
     let measured = run(&plan, depth, instrument, told);
     let figures = figures(&situation.machine, &measured);
     let came_out = |l: &Link| {
-        [l.read_latency.map(|f| f.evidence), l.read_bandwidth.map(|f| f.evidence)].contains(&Some(Evidence::Measured))
+        [l.read_latency.map(|f| f.evidence), l.read_bandwidth.map(|f| f.evidence)]
+            .contains(&Some(Evidence::Measured))
     };
     if measured.partial.is_none() && !figures.machine.links.iter().any(came_out) {
-        // Where figures came out that are not memory's, what else there is to say of the run is no reason.
+        // Where figures came out that are not memory's, what else there is to say of the run is no
+        // reason.
         let reason = |n: &&String| figures.hidden.is_empty() || n.starts_with("Node ");
-        let notes: Vec<String> = measured.notes.iter().filter(reason).chain(&figures.hidden).cloned().collect();
+        let notes: Vec<String> =
+            measured.notes.iter().filter(reason).chain(&figures.hidden).cloned().collect();
         return Err(ProbeError::Nothing(notes.join(" ")));
     }
     Ok(Probed { measured, figures, depth })
@@ -256,8 +278,10 @@ impl Probed {
             let Some(entry) = value["tiers"][rank].as_object_mut() else { continue };
             entry.insert("read_latency_ns_spread".into(), json!(spread.read_latency_ns));
             entry.insert("write_latency_ns_spread".into(), Value::Null);
-            entry
-                .insert("read_bandwidth_bytes_per_s_spread".into(), json!(spread.read_bandwidth.map(BytesPerSec::get)));
+            entry.insert(
+                "read_bandwidth_bytes_per_s_spread".into(),
+                json!(spread.read_bandwidth.map(BytesPerSec::get)),
+            );
             entry.insert(
                 "write_bandwidth_bytes_per_s_spread".into(),
                 json!(spread.write_bandwidth.map(BytesPerSec::get)),
@@ -301,7 +325,11 @@ impl Probed {
             let pages = if *pages == PageKind::Huge { "huge pages" } else { "base pages" };
             let _ = writeln!(out, "\nlatency of node {target} from node {initiator}, {pages}:");
             for (index, level) in levels.iter().enumerate() {
-                let up_to = if index + 1 == levels.len() { "beyond".to_owned() } else { format!("to {}", level.bytes) };
+                let up_to = if index + 1 == levels.len() {
+                    "beyond".to_owned()
+                } else {
+                    format!("to {}", level.bytes)
+                };
                 let _ = writeln!(out, "  {up_to:>12}  {:>8.2} ns", level.ns);
             }
         }
@@ -315,11 +343,15 @@ impl Probed {
         let mut last = None;
         let mut records: Vec<_> = self.measured.records.iter().collect();
         records.sort_by_key(|r| match r.task {
-            Task::Stream { initiator, target, kernel, threads, .. } => Some((initiator, target, kernel, threads)),
+            Task::Stream { initiator, target, kernel, threads, .. } => {
+                Some((initiator, target, kernel, threads))
+            }
             _ => None,
         });
         for record in records {
-            let Task::Stream { initiator, target, kernel, threads, .. } = &record.task else { continue };
+            let Task::Stream { initiator, target, kernel, threads, .. } = &record.task else {
+                continue;
+            };
             if last != Some((initiator, target)) {
                 let _ = writeln!(out, "\nbandwidth of node {target} from node {initiator}:");
                 last = Some((initiator, target));
@@ -343,7 +375,8 @@ fn to_value<T: Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
 
-/// One measurement: what was asked, and each figure under a name with its unit, its spread beside it.
+/// One measurement: what was asked, and each figure under a name with its unit, its spread beside
+/// it.
 fn record(record: &terrace_probe::Record) -> Value {
     let (first, second) = match record.task {
         Task::Chase { .. } | Task::Misses { .. } | Task::Shootdown { .. } => ("latency_ns", ""),
@@ -354,7 +387,10 @@ fn record(record: &terrace_probe::Record) -> Value {
     let mut object: Map<String, Value> = Map::new();
     if let Value::Object(task) = to_value(&record.task) {
         // Amounts say their unit in their names.
-        object.extend(task.into_iter().map(|(k, v)| (if k == "bytes" { "size_bytes".to_owned() } else { k }, v)));
+        object.extend(
+            task.into_iter()
+                .map(|(k, v)| (if k == "bytes" { "size_bytes".to_owned() } else { k }, v)),
+        );
     }
     let outcome = &record.outcome;
     let figures = [(first, Some(outcome.figure)), (second, outcome.second)];
@@ -366,7 +402,10 @@ fn record(record: &terrace_probe::Record) -> Value {
     }
     object.insert("runs".to_owned(), json!(outcome.figure.runs));
     object.insert("disturbed_runs".to_owned(), json!(outcome.figure.disturbed));
-    object.insert("noisy".to_owned(), json!(outcome.figure.noisy || outcome.second.is_some_and(|s| s.noisy)));
+    object.insert(
+        "noisy".to_owned(),
+        json!(outcome.figure.noisy || outcome.second.is_some_and(|s| s.noisy)),
+    );
     object.insert("how".to_owned(), json!(outcome.how));
     Value::Object(object)
 }

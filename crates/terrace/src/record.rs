@@ -1,5 +1,5 @@
-//! `record`: every load and store of a program, by running it under an emulator with the capture plugin or from a
-//! translator's code cache, or as its compiler's hooks tell them.
+//! `record`: every load and store of a program, by running it under an emulator with the capture
+//! plugin or from a translator's code cache, or as its compiler's hooks tell them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,8 +14,9 @@ use terrace_types::{Bytes, Nanos};
 
 /// Threads that can be recorded at once.
 const SLOTS: u32 = 256;
-/// Words of a thread's ring: 2 MiB. With a quarter of that, a program that sleeps until half of its ring is free wakes after
-/// the recorder has emptied it, and both wait for each other a quarter of the time.
+/// Words of a thread's ring: 2 MiB. With a quarter of that, a program that sleeps until half of its
+/// ring is free wakes after the recorder has emptied it, and both wait for each other a quarter of
+/// the time.
 const RING_WORDS: u32 = 1 << 18;
 /// Between looks at empty rings; a ring of this size takes a fast program longer to fill.
 const PAUSE: Nanos = Nanos::micros(300);
@@ -111,7 +112,8 @@ impl Recorded {
     }
 }
 
-/// Runs `argv` and records it. The program's streams are its own; if recording fails meanwhile, it runs on.
+/// Runs `argv` and records it. The program's streams are its own; if recording fails meanwhile, it
+/// runs on.
 ///
 /// # Errors
 /// [`RecordError`], only before the program starts.
@@ -128,7 +130,8 @@ pub fn record(spec: &Spec, argv: &[OsString]) -> Result<Recorded, RecordError> {
     let filter = Filter { begins_later: spec.begin_at.is_some(), ..spec.filter.clone() };
     let mut writer = TraceWriter::new(file, &spec.header(argv))?;
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
-        // Begun with the first block, so after the program is started and signals to it are ours to pass on.
+        // Begun with the first block, so after the program is started and signals to it are ours to
+        // pass on.
         writer = writer.with_thread();
     }
     let capture = Capture::new(writer, filter, spec.values);
@@ -169,13 +172,15 @@ impl Spec {
             Source::Hooks if self.values => {
                 lacking("hooks come before a store and do not know its value; use --source full")
             }
-            Source::Hooks if self.pcs => lacking("hooks do not tell where an instruction lies; use --source full"),
+            Source::Hooks if self.pcs => {
+                lacking("hooks do not tell where an instruction lies; use --source full")
+            }
             Source::Translator if self.values => {
                 lacking("the translator tells addresses and not yet values; use --source full")
             }
-            Source::Emulator | Source::Translator if self.objects.is_some() => {
-                lacking("objects are told by hooks only; compile with terrace-cc and use --source hooks")
-            }
+            Source::Emulator | Source::Translator if self.objects.is_some() => lacking(
+                "objects are told by hooks only; compile with terrace-cc and use --source hooks",
+            ),
             _ => Ok(()),
         }
     }
@@ -210,7 +215,9 @@ impl Spec {
     /// How the program finds the recorder.
     fn environment(&self, area: &CaptureArea) -> Vec<(&'static str, OsString)> {
         let mut set = vec![("TERRACE_HOOKS_AREA", area.path().into_os_string())];
-        set.extend(self.objects.map(|least| ("TERRACE_HOOKS_OBJECTS", least.0.max(1).to_string().into())));
+        set.extend(
+            self.objects.map(|least| ("TERRACE_HOOKS_OBJECTS", least.0.max(1).to_string().into())),
+        );
         set
     }
 }
@@ -230,7 +237,13 @@ struct Recorder {
 impl Recorder {
     fn new(area: CaptureArea, capture: Capture<BufWriter<File>>) -> Self {
         let slots = (0..area.slots()).map(|_| (Vec::new(), 0)).collect();
-        Self { area, capture: Some(capture), slots, reached: (Totals::default(), 0), notes: Vec::new() }
+        Self {
+            area,
+            capture: Some(capture),
+            slots,
+            reached: (Totals::default(), 0),
+            notes: Vec::new(),
+        }
     }
 
     /// Takes what there is; whether there was anything.
@@ -257,7 +270,8 @@ impl Recorder {
         let Some(taken) = self.area.take(slot, words) else { return Ok(false) };
         let came = words.len() > before;
         *idle = if came { 0 } else { *idle + 1 };
-        // A process that died by a signal, or by another thread's exit, did not say so in all its slots.
+        // A process that died by a signal, or by another thread's exit, did not say so in all its
+        // slots.
         let died = !came && !taken.ended && *idle % LOOKS == 0 && has_ended(taken.pid);
         if let Some(capture) = &mut self.capture {
             if !words.is_empty() {
@@ -284,8 +298,9 @@ impl Recorder {
         while self.take_all() {}
         let unplaced = self.area.unplaced();
         if unplaced > 0 {
-            self.notes
-                .push(format!("{unplaced} processes had threads beyond {SLOTS} at once, which were not recorded"));
+            self.notes.push(format!(
+                "{unplaced} processes had threads beyond {SLOTS} at once, which were not recorded"
+            ));
         }
         let escaped = self.area.escaped();
         if escaped > 0 {
@@ -307,15 +322,19 @@ impl Recorder {
             }
         }
         if let (Some(name), 0) = (&spec.begin_at, totals.begun) {
-            self.notes
-                .push(format!("function {name} was not entered, or the program has no symbols: nothing was kept"));
+            self.notes.push(format!(
+                "function {name} was not entered, or the program has no symbols: nothing was kept"
+            ));
         }
         if spec.source == Source::Hooks && totals.threads == 0 {
             self.notes
                 .push("the program has no hooks: compile and link it with terrace-cc, or use --source full".into());
         }
         if totals.nonsense > 0 {
-            self.notes.push(format!("{} words from the program made no sense and were left out", totals.nonsense));
+            self.notes.push(format!(
+                "{} words from the program made no sense and were left out",
+                totals.nonsense
+            ));
         }
         Recorded { ended, totals, bytes, notes: self.notes }
     }
@@ -332,9 +351,14 @@ impl Program {
     /// Finds the program as the shell would, and the interpreter of a script as the kernel would.
     fn find(argv: &[OsString]) -> Result<Self, StartError> {
         let (name, arguments) = argv.split_first().ok_or(StartError::Empty)?;
-        let path = look_up(name).ok_or_else(|| StartError::NotFound(name.to_string_lossy().into_owned()))?;
-        let refused = |errno| StartError::NotExecutable { program: name.to_string_lossy().into_owned(), errno };
-        let usable = path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+        let path = look_up(name)
+            .ok_or_else(|| StartError::NotFound(name.to_string_lossy().into_owned()))?;
+        let refused = |errno| StartError::NotExecutable {
+            program: name.to_string_lossy().into_owned(),
+            errno,
+        };
+        let usable =
+            path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
         if !usable {
             return Err(refused(13));
         }
@@ -387,7 +411,9 @@ fn look_up(name: &OsStr) -> Option<PathBuf> {
         return Path::new(name).exists().then(|| name.into());
     }
     let path = std::env::var_os("PATH")?;
-    let usable = |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    let usable = |p: &PathBuf| {
+        p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(usable);
     found
 }
@@ -398,7 +424,9 @@ fn emulator() -> Result<PathBuf, RecordError> {
     let lacking = |why: &str| {
         let try_this =
             "run scripts/setup.sh --capture, or on Debian 12: sudo apt-get install --no-install-recommends qemu-user";
-        RecordError::Lacking(format!("record --source full needs {NAME} of QEMU 7.2 with plugins, {why}; {try_this}"))
+        RecordError::Lacking(format!(
+            "record --source full needs {NAME} of QEMU 7.2 with plugins, {why}; {try_this}"
+        ))
     };
     let path = look_up(OsStr::new(NAME)).ok_or_else(|| lacking("which is not installed"))?;
     let help = std::process::Command::new(&path).arg("-h").output();
@@ -424,11 +452,14 @@ fn installed(name: &str, variable: &str, what: &str) -> Result<PathBuf, RecordEr
     let named = std::env::var_os(variable).map(PathBuf::from);
     let beside = std::env::current_exe().ok().and_then(|p| Some(p.parent()?.join(name)));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    let cache =
+        cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
     let cache = cache.map(|folder| folder.join("terrace").join(name));
     let found = [named, beside, cache].into_iter().flatten().find(|p| p.is_file());
     found.and_then(|p| p.canonicalize().ok()).ok_or_else(|| {
         let try_this = format!("run scripts/setup.sh --capture, or set {variable}");
-        RecordError::Lacking(format!("record --source {what}, {name}, which is not built; {try_this}"))
+        RecordError::Lacking(format!(
+            "record --source {what}, {name}, which is not built; {try_this}"
+        ))
     })
 }

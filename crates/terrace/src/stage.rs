@@ -1,4 +1,5 @@
-//! Staging with the figures of a machine file. The pipeline itself is [`terrace_migrate::staging`], re-exported here.
+//! Staging with the figures of a machine file. The pipeline itself is [`terrace_migrate::staging`],
+//! re-exported here.
 //!
 //! ```no_run
 //! use terrace_terrace::machine::preset;
@@ -33,7 +34,8 @@ mod tests {
     #[test]
     fn a_preset_tells_what_staging_can_count_on() {
         let machine = preset("lab-cxl").expect("a preset");
-        let costs = costs(&machine, NodeId(0), NodeId(1), NodeId(0)).expect("its figures are known");
+        let costs =
+            costs(&machine, NodeId(0), NodeId(1), NodeId(0)).expect("its figures are known");
         assert_eq!((costs.slow, costs.fast), (BytesPerSec::gb(20), BytesPerSec::gb(100)));
         // Sixteen lines of a stream in 300 ns.
         let thread = 16.0 * 64.0 / 300.0;

@@ -1,25 +1,34 @@
-//! Which tier's written bytes the hardware tells: memory controllers matched to nodes by the machine model.
+//! Which tier's written bytes the hardware tells: memory controllers matched to nodes by the
+//! machine model.
 
 use terrace_machine::{Kind, Machine, Node};
 use terrace_sys::{controllers, Root, SysError, WriteCounter, WrittenTo};
 use terrace_track::{Tier, Written};
 use terrace_types::{Bytes, CpuId};
 
-/// Of each tier, what counts the bytes written to it, if anything does; and why not where something could and may not.
-pub(crate) fn counters(root: &Root, machine: &Machine, tiers: &[Tier]) -> (Vec<Option<Written>>, Option<SysError>) {
+/// Of each tier, what counts the bytes written to it, if anything does; and why not where something
+/// could and may not.
+pub(crate) fn counters(
+    root: &Root,
+    machine: &Machine,
+    tiers: &[Tier],
+) -> (Vec<Option<Written>>, Option<SysError>) {
     let mut refused = None;
     let counted = tiers.iter().map(|tier| {
         let (to, sockets) = served(machine, tier)?;
         let opened = open(root, machine, to, &sockets);
         let counters = opened.map_err(|e| refused = Some(e)).ok()??;
-        let total = move || counters.iter().map(WriteCounter::bytes).sum::<Option<f64>>().map(|all| all as u64);
+        let total = move || {
+            counters.iter().map(WriteCounter::bytes).sum::<Option<f64>>().map(|all| all as u64)
+        };
         Some(Written::new(total))
     });
     (counted.collect(), refused)
 }
 
-/// Memory that the controllers of these sockets tell apart from all other and that is this tier's, all of it. Memory elsewhere (CXL, HBM, a
-/// part of a socket whose other part is of another tier) has no counter that is known to be its own.
+/// Memory that the controllers of these sockets tell apart from all other and that is this tier's,
+/// all of it. Memory elsewhere (CXL, HBM, a part of a socket whose other part is of another tier)
+/// has no counter that is known to be its own.
 fn served(machine: &Machine, tier: &Tier) -> Option<(WrittenTo, Vec<u32>)> {
     let nodes: Vec<&Node> = tier.nodes.iter().filter_map(|id| machine.node(*id)).collect();
     let kind = nodes.first()?.kind;
@@ -32,14 +41,24 @@ fn served(machine: &Machine, tier: &Tier) -> Option<(WrittenTo, Vec<u32>)> {
         nodes.iter().map(|n| n.package.filter(|_| n.kind == kind)).collect::<Option<Vec<u32>>>()?;
     sockets.sort_unstable();
     sockets.dedup();
-    let alike =
-        |n: &&Node| n.kind == kind && n.capacity > Bytes::ZERO && n.package.is_some_and(|p| sockets.contains(&p));
+    let alike = |n: &&Node| {
+        n.kind == kind
+            && n.capacity > Bytes::ZERO
+            && n.package.is_some_and(|p| sockets.contains(&p))
+    };
     machine.nodes.iter().filter(alike).all(|n| tier.nodes.contains(&n.id)).then_some((to, sockets))
 }
 
 /// None where a socket of these has no controller that is shown.
-fn open(root: &Root, machine: &Machine, to: WrittenTo, sockets: &[u32]) -> Result<Option<Vec<WriteCounter>>, SysError> {
-    let socket_of = |cpu: u32| machine.nodes.iter().find(|n| n.cpus.contains(&CpuId(cpu))).and_then(|n| n.package);
+fn open(
+    root: &Root,
+    machine: &Machine,
+    to: WrittenTo,
+    sockets: &[u32],
+) -> Result<Option<Vec<WriteCounter>>, SysError> {
+    let socket_of = |cpu: u32| {
+        machine.nodes.iter().find(|n| n.cpus.contains(&CpuId(cpu))).and_then(|n| n.package)
+    };
     let (mut counters, mut seen) = (Vec::new(), Vec::new());
     for controller in controllers(root, to) {
         for cpu in controller.cpus.iter().copied() {
@@ -80,8 +99,11 @@ mod tests {
 
     #[test]
     fn a_machine_without_such_counters_has_none_and_that_is_no_failure() {
-        let (counters, refused) =
-            counters(&Root::at("/nonexistent"), &preset("dram-dcpmm").unwrap(), &[tier(&[0]), tier(&[1])]);
+        let (counters, refused) = counters(
+            &Root::at("/nonexistent"),
+            &preset("dram-dcpmm").unwrap(),
+            &[tier(&[0]), tier(&[1])],
+        );
         assert!(counters.len() == 2 && counters.iter().all(Option::is_none) && refused.is_none());
     }
 }

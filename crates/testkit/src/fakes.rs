@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use terrace_engine::{Ask, Journal, JournalError, Mapping, Observation, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Ask, Journal, JournalError, Mapping, Observation, TrackError, Tracker, TrackerInfo,
+};
 use terrace_types::{Request, Sees, Tick};
 
 /// Keeps lines in memory; clones share them.

@@ -11,4 +11,6 @@ mod world_ports;
 pub use fakes::{FailingJournal, MemoryJournal, ScriptedTracker, StoppingTracker};
 pub use machines::{cxl, dcpmm, hbm, machine, numa, tier, NodeSpec};
 pub use world::{Access, Rng, World, WorldSpec, PID, START};
-pub use world_ports::{BitTracker, PageTracker, RegionTracker, WorldClock, WorldMover, WorldTarget, WriteTracker};
+pub use world_ports::{
+    BitTracker, PageTracker, RegionTracker, WorldClock, WorldMover, WorldTarget, WriteTracker,
+};

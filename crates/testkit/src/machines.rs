@@ -1,6 +1,8 @@
 //! Small machine models.
 
-use terrace_machine::{CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb};
+use terrace_machine::{
+    CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
+};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId, TierState};
 
 /// One node, as a test states it.
@@ -93,15 +95,36 @@ pub fn cxl(fast: Bytes, slow: Bytes) -> Machine {
 /// blocks; 4 GB/s stands for 4.6).
 #[must_use]
 pub fn dcpmm(fast: Bytes, slow: Bytes) -> Machine {
-    let spec = NodeSpec { cpus: true, capacity: fast, latency_ns: 80, gb_per_s: (40, 40), block: 64, package: None };
-    let slow = NodeSpec { cpus: false, capacity: slow, latency_ns: 300, gb_per_s: (13, 4), block: 256, ..spec };
+    let spec = NodeSpec {
+        cpus: true,
+        capacity: fast,
+        latency_ns: 80,
+        gb_per_s: (40, 40),
+        block: 64,
+        package: None,
+    };
+    let slow = NodeSpec {
+        cpus: false,
+        capacity: slow,
+        latency_ns: 300,
+        gb_per_s: (13, 4),
+        block: 256,
+        ..spec
+    };
     machine("test-dcpmm", &[spec, slow])
 }
 
 /// Node 0 DDR with the CPUs (20 GB/s), node 1 HBM without (100 GB/s), equal latency.
 #[must_use]
 pub fn hbm(fast: Bytes, slow: Bytes) -> Machine {
-    let ddr = NodeSpec { cpus: true, capacity: slow, latency_ns: 100, gb_per_s: (20, 20), block: 64, package: None };
+    let ddr = NodeSpec {
+        cpus: true,
+        capacity: slow,
+        latency_ns: 100,
+        gb_per_s: (20, 20),
+        block: 64,
+        package: None,
+    };
     let hbm = NodeSpec { cpus: false, capacity: fast, gb_per_s: (100, 100), ..ddr };
     machine("test-hbm", &[ddr, hbm])
 }

@@ -8,7 +8,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use terrace_engine::MoveFailure;
 use terrace_machine::Machine;
-use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId, Pid, ThroughputSource, Tick, TierState, Vpn, VpnRange};
+use terrace_types::{
+    Bytes, BytesPerSec, Nanos, NodeId, Pid, ThroughputSource, Tick, TierState, Vpn, VpnRange,
+};
 
 /// The only process of a world.
 pub const PID: Pid = Pid(100);
@@ -229,7 +231,11 @@ impl World {
                 free: Bytes(capacity.saturating_sub(used) * page),
                 unused: Bytes(capacity.saturating_sub(used) * page),
                 write_throughput: self.counters.then(|| BytesPerSec(written() as u64)),
-                throughput_source: if self.counters { ThroughputSource::Hardware } else { ThroughputSource::Unknown },
+                throughput_source: if self.counters {
+                    ThroughputSource::Hardware
+                } else {
+                    ThroughputSource::Unknown
+                },
             }
         };
         self.spec.tiers.iter().map(tier).collect()

@@ -5,11 +5,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, PageLooks, Sighting,
-    Skim, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
+    Ask, Clock, Mapping, MappingKind, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation,
+    PageLooks, Sighting, Skim, Target, TargetChange, TargetError, TrackError, Tracker, TrackerInfo,
 };
 use terrace_types::{
-    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState, Vpn, VpnRange,
+    Area, BitSource, Bytes, Move, Nanos, NodeId, PageFlags, Pid, Request, Sees, Tick, TierState,
+    Vpn, VpnRange,
 };
 
 type Shared = Rc<RefCell<World>>;
@@ -182,11 +183,19 @@ impl PageTracker {
     /// Looks at all pages.
     #[must_use]
     pub fn new(world: Shared) -> Self {
-        Self { world, only_asked: false, cost_ns: 500.0, look: LOOK, adapts: false, ask: None, begun: Tick(0) }
+        Self {
+            world,
+            only_asked: false,
+            cost_ns: 500.0,
+            look: LOOK,
+            adapts: false,
+            ask: None,
+            begun: Tick(0),
+        }
     }
 
-    /// As page tables are read live: at 1.1 ms a look at 41,000 pages (the lab), and in bursts of looks
-    /// whose length follows the share of pages found touched.
+    /// As page tables are read live: at 1.1 ms a look at 41,000 pages (the lab), and in bursts of
+    /// looks whose length follows the share of pages found touched.
     #[must_use]
     pub fn as_page_tables(world: Shared) -> Self {
         Self { cost_ns: 27.0, adapts: true, ..Self::new(world) }
@@ -199,8 +208,14 @@ impl PageTracker {
     }
 }
 
-const READS: Sees =
-    Sees { reads: true, writes: false, cells: false, bits: BitSource::None, pages: false, sampled: false };
+const READS: Sees = Sees {
+    reads: true,
+    writes: false,
+    cells: false,
+    bits: BitSource::None,
+    pages: false,
+    sampled: false,
+};
 const LOOK: Nanos = Nanos::millis(5);
 
 /// Looks that fit a window: 20 at most, 4 where thrifty.
@@ -248,7 +263,9 @@ impl Tracker for PageTracker {
                     continue;
                 }
                 let rate = (world.spec.access)(page, begun).rate();
-                hits.push(world.rng.successes(n, 1.0 - (-rate * self.look.as_secs_f64()).exp()) as u8);
+                hits.push(
+                    world.rng.successes(n, 1.0 - (-rate * self.look.as_secs_f64()).exp()) as u8
+                );
             }
             seen.looks.push(PageLooks {
                 pid: PID,
@@ -261,7 +278,8 @@ impl Tracker for PageTracker {
             });
         }
         if self.adapts {
-            let found = || seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageLooks::NOT_LOOKED);
+            let found =
+                || seen.looks.iter().flat_map(|l| &l.hits).filter(|h| **h != PageLooks::NOT_LOOKED);
             let hits: u64 = found().map(|h| u64::from(*h)).sum();
             let all = found().count() as u64 * u64::from(n);
             self.look = match hits * 1000 / all.max(1) {
@@ -283,7 +301,8 @@ impl Tracker for PageTracker {
         let mut world = self.world.borrow_mut();
         let mut skim = Skim { present: world.pages() as u64, ..Skim::default() };
         let look = |world: &mut World, touched: &mut [bool], span: Nanos| {
-            for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched) {
+            for (page, touched) in touched.iter_mut().enumerate().filter(|(_, touched)| !**touched)
+            {
                 let rate = (world.spec.access)(page, world.now).rate();
                 *touched = world.rng.successes(1, 1.0 - (-rate * span.as_secs_f64()).exp()) > 0;
             }

@@ -11,7 +11,8 @@ pub(crate) const CXL: &str = "sys/bus/cxl/devices";
 /// What Optane reads and writes at a time; no other such memory was ever sold.
 const OPTANE_BLOCK: Bytes = Bytes(256);
 
-/// DAX devices (`drivers/dax/bus.c`: `target_node`, `size`; the driver `kmem` makes a device ordinary memory).
+/// DAX devices (`drivers/dax/bus.c`: `target_node`, `size`; the driver `kmem` makes a device
+/// ordinary memory).
 pub(crate) fn dax(view: &View<'_>) -> Result<Vec<DaxDevice>, TopologyError> {
     let mut devices = Vec::new();
     for name in view.list(DAX)? {
@@ -38,12 +39,14 @@ fn bound(view: &View<'_>, name: &str) -> Result<bool, TopologyError> {
     Ok(view.bare(&format!("sys/bus/dax/drivers/kmem/{name}"))?.is_some())
 }
 
-/// What a DAX device is, from where in the device tree it sits: under an NVDIMM bus (`ndbusN`, `drivers/nvdimm`), a CXL
-/// region (`drivers/dax/cxl.c`), or memory that firmware set aside for a purpose (`hmem`, `drivers/dax/hmem`).
+/// What a DAX device is, from where in the device tree it sits: under an NVDIMM bus (`ndbusN`,
+/// `drivers/nvdimm`), a CXL region (`drivers/dax/cxl.c`), or memory that firmware set aside for a
+/// purpose (`hmem`, `drivers/dax/hmem`).
 fn nature(path: &str) -> Option<&'static str> {
     let has = |prefix: &str| {
         path.split('/').any(|part| {
-            part.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+            part.strip_prefix(prefix)
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
         })
     };
     if has("ndbus") {
@@ -77,16 +80,18 @@ pub(crate) fn name_kinds(nodes: &mut [Node], devices: &[DaxDevice]) {
     }
 }
 
-/// Blocks of what is Optane by its figures: a node without CPUs and of no known kind that firmware says to be written at half
-/// of the speed it is read at, or less. So it is where a hypervisor hands on the memory and its HMAT, but not the NVDIMM
-/// (ADR 0186; figures of Optane: `machine/presets/lab-dcpmm.toml`).
+/// Blocks of what is Optane by its figures: a node without CPUs and of no known kind that firmware
+/// says to be written at half of the speed it is read at, or less. So it is where a hypervisor
+/// hands on the memory and its HMAT, but not the NVDIMM (ADR 0186; figures of Optane:
+/// `machine/presets/lab-dcpmm.toml`).
 pub(crate) fn guess_blocks(nodes: &mut [Node], links: &[Link], notes: &mut Vec<String>) {
     let best = |node: NodeId, figure: fn(&Link) -> Option<Figure<BytesPerSec>>| {
         let links = links.iter().filter(|l| l.target == node);
         links.filter_map(figure).map(|f| f.value.get()).max()
     };
     for node in nodes.iter_mut().filter(|n| n.kind == Kind::Unknown && n.cpus.is_empty()) {
-        let (read, write) = (best(node.id, |l| l.read_bandwidth), best(node.id, |l| l.write_bandwidth));
+        let (read, write) =
+            (best(node.id, |l| l.read_bandwidth), best(node.id, |l| l.write_bandwidth));
         if read.zip(write).is_some_and(|(read, write)| write <= read / 2) {
             node.block = OPTANE_BLOCK;
             notes.push(format!(
@@ -98,7 +103,8 @@ pub(crate) fn guess_blocks(nodes: &mut [Node], links: &[Link], notes: &mut Vec<S
     }
 }
 
-/// CXL memory devices (`Documentation/ABI/testing/sysfs-bus-cxl`: `memN/ram/size`, `memN/pmem/size`, hexadecimal).
+/// CXL memory devices (`Documentation/ABI/testing/sysfs-bus-cxl`: `memN/ram/size`,
+/// `memN/pmem/size`, hexadecimal).
 pub(crate) fn cxl(view: &View<'_>) -> Result<Vec<CxlDevice>, TopologyError> {
     let mut devices = Vec::new();
     for number in view.numbered(CXL, "mem", 65_535)? {
@@ -124,7 +130,9 @@ mod tests {
         let mut machine = preset("lab-cxl").unwrap();
         machine.nodes[1].kind = Kind::Unknown;
         change(&mut machine.nodes[1]);
-        let figure = |value| Some(Figure { value: BytesPerSec(value), ..machine.links[1].read_bandwidth.unwrap() });
+        let figure = |value| {
+            Some(Figure { value: BytesPerSec(value), ..machine.links[1].read_bandwidth.unwrap() })
+        };
         let (read, write) = (figure(read), figure(write));
         (machine.links[1].read_bandwidth, machine.links[1].write_bandwidth) = (read, write);
         let mut notes = Vec::new();

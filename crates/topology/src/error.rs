@@ -1,4 +1,5 @@
-//! What can be wrong with a tree, an archive or a file. One line each: what, on which target, why, what to try.
+//! What can be wrong with a tree, an archive or a file. One line each: what, on which target, why,
+//! what to try.
 
 use terrace_machine::{MachineError, Problem};
 

@@ -1,5 +1,6 @@
-//! The small part of `/sys` and `/proc` that describes a machine's memory, as a tar archive: for a bug report, or to be
-//! replayed as a test. Nothing of programs, users or data is in it; the host name is.
+//! The small part of `/sys` and `/proc` that describes a machine's memory, as a tar archive: for a
+//! bug report, or to be replayed as a test. Nothing of programs, users or data is in it; the host
+//! name is.
 
 use crate::devices::{CXL, DAX};
 use crate::error::TopologyError;
@@ -29,7 +30,11 @@ enum Item {
 }
 
 /// Writes the archive of `tree` to `out`. `page_size` is noted in it, for sysfs does not say.
-pub fn gather(tree: &dyn Tree, page_size: Bytes, out: &mut dyn Write) -> Result<Gathered, TopologyError> {
+pub fn gather(
+    tree: &dyn Tree,
+    page_size: Bytes,
+    out: &mut dyn Write,
+) -> Result<Gathered, TopologyError> {
     let view = View::new(tree, "/")?;
     let mut gatherer = Gatherer { view: &view, items: BTreeMap::new(), skipped: Vec::new() };
     gatherer.all()?;
@@ -92,16 +97,25 @@ impl Gatherer<'_, '_> {
 
     fn cpu(&mut self, id: u32) -> Result<(), TopologyError> {
         let cpu = format!("{CPUS}/cpu{id}");
-        let topology = ["physical_package_id", "core_id", "thread_siblings_list", "package_cpus_list"];
+        let topology =
+            ["physical_package_id", "core_id", "thread_siblings_list", "package_cpus_list"];
         self.files(&format!("{cpu}/topology"), &topology)?;
         for index in self.view.numbered(&format!("{cpu}/cache"), "index", 63)? {
-            let cache = ["level", "type", "size", "coherency_line_size", "ways_of_associativity", "shared_cpu_list"];
+            let cache = [
+                "level",
+                "type",
+                "size",
+                "coherency_line_size",
+                "ways_of_associativity",
+                "shared_cpu_list",
+            ];
             self.files(&format!("{cpu}/cache/index{index}"), &cache)?;
         }
         Ok(())
     }
 
-    /// The devices of a bus: the links in its folder, and these files of each device where it really is.
+    /// The devices of a bus: the links in its folder, and these files of each device where it
+    /// really is.
     fn bus(&mut self, folder: &str, names: &[&str]) -> Result<(), TopologyError> {
         for name in self.view.list(folder)? {
             let path = format!("{folder}/{name}");
@@ -124,7 +138,10 @@ impl Gatherer<'_, '_> {
     fn folder(&mut self, folder: &str) -> Result<(), TopologyError> {
         for name in self.view.list(folder)? {
             // `uevent` and the like are written, not read, or say nothing of memory.
-            if !matches!(name.as_str(), "uevent" | "probe" | "release" | "bind" | "unbind" | "new_id" | "remove_id") {
+            if !matches!(
+                name.as_str(),
+                "uevent" | "probe" | "release" | "bind" | "unbind" | "new_id" | "remove_id"
+            ) {
                 self.one(&format!("{folder}/{name}"))?;
             }
         }

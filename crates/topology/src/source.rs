@@ -6,7 +6,9 @@ use crate::tree::{read_archive, DiskTree};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use terrace_machine::{from_hwloc_xml, preset_names, preset_or_error, Machine, Surroundings, Survey};
+use terrace_machine::{
+    from_hwloc_xml, preset_names, preset_or_error, Machine, Surroundings, Survey,
+};
 
 /// Largest file that is read: an archive of a very large machine has some 20 MiB.
 const MAX_INPUT: usize = 256 << 20;
@@ -125,7 +127,11 @@ fn read(path: &Path, shown: &str) -> Result<Vec<u8>, TopologyError> {
     let mut bytes = Vec::new();
     file.take(MAX_INPUT as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() > MAX_INPUT {
-        return Err(TopologyError::TooLarge { path: shown.to_owned(), limit: MAX_INPUT, unit: "bytes" });
+        return Err(TopologyError::TooLarge {
+            path: shown.to_owned(),
+            limit: MAX_INPUT,
+            unit: "bytes",
+        });
     }
     Ok(bytes)
 }
@@ -142,7 +148,11 @@ fn stem(path: &Path) -> String {
 }
 
 fn compressed(bytes: &[u8]) -> Option<&'static str> {
-    const MAGIC: [(&[u8], &str); 4] =
-        [(b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"), (b"\x28\xb5\x2f\xfd", "zstd")];
+    const MAGIC: [(&[u8], &str); 4] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"BZh", "bzip2"),
+        (b"\xfd7zXZ", "xz"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+    ];
     MAGIC.iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, name)| *name)
 }

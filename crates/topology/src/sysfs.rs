@@ -1,7 +1,8 @@
 //! Nodes, links and caches from a tree laid out as `/`.
 //!
-//! Sources: Linux' `Documentation/admin-guide/mm/numaperf.rst` (access classes; latency in ns, bandwidth in MiB/s),
-//! `Documentation/ABI/stable/sysfs-devices-node`, `Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers`,
+//! Sources: Linux' `Documentation/admin-guide/mm/numaperf.rst` (access classes; latency in ns,
+//! bandwidth in MiB/s), `Documentation/ABI/stable/sysfs-devices-node`,
+//! `Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers`,
 //! `Documentation/admin-guide/cputopology.rst`.
 
 use crate::devices;
@@ -9,8 +10,9 @@ use crate::error::TopologyError;
 use crate::tree::{malformed, Tree, View};
 use std::collections::BTreeMap;
 use terrace_machine::{
-    parse_list, parse_mask, CacheLevel, CoreModel, Energy, Evidence, Figure, KernelTier, Kind, Link, Machine,
-    MigrationCost, Node, Surroundings, Survey, Tlb, MAX_BANDWIDTH, MAX_CPU, MAX_LATENCY, MAX_NODE,
+    parse_list, parse_mask, CacheLevel, CoreModel, Energy, Evidence, Figure, KernelTier, Kind,
+    Link, Machine, MigrationCost, Node, Surroundings, Survey, Tlb, MAX_BANDWIDTH, MAX_CPU,
+    MAX_LATENCY, MAX_NODE,
 };
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
@@ -20,7 +22,8 @@ pub(crate) const TIERS: &str = "sys/devices/virtual/memory_tiering";
 /// Written by [`crate::gather`]: what sysfs does not say.
 pub(crate) const STAMP: &str = "terrace-gather";
 
-/// The machine that a tree describes. `name` stands in messages, and names the machine where the tree has no host name.
+/// The machine that a tree describes. `name` stands in messages, and names the machine where the
+/// tree has no host name.
 pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
     let view = View::new(tree, name)?;
     let mut notes = Vec::new();
@@ -33,7 +36,10 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
     let cpus: Vec<CpuId> = nodes.iter().flat_map(|n| n.cpus.clone()).collect();
     let unused = dax.iter().filter(|d| d.system_ram == Some(false));
     notes.extend(unused.map(|d| format!("{d} is not in use as memory, and in no tier.")));
-    notes.push("Core model, cache times and cost of moving pages are typical values: sysfs has none.".to_owned());
+    notes.push(
+        "Core model, cache times and cost of moving pages are typical values: sysfs has none."
+            .to_owned(),
+    );
     let machine = Machine {
         name: machine_name(&view, name)?,
         page_size: page_size(&view)?,
@@ -46,7 +52,9 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
         far: Vec::new(),
         notes,
     };
-    machine.check().map_err(|problem| TopologyError::Inconsistent { path: name.to_owned(), problem })?;
+    machine
+        .check()
+        .map_err(|problem| TopologyError::Inconsistent { path: name.to_owned(), problem })?;
     let surroundings = Surroundings { kernel_tiers, dax, cxl: devices::cxl(&view)? };
     Ok(Survey { machine, surroundings })
 }
@@ -54,7 +62,8 @@ pub fn survey(tree: &dyn Tree, name: &str) -> Result<Survey, TopologyError> {
 fn machine_name(view: &View<'_>, name: &str) -> Result<String, TopologyError> {
     let host = view.text("proc/sys/kernel/hostname")?.unwrap_or_default();
     let host = host.trim();
-    // What a kernel says before anybody named the machine, and what distributions write there, name none.
+    // What a kernel says before anybody named the machine, and what distributions write there, name
+    // none.
     let nameless = matches!(host, "" | "(none)" | "localhost" | "localhost.localdomain");
     let usable = !nameless && host.len() <= 64 && !host.chars().any(char::is_control);
     // An archive made by others often holds one folder, named after the machine.
@@ -90,11 +99,11 @@ fn nodes(view: &View<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Topology
                 notes.push(format!("Node {id} has no meminfo: taken as without memory."));
                 Bytes::ZERO
             }
-            Some(text) => {
-                mem_total(&text).ok_or_else(|| malformed(&meminfo, &text, "a line `Node N MemTotal: NUMBER kB`"))?
-            }
+            Some(text) => mem_total(&text)
+                .ok_or_else(|| malformed(&meminfo, &text, "a line `Node N MemTotal: NUMBER kB`"))?,
         };
-        let kind = if cpus.is_empty() || capacity == Bytes::ZERO { Kind::Unknown } else { Kind::Dram };
+        let kind =
+            if cpus.is_empty() || capacity == Bytes::ZERO { Kind::Unknown } else { Kind::Dram };
         let package = package(view, &cpus)?;
         nodes.push(Node {
             id: NodeId(id as u16),
@@ -115,10 +124,12 @@ fn nodes(view: &View<'_>, notes: &mut Vec<String>) -> Result<Vec<Node>, Topology
 fn whole(view: &View<'_>) -> Result<Node, TopologyError> {
     let online = format!("{CPUS}/online");
     let text = view.text(&online)?.unwrap_or_default();
-    let cpus = parse_list(&text, MAX_CPU.0).map_err(|_| malformed(&online, &text, "a list of CPUs such as 0-3"))?;
+    let cpus = parse_list(&text, MAX_CPU.0)
+        .map_err(|_| malformed(&online, &text, "a list of CPUs such as 0-3"))?;
     let cpus: Vec<CpuId> = cpus.into_iter().map(CpuId).collect();
     let text = view.text("proc/meminfo")?.unwrap_or_default();
-    let capacity = mem_total(&text).ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
+    let capacity = mem_total(&text)
+        .ok_or_else(|| malformed("proc/meminfo", &text, "a line `MemTotal: NUMBER kB`"))?;
     let package = package(view, &cpus)?;
     Ok(Node {
         id: NodeId(0),
@@ -136,7 +147,8 @@ fn whole(view: &View<'_>) -> Result<Node, TopologyError> {
 fn cpus(view: &View<'_>, folder: &str) -> Result<Vec<CpuId>, TopologyError> {
     let path = format!("{folder}/cpulist");
     if let Some(text) = view.text(&path)? {
-        let cpus = parse_list(&text, MAX_CPU.0).map_err(|_| malformed(&path, &text, "a list of CPUs such as 0-3"))?;
+        let cpus = parse_list(&text, MAX_CPU.0)
+            .map_err(|_| malformed(&path, &text, "a list of CPUs such as 0-3"))?;
         return Ok(cpus.into_iter().map(CpuId).collect());
     }
     // Older gathered trees have the mask alone.
@@ -144,7 +156,8 @@ fn cpus(view: &View<'_>, folder: &str) -> Result<Vec<CpuId>, TopologyError> {
     let Some(text) = view.text(&path)? else {
         return Ok(Vec::new());
     };
-    let cpus = parse_mask(&text, MAX_CPU.0).map_err(|_| malformed(&path, &text, "a mask of CPUs such as 0000000f"))?;
+    let cpus = parse_mask(&text, MAX_CPU.0)
+        .map_err(|_| malformed(&path, &text, "a mask of CPUs such as 0000000f"))?;
     Ok(cpus.into_iter().map(CpuId).collect())
 }
 
@@ -178,15 +191,21 @@ fn entry(links: &mut Links, initiator: NodeId, target: NodeId) -> &mut Link {
     links.entry((initiator, target)).or_insert(Link::unknown(initiator, target))
 }
 
-fn links(view: &View<'_>, nodes: &mut [Node], notes: &mut Vec<String>) -> Result<Vec<Link>, TopologyError> {
+fn links(
+    view: &View<'_>,
+    nodes: &mut [Node],
+    notes: &mut Vec<String>,
+) -> Result<Vec<Link>, TopologyError> {
     let mut links = Links::new();
     distances(view, nodes, &mut links)?;
     let mut odd = 0;
-    let targets: Vec<NodeId> = nodes.iter().filter(|n| n.capacity > Bytes::ZERO).map(|n| n.id).collect();
+    let targets: Vec<NodeId> =
+        nodes.iter().filter(|n| n.capacity > Bytes::ZERO).map(|n| n.id).collect();
     for target in targets {
-        // Class 0 is the best initiators of all, devices included; class 1 the best among CPUs. So CPUs are looked for in
-        // class 1 first, and class 0 speaks for a node only if class 1 has not. A node listed in neither has no figures:
-        // the kernel states them for the best initiators alone.
+        // Class 0 is the best initiators of all, devices included; class 1 the best among CPUs. So
+        // CPUs are looked for in class 1 first, and class 0 speaks for a node only if class 1 has
+        // not. A node listed in neither has no figures: the kernel states them for the best
+        // initiators alone.
         for class in [1, 0] {
             let folder = format!("{NODES}/node{}/access{class}/initiators", target.0);
             let listed = view.numbered(&folder, "node", u32::from(MAX_NODE.0))?;
@@ -218,7 +237,9 @@ fn links(view: &View<'_>, nodes: &mut [Node], notes: &mut Vec<String>) -> Result
             || l.write_bandwidth.is_some()
     });
     if odd > 0 {
-        notes.push(format!("{odd} figures of the HMAT were 0 or beyond reason, and are taken as not known."));
+        notes.push(format!(
+            "{odd} figures of the HMAT were 0 or beyond reason, and are taken as not known."
+        ));
     }
     Ok(links.into_values().collect())
 }
@@ -237,8 +258,8 @@ fn adopt_package(nodes: &mut [Node], target: NodeId, initiators: &[NodeId]) {
     }
 }
 
-/// The four figures of one access class, as a link without ends. The kernel leaves a file out, or writes 0, where the
-/// firmware does not say.
+/// The four figures of one access class, as a link without ends. The kernel leaves a file out, or
+/// writes 0, where the firmware does not say.
 fn figures(view: &View<'_>, folder: &str, odd: &mut usize) -> Result<Link, TopologyError> {
     let mut read = |name: &str, scale: u64, most: u64| -> Result<Option<u64>, TopologyError> {
         let Some(number) = view.number(&format!("{folder}/{name}"))? else {
@@ -314,7 +335,8 @@ fn caches(view: &View<'_>, cpu: Option<CpuId>) -> Result<Vec<CacheLevel>, Topolo
             continue;
         };
         let line = number("coherency_line_size")?.and_then(|l| u64::try_from(l).ok()).unwrap_or(64);
-        let ways = number("ways_of_associativity")?.and_then(|w| u64::try_from(w).ok()).unwrap_or(0);
+        let ways =
+            number("ways_of_associativity")?.and_then(|w| u64::try_from(w).ok()).unwrap_or(0);
         let users = text("shared_cpu_list")?.and_then(|t| parse_list(&t, MAX_CPU.0).ok());
         let shared = match (&users, &package) {
             (Some(users), Some(package)) => users.len() > 1 && users.len() >= package.len(),
@@ -339,7 +361,8 @@ fn cache_size(text: &str) -> Option<Bytes> {
 }
 
 fn kernel_tiers(view: &View<'_>) -> Result<Option<Vec<KernelTier>>, TopologyError> {
-    // A kernel that has tiers has the folder, and lists at least one tier while any node has memory.
+    // A kernel that has tiers has the folder, and lists at least one tier while any node has
+    // memory.
     let mut tiers = Vec::new();
     for number in view.numbered(TIERS, "memory_tier", u32::from(u16::MAX))? {
         let path = format!("{TIERS}/memory_tier{number}/nodelist");

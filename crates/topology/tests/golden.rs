@@ -17,8 +17,8 @@ fn read(path: &Path) -> Survey {
 fn json(survey: &Survey, source: &str, initiators: &[Option<u16>]) -> String {
     let mut out = String::new();
     for initiator in initiators {
-        let ranking =
-            rank(&survey.machine, By::Bandwidth, initiator.map(NodeId)).unwrap_or_else(|error| panic!("{error}"));
+        let ranking = rank(&survey.machine, By::Bandwidth, initiator.map(NodeId))
+            .unwrap_or_else(|error| panic!("{error}"));
         let report = TiersReport::new(&survey.machine, &ranking, source);
         out += &serde_json::to_string_pretty(&report).expect("JSON");
         out.push('\n');
@@ -36,7 +36,10 @@ fn text(survey: &Survey, source: &str) -> String {
     }
     for finding in explain_with(&survey.machine, &survey.surroundings) {
         let command = finding.command.unwrap_or_else(|| "-".to_owned());
-        out += &format!("{:?} {:?}: {}\n    {command}\n", finding.severity, finding.topic, finding.text);
+        out += &format!(
+            "{:?} {:?}: {}\n    {command}\n",
+            finding.severity, finding.topic, finding.text
+        );
     }
     out
 }
@@ -62,11 +65,12 @@ fn gathered_trees() {
     }
 }
 
-/// The lab writes bandwidths into its HMAT in whole units of this many bytes a second, rounded down.
+/// The lab writes bandwidths into its HMAT in whole units of this many bytes a second, rounded
+/// down.
 const HMAT_UNIT: f64 = (64 << 20) as f64;
 
-/// As `terrace gather` made them in the lab's guests: the machine files that these came from are the presets of the
-/// same names, so that what firmware and kernel make of a figure is seen.
+/// As `terrace gather` made them in the lab's guests: the machine files that these came from are
+/// the presets of the same names, so that what firmware and kernel make of a figure is seen.
 #[test]
 fn trees_gathered_in_the_lab() {
     for preset in ["lab-cxl", "lab-hbm", "lab-dcpmm"] {
@@ -81,14 +85,24 @@ fn trees_gathered_in_the_lab() {
         };
         // sysfs has figures for the nearest CPUs of each node alone.
         for link in wanted.links.iter().filter(nearest) {
-            let got = survey.machine.link(link.initiator, link.target).unwrap_or_else(|| panic!("{name}: {link:?}"));
+            let got = survey
+                .machine
+                .link(link.initiator, link.target)
+                .unwrap_or_else(|| panic!("{name}: {link:?}"));
             let latency = |l: &terrace_machine::Link| l.read_latency.map(|f| f.value.get());
             assert_eq!(latency(got), latency(link), "{name}: {link:?}");
-            let rate = |f: Option<terrace_machine::Figure<terrace_types::BytesPerSec>>| f.map(|f| f.value.get() as f64);
-            for (got, want) in [(got.read_bandwidth, link.read_bandwidth), (got.write_bandwidth, link.write_bandwidth)]
-            {
+            let rate = |f: Option<terrace_machine::Figure<terrace_types::BytesPerSec>>| {
+                f.map(|f| f.value.get() as f64)
+            };
+            for (got, want) in [
+                (got.read_bandwidth, link.read_bandwidth),
+                (got.write_bandwidth, link.write_bandwidth),
+            ] {
                 let off = rate(got).zip(rate(want)).map(|(got, want)| want - got);
-                assert!(off.is_some_and(|off| (0.0..HMAT_UNIT).contains(&off)), "{name}: {link:?}: {got:?}");
+                assert!(
+                    off.is_some_and(|off| (0.0..HMAT_UNIT).contains(&off)),
+                    "{name}: {link:?}: {got:?}"
+                );
             }
         }
     }
@@ -128,8 +142,9 @@ fn hwloc_memory_attributes() {
         return;
     };
     let survey = read(&path);
-    // By hand: four nodes of 1 GiB with two CPUs each; the one Bandwidth is 20 MiB/s to node 1 from CPUs 0-7, so all
-    // nodes see it; foobar, barnoinit and coincoin are attributes of the user's own. Backend is Synthetic: no HMAT.
+    // By hand: four nodes of 1 GiB with two CPUs each; the one Bandwidth is 20 MiB/s to node 1 from
+    // CPUs 0-7, so all nodes see it; foobar, barnoinit and coincoin are attributes of the user's
+    // own. Backend is Synthetic: no HMAT.
     check("hwloc-memattrs", &survey, "memattrs", &[None, Some(2)]);
 }
 
@@ -140,8 +155,9 @@ fn hwloc_cxl_and_dax_in_both_versions() {
         return;
     };
     let (v2, v3) = (read(&v2), read(&v3));
-    // By hand: one node of 3061719040 bytes with CPUs 0-3 on package 0, no attributes, no distances; dax0.0 of 1 GiB is
-    // set-aside memory not in use; four CXL devices: mem2 and mem3 256 MiB volatile, mem0 persistent, mem1 both.
+    // By hand: one node of 3061719040 bytes with CPUs 0-3 on package 0, no attributes, no
+    // distances; dax0.0 of 1 GiB is set-aside memory not in use; four CXL devices: mem2 and mem3
+    // 256 MiB volatile, mem0 persistent, mem1 both.
     assert_eq!(v2, v3);
     check("hwloc-cxl-dax", &v3, "cxl-dax", &[None]);
 }
@@ -158,10 +174,11 @@ fn hwloc_tree_with_separate_initiators() {
         return;
     }
     let survey = read(&scratch.0);
-    // By hand, from access0, access1, distance and meminfo of each node: CPUs 0-7 in pairs on nodes 0-3, which have no
-    // memory; node 4 has neither (a generic initiator); memory on 5-10. Class 0 of nodes 5-7 is node 4's, so the CPUs'
-    // figures are those of class 1: node 0 sees 5 (26 ns, 131072 MiB/s) and 7 (77 ns, 78644 MiB/s), node 3 sees 9 and
-    // 10 the same; all others are known by distance. 7 and 10 are persistent memory (under ndbus0, driver kmem).
+    // By hand, from access0, access1, distance and meminfo of each node: CPUs 0-7 in pairs on nodes
+    // 0-3, which have no memory; node 4 has neither (a generic initiator); memory on 5-10. Class 0
+    // of nodes 5-7 is node 4's, so the CPUs' figures are those of class 1: node 0 sees 5 (26 ns,
+    // 131072 MiB/s) and 7 (77 ns, 78644 MiB/s), node 3 sees 9 and 10 the same; all others are known
+    // by distance. 7 and 10 are persistent memory (under ndbus0, driver kmem).
     check("hwloc-fakememinitiators", &survey, "fakememinitiators", &[None, Some(3)]);
     let link = |from, to| survey.machine.link(NodeId(from), NodeId(to)).copied();
     let device = link(4, 5).and_then(|l| l.read_latency).map(|f| f.value.get());

@@ -1,11 +1,14 @@
-//! Trees and archives that are damaged or made to harm: one clear line, no panic, nothing outside the tree.
+//! Trees and archives that are damaged or made to harm: one clear line, no panic, nothing outside
+//! the tree.
 
 mod common;
 
 use common::{fixture, Scratch};
 use std::fs;
 use std::os::unix::fs::symlink;
-use terrace_topology::{gather, load, read_archive, survey, DiskTree, Entry, MemoryTree, Source, Tree, View};
+use terrace_topology::{
+    gather, load, read_archive, survey, DiskTree, Entry, MemoryTree, Source, Tree, View,
+};
 use terrace_types::Bytes;
 
 const NODE: &str = "sys/devices/system/node/node0";
@@ -80,7 +83,8 @@ fn links_in_a_circle_and_out_of_the_tree() {
     tree.link(&format!("{NODE}/cpulist"), "cpulist");
     assert!(error(&tree).contains("more than 40 symbolic links"));
     let mut tree = sound();
-    tree.link(&format!("{NODE}/cpulist"), "../../../../../../../../../../../etc/hostname").file("etc/hostname", "0\n");
+    tree.link(&format!("{NODE}/cpulist"), "../../../../../../../../../../../etc/hostname")
+        .file("etc/hostname", "0\n");
     let found = survey(&tree, "t").unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(found.machine.nodes[0].cpus.len(), 1, "the tree's own etc/hostname was read");
 
@@ -163,8 +167,8 @@ fn this_machine_is_read_gathered_and_read_again() {
     let live = load(&Source::Live).unwrap_or_else(|error| panic!("{error}"));
     assert!(!live.machine.nodes.is_empty());
     let mut bytes = Vec::new();
-    let gathered =
-        gather(&DiskTree::live(), live.machine.page_size, &mut bytes).unwrap_or_else(|error| panic!("{error}"));
+    let gathered = gather(&DiskTree::live(), live.machine.page_size, &mut bytes)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert!(gathered.files > 0);
     let scratch = Scratch::new("live");
     let path = scratch.0.join("live.tar");

@@ -1,5 +1,5 @@
-//! Bounded fuzzing without tools: each fixture, damaged at random many times over, gives a machine or one line. The seed
-//! is printed on failure; TERRACE_SEED runs that one alone.
+//! Bounded fuzzing without tools: each fixture, damaged at random many times over, gives a machine
+//! or one line. The seed is printed on failure; TERRACE_SEED runs that one alone.
 
 mod common;
 
@@ -129,7 +129,9 @@ fn machine_files() {
 #[test]
 fn hwloc_xml() {
     let bytes = fs::read(fixture("machines/hbm-and-cxl.xml")).expect("fixture");
-    run("hbm-and-cxl", &bytes, |bytes| from_hwloc_xml(&String::from_utf8_lossy(bytes), "x").map_err(|e| e.to_string()));
+    run("hbm-and-cxl", &bytes, |bytes| {
+        from_hwloc_xml(&String::from_utf8_lossy(bytes), "x").map_err(|e| e.to_string())
+    });
 }
 
 #[test]
@@ -139,7 +141,8 @@ fn gathered_trees() {
         let mut bytes = Vec::new();
         gather(&tree, Bytes(4096), &mut bytes).unwrap_or_else(|error| panic!("{error}"));
         run(name, &bytes, |bytes| {
-            // Headers whose checksum fails are refused at once: mend them, so that what is below is reached.
+            // Headers whose checksum fails are refused at once: mend them, so that what is below is
+            // reached.
             let mended = mend(bytes);
             let tree = read_archive(&mended, "x").map_err(|e| e.to_string())?;
             survey(&tree, "x").map_err(|e| e.to_string())
@@ -151,8 +154,11 @@ fn gathered_trees() {
 fn mend(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for header in out.chunks_exact_mut(512).filter(|h| h[257..262] == *b"ustar") {
-        let sum: u32 =
-            header.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) }).sum();
+        let sum: u32 = header
+            .iter()
+            .enumerate()
+            .map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) })
+            .sum();
         header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
     out

@@ -7,16 +7,28 @@ use std::sync::OnceLock;
 use std::time::Instant;
 use terrace_trace::{Access, Block, BlockKind, Header, TraceError, TraceReader, TraceWriter};
 
-/// Words whose every load and store becomes an access with the program counter of its place in the source.
+/// Words whose every load and store becomes an access with the program counter of its place in the
+/// source.
 struct Recorder {
     writer: TraceWriter<Vec<u8>>,
     count: u64,
 }
 
 impl Recorder {
-    fn access(&mut self, pc: u64, address: u64, size: u32, store: bool, gap: u32) -> Result<(), TraceError> {
+    fn access(
+        &mut self,
+        pc: u64,
+        address: u64,
+        size: u32,
+        store: bool,
+        gap: u32,
+    ) -> Result<(), TraceError> {
         self.count += 1;
-        self.writer.access(0, 0, &Access { address, size, store, depends: 0, gap, pc: 0x40_0000 + 4 * pc })
+        self.writer.access(
+            0,
+            0,
+            &Access { address, size, store, depends: 0, gap, pc: 0x40_0000 + 4 * pc },
+        )
     }
 }
 
@@ -26,10 +38,12 @@ fn mix(x: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Sparse matrix times vector, class A's size: 14,000 rows of about 130 sorted columns, and two vector updates.
+/// Sparse matrix times vector, class A's size: 14,000 rows of about 130 sorted columns, and two
+/// vector updates.
 fn cg_like(r: &mut Recorder, accesses: u64) -> Result<(), TraceError> {
     const ROWS: u64 = 14_000;
-    let (matrix, columns, x, y) = (0x7f00_0000_0000u64, 0x7f10_0000_0000u64, 0x7f20_0000_0000u64, 0x7f20_0010_0000u64);
+    let (matrix, columns, x, y) =
+        (0x7f00_0000_0000u64, 0x7f10_0000_0000u64, 0x7f20_0000_0000u64, 0x7f20_0010_0000u64);
     while r.count < accesses {
         let mut k = 0;
         for row in 0..ROWS {
@@ -56,7 +70,8 @@ fn cg_like(r: &mut Recorder, accesses: u64) -> Result<(), TraceError> {
 
 /// Scanning vertices and looking at random neighbours, a skewed choice among a million.
 fn bfs_like(r: &mut Recorder, accesses: u64) -> Result<(), TraceError> {
-    let (levels, offsets, neighbours) = (0x7f00_0000_0000u64, 0x7f10_0000_0000u64, 0x7f20_0000_0000u64);
+    let (levels, offsets, neighbours) =
+        (0x7f00_0000_0000u64, 0x7f10_0000_0000u64, 0x7f20_0000_0000u64);
     let (mut vertex, mut edge) = (0u64, 0u64);
     while r.count < accesses {
         r.access(1, levels + 8 * vertex, 8, false, 4)?;
@@ -90,7 +105,10 @@ fn cpu_seconds() -> f64 {
 }
 
 /// Decodes all of it several times; the best time counts, for others may be using the machine.
-fn read<R: Read + Seek>(name: &str, mut reader: TraceReader<R>) -> Result<(), Box<dyn std::error::Error>> {
+fn read<R: Read + Seek>(
+    name: &str,
+    mut reader: TraceReader<R>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut block = Block::new()?;
     let (mut best, mut accesses, mut sum) = (f64::INFINITY, 0u64, 0u64);
     for _ in 0..5 {
@@ -107,7 +125,10 @@ fn read<R: Read + Seek>(name: &str, mut reader: TraceReader<R>) -> Result<(), Bo
     }
     let bytes = reader.length() as f64 / accesses as f64;
     let speed = accesses as f64 / best / 1e6;
-    println!("{name}: {accesses} accesses, {bytes:.3} bytes each, decoded {speed:.0} M/s ({:x})", sum & 0xf);
+    println!(
+        "{name}: {accesses} accesses, {bytes:.3} bytes each, decoded {speed:.0} M/s ({:x})",
+        sum & 0xf
+    );
     Ok(())
 }
 
@@ -117,11 +138,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     type Stream = fn(&mut Recorder, u64) -> Result<(), TraceError>;
     for (name, stream) in [("cg-like", cg_like as Stream), ("bfs-like", bfs_like)] {
-        let mut recorder = Recorder { writer: TraceWriter::new(Vec::new(), &Header::default())?, count: 0 };
+        let mut recorder =
+            Recorder { writer: TraceWriter::new(Vec::new(), &Header::default())?, count: 0 };
         let began = cpu_seconds();
         stream(&mut recorder, 20_000_000)?;
         let bytes = recorder.writer.finish()?;
-        println!("{name}: encoded {:.0} M/s", recorder.count as f64 / (cpu_seconds() - began) / 1e6);
+        println!(
+            "{name}: encoded {:.0} M/s",
+            recorder.count as f64 / (cpu_seconds() - began) / 1e6
+        );
         read(name, TraceReader::open(Cursor::new(bytes))?)?;
     }
     Ok(())

@@ -44,10 +44,12 @@ impl Shape {
     }
 }
 
-/// A block's content, decoded into columns. Make one and hand it to the reader again and again: its memory is reused.
+/// A block's content, decoded into columns. Make one and hand it to the reader again and again: its
+/// memory is reused.
 ///
-/// Of an access block, `addresses`, `kinds` and `gaps` have an element for each access, in the order of the thread's
-/// execution; the other columns are empty or have what their documentation says.
+/// Of an access block, `addresses`, `kinds` and `gaps` have an element for each access, in the
+/// order of the thread's execution; the other columns are empty or have what their documentation
+/// says.
 #[derive(Debug)]
 pub struct Block {
     pub(crate) info: BlockInfo,
@@ -126,15 +128,15 @@ impl Block {
     }
 
     /// Addresses, gaps and directions in a word an access, where the reader was asked for them so
-    /// ([`crate::TraceReader::read_packed`]), else empty: bits 0 to 47 are the address, bits 48 to 62 the gap, or 32,767 if
-    /// it is longer, and bit 63 is set for a store.
+    /// ([`crate::TraceReader::read_packed`]), else empty: bits 0 to 47 are the address, bits 48 to
+    /// 62 the gap, or 32,767 if it is longer, and bit 63 is set for a store.
     #[must_use]
     pub fn packed(&self) -> &[u64] {
         &self.packed
     }
 
-    /// Gives [`Block::packed`] away, in exchange for memory for the next: what the list held before is of no interest. The block
-    /// has no accesses afterwards.
+    /// Gives [`Block::packed`] away, in exchange for memory for the next: what the list held before
+    /// is of no interest. The block has no accesses afterwards.
     pub fn exchange_packed(&mut self, packed: &mut Vec<u64>) {
         std::mem::swap(&mut self.packed, packed);
         self.packed.clear();
@@ -159,20 +161,22 @@ impl Block {
         &self.pcs
     }
 
-    /// Bytes that the stores wrote, one after another, each [`Block::size`] long; empty where they were not kept.
+    /// Bytes that the stores wrote, one after another, each [`Block::size`] long; empty where they
+    /// were not kept.
     #[must_use]
     pub fn values(&self) -> &[u8] {
         &self.values
     }
 
-    /// Where time went on although the thread executed nothing (it waited): before the access of this index, by so many
-    /// ticks besides its gap. Ascending.
+    /// Where time went on although the thread executed nothing (it waited): before the access of
+    /// this index, by so many ticks besides its gap. Ascending.
     #[must_use]
     pub fn jumps(&self) -> &[(u32, u64)] {
         &self.jumps
     }
 
-    /// Times that were recorded as such, one an access, in any order; empty where time follows from the gaps.
+    /// Times that were recorded as such, one an access, in any order; empty where time follows from
+    /// the gaps.
     #[must_use]
     pub fn explicit_times(&self) -> &[u64] {
         &self.times
@@ -213,7 +217,12 @@ impl Block {
     }
 
     /// `pack`: see [`crate::TraceReader::read_packed`].
-    pub(crate) fn decode(&mut self, info: BlockInfo, payload: &[u8], pack: bool) -> Result<(), &'static str> {
+    pub(crate) fn decode(
+        &mut self,
+        info: BlockInfo,
+        payload: &[u8],
+        pack: bool,
+    ) -> Result<(), &'static str> {
         self.clear();
         if crc32fast::hash(payload) != info.payload_crc {
             return Err("its checksum does not match");
@@ -231,8 +240,8 @@ impl Block {
         done
     }
 
-    /// Forgets all but `addresses` and `gaps`, which would be filled with zeroes again each time: `kinds` says how many
-    /// count.
+    /// Forgets all but `addresses` and `gaps`, which would be filled with zeroes again each time:
+    /// `kinds` says how many count.
     fn clear(&mut self) {
         self.info.count = 0;
         self.kinds.clear();
@@ -272,7 +281,9 @@ impl Block {
         self.decode_pcs()?;
         self.values.extend_from_slice(self.unpacker.get(section::VALUES));
         if !self.values.is_empty() {
-            let bytes = (0..self.kinds.len()).filter(|i| self.kinds[*i].is_store()).map(|i| u64::from(self.size(i)));
+            let bytes = (0..self.kinds.len())
+                .filter(|i| self.kinds[*i].is_store())
+                .map(|i| u64::from(self.size(i)));
             if bytes.sum::<u64>() != self.values.len() as u64 {
                 return Err("its values are not as long as its stores");
             }
@@ -280,9 +291,10 @@ impl Block {
         self.decode_times()
     }
 
-    /// Kinds, gaps and addresses: for each access its line of the dictionary, its step, and the address that it is
-    /// predicted from. Without a branch that depends on how an address was told: in programs that jump about, no such
-    /// branch can be foreseen. And without a counter in memory, for the next access would wait until it was stored.
+    /// Kinds, gaps and addresses: for each access its line of the dictionary, its step, and the
+    /// address that it is predicted from. Without a branch that depends on how an address was told:
+    /// in programs that jump about, no such branch can be foreseen. And without a counter in
+    /// memory, for the next access would wait until it was stored.
     fn decode_columns(&mut self) -> Result<(), &'static str> {
         let count = self.info.count as usize;
         let ends = self.decode_steps()?;
@@ -295,8 +307,8 @@ impl Block {
             self.gaps.resize(BLOCK_ACCESSES, 0);
         }
         self.kinds.resize(count, Kind(0));
-        // Four positions among the steps, sixteen bits each, in one register. There are `count` steps, so none of them
-        // can run into the next without its end being wrong.
+        // Four positions among the steps, sixteen bits each, in one register. There are `count`
+        // steps, so none of them can run into the next without its end being wrong.
         let (mut next, end) = (packed([0, ends[0], ends[1], ends[2]]), packed(ends));
         let addresses = &mut self.addresses[..count];
         let steps = &*self.steps;
@@ -314,7 +326,8 @@ impl Block {
             next = next.wrapping_add(1 << (class * 16));
             let from = *addresses.get(i.wrapping_sub(back)).ok_or(BACK)?;
             // Nothing of the address looked at counts where the address was told whole.
-            addresses[i] = step.wrapping_add(if class == u32::from(class::WHOLE) { 0 } else { from });
+            addresses[i] =
+                step.wrapping_add(if class == u32::from(class::WHOLE) { 0 } else { from });
         }
         if next == end {
             Ok(())
@@ -323,7 +336,8 @@ impl Block {
         }
     }
 
-    /// As [`Self::decode_columns`], into [`Self::packed`] and kinds alone. `false`: an address does not fit.
+    /// As [`Self::decode_columns`], into [`Self::packed`] and kinds alone. `false`: an address does
+    /// not fit.
     fn decode_packed(&mut self) -> Result<bool, &'static str> {
         let count = self.info.count as usize;
         let ends = self.decode_steps()?;
@@ -375,7 +389,8 @@ impl Block {
             return Err("its dictionary has no such size");
         }
         let known = (lines.len() / LINE) as u8;
-        let unknown = shapes.iter().fold(false, |any, shape| any | (*shape >= known && *shape != ESCAPE));
+        let unknown =
+            shapes.iter().fold(false, |any, shape| any | (*shape >= known && *shape != ESCAPE));
         if unknown {
             return Err("it uses a line that its dictionary has not");
         }
@@ -390,14 +405,19 @@ impl Block {
     fn decode_steps(&mut self) -> Result<[usize; 4], &'static str> {
         let (u, mut end) = (&self.unpacker, 0);
         let mut ends = [0; 4];
-        let classes = [(section::NEAR, 1), (section::MIDDLE, 2), (section::FAR, 4), (section::WHOLE, 8)];
+        let classes =
+            [(section::NEAR, 1), (section::MIDDLE, 2), (section::FAR, 4), (section::WHOLE, 8)];
         for ((first, planes), class_end) in classes.into_iter().zip(&mut ends) {
             let low = u.get(first);
-            let steps = self.steps.get_mut(end..end + low.len()).filter(|_| end + low.len() <= BLOCK_ACCESSES);
+            let steps = self
+                .steps
+                .get_mut(end..end + low.len())
+                .filter(|_| end + low.len() <= BLOCK_ACCESSES);
             let steps = steps.ok_or("it has more addresses than a block holds")?;
             end += low.len();
             *class_end = end;
-            // Planes whose bytes are all the same, as the high ones mostly are, cost nothing an access.
+            // Planes whose bytes are all the same, as the high ones mostly are, cost nothing an
+            // access.
             let mut same = 0;
             let mut filled = false;
             for plane in 0..planes {
@@ -410,7 +430,9 @@ impl Block {
                 let place = |byte: u8| (byte as i8 as u64 & sign) << (8 * plane);
                 match bytes.first() {
                     Some(byte) if bytes[1..] == bytes[..bytes.len() - 1] => same |= place(*byte),
-                    _ if filled => steps.iter_mut().zip(bytes).for_each(|(step, byte)| *step |= place(*byte)),
+                    _ if filled => {
+                        steps.iter_mut().zip(bytes).for_each(|(step, byte)| *step |= place(*byte))
+                    }
                     _ => {
                         // Writes over what the block before left.
                         steps.iter_mut().zip(bytes).for_each(|(step, byte)| *step = place(*byte));
@@ -432,15 +454,22 @@ impl Block {
         let mut at = 0u64;
         let mut jumps = Taker(self.unpacker.get(section::JUMPS));
         while !jumps.is_empty() {
-            let (skip, ticks) = jumps.number().zip(jumps.number()).ok_or("a jump of time is cut off")?;
-            at = at.checked_add(skip).filter(|at| *at <= count).ok_or("a jump of time lies beyond the block")?;
+            let (skip, ticks) =
+                jumps.number().zip(jumps.number()).ok_or("a jump of time is cut off")?;
+            at = at
+                .checked_add(skip)
+                .filter(|at| *at <= count)
+                .ok_or("a jump of time lies beyond the block")?;
             self.jumps.push((at as u32, ticks));
         }
         let mut at = 0u64;
         let mut odd = Taker(self.unpacker.get(section::ODD));
         while !odd.is_empty() {
             let (skip, size) = odd.number().zip(odd.small()).ok_or("an odd size is cut off")?;
-            at = at.checked_add(skip).filter(|at| *at < count).ok_or("an odd size lies beyond the block")?;
+            at = at
+                .checked_add(skip)
+                .filter(|at| *at < count)
+                .ok_or("an odd size lies beyond the block")?;
             self.odd.push((at as u32, size));
         }
         Ok(())
@@ -458,8 +487,10 @@ impl Block {
         let mut rest = Taker(self.unpacker.get(section::PC_LIST));
         let mut last = 0u64;
         while !rest.is_empty() {
-            let step =
-                rest.number().filter(|_| list.len() < BLOCK_ACCESSES).ok_or("its program counters are cut off")?;
+            let step = rest
+                .number()
+                .filter(|_| list.len() < BLOCK_ACCESSES)
+                .ok_or("its program counters are cut off")?;
             last = last.wrapping_add(unzigzag(step) as u64);
             list.push(last);
         }
@@ -474,7 +505,10 @@ impl Block {
         let mut rest = Taker(self.unpacker.get(section::TIMES));
         let mut now = 0u64;
         while !rest.is_empty() {
-            let step = rest.number().filter(|_| self.times.len() < self.kinds.len()).ok_or("its times are nonsense")?;
+            let step = rest
+                .number()
+                .filter(|_| self.times.len() < self.kinds.len())
+                .ok_or("its times are nonsense")?;
             now = now.wrapping_add(unzigzag(step) as u64);
             self.times.push(now);
         }

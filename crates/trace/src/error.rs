@@ -6,10 +6,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file does not begin as a trace does.
-    #[error("not a trace: it does not begin with TERRTRC; `terrace trace import` reads other formats")]
+    #[error(
+        "not a trace: it does not begin with TERRTRC; `terrace trace import` reads other formats"
+    )]
     NotATrace,
     /// Written by a later version.
-    #[error("trace of version {found}, and this program reads version {known}; use a newer terrace")]
+    #[error(
+        "trace of version {found}, and this program reads version {known}; use a newer terrace"
+    )]
     Version {
         /// What the file says.
         found: u8,

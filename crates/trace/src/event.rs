@@ -6,15 +6,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Clock {
-    /// One instruction executed by the thread. Threads' clocks are comparable: a thread that waited for others goes on
-    /// at the time of the one that is furthest.
+    /// One instruction executed by the thread. Threads' clocks are comparable: a thread that waited
+    /// for others goes on at the time of the one that is furthest.
     #[default]
     Instructions,
     /// A nanosecond of real time.
     Nanoseconds,
 }
 
-/// What a trace says of itself. JSON within the file: fields may be added, never change their meaning.
+/// What a trace says of itself. JSON within the file: fields may be added, never change their
+/// meaning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
@@ -24,10 +25,11 @@ pub struct Header {
     pub command: Vec<String>,
     /// What time counts.
     pub clock: Clock,
-    /// Nanoseconds of a tick; for instructions a nominal figure (four a nanosecond), since how long they take is
-    /// for a machine model to say.
+    /// Nanoseconds of a tick; for instructions a nominal figure (four a nanosecond), since how long
+    /// they take is for a machine model to say.
     pub ns_per_tick: f64,
-    /// One access in so many was kept; 1 keeps all. Where it is larger, `gap` counts from the access kept before.
+    /// One access in so many was kept; 1 keeps all. Where it is larger, `gap` counts from the
+    /// access kept before.
     pub period: u64,
     /// Bytes of a base page on the machine that recorded.
     pub page_size_bytes: u64,
@@ -58,8 +60,9 @@ impl Default for Header {
     }
 }
 
-/// Size, direction and dependence of an access in one byte: bits 0 to 2 the power of two of its bytes (7: another
-/// size, see [`Block::size`](crate::Block::size)), bit 3 set for a store, bits 4 to 7 the dependence.
+/// Size, direction and dependence of an access in one byte: bits 0 to 2 the power of two of its
+/// bytes (7: another size, see [`Block::size`](crate::Block::size)), bit 3 set for a store, bits 4
+/// to 7 the dependence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Kind(pub u8);
@@ -74,7 +77,11 @@ impl Kind {
     #[inline]
     #[must_use]
     pub fn new(size: u32, store: bool, depends: u8) -> Self {
-        let code = if size.is_power_of_two() && size <= 64 { size.trailing_zeros() as u8 } else { Self::ODD };
+        let code = if size.is_power_of_two() && size <= 64 {
+            size.trailing_zeros() as u8
+        } else {
+            Self::ODD
+        };
         Self(code | u8::from(store) << 3 | depends.min(Self::FARTHEST) << 4)
     }
 
@@ -96,8 +103,8 @@ impl Kind {
         }
     }
 
-    /// How many loads ago the value was loaded that this address was computed from: 1 is the load just before, 15 is 15
-    /// or more, 0 means none of the recent loads (or not known).
+    /// How many loads ago the value was loaded that this address was computed from: 1 is the load
+    /// just before, 15 is 15 or more, 0 means none of the recent loads (or not known).
     #[inline(always)]
     #[must_use]
     pub const fn depends(self) -> u8 {
@@ -116,10 +123,11 @@ pub struct Access {
     pub store: bool,
     /// See [`Kind::depends`].
     pub depends: u8,
-    /// Instructions the thread has executed since its last access, the one that makes this access included.
+    /// Instructions the thread has executed since its last access, the one that makes this access
+    /// included.
     pub gap: u32,
-    /// Address of the instruction; also helps to predict the address, so give it where known, even if the header says
-    /// that program counters are not kept. Zero: not known.
+    /// Address of the instruction; also helps to predict the address, so give it where known, even
+    /// if the header says that program counters are not kept. Zero: not known.
     pub pc: u64,
 }
 
@@ -203,7 +211,8 @@ pub enum What {
         /// The name.
         name: String,
     },
-    /// The program marked a point: 1 is the begin of its measured phase, 2 the end, others are its own.
+    /// The program marked a point: 1 is the begin of its measured phase, 2 the end, others are its
+    /// own.
     Mark {
         /// Which.
         id: u32,

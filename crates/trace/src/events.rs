@@ -41,7 +41,9 @@ pub fn put(out: &mut Vec<u8>, event: &Event, scratch: &mut Vec<u8>) {
             part(MAP, &[*start, *length, u64::from(*protection), u64::from(*flags)], Some(name));
         }
         What::Unmap { start, length } => part(UNMAP, &[*start, *length], None),
-        What::Remap { from, old_length, to, length } => part(REMAP, &[*from, *old_length, *to, *length], None),
+        What::Remap { from, old_length, to, length } => {
+            part(REMAP, &[*from, *old_length, *to, *length], None)
+        }
         What::Break { end } => part(BREAK, &[*end], None),
         What::ThreadStart { pid, tid } => {
             part(THREAD_START, &[zigzag(i64::from(*pid)), zigzag(i64::from(*tid))], None);
@@ -72,7 +74,12 @@ pub fn take(rest: &mut Taker<'_>) -> Option<Option<Event>> {
             name: name(&mut t)?,
         },
         UNMAP => What::Unmap { start: t.number()?, length: t.number()? },
-        REMAP => What::Remap { from: t.number()?, old_length: t.number()?, to: t.number()?, length: t.number()? },
+        REMAP => What::Remap {
+            from: t.number()?,
+            old_length: t.number()?,
+            to: t.number()?,
+            length: t.number()?,
+        },
         BREAK => What::Break { end: t.number()? },
         THREAD_START => What::ThreadStart { pid: signed(&mut t)?, tid: signed(&mut t)? },
         THREAD_EXIT => What::ThreadExit,

@@ -8,8 +8,9 @@
 //! payload = sections:u8 { id:u8 codec:u8 raw_bytes:u32 stored_bytes:u32 bytes }*
 //! ```
 //!
-//! All little-endian. A block stands for itself: nothing in it refers to another. So a file that was cut off can be read
-//! up to its last whole block, and any block can be read alone. A file that was finished ends with a block of kind END.
+//! All little-endian. A block stands for itself: nothing in it refers to another. So a file that
+//! was cut off can be read up to its last whole block, and any block can be read alone. A file that
+//! was finished ends with a block of kind END.
 
 use crate::error::TraceError;
 
@@ -70,7 +71,8 @@ pub struct BlockInfo {
     pub count: u32,
     /// How many of the accesses are stores.
     pub stores: u32,
-    /// No access or event is earlier. Where time follows from `gap`, the thread's time before the first access.
+    /// No access or event is earlier. Where time follows from `gap`, the thread's time before the
+    /// first access.
     pub first_time: u64,
     /// No access or event is later.
     pub last_time: u64,
@@ -90,9 +92,13 @@ impl BlockInfo {
         let mut head = [0; HEAD];
         head[..4].copy_from_slice(BLOCK_MAGIC);
         head[4] = self.kind.code();
-        for (at, value) in
-            [(8, self.payload_bytes), (12, self.count), (16, self.process), (20, self.thread), (40, self.stores)]
-        {
+        for (at, value) in [
+            (8, self.payload_bytes),
+            (12, self.count),
+            (16, self.process),
+            (20, self.thread),
+            (40, self.stores),
+        ] {
             head[at..at + 4].copy_from_slice(&value.to_le_bytes());
         }
         head[24..32].copy_from_slice(&self.first_time.to_le_bytes());
@@ -112,7 +118,8 @@ impl BlockInfo {
         if crc32fast::hash(&head[..60]) != word(head, 60) {
             return Err(damaged("the checksum of its head does not match"));
         }
-        let kind = BlockKind::from_code(head[4]).ok_or(damaged("a kind of block that is not known"))?;
+        let kind =
+            BlockKind::from_code(head[4]).ok_or(damaged("a kind of block that is not known"))?;
         let info = Self {
             offset,
             kind,
@@ -130,14 +137,18 @@ impl BlockInfo {
             BlockKind::Events => BLOCK_EVENTS,
             BlockKind::End => 0,
         };
-        if info.count as usize > most || info.stores > info.count || info.payload_bytes > MOST_PAYLOAD {
+        if info.count as usize > most
+            || info.stores > info.count
+            || info.payload_bytes > MOST_PAYLOAD
+        {
             return Err(damaged("it claims to be larger than any block is"));
         }
         Ok(info)
     }
 }
 
-/// Makes the checksums of a trace right, whatever else is wrong with it, so that tests get behind them.
+/// Makes the checksums of a trace right, whatever else is wrong with it, so that tests get behind
+/// them.
 pub fn mend_checksums(bytes: &mut [u8]) {
     if bytes.len() < 16 {
         return;

@@ -23,7 +23,8 @@ pub struct Info {
     pub threads: u64,
     /// Bytes of the file for each access; null without any.
     pub bytes_per_access: Option<f64>,
-    /// From the earliest time to the latest, as the trace's clock has it. Where that counts instructions, nominal.
+    /// From the earliest time to the latest, as the trace's clock has it. Where that counts
+    /// instructions, nominal.
     pub seconds: f64,
     /// Mappings, threads, marks and other events.
     pub events: u64,
@@ -49,7 +50,8 @@ impl Info {
     pub fn of<R: Read + Seek>(reader: &mut TraceReader<R>) -> Result<Self, TraceError> {
         let header = reader.header().clone();
         let page_shift = header.page_size_bytes.max(1).ilog2();
-        let mut damage: Vec<String> = reader.damage().map(ToString::to_string).into_iter().collect();
+        let mut damage: Vec<String> =
+            reader.damage().map(ToString::to_string).into_iter().collect();
         let (mut pages, mut threads) = (HashSet::new(), HashSet::new());
         let (mut accesses, mut stores, mut events) = (0, 0, 0);
         let (mut first, mut last) = (u64::MAX, 0);
@@ -80,7 +82,8 @@ impl Info {
                 let end = address.saturating_add(u64::from(block.size(i).max(1)) - 1) >> page_shift;
                 let start = address >> page_shift;
                 if start != before || end != before {
-                    // An access longer than a page is damage or an importer's guess: its ends count.
+                    // An access longer than a page is damage or an importer's guess: its ends
+                    // count.
                     pages.extend([start, end]);
                     before = end;
                 }
@@ -109,8 +112,10 @@ impl Info {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("recorded by {}: {}\n", self.source, self.command.join(" "));
-        text += &format!("{} accesses: {} loads, {} stores\n", self.accesses, self.loads, self.stores);
-        text += &format!("{} pages, {} threads, {} events\n", self.pages, self.threads, self.events);
+        text +=
+            &format!("{} accesses: {} loads, {} stores\n", self.accesses, self.loads, self.stores);
+        text +=
+            &format!("{} pages, {} threads, {} events\n", self.pages, self.threads, self.events);
         text += &format!("{:.6} seconds of the trace's clock\n", self.seconds);
         text += &format!("{} bytes", self.file_bytes);
         if let Some(each) = self.bytes_per_access {

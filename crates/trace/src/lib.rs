@@ -1,14 +1,16 @@
-//! The trace: every load and store of a program in a file, with what makes the addresses mean something. Pure: it reads
-//! and writes formats, and never touches a live process.
+//! The trace: every load and store of a program in a file, with what makes the addresses mean
+//! something. Pure: it reads and writes formats, and never touches a live process.
 //!
 //! # Interface
 //!
-//! Writing: [`TraceWriter::new`]`(out, &Header)`, then [`TraceWriter::access`] for each access, [`TraceWriter::event`]
-//! for what else happens, [`TraceWriter::advance`] where a thread waited, and [`TraceWriter::finish`].
+//! Writing: [`TraceWriter::new`]`(out, &Header)`, then [`TraceWriter::access`] for each access,
+//! [`TraceWriter::event`] for what else happens, [`TraceWriter::advance`] where a thread waited,
+//! and [`TraceWriter::finish`].
 //!
 //! Reading: [`TraceReader::open`] on anything that can seek, [`Block::new`] once, then either
-//! [`TraceReader::next_block`] from begin to end, or [`TraceReader::select`] and [`TraceReader::read`] for one thread or
-//! a span of time. A block of [`BlockKind::Accesses`] holds up to 32,768 accesses of **one** thread as columns:
+//! [`TraceReader::next_block`] from begin to end, or [`TraceReader::select`] and
+//! [`TraceReader::read`] for one thread or a span of time. A block of [`BlockKind::Accesses`] holds
+//! up to 32,768 accesses of **one** thread as columns:
 //!
 //! | column | element |
 //! |---|---|
@@ -17,10 +19,11 @@
 //! | [`Block::gaps`] | `u32`, instructions since the thread's last access, this access's own included |
 //! | [`Block::pcs`], [`Block::values`] | only where the header says so |
 //!
-//! Time is in ticks ([`Header::clock`], [`Header::ns_per_tick`]); of each access by [`Block::times_into`]. To interleave
-//! threads, open a reader a thread, or select each thread's blocks, and merge by time; [`Block::jumps`] tells where a
-//! thread waited. A block of [`BlockKind::Events`] holds [`Event`]s; each stands in the file before the accesses that
-//! came after it.
+//! Time is in ticks ([`Header::clock`], [`Header::ns_per_tick`]); of each access by
+//! [`Block::times_into`]. To interleave threads, open a reader a thread, or select each thread's
+//! blocks, and merge by time; [`Block::jumps`] tells where a thread waited. A block of
+//! [`BlockKind::Events`] holds [`Event`]s; each stands in the file before the accesses that came
+//! after it.
 //!
 //! ```
 //! use terrace_trace::{Access, Block, Header, TraceReader, TraceWriter};

@@ -6,8 +6,8 @@ use zstd::zstd_safe::CParameter;
 
 /// zstd's level: the columns are simple enough that higher ones gain little.
 const LEVEL: i32 = 1;
-/// The shortest repetition that is looked for, the longest that can be asked for: shorter ones in bytes of numbers are
-/// chance, and not to look for them is faster and smaller (docs/adr/0250).
+/// The shortest repetition that is looked for, the longest that can be asked for: shorter ones in
+/// bytes of numbers are chance, and not to look for them is faster and smaller (docs/adr/0250).
 const SHORTEST: u32 = 7;
 /// Sections shorter than this are stored as they are.
 const WORTHWHILE: usize = 48;
@@ -114,8 +114,10 @@ impl Packer {
         let start = self.payload.len();
         if raw.len() >= WORTHWHILE {
             self.payload.resize(start + zstd::zstd_safe::compress_bound(raw.len()), 0);
-            let stored =
-                self.compressor.compress_to_buffer(raw, &mut self.payload[start..]).map_err(cannot_compress)?;
+            let stored = self
+                .compressor
+                .compress_to_buffer(raw, &mut self.payload[start..])
+                .map_err(cannot_compress)?;
             self.payload.truncate(start + stored);
             if stored < raw.len() {
                 self.payload[head + 1] = ZSTD;
@@ -183,7 +185,8 @@ impl Unpacker {
                     raw.extend_from_slice(stored);
                 }
                 ZSTD => {
-                    // Only what the last use left is written over, so this does not clear the buffer each time.
+                    // Only what the last use left is written over, so this does not clear the
+                    // buffer each time.
                     raw.resize(raw_bytes, 0);
                     let got = self.decompressor.decompress_to_buffer(stored, raw.as_mut_slice());
                     raw.truncate(got.map_err(|_| "a section does not decompress")?);
@@ -242,7 +245,8 @@ mod tests {
     fn sections_come_back_packed_or_not() {
         let mut packer = Packer::new().unwrap();
         packer.begin();
-        let noise: Vec<u8> = (0..200u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let noise: Vec<u8> =
+            (0..200u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         packer.section(1, &[7; 1000]).unwrap();
         packer.section(2, &[1, 2, 3]).unwrap();
         packer.section(3, &[]).unwrap();

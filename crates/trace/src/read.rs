@@ -8,8 +8,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 /// Reads a trace: the list of blocks at once, their content when asked.
 ///
-/// Opening goes from head to head over the blocks without reading them, so it takes a moment even for a long trace and
-/// works for one that was cut off. To read a trace on several cores, open it several times.
+/// Opening goes from head to head over the blocks without reading them, so it takes a moment even
+/// for a long trace and works for one that was cut off. To read a trace on several cores, open it
+/// several times.
 #[derive(Debug)]
 pub struct TraceReader<R> {
     input: R,
@@ -26,11 +27,14 @@ impl<R: Read + Seek> TraceReader<R> {
     /// Reads the header and finds the blocks.
     ///
     /// # Errors
-    /// [`TraceError::NotATrace`], [`TraceError::Version`], [`TraceError::Header`] or [`TraceError::Read`]. Damage
-    /// behind the header is no error here: see [`TraceReader::damage`].
+    /// [`TraceError::NotATrace`], [`TraceError::Version`], [`TraceError::Header`] or
+    /// [`TraceError::Read`]. Damage behind the header is no error here: see
+    /// [`TraceReader::damage`].
     pub fn open(mut input: R) -> Result<Self, TraceError> {
         let (header, start) = read_header(&mut input)?;
-        let length = input.seek(SeekFrom::End(0)).map_err(|source| TraceError::Read { offset: start, source })?;
+        let length = input
+            .seek(SeekFrom::End(0))
+            .map_err(|source| TraceError::Read { offset: start, source })?;
         let mut reader = Self {
             input,
             header,
@@ -58,7 +62,10 @@ impl<R: Read + Seek> TraceReader<R> {
                 return Err(cut);
             }
             let mut head = [0; HEAD];
-            let read = self.input.seek(SeekFrom::Start(offset)).and_then(|_| self.input.read_exact(&mut head));
+            let read = self
+                .input
+                .seek(SeekFrom::Start(offset))
+                .and_then(|_| self.input.read_exact(&mut head));
             read.map_err(|source| TraceError::Read { offset, source })?;
             let info = BlockInfo::from_bytes(&head, offset)?;
             if info.stored_bytes() > self.length - offset {
@@ -78,7 +85,8 @@ impl<R: Read + Seek> TraceReader<R> {
         &self.header
     }
 
-    /// All blocks that were found, in the order of the file. Of a thread, they are in the order of its execution.
+    /// All blocks that were found, in the order of the file. Of a thread, they are in the order of
+    /// its execution.
     pub fn blocks(&self) -> &[BlockInfo] {
         &self.blocks
     }
@@ -88,7 +96,8 @@ impl<R: Read + Seek> TraceReader<R> {
         self.length
     }
 
-    /// Whether it was written to its end. A trace that was not has been cut off, or is still being written.
+    /// Whether it was written to its end. A trace that was not has been cut off, or is still being
+    /// written.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
@@ -98,9 +107,14 @@ impl<R: Read + Seek> TraceReader<R> {
         self.damage.as_ref()
     }
 
-    /// Positions in [`TraceReader::blocks`] of access blocks of one thread (or all, with `None`) that may hold accesses
-    /// of `from <= time < until`.
-    pub fn select(&self, thread: Option<u32>, from: u64, until: u64) -> impl Iterator<Item = usize> + '_ {
+    /// Positions in [`TraceReader::blocks`] of access blocks of one thread (or all, with `None`)
+    /// that may hold accesses of `from <= time < until`.
+    pub fn select(
+        &self,
+        thread: Option<u32>,
+        from: u64,
+        until: u64,
+    ) -> impl Iterator<Item = usize> + '_ {
         self.blocks.iter().enumerate().filter_map(move |(i, b)| {
             let asked = b.kind == BlockKind::Accesses
                 && thread.is_none_or(|t| t == b.thread)
@@ -113,14 +127,15 @@ impl<R: Read + Seek> TraceReader<R> {
     /// Reads the block at this position of [`TraceReader::blocks`].
     ///
     /// # Errors
-    /// [`TraceError::Damaged`], after which `block` is empty and other blocks can still be read; [`TraceError::Read`].
+    /// [`TraceError::Damaged`], after which `block` is empty and other blocks can still be read;
+    /// [`TraceError::Read`].
     pub fn read(&mut self, position: usize, block: &mut Block) -> Result<(), TraceError> {
         self.read_as(position, block, false)
     }
 
-    /// As [`TraceReader::read`], of an access block into [`Block::packed`] in place of [`Block::addresses`] and
-    /// [`Block::gaps`], which is faster. Where an address has more than 48 bits, or the thread waited within the block
-    /// ([`Block::jumps`]), it is read as ever.
+    /// As [`TraceReader::read`], of an access block into [`Block::packed`] in place of
+    /// [`Block::addresses`] and [`Block::gaps`], which is faster. Where an address has more than 48
+    /// bits, or the thread waited within the block ([`Block::jumps`]), it is read as ever.
     ///
     /// # Errors
     /// As [`TraceReader::read`].
@@ -128,7 +143,12 @@ impl<R: Read + Seek> TraceReader<R> {
         self.read_as(position, block, true)
     }
 
-    fn read_as(&mut self, position: usize, block: &mut Block, pack: bool) -> Result<(), TraceError> {
+    fn read_as(
+        &mut self,
+        position: usize,
+        block: &mut Block,
+        pack: bool,
+    ) -> Result<(), TraceError> {
         let Some(info) = self.blocks.get(position).copied() else {
             return Err(TraceError::Unfit("a block that the trace does not have"));
         };
@@ -140,8 +160,8 @@ impl<R: Read + Seek> TraceReader<R> {
         block.decode(info, &self.payload, pack).map_err(|why| TraceError::Damaged { offset, why })
     }
 
-    /// Reads the next block of the file; `false` after the last. A damaged block is an error once, and the next call goes
-    /// on behind it.
+    /// Reads the next block of the file; `false` after the last. A damaged block is an error once,
+    /// and the next call goes on behind it.
     ///
     /// # Errors
     /// As [`TraceReader::read`].

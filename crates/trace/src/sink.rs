@@ -86,7 +86,10 @@ impl<W: Write> Here<W> {
 
 /// Behind a block that was written in part, nothing could be found again.
 fn behind_a_failure(offset: u64) -> TraceError {
-    TraceError::Write { offset, source: std::io::Error::other("an earlier block could not be written") }
+    TraceError::Write {
+        offset,
+        source: std::io::Error::other("an earlier block could not be written"),
+    }
 }
 
 /// What the thread is handed.
@@ -122,7 +125,8 @@ impl<W: Write + Send + 'static> Behind<W> {
                     Job::Block(..) if here.failed => Ok(()),
                     Job::Block(head, mut content) => {
                         let done = here.write(head, &mut content);
-                        // A block that could not be packed is as lost as one that could not be written.
+                        // A block that could not be packed is as lost as one that could not be
+                        // written.
                         here.failed |= done.is_err();
                         if let Content::Accesses(mut columns) = content {
                             columns.clear();
@@ -285,8 +289,8 @@ impl<W: Write> Sink<W> {
 }
 
 impl<W: Write + Send + 'static> Sink<W> {
-    /// From the first block on, a thread packs and writes. It is begun by whoever hands over that block, and has its signal
-    /// mask.
+    /// From the first block on, a thread packs and writes. It is begun by whoever hands over that
+    /// block, and has its signal mask.
     pub fn behind(self) -> Self {
         match self.state {
             State::Here(here) => Self { state: State::Soon(here, Behind::begin), ..self },

@@ -5,9 +5,10 @@ use crate::event::{Event, What};
 use crate::frame::BlockKind;
 use std::fmt::Write;
 
-/// Appends a block's lines: `TIME PROCESS:THREAD load|store ADDRESS SIZE [dN] [pc=ADDRESS] [=VALUE]` for accesses, where
-/// `dN` says that the address was computed from the value loaded N loads before; `TIME PROCESS:THREAD WORD ...` for
-/// events. Stops after `most` lines and says how many it wrote.
+/// Appends a block's lines: `TIME PROCESS:THREAD load|store ADDRESS SIZE [dN] [pc=ADDRESS]
+/// [=VALUE]` for accesses, where `dN` says that the address was computed from the value loaded N
+/// loads before; `TIME PROCESS:THREAD WORD ...` for events. Stops after `most` lines and says how
+/// many it wrote.
 pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
     let info = block.info();
     if info.kind != BlockKind::Accesses {
@@ -47,10 +48,16 @@ pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
 fn event_line(event: &Event, out: &mut String) {
     let _ = write!(out, "{} {}:{} ", event.time, event.process, event.thread);
     // Names come from programs and files: no control characters reach the terminal.
-    let clean = |name: &String| name.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
+    let clean = |name: &String| {
+        name.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>()
+    };
     let _ = match &event.what {
         What::Map { start, length, protection, flags, name } => {
-            write!(out, "map {start:#x} {length} protection={protection} flags={flags:#x} {}", clean(name))
+            write!(
+                out,
+                "map {start:#x} {length} protection={protection} flags={flags:#x} {}",
+                clean(name)
+            )
         }
         What::Unmap { start, length } => write!(out, "unmap {start:#x} {length}"),
         What::Remap { from, old_length, to, length } => {
@@ -61,7 +68,9 @@ fn event_line(event: &Event, out: &mut String) {
         What::ThreadExit => write!(out, "thread-exit"),
         What::Fork { parent } => write!(out, "fork-of {parent}"),
         What::Exec { name } => write!(out, "exec {}", clean(name)),
-        What::Object { start, length, name } => write!(out, "object {start:#x} {length} {}", clean(name)),
+        What::Object { start, length, name } => {
+            write!(out, "object {start:#x} {length} {}", clean(name))
+        }
         What::Mark { id } => write!(out, "mark {id}"),
         What::Lost { accesses } => write!(out, "lost {accesses}"),
     };

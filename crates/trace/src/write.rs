@@ -9,7 +9,8 @@ use crate::sink::{Content, Head, Sink};
 use std::collections::HashMap;
 use std::io::Write;
 
-/// Threads with an unfinished block at most; beyond that, the one longest not used is closed early. Bounds memory.
+/// Threads with an unfinished block at most; beyond that, the one longest not used is closed early.
+/// Bounds memory.
 const MOST_OPEN: usize = 64;
 /// Events are written out when their bytes exceed this, even if few.
 const MOST_EVENT_BYTES: usize = 256 << 10;
@@ -25,17 +26,19 @@ struct Open {
     used: u64,
 }
 
-/// Writes a trace to `out`. Memory does not grow with its length: a block a thread, at most 64 of them.
+/// Writes a trace to `out`. Memory does not grow with its length: a block a thread, at most 64 of
+/// them.
 ///
-/// Events are written before the accesses that were handed over after them, so that a reader that goes from begin to end
-/// knows a mapping before it is used. [`TraceWriter::finish`] must be called; without it the last blocks are lost and the
-/// trace reads as cut off.
+/// Events are written before the accesses that were handed over after them, so that a reader that
+/// goes from begin to end knows a mapping before it is used. [`TraceWriter::finish`] must be
+/// called; without it the last blocks are lost and the trace reads as cut off.
 #[derive(Debug)]
 pub struct TraceWriter<W: Write> {
     sink: Sink<W>,
     header: Header,
     threads: HashMap<u32, Open>,
-    /// The thread used last, kept out of the map: nearly every access is of the same thread as the one before.
+    /// The thread used last, kept out of the map: nearly every access is of the same thread as the
+    /// one before.
     current: Option<(u32, Open)>,
     spare: Vec<BlockBuilder>,
     clocks: HashMap<u32, u64>,
@@ -87,7 +90,12 @@ impl<W: Write> TraceWriter<W> {
     pub fn time(&self, thread: u32) -> u64 {
         match &self.current {
             Some((id, open)) if *id == thread => open.now,
-            _ => self.threads.get(&thread).map(|o| o.now).or(self.clocks.get(&thread).copied()).unwrap_or(0),
+            _ => self
+                .threads
+                .get(&thread)
+                .map(|o| o.now)
+                .or(self.clocks.get(&thread).copied())
+                .unwrap_or(0),
         }
     }
 
@@ -100,7 +108,14 @@ impl<W: Write> TraceWriter<W> {
         self.put(process, thread, &Told::new(access), access.gap, access.pc)
     }
 
-    fn put(&mut self, process: u32, thread: u32, told: &Told, gap: u32, pc: u64) -> Result<(), TraceError> {
+    fn put(
+        &mut self,
+        process: u32,
+        thread: u32,
+        told: &Told,
+        gap: u32,
+        pc: u64,
+    ) -> Result<(), TraceError> {
         let keep_pcs = self.header.pcs;
         let open = self.open(process, thread)?;
         open.builder.push(told);
@@ -116,9 +131,9 @@ impl<W: Write> TraceWriter<W> {
         self.header.pcs
     }
 
-    /// Adds a row of accesses, as many calls of [`TraceWriter::access`] would: their addresses are in `words`. `first` is
-    /// the first one's gap, `rest` the sum of the others'. `false`, and nothing is added, where the block has no room for
-    /// all of them.
+    /// Adds a row of accesses, as many calls of [`TraceWriter::access`] would: their addresses are
+    /// in `words`. `first` is the first one's gap, `rest` the sum of the others'. `false`, and
+    /// nothing is added, where the block has no room for all of them.
     #[inline]
     pub(crate) fn row(
         &mut self,
@@ -137,8 +152,9 @@ impl<W: Write> TraceWriter<W> {
         Ok(true)
     }
 
-    /// Adds a row as often as it comes in `words`, a turn each `stride` words, each time with the gap `first` before its first
-    /// access, as long as it is told as it was told last; how often that was. The row was the last to be added, twice.
+    /// Adds a row as often as it comes in `words`, a turn each `stride` words, each time with the
+    /// gap `first` before its first access, as long as it is told as it was told last; how often
+    /// that was. The row was the last to be added, twice.
     #[inline]
     pub(crate) fn row_again(
         &mut self,
@@ -155,8 +171,9 @@ impl<W: Write> TraceWriter<W> {
         Ok(turns)
     }
 
-    /// Adds accesses as compilers' hooks tell them, one instruction each, as many as `words` begin with and the block has room
-    /// for; how many, and how many of them are stores. `first` is the first one's gap.
+    /// Adds accesses as compilers' hooks tell them, one instruction each, as many as `words` begin
+    /// with and the block has room for; how many, and how many of them are stores. `first` is the
+    /// first one's gap.
     #[inline]
     pub(crate) fn hooked(
         &mut self,
@@ -172,12 +189,18 @@ impl<W: Write> TraceWriter<W> {
         Ok((run, u64::from(open.builder.stores() - stores)))
     }
 
-    /// Adds a store with the bytes it wrote; `value` must be `access.size` long. For traces whose header says `values`:
-    /// there every store must come this way.
+    /// Adds a store with the bytes it wrote; `value` must be `access.size` long. For traces whose
+    /// header says `values`: there every store must come this way.
     ///
     /// # Errors
     /// [`TraceError::Write`]; [`TraceError::Unfit`] when the value does not fit the access.
-    pub fn store(&mut self, process: u32, thread: u32, access: &Access, value: &[u8]) -> Result<(), TraceError> {
+    pub fn store(
+        &mut self,
+        process: u32,
+        thread: u32,
+        access: &Access,
+        value: &[u8],
+    ) -> Result<(), TraceError> {
         if !self.header.values || !access.store || value.len() != access.size as usize {
             return Err(TraceError::Unfit("a value that does not belong to a store of its size"));
         }
@@ -188,14 +211,22 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// Adds an access whose time was recorded. For traces whose clock is [`Clock::Nanoseconds`]: there every access must
-    /// come this way. Times may run backwards.
+    /// Adds an access whose time was recorded. For traces whose clock is [`Clock::Nanoseconds`]:
+    /// there every access must come this way. Times may run backwards.
     ///
     /// # Errors
     /// [`TraceError::Write`]; [`TraceError::Unfit`] for another clock.
-    pub fn access_at(&mut self, process: u32, thread: u32, access: &Access, time: u64) -> Result<(), TraceError> {
+    pub fn access_at(
+        &mut self,
+        process: u32,
+        thread: u32,
+        access: &Access,
+        time: u64,
+    ) -> Result<(), TraceError> {
         if self.header.clock != Clock::Nanoseconds {
-            return Err(TraceError::Unfit("a time of its own where time is counted in instructions"));
+            return Err(TraceError::Unfit(
+                "a time of its own where time is counted in instructions",
+            ));
         }
         self.access(process, thread, access)?;
         if let Some((_, open)) = &mut self.current {
@@ -274,14 +305,16 @@ impl<W: Write> TraceWriter<W> {
     /// [`TraceError::Write`].
     pub fn finish(mut self) -> Result<W, TraceError> {
         self.flush()?;
-        let head = Head { kind: BlockKind::End, process: 0, thread: 0, count: 0, stores: 0, span: (0, 0) };
+        let head =
+            Head { kind: BlockKind::End, process: 0, thread: 0, count: 0, stores: 0, span: (0, 0) };
         self.sink.write(head, Content::End)?;
         self.sink.finish()
     }
 
     #[inline]
     fn open(&mut self, process: u32, thread: u32) -> Result<&mut Open, TraceError> {
-        let ready = matches!(&self.current, Some((id, open)) if *id == thread && !open.builder.is_full());
+        let ready =
+            matches!(&self.current, Some((id, open)) if *id == thread && !open.builder.is_full());
         if !ready {
             self.make_current(process, thread)?;
         }
@@ -338,7 +371,8 @@ impl<W: Write> TraceWriter<W> {
         let span = columns.time_range.unwrap_or((open.began, open.now));
         open.began = open.now;
         let (kind, process, stores) = (BlockKind::Accesses, open.process, columns.stores);
-        self.sink.write(Head { kind, process, thread, count, stores, span }, Content::Accesses(columns))
+        self.sink
+            .write(Head { kind, process, thread, count, stores, span }, Content::Accesses(columns))
     }
 
     fn write_events(&mut self) -> Result<(), TraceError> {
@@ -351,10 +385,10 @@ impl<W: Write> TraceWriter<W> {
 }
 
 impl<W: Write + Send + 'static> TraceWriter<W> {
-    /// Leaves packing and writing to a thread of its own, for who has a processor to spare. The file is the same. An error is
-    /// told with one of the next calls instead of the one that made the block, at the latest by [`TraceWriter::flush`] and
-    /// [`TraceWriter::finish`]. The thread is begun with the first block, by the thread that completes it, whose signal mask
-    /// it has.
+    /// Leaves packing and writing to a thread of its own, for who has a processor to spare. The
+    /// file is the same. An error is told with one of the next calls instead of the one that made
+    /// the block, at the latest by [`TraceWriter::flush`] and [`TraceWriter::finish`]. The thread
+    /// is begun with the first block, by the thread that completes it, whose signal mask it has.
     #[must_use]
     pub fn with_thread(self) -> Self {
         Self { sink: self.sink.behind(), ..self }

@@ -11,7 +11,11 @@ fn begins(pid: u64, parent: u64) -> [u64; 5] {
 }
 
 fn capture() -> Capture<Vec<u8>> {
-    Capture::new(TraceWriter::new(Vec::new(), &Header::default()).unwrap(), Filter::default(), false)
+    Capture::new(
+        TraceWriter::new(Vec::new(), &Header::default()).unwrap(),
+        Filter::default(),
+        false,
+    )
 }
 
 /// Process and what happened to it, in the order of the file.
@@ -33,13 +37,18 @@ fn it_waits_until_its_parent_is_known() {
     assert_eq!(capture.feed(1, &begins(200, 100), false).unwrap(), 5);
     let events = events(capture);
     let started = |pid| (u32::from(pid == 200), What::ThreadStart { pid, tid: pid });
-    assert_eq!(events[..3], [started(100), (1, What::Fork { parent: 0 }), started(200)], "{events:?}");
+    assert_eq!(
+        events[..3],
+        [started(100), (1, What::Fork { parent: 0 }), started(200)],
+        "{events:?}"
+    );
 }
 
 #[test]
 fn a_parent_that_is_never_recorded_is_not_waited_for_for_ever() {
     let mut one = capture();
-    let waited = (0..1000).take_while(|_| one.feed(1, &begins(200, 100), false).unwrap() == 0).count();
+    let waited =
+        (0..1000).take_while(|_| one.feed(1, &begins(200, 100), false).unwrap() == 0).count();
     assert!((1..1000).contains(&waited), "{waited}");
     assert_eq!(events(one)[0], (0, What::ThreadStart { pid: 200, tid: 200 }));
     // Nor is it where nothing else will come.

@@ -1,4 +1,5 @@
-//! Traces kept for ever: one of version 1, and damaged copies of it. And what damage, disks and hostile input do.
+//! Traces kept for ever: one of version 1, and damaged copies of it. And what damage, disks and
+//! hostile input do.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,7 +7,8 @@ use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 use terrace_trace::import::{import, Format, ImportError};
 use terrace_trace::{
-    block_lines, Access, Block, BlockKind, Clock, Event, Header, Info, TraceError, TraceReader, TraceWriter, What,
+    block_lines, Access, Block, BlockKind, Clock, Event, Header, Info, TraceError, TraceReader,
+    TraceWriter, What,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -17,7 +19,8 @@ fn open(bytes: &[u8]) -> Result<TraceReader<Cursor<&[u8]>>, TraceError> {
     TraceReader::open(Cursor::new(bytes))
 }
 
-/// A small trace with all that version 1 can hold, two threads and two blocks of accesses of one of them.
+/// A small trace with all that version 1 can hold, two threads and two blocks of accesses of one of
+/// them.
 fn everything() -> Vec<u8> {
     let header = Header {
         source: "test".into(),
@@ -31,8 +34,20 @@ fn everything() -> Vec<u8> {
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let whats = [
         What::ThreadStart { pid: 100, tid: 100 },
-        What::Map { start: 0x7f00_0000_0000, length: 1 << 20, protection: 3, flags: 0x22, name: String::new() },
-        What::Map { start: 0x40_0000, length: 8192, protection: 5, flags: 2, name: "/bin/solver".into() },
+        What::Map {
+            start: 0x7f00_0000_0000,
+            length: 1 << 20,
+            protection: 3,
+            flags: 0x22,
+            name: String::new(),
+        },
+        What::Map {
+            start: 0x40_0000,
+            length: 8192,
+            protection: 5,
+            flags: 2,
+            name: "/bin/solver".into(),
+        },
         What::Unmap { start: 0x7f00_0010_0000, length: 4096 },
         What::Remap { from: 1 << 30, old_length: 4096, to: 2 << 30, length: 8192 },
         What::Break { end: 0x60_0000 },
@@ -63,7 +78,13 @@ fn everything() -> Vec<u8> {
     }
     writer.advance(0, 1, 1000).unwrap();
     for i in 0..100 {
-        writer.access(0, 1, &Access { address: 1 << 47 | i << 12, size: 1, gap: 2, ..Access::default() }).unwrap();
+        writer
+            .access(
+                0,
+                1,
+                &Access { address: 1 << 47 | i << 12, size: 1, gap: 2, ..Access::default() },
+            )
+            .unwrap();
         writer.advance(0, 1, i).unwrap();
     }
     writer.finish().unwrap()
@@ -98,7 +119,10 @@ fn traces_of_version_1_are_read_for_ever() {
     let mut reader = open(&bytes).unwrap();
     assert_eq!(reader.header().command, ["./solver", "in put"]);
     let info = Info::of(&mut reader).unwrap();
-    assert_eq!((info.accesses, info.loads, info.stores, info.threads, info.events), (40_100, 30_100, 10_000, 2, 12));
+    assert_eq!(
+        (info.accesses, info.loads, info.stores, info.threads, info.events),
+        (40_100, 30_100, 10_000, 2, 12)
+    );
     assert!(info.complete && info.damage.is_empty());
     // The content to the byte, as text.
     let text = |bytes: &[u8]| {
@@ -128,7 +152,10 @@ fn damaged_traces_open_as_far_as_they_are_whole() {
     assert!(info.complete && info.accesses == 40_100 - 32_768, "{info:?}");
     assert!(info.damage[0].contains("checksum does not match"), "{info:?}");
 
-    assert!(matches!(open(&file("trace-v99.trace")), Err(TraceError::Version { found: 99, known: 1 })));
+    assert!(matches!(
+        open(&file("trace-v99.trace")),
+        Err(TraceError::Version { found: 99, known: 1 })
+    ));
     assert!(matches!(open(&file("trace-not-one.trace")), Err(TraceError::NotATrace)));
     assert!(matches!(open(&file("trace-empty.trace")), Err(TraceError::NotATrace)));
 }
@@ -146,7 +173,10 @@ fn every_error_is_one_line() {
 fn no_accesses_and_no_stores_are_traces_too() {
     let empty = TraceWriter::new(Vec::new(), &Header::default()).unwrap().finish().unwrap();
     let info = Info::of(&mut open(&empty).unwrap()).unwrap();
-    assert_eq!((info.accesses, info.bytes_per_access, info.seconds, info.complete), (0, None, 0.0, true));
+    assert_eq!(
+        (info.accesses, info.bytes_per_access, info.seconds, info.complete),
+        (0, None, 0.0, true)
+    );
     let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
     writer.access(0, 0, &Access { address: u64::MAX, size: 8, ..Access::default() }).unwrap();
     let loads = writer.finish().unwrap();
@@ -159,7 +189,9 @@ fn threads_and_times_are_found_without_reading_the_rest() {
     let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
     for i in 0..200_000u64 {
         let thread = (i / 1000 % 3) as u32;
-        writer.access(0, thread, &Access { address: i * 64, size: 8, gap: 10, ..Access::default() }).unwrap();
+        writer
+            .access(0, thread, &Access { address: i * 64, size: 8, gap: 10, ..Access::default() })
+            .unwrap();
     }
     let bytes = writer.finish().unwrap();
     let mut reader = open(&bytes).unwrap();
@@ -183,7 +215,12 @@ fn more_threads_than_stay_open_come_back_whole() {
     let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
     for round in 0..5u64 {
         for thread in 0..200u32 {
-            let access = Access { address: u64::from(thread) << 20 | round << 6, size: 8, gap: 1, ..Access::default() };
+            let access = Access {
+                address: u64::from(thread) << 20 | round << 6,
+                size: 8,
+                gap: 1,
+                ..Access::default()
+            };
             writer.access(0, thread, &access).unwrap();
         }
     }
@@ -283,7 +320,9 @@ fn lackey_perf_and_damo_are_read() {
     assert_eq!(lines.lines().next(), Some("100000000 0:0 load 0x10000 4096"));
     let foreign = import(Format::Lackey, "hello\nworld\n".as_bytes(), Vec::new());
     assert!(matches!(foreign, Err(ImportError::Foreign { lines: 2, .. })));
-    assert!(matches!(import(Format::Perf, "".as_bytes(), Vec::new()), Ok(read) if read.accesses == 0));
+    assert!(
+        matches!(import(Format::Perf, "".as_bytes(), Vec::new()), Ok(read) if read.accesses == 0)
+    );
 }
 
 #[test]
@@ -291,11 +330,26 @@ fn an_event_block_stands_before_the_accesses_that_follow_it() {
     let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
     for i in 0..100_000u64 {
         if i % 10_000 == 0 {
-            let what = What::Map { start: i << 12, length: 4096, protection: 3, flags: 2, name: String::new() };
+            let what = What::Map {
+                start: i << 12,
+                length: 4096,
+                protection: 3,
+                flags: 2,
+                name: String::new(),
+            };
             writer.event(&Event { time: i, process: 0, thread: 0, what }).unwrap();
         }
         writer
-            .access(0, 0, &Access { address: (i / 10_000 * 10_000) << 12, size: 8, gap: 1, ..Access::default() })
+            .access(
+                0,
+                0,
+                &Access {
+                    address: (i / 10_000 * 10_000) << 12,
+                    size: 8,
+                    gap: 1,
+                    ..Access::default()
+                },
+            )
             .unwrap();
     }
     let bytes = writer.finish().unwrap();

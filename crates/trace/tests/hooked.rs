@@ -25,21 +25,34 @@ fn capture(words: &[u64], filter: Filter, values: bool) -> (Totals, Vec<u8>) {
 fn neighbours_of_eight_bytes_stay_two_and_each_takes_an_instruction() {
     let mut words = THREAD.to_vec();
     words.push(HOOKS);
-    words.extend([access(0x1000, 3, 5), access(0x1008, 3, 5), access(0x2000, 14, 6), access(0x3001, 8, 0x7ff)]);
+    words.extend([
+        access(0x1000, 3, 5),
+        access(0x1008, 3, 5),
+        access(0x2000, 14, 6),
+        access(0x3001, 8, 0x7ff),
+    ]);
     words.extend([MESSAGE | 12 | 4 << 16, 0x1000, 64, 4, u64::from(u32::from_le_bytes(*b"name"))]);
     let (totals, bytes) = capture(&words, Filter::default(), false);
-    assert_eq!((totals.loads, totals.stores, totals.kept, totals.instructions, totals.nonsense), (2, 2, 4, 4, 0));
+    assert_eq!(
+        (totals.loads, totals.stores, totals.kept, totals.instructions, totals.nonsense),
+        (2, 2, 4, 4, 0)
+    );
     let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
     let (mut block, mut objects, mut seen) = (Block::new().unwrap(), 0, Vec::new());
     while reader.next_block(&mut block).unwrap() {
-        let named =
-            |e: &&terrace_trace::Event| matches!(&e.what, What::Object { start: 0x1000, name, .. } if name == "name");
+        let named = |e: &&terrace_trace::Event| matches!(&e.what, What::Object { start: 0x1000, name, .. } if name == "name");
         objects += block.events().iter().filter(named).count();
         if block.info().kind == BlockKind::Accesses {
-            seen.extend((0..block.kinds().len()).map(|i| (block.addresses()[i], block.size(i), block.gaps()[i])));
+            seen.extend(
+                (0..block.kinds().len())
+                    .map(|i| (block.addresses()[i], block.size(i), block.gaps()[i])),
+            );
         }
     }
-    assert_eq!((objects, seen), (1, vec![(0x1000, 8, 1), (0x1008, 8, 1), (0x2000, 64, 1), (0x3001, 1, 1)]));
+    assert_eq!(
+        (objects, seen),
+        (1, vec![(0x1000, 8, 1), (0x1008, 8, 1), (0x2000, 64, 1), (0x3001, 1, 1)])
+    );
 }
 
 #[test]
@@ -55,7 +68,8 @@ fn filters_hold_for_them_too() {
     assert_eq!(kept(Filter { begins_later: true, ..Filter::default() }), 0);
 }
 
-/// Found by proptest: a program that says so where values are kept made a block whose values were not all there.
+/// Found by proptest: a program that says so where values are kept made a block whose values were
+/// not all there.
 #[test]
 fn a_program_cannot_pass_for_one_with_hooks_where_values_are_kept() {
     let mut words = THREAD.to_vec();

@@ -1,4 +1,5 @@
-//! Words taken a path at a time, and runs of hooks' words, give the same file, byte for byte, as words taken one by one.
+//! Words taken a path at a time, and runs of hooks' words, give the same file, byte for byte, as
+//! words taken one by one.
 #![allow(clippy::unwrap_used)]
 
 use proptest::collection::vec;
@@ -51,7 +52,11 @@ impl Program {
     fn new(seed: u64, blocks: usize, odd: u64) -> Self {
         let mut random = Random(seed | 1);
         let blocks = (0..blocks)
-            .map(|_| (0..1 + random.below(9)).map(|_| random.below(INSTRUCTIONS.len() as u64) as usize).collect())
+            .map(|_| {
+                (0..1 + random.below(9))
+                    .map(|_| random.below(INSTRUCTIONS.len() as u64) as usize)
+                    .collect()
+            })
             .collect();
         let addresses = (0..256).map(|_| 0x7f00_0000_0000 + random.below(1 << 20)).collect();
         Self { random, blocks, addresses, odd, words: Vec::new() }
@@ -75,7 +80,8 @@ impl Program {
             let jump = match self.random.below(40) {
                 0 => self.random.below(1 << 47),
                 1 => self.random.below(1 << 18),
-                // Steps of two bytes now and then; large ones, always the same, or the same twice now and then.
+                // Steps of two bytes now and then; large ones, always the same, or the same twice
+                // now and then.
                 _ if place % 7 == 4 => 8 + 292 * u64::from(self.random.below(9) == 0),
                 _ if place % 7 == 5 => 1 << 20,
                 _ if place % 7 == 6 => (1 + self.random.below(2)) << 20,
@@ -86,8 +92,13 @@ impl Program {
             for (i, kind) in INSTRUCTIONS[*instruction].1.iter().enumerate() {
                 // Pieces follow each other, mostly.
                 let apart = if self.random.below(30) == 0 { 0 } else { 8 * i as u64 };
-                let at = if kind & 7 == 3 && kind >> 3 == INSTRUCTIONS[*instruction].1[0] >> 3 { apart } else { 0 };
-                self.words.push((address + at) & 0xffff_ffff_ffff | kind << 48 | (index as u64) << 52);
+                let at = if kind & 7 == 3 && kind >> 3 == INSTRUCTIONS[*instruction].1[0] >> 3 {
+                    apart
+                } else {
+                    0
+                };
+                self.words
+                    .push((address + at) & 0xffff_ffff_ffff | kind << 48 | (index as u64) << 52);
             }
         }
         if self.random.below(self.odd) == 0 {
@@ -129,9 +140,16 @@ impl Program {
     }
 }
 
-fn capture(words: &[Vec<u64>], cut: usize, filter: &Filter, pcs: bool, by_path: bool) -> (Totals, Vec<u8>) {
+fn capture(
+    words: &[Vec<u64>],
+    cut: usize,
+    filter: &Filter,
+    pcs: bool,
+    by_path: bool,
+) -> (Totals, Vec<u8>) {
     let header = Header { pcs, ..Header::default() };
-    let mut capture = Capture::new(TraceWriter::new(Vec::new(), &header).unwrap(), filter.clone(), false);
+    let mut capture =
+        Capture::new(TraceWriter::new(Vec::new(), &header).unwrap(), filter.clone(), false);
     if !by_path {
         capture = capture.without_paths();
     }
@@ -152,7 +170,8 @@ fn capture(words: &[Vec<u64>], cut: usize, filter: &Filter, pcs: bool, by_path: 
     }
 }
 
-/// A loop all of whose accesses are told whole comes to the end of a block of the trace within a turn.
+/// A loop all of whose accesses are told whole comes to the end of a block of the trace within a
+/// turn.
 #[test]
 fn a_loop_at_random_is_told_alike_across_the_ends_of_blocks() {
     for loads in 1..12 {
@@ -172,7 +191,8 @@ fn a_loop_at_random_is_told_alike_across_the_ends_of_blocks() {
         let one_by_one = capture(&words, 10_000, &Filter::default(), false, false);
         // Cut in many ways, so that turns are looked for behind any access of a block.
         for turns in [3, 4, 5, 7, 10, 1000] {
-            let by_path = capture(&words, turns * (loads as usize + 1) + 1, &Filter::default(), false, true);
+            let by_path =
+                capture(&words, turns * (loads as usize + 1) + 1, &Filter::default(), false, true);
             assert!(one_by_one == by_path, "{loads} loads, {turns} turns");
         }
     }
@@ -238,10 +258,24 @@ proptest! {
 #[test]
 fn a_thread_with_hooks_that_enters_blocks_is_told_alike() {
     let code = u64::from_le_bytes([0x48, 0x8b, 0x00, 0x48, 0xff, 0xc9, 0x75, 0xf8]);
-    let mut words = vec![MESSAGE | 1 | 4 << 16, 1, 1, 0, 0, MESSAGE | 2 | 5 << 16, 1, 0x1000, 3, 8, code, MESSAGE | 11];
+    let mut words = vec![
+        MESSAGE | 1 | 4 << 16,
+        1,
+        1,
+        0,
+        0,
+        MESSAGE | 2 | 5 << 16,
+        1,
+        0x1000,
+        3,
+        8,
+        code,
+        MESSAGE | 11,
+    ];
     words.extend((0..20).flat_map(|i| [BLOCK | 1 | 3 << 32, (0x5000 + 8 * i) | 3 << 48]));
     let words = [words];
-    let [one_by_one, by_path] = [false, true].map(|by| capture(&words, 1000, &Filter::default(), false, by));
+    let [one_by_one, by_path] =
+        [false, true].map(|by| capture(&words, 1000, &Filter::default(), false, by));
     assert_eq!(one_by_one.0.instructions, 20 * 3 + 20);
     assert_eq!(one_by_one, by_path);
 }

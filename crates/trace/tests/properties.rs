@@ -5,7 +5,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::io::Cursor;
-use terrace_trace::{Access, Block, BlockKind, Clock, Event, Header, TraceError, TraceReader, TraceWriter, What};
+use terrace_trace::{
+    Access, Block, BlockKind, Clock, Event, Header, TraceError, TraceReader, TraceWriter, What,
+};
 
 /// What a test hands to the writer.
 #[derive(Debug, Clone)]
@@ -25,22 +27,45 @@ fn access() -> impl Strategy<Value = Access> {
     let size = prop_oneof![6 => (0u32..7).prop_map(|s| 1 << s), 1 => any::<u32>()];
     let pc = prop_oneof![3 => (0u64..8).prop_map(|p| p * 4), 1 => any::<u64>()];
     (address, size, any::<bool>(), 0u8..16, prop_oneof![4 => 0u32..4, 1 => any::<u32>()], pc)
-        .prop_map(|(address, size, store, depends, gap, pc)| Access { address, size, store, depends, gap, pc })
+        .prop_map(|(address, size, store, depends, gap, pc)| Access {
+            address,
+            size,
+            store,
+            depends,
+            gap,
+            pc,
+        })
 }
 
 fn what() -> impl Strategy<Value = What> {
     let name = prop_oneof![Just(String::new()), Just("libc.so.6".to_owned()), "\\PC{0,30}"];
     prop_oneof![
-        (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), name.clone())
-            .prop_map(|(start, length, protection, flags, name)| What::Map { start, length, protection, flags, name }),
+        (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), name.clone()).prop_map(
+            |(start, length, protection, flags, name)| What::Map {
+                start,
+                length,
+                protection,
+                flags,
+                name
+            }
+        ),
         (any::<u64>(), any::<u64>()).prop_map(|(start, length)| What::Unmap { start, length }),
-        any::<[u64; 4]>().prop_map(|[from, old_length, to, length]| What::Remap { from, old_length, to, length }),
+        any::<[u64; 4]>().prop_map(|[from, old_length, to, length]| What::Remap {
+            from,
+            old_length,
+            to,
+            length
+        }),
         any::<u64>().prop_map(|end| What::Break { end }),
         any::<(i32, i32)>().prop_map(|(pid, tid)| What::ThreadStart { pid, tid }),
         Just(What::ThreadExit),
         any::<u32>().prop_map(|parent| What::Fork { parent }),
         name.clone().prop_map(|name| What::Exec { name }),
-        (any::<u64>(), any::<u64>(), name).prop_map(|(start, length, name)| What::Object { start, length, name }),
+        (any::<u64>(), any::<u64>(), name).prop_map(|(start, length, name)| What::Object {
+            start,
+            length,
+            name
+        }),
         any::<u32>().prop_map(|id| What::Mark { id }),
         any::<u64>().prop_map(|accesses| What::Lost { accesses }),
     ]
@@ -272,7 +297,8 @@ proptest! {
 
 /// Words such as a program sends, and some that none would.
 fn word() -> impl Strategy<Value = u64> {
-    let message = (0u64..12, 0u64..6).prop_map(|(which, length)| 1 << 63 | 1 << 60 | which | length << 16);
+    let message =
+        (0u64..12, 0u64..6).prop_map(|(which, length)| 1 << 63 | 1 << 60 | which | length << 16);
     let block = (0u64..5, 0u64..20).prop_map(|(block, length)| 1 << 63 | block | length << 32);
     prop_oneof![
         4 => any::<u64>().prop_map(|w| w & !(1 << 63)),

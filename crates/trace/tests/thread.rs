@@ -3,7 +3,9 @@
 
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};
-use terrace_trace::{Access, Block, Event, Header, Info, TraceError, TraceReader, TraceWriter, What};
+use terrace_trace::{
+    Access, Block, Event, Header, Info, TraceError, TraceReader, TraceWriter, What,
+};
 
 /// A disk with room for so many bytes; writing more fails, or panics.
 struct Disk {
@@ -49,7 +51,12 @@ fn write(mut writer: TraceWriter<Disk>) -> Result<Disk, TraceError> {
         let thread = (i / 7000 % 3) as u32;
         writer.access(1, thread, &access(i))?;
         if i % 90_000 == 0 {
-            writer.event(&Event { time: i, process: 1, thread, what: What::Mark { id: i as u32 } })?;
+            writer.event(&Event {
+                time: i,
+                process: 1,
+                thread,
+                what: What::Mark { id: i as u32 },
+            })?;
         }
         if i == 200_000 {
             let before = writer.written();
@@ -85,7 +92,10 @@ fn a_full_disk_is_told_and_what_was_written_can_be_read() {
         }
         errors.extend(writer.finish().err());
         let first = errors.first().map(ToString::to_string).unwrap_or_default();
-        assert!(matches!(errors[0], TraceError::Write { .. }) && first.contains("no storage space"), "{first}");
+        assert!(
+            matches!(errors[0], TraceError::Write { .. }) && first.contains("no storage space"),
+            "{first}"
+        );
         let bytes = bytes.lock().unwrap().clone();
         let mut reader = TraceReader::open(Cursor::new(bytes)).unwrap();
         assert!(!reader.is_finished());
@@ -109,7 +119,8 @@ fn flushing_tells_a_full_disk_too() {
 #[test]
 fn a_thread_that_dies_is_an_error() {
     let (_, disk) = Disk::new(1000);
-    let mut writer = TraceWriter::new(Disk { panics: true, ..disk }, &Header::default()).unwrap().with_thread();
+    let mut writer =
+        TraceWriter::new(Disk { panics: true, ..disk }, &Header::default()).unwrap().with_thread();
     let mut failed = false;
     for i in 0..1_000_000 {
         failed |= writer.access(0, 0, &access(i)).is_err();

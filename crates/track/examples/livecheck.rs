@@ -9,8 +9,9 @@
 //! A child touches all its pages, then sends `share` of its accesses to the hot ones. The parent
 //! ranks pages by what the tracker saw and says which part of the hot set is among the first as
 //! many (recall equals precision there), over time, with the tracker's own CPU time. Fails when
-//! less of it than `expect` is among them at the end, or when more than `wrong` of the heat is told of other pages. `beside`: so often the child maps memory beside its own anew, which
-//! makes the kernel call all of it soft-dirty.
+//! less of it than `expect` is among them at the end, or when more than `wrong` of the heat is told
+//! of other pages. `beside`: so often the child maps memory beside its own anew, which makes the
+//! kernel call all of it soft-dirty.
 #![allow(clippy::unwrap_used)] // a check that fails may panic
 
 use std::collections::HashMap;
@@ -19,11 +20,13 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use terrace_engine::{Ask, MoveLimits, Mover, PageLooks, PageWrites, Target, Tracker};
 use terrace_migrate::{MoveCosts, MovePages};
 use terrace_sys::{
-    now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget, PageMap, PageTables,
-    Root, TableEntry,
+    now, Capabilities, Category, Clear, ClearRefs, DamonOps, DamonPlan, DamonRun, DamonTarget,
+    PageMap, PageTables, Root, TableEntry,
 };
 use terrace_track::{Budget, LiveTarget, LiveTrackers, Tier, TrackerChoice, Tree};
-use terrace_types::{Area, Bytes, Move, MoveReason, Nanos, NodeId, PageStat, Pid, Seed, Vpn, VpnRange};
+use terrace_types::{
+    Area, Bytes, Move, MoveReason, Nanos, NodeId, PageStat, Pid, Seed, Vpn, VpnRange,
+};
 
 const PAGE: usize = 4096;
 
@@ -66,7 +69,10 @@ impl Options {
 
 fn main() {
     let options = Options(
-        std::env::args().skip(1).filter_map(|a| a.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()))).collect(),
+        std::env::args()
+            .skip(1)
+            .filter_map(|a| a.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())))
+            .collect(),
     );
     if options.text("role", "parent") == "child" {
         child(&options);
@@ -84,7 +90,10 @@ fn main() {
 fn tool() -> ! {
     let plan = DamonPlan {
         ops: DamonOps::Vaddr,
-        targets: vec![DamonTarget { pid: Pid(std::os::unix::process::parent_id() as i32), regions: vec![] }],
+        targets: vec![DamonTarget {
+            pid: Pid(std::os::unix::process::parent_id() as i32),
+            regions: vec![],
+        }],
         sample: Nanos::millis(5),
         aggregate: Nanos::millis(100),
         update: Nanos::secs(1),
@@ -146,9 +155,13 @@ fn child(options: &Options) -> ! {
     let mut map_beside = move || {
         if beside > 0.0 && now().since(last) >= Nanos((beside * 1e6) as u64) {
             last = now();
-            let (len, rights, kind) =
-                (1 << 20, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            // SAFETY: what is unmapped, if anything, is what the last call mapped here, which nobody uses; what is mapped is new.
+            let (len, rights, kind) = (
+                1 << 20,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            );
+            // SAFETY: what is unmapped, if anything, is what the last call mapped here, which
+            // nobody uses; what is mapped is new.
             besides = unsafe {
                 if besides != 0 {
                     libc::munmap(besides as *mut libc::c_void, len);
@@ -166,8 +179,11 @@ fn child(options: &Options) -> ! {
                 let (r, next) = seed.next();
                 seed = next;
                 let to_hot = (r & 0xffff) < share;
-                let page =
-                    if to_hot { u64::from(hot[((r >> 16) % hot.len() as u64) as usize]) } else { (r >> 16) % all };
+                let page = if to_hot {
+                    u64::from(hot[((r >> 16) % hot.len() as u64) as usize])
+                } else {
+                    (r >> 16) % all
+                };
                 let at = &memory[first + page as usize * PAGE + ((r >> 44) as usize & (PAGE - 1))];
                 if write && (to_hot || cold_too) {
                     at.store(at.load(Relaxed).wrapping_add(1), Relaxed);
@@ -262,7 +278,11 @@ fn costs(root: &Root, pid: Pid, range: VpnRange) {
     let timed = |what: &str, run: &mut dyn FnMut() -> String| {
         let (start, cpu) = (now(), terrace_sys::own_cpu());
         let said = run();
-        println!("  {what}: {} ({} of CPU) {said}", now().since(start), terrace_sys::own_cpu().saturating_sub(cpu));
+        println!(
+            "  {what}: {} ({} of CPU) {said}",
+            now().since(start),
+            terrace_sys::own_cpu().saturating_sub(cpu)
+        );
     };
     let pagemap = PageMap::open(root, pid).unwrap();
     let mut entries = Vec::new();
@@ -314,7 +334,8 @@ fn watch(
     base: u64,
 ) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let name = options.text("tracker", "auto");
-    let mut trackers = LiveTrackers::new(root, able, choice(&name), Budget::new(4.0, Nanos::secs(60)))?;
+    let mut trackers =
+        LiveTrackers::new(root, able, choice(&name), Budget::new(4.0, Nanos::secs(60)))?;
     let hot = options.hot();
     let all = options.all_pages();
     println!(
@@ -326,7 +347,8 @@ fn watch(
         trackers.notes()
     );
     let window = Nanos::millis(options.number("window", 50.0) as u64);
-    let ask = Ask { window, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
+    let ask =
+        Ask { window, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
     let mut weight = vec![(0_f64, 0_f64); all];
     let start = now();
     let mut memory = Bytes::ZERO;
@@ -338,8 +360,10 @@ fn watch(
         let seen = trackers.finish(now())?;
         memory = memory.max(seen.memory);
         let mine = VpnRange::new(Vpn(base), Vpn(base + all as u64));
-        let counted =
-            seen.sightings.iter().map(|s| (s.range, f64::from(s.hits), f64::from(s.windows) * s.window.as_secs_f64()));
+        let counted = seen
+            .sightings
+            .iter()
+            .map(|s| (s.range, f64::from(s.hits), f64::from(s.windows) * s.window.as_secs_f64()));
         let told = seen.writes.iter().flat_map(PageWrites::runs).map(|(range, told)| {
             let over = told.over.as_secs_f64();
             (range, f64::from(told.per_second) * over, over)
@@ -358,9 +382,13 @@ fn watch(
             let Some(part) = looks.range().intersect(mine) else {
                 continue;
             };
-            let hits = &looks.hits[(part.start.0 - looks.start.0) as usize..][..part.len() as usize];
+            let hits =
+                &looks.hits[(part.start.0 - looks.start.0) as usize..][..part.len() as usize];
             let pages = (part.start.0 - base) as usize..(part.end.0 - base) as usize;
-            let known = weight[pages].iter_mut().zip(hits).filter(|(_, hits)| **hits != PageLooks::NOT_LOOKED);
+            let known = weight[pages]
+                .iter_mut()
+                .zip(hits)
+                .filter(|(_, hits)| **hits != PageLooks::NOT_LOOKED);
             for (w, hits) in known {
                 w.0 += f64::from(*hits);
                 w.1 += f64::from(looks.windows) * looks.window.as_secs_f64();
@@ -376,7 +404,8 @@ fn watch(
         wrong = 100.0 * (of_all - of_hot) / of_all.max(1e-9);
         percent = 100.0 * found as f64 / hot.len() as f64;
         let took = now().since(start);
-        let sampled = seen.sightings.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
+        let sampled =
+            seen.sightings.iter().max_by_key(|s| s.range.len()).map(|s| (s.window, s.windows));
         let example = seen.looks.first().map(|l| (l.window, u16::from(l.windows))).or(sampled);
         println!(
             "  {round:3} {:6.0} ms: found {:5.1}%  cpu {:6.1} ms ({:4.1}% of a core) of which this {:5.1} ms, lost {}, {} sightings, look {:?} x {:?}",
@@ -401,7 +430,8 @@ fn watch(
 /// Locates the hot pages, moves them all to the last node and back, and says what it took.
 fn moving(options: &Options, target: &mut LiveTarget, pid: Pid, base: u64, nodes: &[NodeId]) {
     target.refresh().unwrap();
-    let mut areas = [Area { pid, start: Vpn(base), pages: vec![PageStat::default(); options.all_pages()] }];
+    let mut areas =
+        [Area { pid, start: Vpn(base), pages: vec![PageStat::default(); options.all_pages()] }];
     let cpu = terrace_sys::own_cpu();
     target.locate(&mut areas).unwrap();
     let cpu = terrace_sys::own_cpu() - cpu;
@@ -409,7 +439,12 @@ fn moving(options: &Options, target: &mut LiveTarget, pid: Pid, base: u64, nodes
     for tier in target.tiers().unwrap() {
         println!("  tier {:?}: {} free of {}", tier.nodes, tier.free, tier.capacity);
     }
-    let limits = MoveLimits { longest_call: Nanos::millis(20), rate: None, batch: 512, total: Nanos::secs(20) };
+    let limits = MoveLimits {
+        longest_call: Nanos::millis(20),
+        rate: None,
+        batch: 512,
+        total: Nanos::secs(20),
+    };
     let mut hot = options.hot();
     hot.sort_unstable();
     let mut mover = MovePages::live(MoveCosts::default());

@@ -17,7 +17,13 @@ impl Budget {
     /// `share` of one core (0.03: 3%), saved up to `burst`, which is there at the start.
     #[must_use]
     pub fn new(share: f64, burst: Nanos) -> Self {
-        Self { share: share.clamp(0.0001, 64.0), burst, level: burst.0 as f64, last: None, spent: Nanos::ZERO }
+        Self {
+            share: share.clamp(0.0001, 64.0),
+            burst,
+            level: burst.0 as f64,
+            last: None,
+            spent: Nanos::ZERO,
+        }
     }
 
     /// No bound: for use under the engine, which keeps a share of its own.

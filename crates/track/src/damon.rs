@@ -1,7 +1,9 @@
 //! Accesses by region, from DAMON; page by page at a price.
 
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_engine::{Ask, Mapping, MappingKind, Observation, Sighting, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Ask, Mapping, MappingKind, Observation, Sighting, TrackError, Tracker, TrackerInfo,
+};
 use terrace_sys::{now, CpuMeter, DamonOps, DamonPlan, DamonRun, DamonTarget, Root, SysError};
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
@@ -97,7 +99,11 @@ impl Damon {
         };
         let plan = DamonPlan {
             ops: DamonOps::Vaddr,
-            targets: self.pids.iter().map(|pid| DamonTarget { pid: *pid, regions: Vec::new() }).collect(),
+            targets: self
+                .pids
+                .iter()
+                .map(|pid| DamonTarget { pid: *pid, regions: Vec::new() })
+                .collect(),
             sample: self.plan.0,
             aggregate: self.plan.1,
             update: Nanos::millis(500),
@@ -181,7 +187,11 @@ impl Tracker for Damon {
 
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
         let work = self.meter.start();
-        self.mappings = mappings.iter().filter(|m| m.kind != MappingKind::Pinned).map(|m| (m.pid, m.range)).collect();
+        self.mappings = mappings
+            .iter()
+            .filter(|m| m.kind != MappingKind::Pinned)
+            .map(|m| (m.pid, m.range))
+            .collect();
         let pids: BTreeSet<Pid> = self.mappings.iter().map(|m| m.0).collect();
         let pids: Vec<Pid> = pids.into_iter().collect();
         let stale = self.run.is_none() || pids != self.pids || ask.relaxed != self.relaxed;

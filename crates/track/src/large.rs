@@ -11,7 +11,8 @@ const AT_ONCE: usize = ColdRefs::AT_ONCE;
 
 /// Huge pages looked at in one burst; others have their turn in the next.
 const MOST: usize = 512;
-/// A batch that took this much longer than it should have was interrupted, and is looked at again, so often at most.
+/// A batch that took this much longer than it should have was interrupted, and is looked at again,
+/// so often at most.
 const INTERRUPTED: Nanos = Nanos::micros(200);
 const AGAIN: u32 = 2;
 
@@ -29,10 +30,18 @@ impl LargePages {
     /// Those of `heads` whose turn it is after `turn` others: at most 512.
     pub fn of(pid: Pid, heads: &[Vpn], turn: usize) -> Result<Self, SysError> {
         let from = if heads.len() > MOST { turn % heads.len() } else { 0 };
-        let mut heads: Vec<Vpn> = heads.iter().cycle().skip(from).take(heads.len().min(MOST)).copied().collect();
+        let mut heads: Vec<Vpn> =
+            heads.iter().cycle().skip(from).take(heads.len().min(MOST)).copied().collect();
         heads.sort_unstable();
         let tallies = vec![Tally::default(); heads.len()];
-        Ok(Self { pid, cold: ColdRefs::open(pid)?, heads, tallies, waited: Nanos::ZERO, batches: 0 })
+        Ok(Self {
+            pid,
+            cold: ColdRefs::open(pid)?,
+            heads,
+            tallies,
+            waited: Nanos::ZERO,
+            batches: 0,
+        })
     }
 
     /// How many are looked at.
@@ -40,8 +49,8 @@ impl LargePages {
         self.heads.len()
     }
 
-    /// Finds the length of a look by single ones that are not reported: had all of a group found everything touched, they would tell
-    /// that all are alike.
+    /// Finds the length of a look by single ones that are not reported: had all of a group found
+    /// everything touched, they would tell that all are alike.
     pub fn aim(&mut self, tables: &PageTables, aim: &mut Aim, ask: &Ask) -> Result<(), SysError> {
         for number in 0..AIMED {
             let one = Group { length: aim.length(), looks: 1, sharp: false };
@@ -56,7 +65,12 @@ impl LargePages {
     }
 
     /// A group of looks at each, reported.
-    pub fn group(&mut self, tables: &PageTables, group: Group, told: &mut Vec<PageLooks>) -> Result<Found, SysError> {
+    pub fn group(
+        &mut self,
+        tables: &PageTables,
+        group: Group,
+        told: &mut Vec<PageLooks>,
+    ) -> Result<Found, SysError> {
         let mut found = Found::default();
         self.tallies = vec![Tally::default(); self.heads.len()];
         (self.waited, self.batches) = (Nanos::ZERO, 0);
@@ -70,7 +84,13 @@ impl LargePages {
     }
 
     /// Which are first in a batch, and so are looked at longest, changes from look to look.
-    fn look(&mut self, tables: &PageTables, length: Nanos, number: u8, found: &mut Found) -> Result<(), SysError> {
+    fn look(
+        &mut self,
+        tables: &PageTables,
+        length: Nanos,
+        number: u8,
+        found: &mut Found,
+    ) -> Result<(), SysError> {
         for batch in order(self.heads.len(), number).chunks(at_once(length)) {
             take_turn();
             self.batch(tables, length, batch, found)?;
@@ -86,7 +106,8 @@ impl LargePages {
         found: &mut Found,
     ) -> Result<(), SysError> {
         let heads: Vec<Vpn> = batch.iter().map(|i| self.heads[*i]).collect();
-        let ranges: Vec<VpnRange> = heads.iter().map(|h| VpnRange::new(*h, Vpn(h.0 + PAGES))).collect();
+        let ranges: Vec<VpnRange> =
+            heads.iter().map(|h| VpnRange::new(*h, Vpn(h.0 + PAGES))).collect();
         for attempt in 0..=AGAIN {
             let before = now();
             let mut whole = true;

@@ -68,8 +68,14 @@ impl LiveTrackers {
     ///
     /// # Errors
     /// [`TrackError::Stopped`] when nothing is usable: exit 3.
-    pub fn new(root: &Root, able: &Capabilities, choice: TrackerChoice, budget: Budget) -> Result<Self, TrackError> {
-        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
+    pub fn new(
+        root: &Root,
+        able: &Capabilities,
+        choice: TrackerChoice,
+        budget: Budget,
+    ) -> Result<Self, TrackError> {
+        let mut all =
+            Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
         let wants = |these: &[TrackerChoice]| these.contains(&choice);
         let mut reads = false;
         if wants(&[TrackerChoice::Auto, TrackerChoice::PageTable]) {
@@ -114,7 +120,8 @@ impl LiveTrackers {
     /// Any trackers.
     #[must_use]
     pub fn of(trackers: Vec<Box<dyn LiveTracker>>, budget: Budget) -> Self {
-        let mut all = Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
+        let mut all =
+            Self { slots: Vec::new(), budget, notes: Vec::new(), relaxed: false, spare: None };
         for tracker in trackers {
             all.add(tracker);
         }
@@ -322,7 +329,14 @@ mod tests {
     }
 
     fn ask() -> Ask {
-        Ask { window: Nanos(1), fine: vec![], reads: true, writes: true, relaxed: false, glance: false }
+        Ask {
+            window: Nanos(1),
+            fine: vec![],
+            reads: true,
+            writes: true,
+            relaxed: false,
+            glance: false,
+        }
     }
 
     impl LiveTracker for Scripted {}
@@ -354,7 +368,9 @@ mod tests {
         let mut able = Capabilities::probe(&nowhere);
         // As for a user who may not: the probe knows the capability, the tracker itself does not.
         able.page_tables.why_not = "not permitted (needs CAP_SYS_RAWIO)".to_owned();
-        let said = LiveTrackers::new(&nowhere, &able, TrackerChoice::Auto, Budget::default()).unwrap_err().to_string();
+        let said = LiveTrackers::new(&nowhere, &able, TrackerChoice::Auto, Budget::default())
+            .unwrap_err()
+            .to_string();
         let why = [&able.page_tables, &able.damon, &able.soft_dirty].map(|c| &c.why_not);
         assert!(why.iter().all(|why| !why.is_empty() && said.contains(why.as_str())), "{said}");
     }

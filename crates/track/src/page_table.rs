@@ -4,16 +4,20 @@ use crate::large::LargePages;
 use std::collections::BTreeMap;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
 use terrace_engine::large::{by_bit, Aside, LargeAim, PAGES};
-use terrace_engine::{Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Ask, Mapping, MappingKind, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo,
+};
 use terrace_sys::{
-    now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError, TableEntry,
+    now, sleep, take_turn, task, Clear, ClearRefs, CpuMeter, PageMap, PageTables, Root, SysError,
+    TableEntry,
 };
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
 /// Fruitless scans before it gives up: with their back-off, some ten seconds.
 const BLIND: u32 = 6;
 
-/// Bursts in a row without a huge page that could be looked at by itself, after which none is tried any more.
+/// Bursts in a row without a huge page that could be looked at by itself, after which none is tried
+/// any more.
 const UNLOOKED: u32 = 3;
 
 /// Clears accessed bits (`clear_refs` = 1) and reads them back from the page tables
@@ -56,7 +60,8 @@ impl Watch {
     fn begin(&mut self) {
         self.waited = Nanos::ZERO;
         self.large.clear();
-        self.tallies = self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
+        self.tallies =
+            self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
     }
 }
 
@@ -157,7 +162,14 @@ impl PageTable {
             self.tables.verify(pid, &pagemap, *largest)?;
         }
         self.unknown += ranges.iter().map(|r| r.len()).sum::<u64>() - known;
-        Ok(Watch { ranges, clear, cleared: now(), waited: Nanos::ZERO, tallies: Vec::new(), large: Vec::new() })
+        Ok(Watch {
+            ranges,
+            clear,
+            cleared: now(),
+            waited: Nanos::ZERO,
+            tallies: Vec::new(),
+            large: Vec::new(),
+        })
     }
 
     /// Bits go one after the other while the kernel walks, so a window begins midway.
@@ -198,7 +210,9 @@ impl PageTable {
                             }
                             // One that came or went midway has not as many looks as there were.
                             next += large[next..].iter().take_while(|l| l.0 < first_page).count();
-                            if let Some((_, tally)) = large.get_mut(next).filter(|l| l.0 == first_page) {
+                            if let Some((_, tally)) =
+                                large.get_mut(next).filter(|l| l.0 == first_page)
+                            {
                                 tally.add(entry.accessed());
                             }
                             if apart {
@@ -278,7 +292,9 @@ impl PageTable {
                 looked_at += pages.len();
                 Ok(told)
             });
-            let none = |told: &[PageLooks]| told.iter().flat_map(|one| &one.hits).all(|h| *h == PageLooks::NOT_LOOKED);
+            let none = |told: &[PageLooks]| {
+                told.iter().flat_map(|one| &one.hits).all(|h| *h == PageLooks::NOT_LOOKED)
+            };
             let mut over = false;
             match told {
                 Ok(told) if told.is_empty() => aside.put_back(&mut seen.looks),
@@ -344,8 +360,14 @@ impl Tracker for PageTable {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "page-table",
-            sees: Sees { reads: true, pages: true, bits: BitSource::Approximate, ..Sees::default() },
-            blind_to: "reads told from writes; accesses served by a translation cached before the look",
+            sees: Sees {
+                reads: true,
+                pages: true,
+                bits: BitSource::Approximate,
+                ..Sees::default()
+            },
+            blind_to:
+                "reads told from writes; accesses served by a translation cached before the look",
         }
     }
 
@@ -374,7 +396,11 @@ impl Tracker for PageTable {
             let (present, accessed) = self.read_all();
             self.report(1, &mut seen);
             let found = Found { present, accessed, ..Found::default() };
-            self.aim.learn(Group { length: self.ask.window, looks: 1, sharp: false }, found, &self.ask);
+            self.aim.learn(
+                Group { length: self.ask.window, looks: 1, sharp: false },
+                found,
+                &self.ask,
+            );
         } else {
             slept = self.burst(self.aim.groups(&self.ask), &mut seen);
         }

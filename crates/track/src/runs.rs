@@ -29,7 +29,12 @@ impl Looks {
 
 /// Hits of consecutive pages from `start`, neighbours with the same count joined. Pages with
 /// `None` were not looked at.
-pub(crate) fn join(looks: Looks, start: Vpn, hits: impl Iterator<Item = Option<u16>>, into: &mut Vec<Sighting>) {
+pub(crate) fn join(
+    looks: Looks,
+    start: Vpn,
+    hits: impl Iterator<Item = Option<u16>>,
+    into: &mut Vec<Sighting>,
+) {
     let mut open: Option<Sighting> = None;
     for (at, hit) in hits.enumerate() {
         let page = Vpn(start.0 + at as u64);

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use terrace_engine::written::{Window, EARLY, FAULT, SHORTEST};
 use terrace_engine::{Ask, Mapping, MappingKind, Observation, TrackError, Tracker, TrackerInfo};
 use terrace_sys::{
-    maps::smaps, now, page_size, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry, PageMap, Root, SysError,
+    maps::smaps, now, page_size, sleep, task, Category, Clear, ClearRefs, CpuMeter, PageEntry,
+    PageMap, Root, SysError,
 };
 use terrace_types::{BitSource, Bytes, Nanos, Pid, Request, Sees, Tick, Vpn, VpnRange};
 
@@ -42,7 +43,15 @@ impl SoftDirty {
     #[must_use]
     pub fn new(root: Root, budget: Budget) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-        Self { root, budget, meter: CpuMeter::new(), open: None, last_cost: Nanos::ZERO, scan_works: true, cpus }
+        Self {
+            root,
+            budget,
+            meter: CpuMeter::new(),
+            open: None,
+            last_cost: Nanos::ZERO,
+            scan_works: true,
+            cpus,
+        }
     }
 
     /// Whether a window is under way.
@@ -102,7 +111,9 @@ impl SoftDirty {
             // A page's bit was read somewhere on the way: the middle is least wrong.
             let middle = || Nanos((before.since(since).0 + now().since(since).0) / 2);
             let looked = PageMap::open(&self.root, *pid)
-                .and_then(|map| window.look(|range, tell| self.having(Having::Dirty, &map, range, tell), middle))
+                .and_then(|map| {
+                    window.look(|range, tell| self.having(Having::Dirty, &map, range, tell), middle)
+                })
                 .and_then(|()| self.leave_out_whole(*pid, window));
             match looked {
                 Ok(()) => {}
@@ -114,8 +125,9 @@ impl SoftDirty {
         Ok(())
     }
 
-    /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that there may be some; all, where the
-    /// kernel does not tell which (mappings that are merged while they are read may be told twice): the next window may be better.
+    /// Leaves out mappings that count as dirty as a whole, should so much be dirty at once that
+    /// there may be some; all, where the kernel does not tell which (mappings that are merged while
+    /// they are read may be told twice): the next window may be better.
     fn leave_out_whole(&self, pid: Pid, window: &mut Window) -> Result<(), SysError> {
         if !window.is_doubtful() {
             return Ok(());
@@ -124,7 +136,9 @@ impl SoftDirty {
         let whole: Vec<VpnRange> = match smaps(&self.root, pid) {
             Ok(maps) => {
                 let whole = maps.iter().filter(|m| m.flags.soft_dirty);
-                whole.map(|m| VpnRange::new(Vpn(m.start / page), Vpn(m.end.div_ceil(page)))).collect()
+                whole
+                    .map(|m| VpnRange::new(Vpn(m.start / page), Vpn(m.end.div_ceil(page))))
+                    .collect()
             }
             Err(e) if task::is_over(&self.root, pid, &e) => return Err(e),
             Err(_) => vec![VpnRange::new(Vpn(0), Vpn(u64::MAX))],
@@ -192,8 +206,9 @@ impl Having {
     }
 }
 
-/// Memory of the process's own, all of which is moved: anonymous memory, be it read-only for now, of which it must be told that it is
-/// not written; and copies of a file's pages, where there can be any.
+/// Memory of the process's own, all of which is moved: anonymous memory, be it read-only for now,
+/// of which it must be told that it is not written; and copies of a file's pages, where there can
+/// be any.
 fn is_watched(m: &Mapping) -> bool {
     m.kind == MappingKind::Anonymous || m.kind == MappingKind::FilePrivate && m.writable
 }
@@ -266,7 +281,9 @@ mod tests {
         std::fs::create_dir_all(folder.join("proc/7")).unwrap();
         let tracker = SoftDirty::new(Root::at(&folder), Budget::default());
         let page = page_size().get();
-        let line = |from: u64, to: u64| format!("{:x}-{:x} rw-p 00000000 00:00 0 \n", from * page, to * page);
+        let line = |from: u64, to: u64| {
+            format!("{:x}-{:x} rw-p 00000000 00:00 0 \n", from * page, to * page)
+        };
         let range = |from, to| VpnRange::new(Vpn(from), Vpn(to));
         let left = |smaps: &str| {
             std::fs::write(folder.join("proc/7/smaps"), smaps).unwrap();
@@ -277,7 +294,11 @@ mod tests {
         };
         let (one, other) = (line(50, 300), line(400, 600));
         assert_eq!(left(&format!("{one}VmFlags: rd wr sd \n{other}VmFlags: rd wr \n")), 200);
-        assert_eq!(left(&format!("{one}VmFlags: rd wr \n{other}VmFlags: rd wr \n")), 400, "all is written");
+        assert_eq!(
+            left(&format!("{one}VmFlags: rd wr \n{other}VmFlags: rd wr \n")),
+            400,
+            "all is written"
+        );
         assert_eq!(left(&format!("{other}{one}VmFlags: rd\n")), 0, "not told");
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -293,7 +314,14 @@ mod tests {
         let first = memory.as_ptr() as u64 / 4096 + 1;
         let range = VpnRange::new(Vpn(first), Vpn(first + 60));
         let mapping = Mapping { pid, range, kind: MappingKind::Anonymous, writable: true };
-        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
+        let ask = Ask {
+            window: SHORTEST,
+            fine: vec![],
+            reads: true,
+            writes: true,
+            relaxed: false,
+            glance: false,
+        };
         let mut tracker = SoftDirty::new(Root::live(), Budget::default());
         tracker.begin(&[mapping], &ask).unwrap();
         for page in [5, 6, 30] {
@@ -302,18 +330,29 @@ mod tests {
         terrace_sys::sleep(SHORTEST);
         let seen = tracker.finish(now()).unwrap();
         let all: Vec<_> = seen.writes.iter().flat_map(PageWrites::runs).collect();
-        let hit: u64 = all.iter().filter(|(_, told)| told.dirty).map(|(range, _)| range.len()).sum();
+        let hit: u64 =
+            all.iter().filter(|(_, told)| told.dirty).map(|(range, _)| range.len()).sum();
         assert!((3..10).contains(&hit), "{hit}");
         assert_eq!(all.iter().map(|(range, _)| range.len()).sum::<u64>(), 60);
     }
 
     #[test]
     fn a_file_mapped_privately_is_watched_for_copies_of_its_pages() {
-        let of =
-            |kind, writable| is_watched(&Mapping { pid: Pid(1), range: VpnRange::new(Vpn(1), Vpn(2)), kind, writable });
+        let of = |kind, writable| {
+            is_watched(&Mapping {
+                pid: Pid(1),
+                range: VpnRange::new(Vpn(1), Vpn(2)),
+                kind,
+                writable,
+            })
+        };
         assert!(of(MappingKind::FilePrivate, true) && !of(MappingKind::FilePrivate, false));
         assert!(of(MappingKind::Anonymous, true) && of(MappingKind::Anonymous, false));
-        assert!(!of(MappingKind::Shared, true) && !of(MappingKind::Pinned, true) && !of(MappingKind::HugeTlb, true));
+        assert!(
+            !of(MappingKind::Shared, true)
+                && !of(MappingKind::Pinned, true)
+                && !of(MappingKind::HugeTlb, true)
+        );
     }
 
     #[test]
@@ -325,7 +364,14 @@ mod tests {
             kind: MappingKind::Anonymous,
             writable: true,
         };
-        let ask = Ask { window: SHORTEST, fine: vec![], reads: true, writes: true, relaxed: false, glance: false };
+        let ask = Ask {
+            window: SHORTEST,
+            fine: vec![],
+            reads: true,
+            writes: true,
+            relaxed: false,
+            glance: false,
+        };
         tracker.begin(&[gone], &ask).unwrap();
         assert_eq!(tracker.finish(now()).unwrap(), Observation::default());
     }

@@ -6,7 +6,9 @@ use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
 use terrace_sys::maps::{maps, smaps, MapLine};
 use terrace_sys::zones::{room, zones, FrameMap};
 use terrace_sys::{query_pages, task, Category, PageEntry, PageMap, PageStatus, Root, SysError};
-use terrace_types::{Area, Bytes, NodeId, PageFlags, PageStat, Pid, ThroughputSource, TierState, Vpn, VpnRange};
+use terrace_types::{
+    Area, Bytes, NodeId, PageFlags, PageStat, Pid, ThroughputSource, TierState, Vpn, VpnRange,
+};
 
 /// Nodes of one rank, nearest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +27,8 @@ pub struct LiveTarget {
     frames: FrameMap,
     page_size: Bytes,
     allowed: BTreeMap<Pid, Vec<NodeId>>,
-    /// Processes that this user may not look at: children that became somebody else's (`sudo`, `ping`).
+    /// Processes that this user may not look at: children that became somebody else's (`sudo`,
+    /// `ping`).
     hidden: BTreeSet<Pid>,
     /// Of each tier, what counts the bytes written to it.
     counted: Vec<Option<Written>>,
@@ -34,12 +37,17 @@ pub struct LiveTarget {
     frames_shown: bool,
 }
 
-/// Entries of a page map read at once, eight bytes each: all of them would take more than the heat map.
+/// Entries of a page map read at once, eight bytes each: all of them would take more than the heat
+/// map.
 const LOCATED_AT_ONCE: usize = 4096;
 
 /// What a page is apart from where.
 const PLACE: PageFlags = PageFlags(
-    PageFlags::PRESENT.0 | PageFlags::HUGE_HEAD.0 | PageFlags::HUGE_TAIL.0 | PageFlags::PINNED.0 | PageFlags::SHARED.0,
+    PageFlags::PRESENT.0
+        | PageFlags::HUGE_HEAD.0
+        | PageFlags::HUGE_TAIL.0
+        | PageFlags::PINNED.0
+        | PageFlags::SHARED.0,
 );
 
 /// Which pages are located.
@@ -99,8 +107,9 @@ impl LiveTarget {
         lists.fold(first, |all, list| all.into_iter().filter(|n| list.contains(n)).collect())
     }
 
-    /// Mappings of one process. Flags are read only where they can matter: smaps walks every page. Merging (KSM) is no
-    /// reason to: only some pages of a mapping offered for it are merged, and those are told page by page ([`flags_of`]).
+    /// Mappings of one process. Flags are read only where they can matter: smaps walks every page.
+    /// Merging (KSM) is no reason to: only some pages of a mapping offered for it are merged, and
+    /// those are told page by page ([`flags_of`]).
     fn look_at(&mut self, pid: Pid) -> Result<Vec<Mapping>, SysError> {
         let status = task::status(&self.root, pid)?;
         let flags_matter = status.locked_kib > 0 || status.hugetlb_kib > 0;
@@ -120,8 +129,13 @@ impl LiveTarget {
 
     /// Those of `hidden` that were not before, and why.
     fn newly_hidden(&mut self, hidden: Vec<(Pid, SysError)>) -> Vec<(Pid, String)> {
-        let before = std::mem::replace(&mut self.hidden, hidden.iter().map(|(pid, _)| *pid).collect());
-        hidden.into_iter().filter(|(pid, _)| !before.contains(pid)).map(|(pid, e)| (pid, e.to_string())).collect()
+        let before =
+            std::mem::replace(&mut self.hidden, hidden.iter().map(|(pid, _)| *pid).collect());
+        hidden
+            .into_iter()
+            .filter(|(pid, _)| !before.contains(pid))
+            .map(|(pid, e)| (pid, e.to_string()))
+            .collect()
     }
 
     /// Of all pages, or of those alone that are not known to be present.
@@ -140,7 +154,9 @@ impl LiveTarget {
             let range = VpnRange::new(Vpn(first.0 + from as u64), Vpn(first.0 + to as u64));
             pagemap.read(range, &mut entries)?;
             huge.push(range);
-            for ((vpn, page), entry) in (range.start.0..).map(Vpn).zip(&mut part[from..to]).zip(&entries) {
+            for ((vpn, page), entry) in
+                (range.start.0..).map(Vpn).zip(&mut part[from..to]).zip(&entries)
+            {
                 if !wanted(page) {
                     continue;
                 }
@@ -149,7 +165,11 @@ impl LiveTarget {
                     continue;
                 }
                 page.flags = page.flags.with(flags_of(*entry, vpn, &pinned));
-                match self.frames.node(entry.pfn()).filter(|_| entry.pfn() != 0 && self.frames.usable()) {
+                match self
+                    .frames
+                    .node(entry.pfn())
+                    .filter(|_| entry.pfn() != 0 && self.frames.usable())
+                {
                     Some(node) => page.node = node.0 as u8,
                     None => unplaced.push(vpn),
                 }
@@ -184,7 +204,12 @@ impl LiveTarget {
         Ok(())
     }
 
-    fn mark_huge(&mut self, area: &mut Area, range: VpnRange, pagemap: &PageMap) -> Result<(), SysError> {
+    fn mark_huge(
+        &mut self,
+        area: &mut Area,
+        range: VpnRange,
+        pagemap: &PageMap,
+    ) -> Result<(), SysError> {
         const SPAN: u64 = 512;
         let first = area.start.0;
         let scanned = pagemap.scan(range, Category::HUGE, Category::HUGE, |run, _| {
@@ -222,7 +247,8 @@ impl LiveTarget {
     /// Parts of the area in mappings that are left alone.
     fn pinned_ranges(&self, area: &Area) -> Vec<(VpnRange, PageFlags)> {
         let range = area.range();
-        let from = self.mappings.partition_point(|m| (m.pid, m.range.end) <= (area.pid, range.start));
+        let from =
+            self.mappings.partition_point(|m| (m.pid, m.range.end) <= (area.pid, range.start));
         self.mappings[from..]
             .iter()
             .take_while(|m| m.pid == area.pid && m.range.start < range.end)
@@ -269,7 +295,12 @@ fn kind_of(line: &MapLine) -> MappingKind {
 }
 
 fn refused(what: &'static str, pid: Pid, error: &SysError) -> TargetError {
-    TargetError::Refused { what, pid, why: error.to_string(), remedy: "run as its owner or as root" }
+    TargetError::Refused {
+        what,
+        pid,
+        why: error.to_string(),
+        remedy: "run as its owner or as root",
+    }
 }
 
 impl Target for LiveTarget {
@@ -333,7 +364,8 @@ impl Target for LiveTarget {
         let zones = zones(&self.root).map_err(|e| refused("read the memory left", pid, &e))?;
         let allowed = self.allowed();
         let state = |tier: &Tier| {
-            let nodes: Vec<NodeId> = tier.nodes.iter().copied().filter(|n| allowed.contains(n)).collect();
+            let nodes: Vec<NodeId> =
+                tier.nodes.iter().copied().filter(|n| allowed.contains(n)).collect();
             let rooms = nodes.iter().map(|n| room(&zones, *n, self.page_size));
             let (mut capacity, mut free, mut unused) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
             for r in rooms {
@@ -342,13 +374,21 @@ impl Target for LiveTarget {
                 unused += r.unused;
             }
             let source = ThroughputSource::Unknown;
-            TierState { nodes, capacity, free, unused, write_throughput: None, throughput_source: source }
+            TierState {
+                nodes,
+                capacity,
+                free,
+                unused,
+                write_throughput: None,
+                throughput_source: source,
+            }
         };
         let mut tiers: Vec<TierState> = self.tiers.iter().map(state).collect();
         let now = terrace_sys::now();
         for (tier, written) in tiers.iter_mut().zip(&mut self.counted) {
             if let Some(rate) = written.as_mut().and_then(|w| w.rate(now)) {
-                (tier.write_throughput, tier.throughput_source) = (Some(rate), ThroughputSource::Hardware);
+                (tier.write_throughput, tier.throughput_source) =
+                    (Some(rate), ThroughputSource::Hardware);
             }
         }
         Ok(tiers)
@@ -425,12 +465,19 @@ mod tests {
         (gone.flags, gone.node) = (PageFlags::PRESENT, 77);
         target.locate_new(&mut areas).unwrap();
         let [area] = &areas;
-        assert!(touched.clone().all(|p| area.pages[p].movable()), "{:?}", area.pages[touched.start]);
+        assert!(
+            touched.clone().all(|p| area.pages[p].movable()),
+            "{:?}",
+            area.pages[touched.start]
+        );
         assert_eq!(area.pages[LOCATED_AT_ONCE - 5].node, 77);
         let huge = area.pages.iter().any(|p| p.flags.has(PageFlags::HUGE_HEAD));
         assert!(huge || !area.pages[touched.end].flags.has(PageFlags::PRESENT));
         target.locate(&mut areas).unwrap();
-        assert!(huge || !areas[0].pages[LOCATED_AT_ONCE - 5].flags.has(PageFlags::PRESENT), "all are asked for now");
+        assert!(
+            huge || !areas[0].pages[LOCATED_AT_ONCE - 5].flags.has(PageFlags::PRESENT),
+            "all are asked for now"
+        );
         drop(memory);
     }
 
@@ -458,11 +505,14 @@ mod tests {
         assert!(!areas[0].pages[0].movable());
     }
 
-    /// A file that nobody may read, root included, stands in for the maps of a child that became another user's.
+    /// A file that nobody may read, root included, stands in for the maps of a child that became
+    /// another user's.
     #[test]
     fn a_child_that_may_not_be_looked_at_is_left_alone_and_the_rest_is_managed() {
         let unreadable = "/sys/bus/platform/drivers_probe";
-        if !std::fs::read(unreadable).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+        if !std::fs::read(unreadable)
+            .is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
+        {
             println!("skipped: {unreadable} is no file that cannot be read");
             return;
         }
@@ -487,11 +537,20 @@ mod tests {
         let mut target = LiveTarget::new(root.clone(), Tree::new(root, Pid(10)), vec![]).unwrap();
         let change = target.refresh().unwrap();
         assert_eq!(change.born, [Pid(11)]);
-        assert!(change.left_out.len() == 1 && change.left_out[0].0 == Pid(11), "{:?}", change.left_out);
-        assert!(!target.mappings().is_empty() && target.mappings().iter().all(|m| m.pid == Pid(10)));
+        assert!(
+            change.left_out.len() == 1 && change.left_out[0].0 == Pid(11),
+            "{:?}",
+            change.left_out
+        );
+        assert!(
+            !target.mappings().is_empty() && target.mappings().iter().all(|m| m.pid == Pid(10))
+        );
         assert_eq!(target.refresh().unwrap().left_out, [], "said once");
         hide(10);
-        assert!(matches!(target.refresh(), Err(TargetError::Refused { pid: Pid(10), .. })), "none is left to manage");
+        assert!(
+            matches!(target.refresh(), Err(TargetError::Refused { pid: Pid(10), .. })),
+            "none is left to manage"
+        );
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
@@ -503,7 +562,10 @@ mod tests {
         assert_eq!(kind("1000-2000 r-xp 0 0:0 0 [vdso]\n"), MappingKind::Pinned);
         assert_eq!(kind("1000-2000 rw-s 0 0:1 9 /dev/shm/x\n"), MappingKind::Shared);
         assert_eq!(kind("1000-2000 r-xp 0 8:1 9 /bin/x\n"), MappingKind::FilePrivate);
-        assert_eq!(kind("200000-400000 rw-p 0 0:f 9 /anon_hugepage (deleted)\n"), MappingKind::HugeTlb);
+        assert_eq!(
+            kind("200000-400000 rw-p 0 0:f 9 /anon_hugepage (deleted)\n"),
+            MappingKind::HugeTlb
+        );
         let flagged = |map: &str, flags: &str| {
             let text = format!("{map}\nRss: 4 kB\nVmFlags: {flags}\n");
             kind_of(&terrace_sys::maps::parse_smaps(text.as_bytes()).unwrap()[0])
@@ -512,8 +574,14 @@ mod tests {
         assert_eq!(flagged(plain, "rd wr mr mw me ac"), MappingKind::Anonymous);
         assert_eq!(flagged(plain, "rd wr mr mw me lo ac"), MappingKind::Pinned);
         assert_eq!(flagged(plain, "rd wr mr mw me pf io"), MappingKind::Pinned);
-        assert_eq!(flagged("1000-2000 rw-s 0 0:1 9 /dev/shm/x", "rd wr sh lo"), MappingKind::Pinned);
-        assert_eq!(flagged("200000-400000 rw-s 0 0:f 9 /mnt/huge/x", "rd wr sh ht"), MappingKind::HugeTlb);
+        assert_eq!(
+            flagged("1000-2000 rw-s 0 0:1 9 /dev/shm/x", "rd wr sh lo"),
+            MappingKind::Pinned
+        );
+        assert_eq!(
+            flagged("200000-400000 rw-s 0 0:f 9 /mnt/huge/x", "rd wr sh ht"),
+            MappingKind::HugeTlb
+        );
         // Which pages of it are merged, their own bits say.
         assert_eq!(flagged(plain, "rd wr mr mw me ac mg"), MappingKind::Anonymous);
     }

@@ -68,7 +68,8 @@ impl Tree {
         let mut change = TreeChange::default();
         let root = self.root.clone();
         self.alive.retain(|pid, start| {
-            let lives = task::stat(&root, *pid).is_ok_and(|s| !s.ended() && (*start == 0 || s.start_ticks == *start));
+            let lives = task::stat(&root, *pid)
+                .is_ok_and(|s| !s.ended() && (*start == 0 || s.start_ticks == *start));
             if !lives {
                 change.died.push(*pid);
             }
@@ -95,7 +96,11 @@ impl Tree {
         change
     }
 
-    fn children(&mut self, parent: Pid, by_parent: &mut Option<BTreeMap<Pid, Vec<Pid>>>) -> Vec<Pid> {
+    fn children(
+        &mut self,
+        parent: Pid,
+        by_parent: &mut Option<BTreeMap<Pid, Vec<Pid>>>,
+    ) -> Vec<Pid> {
         if self.children_files {
             match task::children(&self.root, parent) {
                 Err(SysError::Absent { .. }) => self.children_files = false,
@@ -119,8 +124,10 @@ mod tests {
 
     #[test]
     fn children_of_children_are_followed_and_their_end_noticed() {
-        let mut child =
-            std::process::Command::new("sh").args(["-c", "sh -c 'sleep 30 & wait' & wait"]).spawn().unwrap();
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sh -c 'sleep 30 & wait' & wait"])
+            .spawn()
+            .unwrap();
         let mut tree = Tree::new(Root::live(), Pid(child.id() as i32));
         let mut born = 0;
         for _ in 0..200 {

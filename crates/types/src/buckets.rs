@@ -1,7 +1,7 @@
 //! Logarithmic buckets for histograms of positive figures (rates, values).
 //!
-//! A bucket is the upper bits of a float, six bits of mantissa wide (1.6%), so that none is reckoned. All below 1 is in
-//! the first; they go on to 2^32, and what is larger is in the last.
+//! A bucket is the upper bits of a float, six bits of mantissa wide (1.6%), so that none is
+//! reckoned. All below 1 is in the first; they go on to 2^32, and what is larger is in the last.
 
 const SHIFT: u32 = 17;
 const BEFORE_ONE: u32 = (127 << 6) - 1;
@@ -9,7 +9,8 @@ const BEFORE_ONE: u32 = (127 << 6) - 1;
 /// How many there are.
 pub const COUNT: usize = 1 + (32 << 6);
 
-/// The bucket that a figure falls in. One below zero or not a number is the caller's mistake, and falls in some bucket.
+/// The bucket that a figure falls in. One below zero or not a number is the caller's mistake, and
+/// falls in some bucket.
 #[inline]
 #[must_use]
 pub fn of(figure: f32) -> usize {

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Accesses a second to one base page, as a 16-bit float: 5 bits of exponent over 11 bits of
 /// mantissa, so relative error is at most 1/2048 and raw order is numeric order.
 /// Two of these a page keep the heat map within its memory budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Heat(pub u16);
 
@@ -65,7 +67,9 @@ impl Heat {
         if exponent == 0 {
             mantissa as f32
         } else {
-            f32::from_bits((exponent + MANTISSA_BITS + 126) << 23 | mantissa << (23 - MANTISSA_BITS))
+            f32::from_bits(
+                (exponent + MANTISSA_BITS + 126) << 23 | mantissa << (23 - MANTISSA_BITS),
+            )
         }
     }
 }

@@ -73,14 +73,14 @@ pub enum Request {
     },
     /// Heat has settled: tracking may slow down until something changes.
     Relax,
-    /// With [`Relax`](Self::Relax): that pages cool is no news, for the worse tiers serve too little for anything to be gained by it; that heat
-    /// comes there is.
+    /// With [`Relax`](Self::Relax): that pages cool is no news, for the worse tiers serve too
+    /// little for anything to be gained by it; that heat comes there is.
     IgnoreCooling,
     /// Nothing could be gained from looking at accesses: let time pass without trackers, and decide
     /// again once pages have come or memory was taken.
     Doze,
-    /// The target is still filling its memory, and what it touches meanwhile says little: let time pass
-    /// without trackers until free memory stands still, then look.
+    /// The target is still filling its memory, and what it touches meanwhile says little: let time
+    /// pass without trackers until free memory stands still, then look.
     Settle,
 }
 
@@ -102,7 +102,8 @@ pub struct Decision {
 pub struct Plan {
     /// Moves in the order they should be made. The mover may make fewer, never others.
     pub moves: Vec<Move>,
-    /// `moves` alternate demotion and promotion and must keep both tiers' occupancy (HyPlacer's SWITCH).
+    /// `moves` alternate demotion and promotion and must keep both tiers' occupancy (HyPlacer's
+    /// SWITCH).
     pub exchange: bool,
     /// Requests to the trackers.
     pub requests: Vec<Request>,

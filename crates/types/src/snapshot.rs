@@ -3,7 +3,8 @@
 use crate::{Bytes, BytesPerSec, Heat, Nanos, NodeId, Pid, Tid, Vpn, VpnRange};
 use serde::{Deserialize, Serialize};
 
-/// State of one tier at the time of the snapshot. Index in [`Snapshot::tiers`] is the rank; 0 is best.
+/// State of one tier at the time of the snapshot. Index in [`Snapshot::tiers`] is the rank; 0 is
+/// best.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierState {
     /// Nodes that make up the tier, nearest first.
@@ -12,8 +13,8 @@ pub struct TierState {
     pub capacity: Bytes,
     /// Of `capacity`, what can be had now, above the kernel's own watermarks.
     pub free: Bytes,
-    /// In nobody's use: `free`, and what lies on the CPUs' lists of free pages, of which a CPU has its own only. How full a tier is,
-    /// this tells; what fits, `free` does.
+    /// In nobody's use: `free`, and what lies on the CPUs' lists of free pages, of which a CPU has
+    /// its own only. How full a tier is, this tells; what fits, `free` does.
     pub unused: Bytes,
     /// Bytes a second written to this tier over the window; `None` when nothing can tell.
     pub write_throughput: Option<BytesPerSec>,
@@ -60,7 +61,8 @@ pub struct Sees {
     pub cells: bool,
     /// Where the `REFERENCED` and `DIRTY` flags come from.
     pub bits: BitSource,
-    /// Accesses are counted, one in so many of them: the time looked at is that part of the time that passed.
+    /// Accesses are counted, one in so many of them: the time looked at is that part of the time
+    /// that passed.
     #[serde(default)]
     pub sampled: bool,
 }
@@ -198,20 +200,22 @@ pub struct Snapshot {
     pub sees: Sees,
     /// Heat was seen to shift since the previous snapshot: what was known before counts for little.
     pub shifted: bool,
-    /// Whether free memory went on shrinking while the last window passed: the target may still be filling its own.
+    /// Whether free memory went on shrinking while the last window passed: the target may still be
+    /// filling its own.
     pub filling: bool,
     /// Whether it was waited for since the previous snapshot, until its memory stood still.
     #[serde(default)]
     pub waited: bool,
-    /// Part of the touches, from 0 to 1, that belong to sweeps: such a touch stands for all lines of its page, another
-    /// for one. None while it cannot be told.
+    /// Part of the touches, from 0 to 1, that belong to sweeps: such a touch stands for all lines
+    /// of its page, another for one. None while it cannot be told.
     #[serde(default)]
     pub swept: f32,
-    /// Whether most of what is known of heat is a lower bound: pages share an accessed bit (a huge page's 512 do), which is found set
-    /// however short the look.
+    /// Whether most of what is known of heat is a lower bound: pages share an accessed bit (a huge
+    /// page's 512 do), which is found set however short the look.
     #[serde(default)]
     pub at_least: bool,
-    /// What moving a base page has taken so far, its part of each call included; zero while too few were moved to tell.
+    /// What moving a base page has taken so far, its part of each call included; zero while too few
+    /// were moved to tell.
     #[serde(default)]
     pub move_cost: Nanos,
 }
@@ -257,8 +261,14 @@ mod tests {
         let areas = vec![area(1, 10, [1, 2]), area(1, 20, [3, 4]), area(2, 5, [5, 6])];
         let snap = Snapshot { areas, ..Snapshot::default() };
         let node = |pid: i32, vpn: u64| snap.page(Pid(pid), Vpn(vpn)).map(|page| page.node);
-        assert_eq!([(1, 10), (1, 21), (2, 6)].map(|(pid, vpn)| node(pid, vpn)), [Some(1), Some(4), Some(6)]);
-        assert_eq!([(1, 9), (1, 12), (1, 22), (2, 4), (3, 10)].map(|(pid, vpn)| node(pid, vpn)), [None; 5]);
+        assert_eq!(
+            [(1, 10), (1, 21), (2, 6)].map(|(pid, vpn)| node(pid, vpn)),
+            [Some(1), Some(4), Some(6)]
+        );
+        assert_eq!(
+            [(1, 9), (1, 12), (1, 22), (2, 4), (3, 10)].map(|(pid, vpn)| node(pid, vpn)),
+            [None; 5]
+        );
     }
 
     #[test]

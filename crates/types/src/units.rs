@@ -72,7 +72,8 @@ quantity! {
     BytesPerSec
 }
 quantity! {
-    /// A point in time: nanoseconds since the clock's own start. Compared only with ticks of the same clock.
+    /// A point in time: nanoseconds since the clock's own start. Compared only with ticks of the
+    /// same clock.
     Tick
 }
 
@@ -101,7 +102,8 @@ impl Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const STEPS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        const STEPS: [(u64, &str); 4] =
+            [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         for (step, unit) in STEPS {
             if self.0 >= step {
                 let value = self.0 as f64 / step as f64;

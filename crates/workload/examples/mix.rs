@@ -1,5 +1,6 @@
-//! Loads and stores of a workload's data, as the program makes them: `mix SPEC...`. What reaches memory is another
-//! matter: caches serve most loads, and a store that misses is a read and a write there.
+//! Loads and stores of a workload's data, as the program makes them: `mix SPEC...`. What reaches
+//! memory is another matter: caches serve most loads, and a store that misses is a read and a write
+//! there.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,11 @@ impl Conduct for Mix {
 
     fn conduct<A: Algorithm>(self, mut algorithm: A, spec: &Spec) -> String {
         let words = algorithm.words();
-        let memory = Counting { heap: Heap::new(words), loads: AtomicU64::new(0), stores: AtomicU64::new(0) };
+        let memory = Counting {
+            heap: Heap::new(words),
+            loads: AtomicU64::new(0),
+            stores: AtomicU64::new(0),
+        };
         algorithm.prepare(&memory);
         let counts = || [&memory.loads, &memory.stores].map(|c| c.load(Ordering::Relaxed));
         let before = counts();

@@ -51,5 +51,9 @@ pub trait Algorithm: Sync {
     ///
     /// # Errors
     /// [`Wrong`] when the results are not what the seed must give.
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Self::Thread]) -> Result<Outcome, Wrong>;
+    fn finish<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[Self::Thread],
+    ) -> Result<Outcome, Wrong>;
 }

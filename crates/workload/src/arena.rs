@@ -53,14 +53,21 @@ const MADV_NOHUGEPAGE: c_int = 15;
 const PR_SET_THP_DISABLE: c_int = 41;
 
 extern "C" {
-    fn mmap(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, off: i64) -> *mut c_void;
+    fn mmap(
+        addr: *mut c_void,
+        len: usize,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        off: i64,
+    ) -> *mut c_void;
     fn munmap(addr: *mut c_void, len: usize) -> c_int;
     fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int;
     fn prctl(option: c_int, arg2: c_ulong, arg3: c_ulong, arg4: c_ulong, arg5: c_ulong) -> c_int;
 }
 
-/// From now on all of this process lies in base pages, its own heap too, whatever the system says of huge pages; where the kernel
-/// can be told that.
+/// From now on all of this process lies in base pages, its own heap too, whatever the system says
+/// of huge pages; where the kernel can be told that.
 pub fn base_pages_only() {
     // SAFETY: this option sets a flag of this process's memory and takes no pointer.
     let _stays_as_the_system_says = unsafe { prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) };
@@ -76,7 +83,9 @@ impl Arena {
         let mapped = bytes.max(1).saturating_add(HUGE);
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
         // memory of ours; the result is checked before use.
-        let raw = unsafe { mmap(std::ptr::null_mut(), mapped, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0) };
+        let raw = unsafe {
+            mmap(std::ptr::null_mut(), mapped, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0)
+        };
         let failed = raw as usize == usize::MAX;
         let Some(mapping) = NonNull::new(raw).filter(|_| !failed) else {
             return Err(ArenaError::Map { bytes, source: std::io::Error::last_os_error() });

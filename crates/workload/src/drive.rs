@@ -111,11 +111,18 @@ pub fn run_threads(spec: &Spec, phase: &mut dyn Phase) -> Result<(Outcome, Timin
 ///
 /// # Errors
 /// [`Wrong`] when results are wrong.
-pub fn run_serially<M: Memory>(spec: &Spec, memory: impl FnOnce(usize) -> M) -> Result<Outcome, Wrong> {
+pub fn run_serially<M: Memory>(
+    spec: &Spec,
+    memory: impl FnOnce(usize) -> M,
+) -> Result<Outcome, Wrong> {
     with_algorithm!(spec, algorithm => serially(algorithm, spec, memory))
 }
 
-fn threads<A: Algorithm>(mut algorithm: A, spec: &Spec, phase: &mut dyn Phase) -> Result<(Outcome, Timing), RunError> {
+fn threads<A: Algorithm>(
+    mut algorithm: A,
+    spec: &Spec,
+    phase: &mut dyn Phase,
+) -> Result<(Outcome, Timing), RunError> {
     let arena = Arena::new(algorithm.words(), spec.pages)?;
     let memory = arena.words();
     let started = Instant::now();
@@ -168,7 +175,11 @@ fn serially<A: Algorithm, M: Memory>(
 }
 
 /// Steps all threads in turn until all are done.
-pub(crate) fn take_turns<A: Algorithm, M: Memory>(algorithm: &A, threads: u32, memory: &M) -> Vec<A::Thread> {
+pub(crate) fn take_turns<A: Algorithm, M: Memory>(
+    algorithm: &A,
+    threads: u32,
+    memory: &M,
+) -> Vec<A::Thread> {
     let mut states: Vec<A::Thread> = (0..threads).map(|i| algorithm.thread(i)).collect();
     let mut last = vec![Step::More; states.len()];
     let mut now = Nanos::ZERO;

@@ -152,7 +152,17 @@ impl Algorithm for GraphBfs {
 
     fn thread(&self, index: u32) -> Thread {
         let index = index as usize;
-        Thread { index, round: 0, level: 0, turn: 0, at: index * CHUNK, waiting: false, found: 0, edges: 0, digest: 0 }
+        Thread {
+            index,
+            round: 0,
+            level: 0,
+            turn: 0,
+            at: index * CHUNK,
+            waiting: false,
+            found: 0,
+            edges: 0,
+            digest: 0,
+        }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {

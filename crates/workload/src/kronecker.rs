@@ -46,7 +46,8 @@ impl Kronecker {
     pub fn build<M: Memory + ?Sized>(&self, memory: &M, neighbours: usize) {
         memory.held(self.table.len() as u64);
         if memory.listens() {
-            // Twice the size of a first level: what it misses there is a good part of what drawing takes.
+            // Twice the size of a first level: what it misses there is a good part of what drawing
+            // takes.
             self.build_telling(memory, neighbours, |place| memory.own(place as u64, 1, false));
         } else {
             self.build_telling(memory, neighbours, |_| {});
@@ -54,7 +55,12 @@ impl Kronecker {
     }
 
     /// The same; where the table of chances is read is told.
-    fn build_telling<M: Memory + ?Sized>(&self, memory: &M, neighbours: usize, read: impl Fn(usize)) {
+    fn build_telling<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        neighbours: usize,
+        read: impl Fn(usize),
+    ) {
         for vertex in 0..=self.vertices() {
             memory.store(vertex, 0);
         }

@@ -9,7 +9,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::process::ExitCode;
-use terrace_workload::{base_pages_only, mark, run_threads, Mark, Outcome, PageSize, Phase, RunError, Spec, Timing};
+use terrace_workload::{
+    base_pages_only, mark, run_threads, Mark, Outcome, PageSize, Phase, RunError, Spec, Timing,
+};
 
 const USAGE: &str = "usage: terrace-workload NAME[,key=value...]
 example: terrace-workload skew,accesses=32M,layout=scattered,hot=read,seed=7";
@@ -40,8 +42,10 @@ fn run(spec: &Spec) -> Result<(), RunError> {
     if spec.pages == PageSize::Base {
         base_pages_only();
     }
-    let mut ends =
-        Ends { fifo: std::env::var("TERRACE_MARK_FIFO").ok(), reply: std::env::var("TERRACE_MARK_REPLY").ok() };
+    let mut ends = Ends {
+        fifo: std::env::var("TERRACE_MARK_FIFO").ok(),
+        reply: std::env::var("TERRACE_MARK_REPLY").ok(),
+    };
     let (outcome, timing) = run_threads(spec, &mut ends)?;
     let line = if spec.seconds.is_some() {
         format!("{spec} verified\n")
@@ -65,7 +69,8 @@ fn log(spec: &Spec, outcome: &Outcome, timing: &Timing) -> Result<(), RunError> 
     match std::env::var("TERRACE_MARK_LOG") {
         Err(_) => write_all(&mut std::io::stderr(), "write to", "standard error", &line),
         Ok(path) => {
-            let mut file = open("append to TERRACE_MARK_LOG", &path, |o| o.append(true).create(true))?;
+            let mut file =
+                open("append to TERRACE_MARK_LOG", &path, |o| o.append(true).create(true))?;
             write_all(&mut file, "write to", &path, &line)
         }
     }
@@ -88,7 +93,9 @@ impl Phase for Ends {
         if let Some(path) = self.reply.as_ref().filter(|_| self.fifo.is_some()) {
             let file = open("read TERRACE_MARK_REPLY", path, |o| o.read(true))?;
             let mut line = String::new();
-            BufReader::new(file).read_line(&mut line).map_err(|source| failed("read", path, source))?;
+            BufReader::new(file)
+                .read_line(&mut line)
+                .map_err(|source| failed("read", path, source))?;
         }
         Ok(())
     }
@@ -106,8 +113,15 @@ fn open(
     how(&mut OpenOptions::new()).open(path).map_err(|source| failed(what, path, source))
 }
 
-fn write_all(to: &mut impl Write, what: &'static str, path: &str, line: &str) -> Result<(), RunError> {
-    to.write_all(line.as_bytes()).and_then(|()| to.flush()).map_err(|source| failed(what, path, source))
+fn write_all(
+    to: &mut impl Write,
+    what: &'static str,
+    path: &str,
+    line: &str,
+) -> Result<(), RunError> {
+    to.write_all(line.as_bytes())
+        .and_then(|()| to.flush())
+        .map_err(|source| failed(what, path, source))
 }
 
 fn failed(what: &'static str, path: &str, source: std::io::Error) -> RunError {

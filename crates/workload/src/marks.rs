@@ -21,11 +21,19 @@ pub fn mark(which: Mark) {
         // register, flag or memory is changed. `nomem` is left out so that the compiler keeps
         // memory accesses on their side of the mark.
         Mark::Begin => unsafe {
-            std::arch::asm!(".byte 0x0f, 0x1f, 0x80", ".long 0x7e44a001", options(nostack, preserves_flags));
+            std::arch::asm!(
+                ".byte 0x0f, 0x1f, 0x80",
+                ".long 0x7e44a001",
+                options(nostack, preserves_flags)
+            );
         },
         // SAFETY: as above.
         Mark::End => unsafe {
-            std::arch::asm!(".byte 0x0f, 0x1f, 0x80", ".long 0x7e44a002", options(nostack, preserves_flags));
+            std::arch::asm!(
+                ".byte 0x0f, 0x1f, 0x80",
+                ".long 0x7e44a002",
+                options(nostack, preserves_flags)
+            );
         },
     }
     #[cfg(not(target_arch = "x86_64"))]

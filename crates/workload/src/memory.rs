@@ -24,8 +24,9 @@ pub trait Memory: Sync {
         self.store(word, self.load(word).wrapping_add(value));
     }
 
-    /// The algorithm's own heap holds `bytes` beside the words from now on to the end: lists that it makes its data of. Real
-    /// memory has that heap anyhow; who models a program's memory wants to know of it.
+    /// The algorithm's own heap holds `bytes` beside the words from now on to the end: lists that
+    /// it makes its data of. Real memory has that heap anyhow; who models a program's memory wants
+    /// to know of it.
     fn held(&self, bytes: u64) {
         let _real_heap_is_real = bytes;
     }
@@ -36,8 +37,8 @@ pub trait Memory: Sync {
         false
     }
 
-    /// So many bytes from this offset on of what is [`held`](Memory::held) are read, or written. Told only to those who
-    /// [listen](Memory::listens).
+    /// So many bytes from this offset on of what is [`held`](Memory::held) are read, or written.
+    /// Told only to those who [listen](Memory::listens).
     #[inline(always)]
     fn own(&self, offset: u64, bytes: u64, write: bool) {
         let _ = (offset, bytes, write);

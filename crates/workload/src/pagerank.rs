@@ -1,7 +1,7 @@
-//! `graph-pagerank`: PageRank by power iteration on the graph of `graph-bfs`, each vertex gathering from its
-//! neighbours. The graph is read in order, the shares of rank at random; both vectors of ranks are written once an
-//! iteration. Damping 0.85 (Page et al., "The PageRank Citation Ranking", 1999, section 2.6: a tenth to a fifth of the
-//! rank comes from nowhere).
+//! `graph-pagerank`: PageRank by power iteration on the graph of `graph-bfs`, each vertex gathering
+//! from its neighbours. The graph is read in order, the shares of rank at random; both vectors of
+//! ranks are written once an iteration. Damping 0.85 (Page et al., "The PageRank Citation Ranking",
+//! 1999, section 2.6: a tenth to a fifth of the rank comes from nowhere).
 //!
 //! ```text
 //! words: | offsets, n + 1 | neighbours, 2 m | ranks, n | shares, n |
@@ -111,7 +111,8 @@ impl Kernel for PageRank {
                 Stage::Gather => {
                     let mut sum = 0.0;
                     for slot in from..to {
-                        sum += get(memory, self.shares + memory.load(self.neighbours + slot) as usize);
+                        sum +=
+                            get(memory, self.shares + memory.load(self.neighbours + slot) as usize);
                     }
                     let rank = own.base + DAMPING * sum;
                     set(memory, self.ranks + vertex, rank);
@@ -137,12 +138,17 @@ impl Kernel for PageRank {
         }
     }
 
-    /// Rank is neither made nor lost; the digest is of the sum of squares and of each 64th vertex's rank.
+    /// Rank is neither made nor lost; the digest is of the sum of squares and of each 64th vertex's
+    /// rank.
     fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Own) -> Result<u64, Wrong> {
-        let ranks: Vec<f64> = (0..self.graph.vertices()).map(|v| get(memory, self.ranks + v)).collect();
+        let ranks: Vec<f64> =
+            (0..self.graph.vertices()).map(|v| get(memory, self.ranks + v)).collect();
         let sum: f64 = ranks.iter().sum();
         if (sum - 1.0).abs() > 1e-9 || (own.sum - 1.0).abs() > 1e-9 {
-            return Err(Wrong { workload: "graph-pagerank", what: format!("all ranks add up to {sum}") });
+            return Err(Wrong {
+                workload: "graph-pagerank",
+                what: format!("all ranks add up to {sum}"),
+            });
         }
         Ok(digest_of(&ranks))
     }
@@ -186,9 +192,16 @@ mod tests {
 
     #[test]
     fn ranks_are_those_of_a_plain_computation() {
-        for text in ["graph-pagerank,fast=256KiB,accesses=300k", "graph-pagerank,fast=128KiB,accesses=90k,seed=5"] {
+        for text in [
+            "graph-pagerank,fast=256KiB,accesses=300k",
+            "graph-pagerank,fast=128KiB,accesses=90k,seed=5",
+        ] {
             let spec = Spec::parse(text).expect("valid");
-            assert_eq!(run_serially(&spec, Heap::new).expect("verified").checksum, plain(&spec), "{text}");
+            assert_eq!(
+                run_serially(&spec, Heap::new).expect("verified").checksum,
+                plain(&spec),
+                "{text}"
+            );
         }
     }
 }

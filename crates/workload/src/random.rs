@@ -63,7 +63,9 @@ impl Choice {
         };
         let whole = 1u128 << 64;
         let threshold = (whole * hot_ppm / 1_000_000).min(whole - 1);
-        let scale = |n: u64, part: u128| u64::try_from(u128::from(n) * whole / part.max(1)).unwrap_or(u64::MAX);
+        let scale = |n: u64, part: u128| {
+            u64::try_from(u128::from(n) * whole / part.max(1)).unwrap_or(u64::MAX)
+        };
         Self {
             threshold: threshold as u64,
             hot_scale: scale(hot, threshold),

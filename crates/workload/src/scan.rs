@@ -44,7 +44,8 @@ impl Scan {
         let words = |bytes: u64| (bytes as usize / 8).max(1).next_multiple_of(PAGE_WORDS);
         let hot_words = words(spec.hot_size.bytes(spec.fast).0);
         let cold_words = words(spec.size.bytes(spec.fast).0);
-        let cold_accesses = u128::from(spec.accesses) * u128::from(1_000_000 - spec.hot_share) / 1_000_000;
+        let cold_accesses =
+            u128::from(spec.accesses) * u128::from(1_000_000 - spec.hot_share) / 1_000_000;
         let stride = ((cold_words as u128) << 20) / cold_accesses.max(1);
         let threads = u64::from(spec.threads);
         Self {
@@ -120,7 +121,10 @@ impl Algorithm for Scan {
         }
         let made = threads.iter().map(|t| t.hot).sum::<u64>();
         if written != made {
-            return Err(Wrong { workload: "scan", what: format!("{written} increments found where {made} were made") });
+            return Err(Wrong {
+                workload: "scan",
+                what: format!("{written} increments found where {made} were made"),
+            });
         }
         for thread in threads {
             checksum = mix(checksum ^ thread.sum).wrapping_add(thread.done);

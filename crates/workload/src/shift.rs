@@ -61,7 +61,11 @@ impl Shift {
             layout: spec.layout,
             hot: spec.hot,
             lanes,
-            choice: Choice::new(per_lane(window_pages), per_lane(window_pages * windows), spec.hot_share),
+            choice: Choice::new(
+                per_lane(window_pages),
+                per_lane(window_pages * windows),
+                spec.hot_share,
+            ),
             seed: spec.seed,
             accesses: spec.accesses,
             seconds: spec.seconds,
@@ -157,8 +161,12 @@ impl Algorithm for Shift {
         }
         let (count, at) = (thread.left.min(STEP), self.hot_window(now));
         match (self.layout, self.hot) {
-            (Layout::Contiguous, Hot::Write) => self.run::<false, true, M>(memory, thread, count, at),
-            (Layout::Contiguous, Hot::Read) => self.run::<false, false, M>(memory, thread, count, at),
+            (Layout::Contiguous, Hot::Write) => {
+                self.run::<false, true, M>(memory, thread, count, at)
+            }
+            (Layout::Contiguous, Hot::Read) => {
+                self.run::<false, false, M>(memory, thread, count, at)
+            }
             (Layout::Scattered, Hot::Write) => self.run::<true, true, M>(memory, thread, count, at),
             (Layout::Scattered, Hot::Read) => self.run::<true, false, M>(memory, thread, count, at),
         }

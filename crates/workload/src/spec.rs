@@ -166,7 +166,8 @@ pub struct Spec {
     pub accesses: u64,
     /// Stop after this time instead; the checksum then covers what is independent of speed.
     pub seconds: Option<Nanos>,
-    /// Of the NAS Parallel Benchmarks: class S, whose size and length are given; `size` and `accesses` do not count.
+    /// Of the NAS Parallel Benchmarks: class S, whose size and length are given; `size` and
+    /// `accesses` do not count.
     pub class_s: bool,
     /// How long `shift` leaves its hot set in place.
     pub phase: Nanos,
@@ -240,7 +241,8 @@ impl Spec {
             .ok_or_else(|| SpecError::UnknownName(name.to_owned()))?;
         let mut spec = Self::new(name);
         for part in parts.filter(|p| !p.is_empty()) {
-            let (key, value) = part.split_once('=').ok_or_else(|| SpecError::NoValue(part.to_owned()))?;
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| SpecError::NoValue(part.to_owned()))?;
             spec.set(key.trim(), value.trim())?;
         }
         Ok(spec)
@@ -258,12 +260,14 @@ impl Spec {
                 self.seed = value.parse().map_err(|_| bad("seed", value, "give a whole number"))?;
             }
             "fast" | "fast_bytes" => {
-                self.fast = bytes(value)
-                    .filter(|b| b.0 >= 1 << 16)
-                    .ok_or_else(|| bad("fast", value, "give bytes from 64KiB up, such as 134MiB"))?;
+                self.fast = bytes(value).filter(|b| b.0 >= 1 << 16).ok_or_else(|| {
+                    bad("fast", value, "give bytes from 64KiB up, such as 134MiB")
+                })?;
             }
             "size" => self.size = size(value).ok_or_else(|| bad("size", value, SIZE))?,
-            "hot_size" => self.hot_size = size(value).ok_or_else(|| bad("hot_size", value, SIZE))?,
+            "hot_size" => {
+                self.hot_size = size(value).ok_or_else(|| bad("hot_size", value, SIZE))?
+            }
             "hot_share" => {
                 self.hot_share = share(value)
                     .filter(|ppm| *ppm <= 1_000_000)
@@ -452,7 +456,10 @@ mod tests {
         assert_eq!((spec.threads, spec.accesses), (2, 128_000_000));
         assert_eq!(spec.size.bytes(spec.fast), spec.fast);
         assert_eq!(spec.hot_size.bytes(Bytes(3_000_000)).0, 999_999);
-        assert_eq!((spec.hot_share, spec.layout, spec.hot), (800_000, Layout::Contiguous, Hot::Write));
+        assert_eq!(
+            (spec.hot_share, spec.layout, spec.hot),
+            (800_000, Layout::Contiguous, Hot::Write)
+        );
         assert_eq!(spec.pages, PageSize::Base);
     }
 
@@ -467,7 +474,10 @@ mod tests {
         assert_eq!(spec.size, Size::Share(1_500_000));
         assert_eq!(spec.hot_size, Size::Share(333_333));
         assert_eq!((spec.hot_share, spec.accesses), (750_000, 32_000_000));
-        assert_eq!((spec.layout, spec.hot, spec.pages), (Layout::Scattered, Hot::Read, PageSize::Huge));
+        assert_eq!(
+            (spec.layout, spec.hot, spec.pages),
+            (Layout::Scattered, Hot::Read, PageSize::Huge)
+        );
         assert_eq!((spec.seconds, spec.phase), (Some(Nanos::millis(500)), Nanos::millis(2_500)));
     }
 

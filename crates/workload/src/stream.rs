@@ -76,7 +76,9 @@ impl Algorithm for Stream {
     }
 
     fn thread(&self, index: u32) -> Thread {
-        let part = |index: usize| (self.elements / LINE_WORDS * index / self.threads * LINE_WORDS).min(self.elements);
+        let part = |index: usize| {
+            (self.elements / LINE_WORDS * index / self.threads * LINE_WORDS).min(self.elements)
+        };
         let first = part(index as usize);
         Thread { first, end: part(index as usize + 1), at: first, pass: 0 }
     }
@@ -84,7 +86,11 @@ impl Algorithm for Stream {
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Thread, now: Nanos) -> Step {
         let end = thread.end.min(thread.at + STEP);
         let n = self.elements;
-        memory.triad([thread.at, n + thread.at, 2 * n + thread.at], end - thread.at, Self::factor(thread.pass));
+        memory.triad(
+            [thread.at, n + thread.at, 2 * n + thread.at],
+            end - thread.at,
+            Self::factor(thread.pass),
+        );
         thread.at = end;
         if end < thread.end {
             return Step::More;
@@ -110,7 +116,10 @@ impl Algorithm for Stream {
             for i in thread.first..thread.end {
                 let value = memory.load(i);
                 if value != self.b(i).wrapping_add(Self::c(i).wrapping_mul(factor)) {
-                    return Err(Wrong { workload: "stream", what: format!("element {i} is {value}") });
+                    return Err(Wrong {
+                        workload: "stream",
+                        what: format!("element {i} is {value}"),
+                    });
                 }
                 checksum = checksum.wrapping_add(mix(value ^ i as u64));
             }

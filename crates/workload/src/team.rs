@@ -1,6 +1,7 @@
-//! Numerical kernels as sequences of stages: in each, every thread works on units of its own, then all meet. Sums over
-//! all threads and the decision to stop are made at the meetings, the same for all, in the order of the threads: what
-//! is computed depends on the number of threads at most (by rounding), never on how they interleave.
+//! Numerical kernels as sequences of stages: in each, every thread works on units of its own, then
+//! all meet. Sums over all threads and the decision to stop are made at the meetings, the same for
+//! all, in the order of the threads: what is computed depends on the number of threads at most (by
+//! rounding), never on how they interleave.
 //!
 //! ```text
 //! words: | the kernel's own | two sums a thread and whether time is over, twice: one set a stage, in turn |
@@ -120,13 +121,24 @@ impl<K: Kernel> Algorithm for Team<K> {
 
     fn thread(&self, index: u32) -> Self::Thread {
         let (stage, own) = self.kernel.begin();
-        Member { index: index as usize, stage, turn: 0, at: None, waiting: false, sums: [0.0; 2], done: 0, own }
+        Member {
+            index: index as usize,
+            stage,
+            turn: 0,
+            at: None,
+            waiting: false,
+            sums: [0.0; 2],
+            done: 0,
+            own,
+        }
     }
 
     fn step<M: Memory + ?Sized>(&self, memory: &M, thread: &mut Self::Thread, now: Nanos) -> Step {
         if thread.waiting {
             let met = self.met(memory, thread.turn);
-            let Some(stage) = self.kernel.next(&mut thread.own, thread.stage, met) else { return Step::Done };
+            let Some(stage) = self.kernel.next(&mut thread.own, thread.stage, met) else {
+                return Step::Done;
+            };
             (thread.stage, thread.at, thread.waiting, thread.sums) = (stage, None, false, [0.0; 2]);
             thread.turn += 1;
         }
@@ -135,7 +147,8 @@ impl<K: Kernel> Algorithm for Team<K> {
         let mut at = thread.at.unwrap_or_else(|| part(thread.index));
         let (end, before) = (part(thread.index + 1), thread.done);
         while at < end && thread.done - before < STEP {
-            thread.done += self.kernel.work(memory, &mut thread.own, thread.stage, at, &mut thread.sums);
+            thread.done +=
+                self.kernel.work(memory, &mut thread.own, thread.stage, at, &mut thread.sums);
             at += 1;
         }
         thread.at = Some(at);
@@ -150,7 +163,11 @@ impl<K: Kernel> Algorithm for Team<K> {
         Step::Meet
     }
 
-    fn finish<M: Memory + ?Sized>(&self, memory: &M, threads: &[Self::Thread]) -> Result<Outcome, Wrong> {
+    fn finish<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        threads: &[Self::Thread],
+    ) -> Result<Outcome, Wrong> {
         let accesses = threads.iter().map(|t| t.done).sum();
         let checksum = match threads.first() {
             Some(first) => self.kernel.finish(memory, &first.own)?,
@@ -172,11 +189,15 @@ pub fn set<M: Memory + ?Sized>(memory: &M, word: usize, value: f64) {
     memory.store(word, value.to_bits());
 }
 
-/// Digest of numbers to eight digits: elementary functions differ in the last bits from one C library, and from one
-/// processor, to another.
+/// Digest of numbers to eight digits: elementary functions differ in the last bits from one C
+/// library, and from one processor, to another.
 pub fn digest(numbers: &[f64]) -> u64 {
     let text = |n: &f64| format!("{n:.7e}");
-    numbers.iter().map(text).flat_map(String::into_bytes).fold(0, |sum, byte| mix(sum ^ u64::from(byte)))
+    numbers
+        .iter()
+        .map(text)
+        .flat_map(String::into_bytes)
+        .fold(0, |sum, byte| mix(sum ^ u64::from(byte)))
 }
 
 #[cfg(test)]

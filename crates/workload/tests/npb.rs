@@ -1,5 +1,5 @@
-//! The kernels of the NAS Parallel Benchmarks: class S against the published verification values, which `finish` of
-//! each compares with; and that sizes come near what is asked for.
+//! The kernels of the NAS Parallel Benchmarks: class S against the published verification values,
+//! which `finish` of each compares with; and that sizes come near what is asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_workload::{conduct, run_serially, Algorithm, Conduct, Heap, Memory, Spec};
@@ -47,8 +47,13 @@ impl Conduct for Size {
 #[test]
 fn sizes_come_near_what_is_asked_for() {
     // FT's grids are powers of two: at most a factor of the root of two off.
-    for (name, off) in [("npb-cg", 0.03), ("npb-bt", 0.08), ("npb-mg", 0.2), ("npb-ft", 0.42), ("graph-pagerank", 0.3)]
-    {
+    for (name, off) in [
+        ("npb-cg", 0.03),
+        ("npb-bt", 0.08),
+        ("npb-mg", 0.2),
+        ("npb-ft", 0.42),
+        ("graph-pagerank", 0.3),
+    ] {
         for share in ["0.56", "0.89", "1.24", "2.32", "4.69"] {
             let spec = Spec::parse(&format!("{name},fast=8MiB,size={share}")).expect("valid");
             let asked = spec.size.bytes(spec.fast).0 as f64;

@@ -19,7 +19,9 @@ fn small(name: Name, more: &str) -> Spec {
 #[test]
 fn threads_and_turns_give_the_same_result() {
     for name in Name::ALL {
-        for more in ["", ",hot=read", ",layout=scattered", ",layout=scattered,hot=read", ",threads=5"] {
+        for more in
+            ["", ",hot=read", ",layout=scattered", ",layout=scattered,hot=read", ",threads=5"]
+        {
             // PageRank and the kernels after it know no hot set.
             if name >= Name::GraphPagerank && (more.contains("hot") || more.contains("layout")) {
                 continue;
@@ -80,7 +82,12 @@ struct Counting {
 impl Counting {
     fn new(words: usize) -> Self {
         let zeroes = || (0..words.div_ceil(512)).map(|_| AtomicU64::new(0)).collect();
-        Self { heap: Heap::new(words), pages: zeroes(), order: zeroes(), touched: AtomicU64::new(0) }
+        Self {
+            heap: Heap::new(words),
+            pages: zeroes(),
+            order: zeroes(),
+            touched: AtomicU64::new(0),
+        }
     }
 
     fn count(&self, word: usize) {

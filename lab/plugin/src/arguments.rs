@@ -50,8 +50,12 @@ impl Arguments {
             instruction_ns: None,
         };
         for text in texts {
-            let (key, value) = text.split_once('=').ok_or_else(|| format!("argument `{text}` is not key=value"))?;
-            let number = || value.parse::<u64>().map_err(|_| format!("`{key}` needs a number, not `{value}`"));
+            let (key, value) = text
+                .split_once('=')
+                .ok_or_else(|| format!("argument `{text}` is not key=value"))?;
+            let number = || {
+                value.parse::<u64>().map_err(|_| format!("`{key}` needs a number, not `{value}`"))
+            };
             let switch = || match value {
                 "on" => Ok(true),
                 "off" => Ok(false),
@@ -65,7 +69,9 @@ impl Arguments {
                 "profile_all" => out.profile_all = switch()?,
                 "clock0" => out.clock0_ns = number()?,
                 "quantum_us" => out.quantum_us = number()?,
-                "outstanding" => out.outstanding = Some(u32::try_from(number()?).unwrap_or(u32::MAX)),
+                "outstanding" => {
+                    out.outstanding = Some(u32::try_from(number()?).unwrap_or(u32::MAX))
+                }
                 "all_fast" => out.all_fast = switch()?,
                 "memory_mode" => out.memory_mode = switch()?,
                 "count_only" => out.count_only = switch()?,
@@ -88,8 +94,10 @@ impl Arguments {
     /// The machine file that they name.
     pub fn with_machine(self) -> Result<(Machine, Self), String> {
         let name = self.machine.display().to_string();
-        let text = std::fs::read_to_string(&self.machine).map_err(|e| format!("machine file {name}: {e}"))?;
-        let mut machine = Machine::from_toml(&text, &name).map_err(|e| e.to_string().replace('\n', " "))?;
+        let text = std::fs::read_to_string(&self.machine)
+            .map_err(|e| format!("machine file {name}: {e}"))?;
+        let mut machine =
+            Machine::from_toml(&text, &name).map_err(|e| e.to_string().replace('\n', " "))?;
         if let Some(ns) = self.instruction_ns {
             machine.core.ns_per_instruction = f64::from(u32::try_from(ns).unwrap_or(u32::MAX));
         }
@@ -98,8 +106,12 @@ impl Arguments {
 
     /// What the model needs.
     pub fn params(&self, machine: &Machine, vcpus: u32) -> Result<Params, String> {
-        let options =
-            Options { vcpus, all_fast: self.all_fast, memory_mode: self.memory_mode, outstanding: self.outstanding };
+        let options = Options {
+            vcpus,
+            all_fast: self.all_fast,
+            memory_mode: self.memory_mode,
+            outstanding: self.outstanding,
+        };
         Params::of(machine, options).map_err(|e| e.to_string())
     }
 }
@@ -131,12 +143,19 @@ mod tests {
 
     #[test]
     fn an_instruction_takes_what_the_file_says_or_the_argument() {
-        let file = std::env::temp_dir().join(format!("terrace-arguments-{}.toml", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("terrace-arguments-{}.toml", std::process::id()));
         std::fs::write(&file, terrace_machine::preset_text("lab-cxl").unwrap()).unwrap();
         let machine = format!("machine={}", file.display());
         let takes = |more: &[&str]| {
-            let texts: Vec<String> = [machine.as_str()].iter().chain(more).map(|t| (*t).to_string()).collect();
-            Arguments::parse(&texts).and_then(Arguments::with_machine).unwrap().0.core.ns_per_instruction
+            let texts: Vec<String> =
+                [machine.as_str()].iter().chain(more).map(|t| (*t).to_string()).collect();
+            Arguments::parse(&texts)
+                .and_then(Arguments::with_machine)
+                .unwrap()
+                .0
+                .core
+                .ns_per_instruction
         };
         assert_eq!(takes(&[]), 0.25);
         assert_eq!(takes(&["instruction_ns=4"]), 4.0);

@@ -5,11 +5,14 @@
 pub enum Kind {
     /// Nothing special.
     Plain,
-    /// A mark of ours: `nopl disp32(%rax)` with a displacement that nobody else uses. Does nothing anywhere but here.
+    /// A mark of ours: `nopl disp32(%rax)` with a displacement that nobody else uses. Does nothing
+    /// anywhere but here.
     Mark(u8),
-    /// `mov` to a control register, or `invlpg`: what may change a translation that the processor has cached.
+    /// `mov` to a control register, or `invlpg`: what may change a translation that the processor
+    /// has cached.
     ChangesTranslations,
-    /// A store past the caches: `movnti`, `movntq`, `movntdq`, `movntps`, `movntpd`, and those of the VEX forms that there are.
+    /// A store past the caches: `movnti`, `movntq`, `movntdq`, `movntps`, `movntpd`, and those of
+    /// the VEX forms that there are.
     StoresPast,
 }
 
@@ -22,7 +25,11 @@ pub fn kind(bytes: &[u8]) -> Kind {
     if let [0x0f, 0x1f, 0x80, displacement @ ..] = bytes {
         if let Ok(word) = <[u8; 4]>::try_from(displacement) {
             let word = u32::from_le_bytes(word);
-            return if word & !0xff == MARKS && word & 0xff != 0 { Kind::Mark(word as u8) } else { Kind::Plain };
+            return if word & !0xff == MARKS && word & 0xff != 0 {
+                Kind::Mark(word as u8)
+            } else {
+                Kind::Plain
+            };
         }
     }
     // Segments, address size, operand size, repetition, REX.

@@ -1,9 +1,9 @@
 //! C interface of `terrace-model` for the QEMU timing plugin (`lab/plugin/plugin.c`).
 //!
-//! The C side owns what touches QEMU (callbacks, clock, slices); this side owns the machine, the counts and the files
-//! that are written. Calls come from QEMU's one vCPU thread, except the three `lab_*_ns` readers, which the main loop
-//! may call while every vCPU is idle (so none is executing), and `lab_new` and `lab_finish`, which come before and after
-//! all others.
+//! The C side owns what touches QEMU (callbacks, clock, slices); this side owns the machine, the
+//! counts and the files that are written. Calls come from QEMU's one vCPU thread, except the three
+//! `lab_*_ns` readers, which the main loop may call while every vCPU is idle (so none is
+//! executing), and `lab_new` and `lab_finish`, which come before and after all others.
 
 mod arguments;
 mod decode;
@@ -61,14 +61,19 @@ impl Lab {
         let (machine, arguments) = Arguments::parse(texts)?.with_machine()?;
         let params = arguments.params(&machine, vcpus)?;
         let flush_every = if arguments.count_only { 0 } else { params.tlb_flush };
-        let engine = Engine::new(params, arguments.quantum_us * 1000 * PS).map_err(|e| e.to_string())?;
+        let engine =
+            Engine::new(params, arguments.quantum_us * 1000 * PS).map_err(|e| e.to_string())?;
         Ok(Self {
             engine,
             translations: (0..vcpus).map(|_| Translations::new()).collect(),
             next_flush: vec![flush_every; vcpus as usize],
             flush_every,
             recorder: Recorder::new(arguments.stats.clone()),
-            profile: Profile::new(arguments.profile.clone(), arguments.profile_window_ms, arguments.profile_all),
+            profile: Profile::new(
+                arguments.profile.clone(),
+                arguments.profile_window_ms,
+                arguments.profile_all,
+            ),
             arguments,
         })
     }
@@ -179,7 +184,8 @@ pub unsafe extern "C" fn lab_new(
     match made {
         Ok(lab) => Box::into_raw(Box::new(lab)),
         Err(text) => {
-            let bytes: Vec<u8> = text.bytes().filter(|b| *b != 0).take(room.saturating_sub(1)).collect();
+            let bytes: Vec<u8> =
+                text.bytes().filter(|b| *b != 0).take(room.saturating_sub(1)).collect();
             if room > 0 {
                 // SAFETY: `error` has `room` writable bytes, and `bytes` is at least one shorter.
                 unsafe {
@@ -195,7 +201,8 @@ pub unsafe extern "C" fn lab_new(
 /// Guest time to start from, nanoseconds.
 ///
 /// # Safety
-/// `lab` must come from [`lab_new`]; the same holds for all functions below, none of which may run while another does.
+/// `lab` must come from [`lab_new`]; the same holds for all functions below, none of which may run
+/// while another does.
 #[no_mangle]
 pub unsafe extern "C" fn lab_clock0_ns(lab: *const Lab) -> u64 {
     // SAFETY: as the caller promises.
@@ -212,8 +219,8 @@ pub unsafe extern "C" fn lab_count_only(lab: *const Lab) -> bool {
     unsafe { (*lab).arguments.count_only }
 }
 
-/// What the instruction of these bytes is: bit 8 for a mark, which is in the lowest byte then, 9 for what may change
-/// translations, 10 for a store past the caches; zero for all others.
+/// What the instruction of these bytes is: bit 8 for a mark, which is in the lowest byte then, 9
+/// for what may change translations, 10 for a store past the caches; zero for all others.
 ///
 /// # Safety
 /// `bytes` points to `length` of them.
@@ -291,7 +298,8 @@ pub unsafe extern "C" fn lab_forget_translations(lab: *mut Lab, vcpu: u32) {
     unsafe { &mut *lab }.translations[vcpu as usize].forget();
 }
 
-/// Begin the next quantum if all vCPUs have run this one, but for those in the set `idle`; `true` if it began.
+/// Begin the next quantum if all vCPUs have run this one, but for those in the set `idle`; `true`
+/// if it began.
 ///
 /// # Safety
 /// As [`lab_clock0_ns`].
@@ -343,7 +351,8 @@ pub unsafe extern "C" fn lab_furthest_ns(lab: *const Lab) -> u64 {
     engine.units.iter().map(|u| u.core.time).fold(engine.lockstep().start(), u64::max) / PS
 }
 
-/// A mark was executed at this guest time: 1 phase begins, 2 phase ends, 0x11 job begins, 0x12 job ends.
+/// A mark was executed at this guest time: 1 phase begins, 2 phase ends, 0x11 job begins, 0x12 job
+/// ends.
 ///
 /// # Safety
 /// As [`lab_clock0_ns`].
@@ -388,7 +397,9 @@ mod tests {
         let pointers: Vec<*const c_char> = texts.iter().map(|t| t.as_ptr()).collect();
         let mut error = [0 as c_char; 200];
         // SAFETY: as many C strings as said, and a buffer of the length said.
-        let lab = unsafe { lab_new(pointers.as_ptr(), pointers.len(), 2, error.as_mut_ptr(), error.len()) };
+        let lab = unsafe {
+            lab_new(pointers.as_ptr(), pointers.len(), 2, error.as_mut_ptr(), error.len())
+        };
         // SAFETY: `lab_new` leaves a C string where it fails, and the buffer was zeroed.
         let why = unsafe { CStr::from_ptr(error.as_ptr()) }.to_string_lossy().into_owned();
         if lab.is_null() {
@@ -409,19 +420,24 @@ mod tests {
         assert!(made(&["machine=/no/such/file"]).is_err_and(|why| why.contains("/no/such/file")));
         let path = machine_file();
         let lab = made(&[&format!("machine={}", path.display()), "clock0=7"]).unwrap();
-        // SAFETY: `lab` comes from `lab_new`, this thread alone uses it, and it is not used after it is freed.
+        // SAFETY: `lab` comes from `lab_new`, this thread alone uses it, and it is not used after
+        // it is freed.
         unsafe {
             assert_eq!(lab_clock0_ns(lab), 7);
             assert!(!lab_count_only(lab));
             lab_mark(lab, 1, 0);
             assert_eq!(lab_kind([0x66, 0x0f, 0xe7, 0x07].as_ptr(), 4), 1 << 10);
-            assert_eq!(lab_kind([0x0f, 0x1f, 0x80, 0x02, 0xa0, 0x44, 0x7e].as_ptr(), 7), 1 << 8 | 2);
+            assert_eq!(
+                lab_kind([0x0f, 0x1f, 0x80, 0x02, 0xa0, 0x44, 0x7e].as_ptr(), 7),
+                1 << 8 | 2
+            );
             assert_eq!(lab_kind([0x90].as_ptr(), 1), 0);
             assert_eq!(lab_block(lab, 0, 4), 0);
             assert_eq!(lab_time_ns(lab, 0), 1);
             lab_load(lab, 0, 256 << 20, 0);
             lab_store(lab, 0, 256 << 20, 0);
-            // The quantum of 10 us is 40,000 instructions; the miss of 300 ns is waited for on the way.
+            // The quantum of 10 us is 40,000 instructions; the miss of 300 ns is waited for on the
+            // way.
             assert_eq!(lab_block(lab, 0, 40_000), QUANTUM_DONE);
             assert!(!lab_advance(lab, 0));
             assert!(lab_advance(lab, 0b10));
@@ -431,11 +447,17 @@ mod tests {
             lab_restart(lab);
             assert_eq!(lab_furthest_ns(lab), lab_start_ns(lab));
             let counters = (*lab).engine.counters(0);
-            assert_eq!((counters.loads, counters.stores, counters.llc_misses()), (1, 1, vec![0, 1]));
+            assert_eq!(
+                (counters.loads, counters.stores, counters.llc_misses()),
+                (1, 1, vec![0, 1])
+            );
             lab_store_past(lab, 0, 300 << 20, 0);
             lab_store_past(lab, 0, (300 << 20) + 8, 0);
             let counters = (*lab).engine.counters(0);
-            assert_eq!((counters.stores, counters.llc_misses(), counters.writebacks), (3, vec![0, 1], vec![0, 1]));
+            assert_eq!(
+                (counters.stores, counters.llc_misses(), counters.writebacks),
+                (3, vec![0, 1], vec![0, 1])
+            );
             drop(Box::from_raw(lab));
         }
         let _ = std::fs::remove_file(path);

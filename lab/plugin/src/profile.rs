@@ -1,11 +1,14 @@
-//! Last-level misses by the guest's virtual page, between the marks of a phase: what an ideal placement would know.
+//! Last-level misses by the guest's virtual page, between the marks of a phase: what an ideal
+//! placement would know.
 //!
-//! The file has one line a page, ascending: page number in hex, loads that missed, stores that missed. With windows, a
-//! line `window NS BYTES...` (modelled time at which it began, and the bytes that were written on the bus to each node
-//! while it lasted) comes before each window's pages. Only user addresses are counted, those of all processes together.
+//! The file has one line a page, ascending: page number in hex, loads that missed, stores that
+//! missed. With windows, a line `window NS BYTES...` (modelled time at which it began, and the
+//! bytes that were written on the bus to each node while it lasted) comes before each window's
+//! pages. Only user addresses are counted, those of all processes together.
 //!
-//! With `profile_all` every access counts, served by a cache or not: what a page's accessed and dirty bits are about. A
-//! word that is read and then written is a load that misses and a store that hits; misses alone call its page read.
+//! With `profile_all` every access counts, served by a cache or not: what a page's accessed and
+//! dirty bits are about. A word that is read and then written is a load that misses and a store
+//! that hits; misses alone call its page read.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -52,7 +55,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// A profile that goes to `path`, in windows of this length (zero: a single one), of every access or of misses.
+    /// A profile that goes to `path`, in windows of this length (zero: a single one), of every
+    /// access or of misses.
     pub fn new(path: Option<PathBuf>, window_ms: u64, every: bool) -> Self {
         let window_ns = if window_ms == 0 { u64::MAX } else { window_ms.saturating_mul(1_000_000) };
         let every = every && path.is_some();
@@ -74,9 +78,16 @@ impl Profile {
         self.every
     }
 
-    /// An access at this modelled time; `written` tells the bytes written to each node so far, asked when a window ends.
+    /// An access at this modelled time; `written` tells the bytes written to each node so far,
+    /// asked when a window ends.
     #[inline]
-    pub fn note(&mut self, address: u64, write: bool, now_ns: u64, written: impl FnOnce() -> Vec<u64>) {
+    pub fn note(
+        &mut self,
+        address: u64,
+        write: bool,
+        now_ns: u64,
+        written: impl FnOnce() -> Vec<u64>,
+    ) {
         if !self.on || address >= USER_END {
             return;
         }
@@ -104,7 +115,8 @@ impl Profile {
         }
     }
 
-    /// A mark: a phase's begin starts the profile anew, its end writes it. `written` as in [`Self::note`].
+    /// A mark: a phase's begin starts the profile anew, its end writes it. `written` as in
+    /// [`Self::note`].
     pub fn mark(&mut self, mark: u32, written: Vec<u64>) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
         match mark {
@@ -121,7 +133,8 @@ impl Profile {
                 self.on = false;
                 self.close_window(written);
                 let text = std::mem::take(&mut self.text);
-                std::fs::write(&path, text).map_err(|e| format!("writing the profile {}: {e}", path.display()))
+                std::fs::write(&path, text)
+                    .map_err(|e| format!("writing the profile {}: {e}", path.display()))
             }
             _ => Ok(()),
         }

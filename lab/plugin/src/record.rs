@@ -36,7 +36,8 @@ impl Recorder {
             self.spans.push(Span { name, start_ns: now_ns, start: counts, end: None });
             return Ok(());
         }
-        if let Some(span) = self.spans.iter_mut().rev().find(|s| s.name == name && s.end.is_none()) {
+        if let Some(span) = self.spans.iter_mut().rev().find(|s| s.name == name && s.end.is_none())
+        {
             span.end = Some((now_ns, counts));
         }
         self.write(now_ns)
@@ -45,7 +46,8 @@ impl Recorder {
     /// Write the file.
     pub fn write(&self, now_ns: u64) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
-        std::fs::write(path, self.json(now_ns)).map_err(|e| format!("writing the statistics {}: {e}", path.display()))
+        std::fs::write(path, self.json(now_ns))
+            .map_err(|e| format!("writing the statistics {}: {e}", path.display()))
     }
 
     fn json(&self, now_ns: u64) -> String {

@@ -1,7 +1,8 @@
-//! A small cache of virtual to physical pages, one a vCPU: asking QEMU for each access would cost more than the rest.
+//! A small cache of virtual to physical pages, one a vCPU: asking QEMU for each access would cost
+//! more than the rest.
 //!
-//! It may keep what a processor may keep: it is emptied at each write to a control register and each `invlpg`, which
-//! are the ways in which an x86 kernel drops translations.
+//! It may keep what a processor may keep: it is emptied at each write to a control register and
+//! each `invlpg`, which are the ways in which an x86 kernel drops translations.
 
 const ENTRIES: usize = 1024;
 const PAGE: u64 = 4096;

@@ -29,12 +29,13 @@ const LAW: &[(&str, &[&str])] = &[
     (
         "terrace",
         &[
-            "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim", "sys", "topology",
-            "track", "migrate", "probe", "alloc", "far", "report", "lab",
+            "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim",
+            "sys", "topology", "track", "migrate", "probe", "alloc", "far", "report", "lab",
         ],
     ),
     ("cli", &["terrace"]),
-    // A program that allocates or stages should not link the lab and the simulator (ADR 0104, 0161).
+    // A program that allocates or stages should not link the lab and the simulator (ADR 0104,
+    // 0161).
     ("capi", &["terrace", "alloc", "far", "migrate", "topology", "types"]),
     // Loaded into every process of a run: it has the allocator and nothing else (ADR 0111).
     ("preload", &["alloc", "sys", "types"]),
@@ -76,7 +77,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         };
         for (kind, used) in uses(&manifest) {
             let dev = kind == "dev-dependencies";
-            let for_tests = || used == "testkit" || FOR_TESTS.iter().any(|(r, u, _)| (*r, *u) == (room, &used));
+            let for_tests =
+                || used == "testkit" || FOR_TESTS.iter().any(|(r, u, _)| (*r, *u) == (room, &used));
             if allowed.contains(&used.as_str()) || (dev && for_tests()) {
                 continue;
             }
@@ -163,7 +165,8 @@ mod tests {
             let mut next = 0;
             while let Some(at) = reached.get(next) {
                 let more = LAW.iter().find(|(name, _)| name == at).map_or(&[][..], |(_, a)| a);
-                let new: Vec<&str> = more.iter().filter(|r| !reached.contains(r)).copied().collect();
+                let new: Vec<&str> =
+                    more.iter().filter(|r| !reached.contains(r)).copied().collect();
                 reached.extend(new);
                 next += 1;
             }

@@ -11,9 +11,9 @@ const EXCEPTIONS: &[(&str, &str)] = &[];
 
 /// Checks Rust sources outside `tests/`.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let sources = tree
-        .files()
-        .filter(|(path, _)| path.ends_with(".rs") && !path.contains("/tests/") && !path.ends_with("/tests.rs"));
+    let sources = tree.files().filter(|(path, _)| {
+        path.ends_with(".rs") && !path.contains("/tests/") && !path.ends_with("/tests.rs")
+    });
     sources
         .filter_map(|(path, text)| {
             let lines = without_tests(text);

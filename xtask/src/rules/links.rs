@@ -60,10 +60,14 @@ mod tests {
 
     #[test]
     fn dead_links_are_found() {
-        let text = "[a](b.md) [c](../README.md#x) [d](gone.md)\n[e](https://example.com) [f](#here)\n\
+        let text =
+            "[a](b.md) [c](../README.md#x) [d](gone.md)\n[e](https://example.com) [f](#here)\n\
                     ```\n[g](not-a-link.md)\n```\n[h](../../out.md)\n";
-        let found =
-            told(&check(&Tree::with(&[("docs/a.md", text), ("docs/b.md", ""), ("README.md", "[docs](docs/)")])));
+        let found = told(&check(&Tree::with(&[
+            ("docs/a.md", text),
+            ("docs/b.md", ""),
+            ("README.md", "[docs](docs/)"),
+        ])));
         assert_eq!(found.lines().count(), 2, "{found}");
         assert!(found.contains("docs/a.md:1: links to gone.md"), "{found}");
         assert!(found.contains("docs/a.md:6: links to ../../out.md"), "{found}");

@@ -15,7 +15,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .filter_map(|(number, line)| {
             let folder = line.strip_prefix("| `")?.split('`').next()?;
             let room = folder.starts_with("crates/")
-                || ["lab/plugin", "xtask", "fuzz", "python", "bench/alloc", "capture/translator"].contains(&folder);
+                || ["lab/plugin", "xtask", "fuzz", "python", "bench/alloc", "capture/translator"]
+                    .contains(&folder);
             room.then_some((number, folder))
         })
         .collect();

@@ -4,7 +4,8 @@ use super::{lines, Finding};
 use crate::tree::Tree;
 
 /// Written in pieces, so that this file does not break its own rule.
-const MARKS: &[&str] = &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("#[ig", "nore")];
+const MARKS: &[&str] =
+    &[concat!("to", "do!("), concat!("unimple", "mented!("), concat!("#[ig", "nore")];
 
 /// Checks every Rust source.
 pub fn check(tree: &Tree) -> Vec<Finding> {
@@ -29,7 +30,8 @@ mod tests {
     fn each_mark_is_found() {
         for mark in MARKS {
             let text = format!("fn f() {{\n    {mark}\n}}\n");
-            let found = told(&check(&Tree::with(&[("crates/a/src/lib.rs", &text), ("a.md", &text)])));
+            let found =
+                told(&check(&Tree::with(&[("crates/a/src/lib.rs", &text), ("a.md", &text)])));
             assert_eq!(found.lines().count(), 1, "{found}");
             assert!(found.starts_with("crates/a/src/lib.rs:2:"), "{found}");
         }

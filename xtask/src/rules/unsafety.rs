@@ -26,11 +26,13 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in tree.packages() {
         let allowed = ALLOWED.iter().find(|(name, _)| *name == package);
-        let files =
-            tree.files().filter(|(path, _)| path.strip_prefix(package).is_some_and(|rest| rest.starts_with("/src/")));
+        let files = tree.files().filter(|(path, _)| {
+            path.strip_prefix(package).is_some_and(|rest| rest.starts_with("/src/"))
+        });
         for (path, text) in files {
             let within = &path[package.len() + 1..];
-            let root = within == "src/lib.rs" || within == "src/main.rs" || within.starts_with("src/bin/");
+            let root =
+                within == "src/lib.rs" || within == "src/main.rs" || within.starts_with("src/bin/");
             match allowed {
                 None if root && !text.contains("#![forbid(unsafe_code)]") => {
                     findings.push(Finding::error(path, "begin with #![forbid(unsafe_code)]"));
@@ -38,8 +40,12 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                 Some((_, some)) if !some.is_empty() && !some.contains(&within) => {
                     for (number, line) in lines(text) {
                         let code = line.split("//").next().unwrap_or_default();
-                        if ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|u| code.contains(u)) {
-                            let what = format!("unsafe code of {package} belongs in {}", some.join(", "));
+                        if ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"]
+                            .iter()
+                            .any(|u| code.contains(u))
+                        {
+                            let what =
+                                format!("unsafe code of {package} belongs in {}", some.join(", "));
                             findings.push(Finding::error(format!("{path}:{number}"), what));
                         }
                     }
@@ -58,8 +64,12 @@ mod tests {
 
     #[test]
     fn a_crate_that_does_not_forbid_unsafe_is_found() {
-        let tree =
-            |text| told(&check(&Tree::with(&[("crates/policy/Cargo.toml", ""), ("crates/policy/src/lib.rs", text)])));
+        let tree = |text| {
+            told(&check(&Tree::with(&[
+                ("crates/policy/Cargo.toml", ""),
+                ("crates/policy/src/lib.rs", text),
+            ])))
+        };
         assert!(tree("//! A room.\n").contains("crates/policy/src/lib.rs: begin with"));
         assert_eq!(tree("//! A room.\n#![forbid(unsafe_code)]\n"), "");
     }
@@ -69,7 +79,10 @@ mod tests {
         let found = told(&check(&Tree::with(&[
             ("crates/workload/Cargo.toml", ""),
             ("crates/workload/src/marks.rs", "unsafe { mark() }"),
-            ("crates/workload/src/skew.rs", "// unsafe { in words }\nunsafe { slice.get_unchecked(0) }"),
+            (
+                "crates/workload/src/skew.rs",
+                "// unsafe { in words }\nunsafe { slice.get_unchecked(0) }",
+            ),
         ])));
         assert_eq!(found.lines().count(), 1);
         assert!(found.starts_with("crates/workload/src/skew.rs:2:"), "{found}");
@@ -77,7 +90,10 @@ mod tests {
 
     #[test]
     fn the_door_to_the_kernel_may() {
-        let tree = Tree::with(&[("crates/sys/Cargo.toml", ""), ("crates/sys/src/lib.rs", "unsafe { open() }")]);
+        let tree = Tree::with(&[
+            ("crates/sys/Cargo.toml", ""),
+            ("crates/sys/src/lib.rs", "unsafe { open() }"),
+        ]);
         assert!(check(&tree).is_empty());
     }
 }

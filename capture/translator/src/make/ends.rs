@@ -6,7 +6,9 @@ use crate::asm::Address;
 use crate::context::{at, home, JUMPS, RING, SCRATCH, TABLE_CODE, TABLE_PCS};
 use crate::glue;
 use crate::plan::is_syscall;
-use iced_x86::{Code as Op, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpKind, Register};
+use iced_x86::{
+    Code as Op, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpKind, Register,
+};
 
 impl Maker {
     /// The instruction that ends a block.
@@ -31,7 +33,8 @@ impl Maker {
                 self.advance();
                 let target = instruction.near_branch_target();
                 if instruction.is_jcc_short_or_near() {
-                    let condition = raw[raw.len() - if instruction.is_jcc_short() { 2 } else { 5 }] & 15;
+                    let condition =
+                        raw[raw.len() - if instruction.is_jcc_short() { 2 } else { 5 }] & 15;
                     let site = self.code.jump_to_patch(Some(condition), 0);
                     self.links.push((site, target));
                     self.go_to(next);
@@ -57,7 +60,8 @@ impl Maker {
                 self.code.put(&[0x41, 0x58 | SCRATCH & 7]);
                 if instruction.code() == Op::Retnq_imm16 {
                     let displacement = i64::from(instruction.immediate16());
-                    self.code.lea(RSP, Address { base: Some(RSP), displacement, ..Address::default() });
+                    self.code
+                        .lea(RSP, Address { base: Some(RSP), displacement, ..Address::default() });
                 }
                 self.advance();
                 self.go_to_scratch();
@@ -152,8 +156,8 @@ impl Maker {
             }
         }
         self.place(instruction.ip(), [borrowed, None]);
-        let load =
-            Instruction::with2(Op::Mov_r64_rm64, scratch, memory).map_err(|_| "its operand is not known here")?;
+        let load = Instruction::with2(Op::Mov_r64_rm64, scratch, memory)
+            .map_err(|_| "its operand is not known here")?;
         self.encode(&load)?;
         if let Some(other) = borrowed {
             self.code.load_gs(other, at!(save));
@@ -161,13 +165,15 @@ impl Maker {
         Ok(())
     }
 
-    /// A jump to the program's address in the scratch register, by the thread's table; no flag is changed.
+    /// A jump to the program's address in the scratch register, by the thread's table; no flag is
+    /// changed.
     fn go_to_scratch(&mut self) {
         const { assert!(JUMPS == 1 << 16) };
         self.code.store_gs(at!(save_rcx), RCX);
         self.code.put(&[0x41, 0x0f, 0xb7, 0xc8 | SCRATCH & 7]); // movzx ecx, scratch's low 16 bits
         self.code.load_gs_indexed(RCX, RCX, TABLE_PCS as i32);
-        self.code.lea(RCX, Address { base: Some(RCX), index: Some((SCRATCH, 1)), ..Address::default() });
+        self.code
+            .lea(RCX, Address { base: Some(RCX), index: Some((SCRATCH, 1)), ..Address::default() });
         let hit = self.code.short(&[0xe3]);
         self.code.load_gs(RCX, at!(save_rcx));
         self.code.jump(None, routine(glue::terrace_exit_indirect));

@@ -14,7 +14,9 @@ pub enum ArenaError {
     #[error("{0} arenas exist, and no more can; destroy some first")]
     TooMany(usize),
     /// Arenas differ in devices in more ways than are kept apart.
-    #[error("arenas have {0} different sets of devices, and no more are kept apart; use fewer sets")]
+    #[error(
+        "arenas have {0} different sets of devices, and no more are kept apart; use fewer sets"
+    )]
     TooManyClasses(usize),
     /// No device was named, or one more often than once.
     #[error("devices of an arena: {0}; give each node once")]

@@ -1,5 +1,5 @@
-//! Nodes that are not there, for tests on machines with one: pages have memory as the kernel says, and lie on
-//! nodes as this table says.
+//! Nodes that are not there, for tests on machines with one: pages have memory as the kernel says,
+//! and lie on nodes as this table says.
 
 use super::place::NodeOps;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_sys::{MoveCall, NodePolicy, PageMap, PageStatus, Root, SysError};
 use terrace_types::{Bytes, NodeId, Pid, Vpn, VpnRange};
 
-/// Made-up nodes. Leak one to have it for as long as arenas want: `Box::leak(Box::new(FakeNodes::new(..)))`.
+/// Made-up nodes. Leak one to have it for as long as arenas want:
+/// `Box::leak(Box::new(FakeNodes::new(..)))`.
 #[derive(Debug, Default)]
 pub struct FakeNodes {
     state: Mutex<State>,
@@ -121,7 +122,13 @@ impl NodeOps for FakeNodes {
         Some(Bytes(self.state().free(node) * page))
     }
 
-    fn bind(&self, start: usize, len: usize, policy: NodePolicy, nodes: &[NodeId]) -> Result<(), SysError> {
+    fn bind(
+        &self,
+        start: usize,
+        len: usize,
+        policy: NodePolicy,
+        nodes: &[NodeId],
+    ) -> Result<(), SysError> {
         let mut state = self.state();
         if state.refuse_bind {
             return Err(SysError::from_errno("mbind", "a range", 1, "allow mbind in the sandbox"));

@@ -1,15 +1,17 @@
 //! Allocating and freeing: an arena's caches, one a thread, over its segments.
 //!
-//! One allocation of 64 bytes, told from end to end: the thread's table gives its cache in the arena; the
-//! cache's bin for that size has a short stack of blocks freed lately, and its top is the answer. If the stack
-//! is empty, the bin's current slab is asked: its summary gives a word, the word a bit, the bit an address.
-//! Freeing goes the other way: address to slab by table, slab to cache, and if the cache is this thread's, the
-//! block goes on the stack, marked; when the stack is full, half of it becomes bits again. No lock is taken and
-//! no atomic step made. Freed by another thread, the bit is set atomically in a second map, and the slab is put
-//! in the owner's mailbox, where it is found when the owner runs out of blocks.
+//! One allocation of 64 bytes, told from end to end: the thread's table gives its cache in the
+//! arena; the cache's bin for that size has a short stack of blocks freed lately, and its top is
+//! the answer. If the stack is empty, the bin's current slab is asked: its summary gives a word,
+//! the word a bit, the bit an address. Freeing goes the other way: address to slab by table, slab
+//! to cache, and if the cache is this thread's, the block goes on the stack, marked; when the stack
+//! is full, half of it becomes bits again. No lock is taken and no atomic step made. Freed by
+//! another thread, the bit is set atomically in a second map, and the slab is put in the owner's
+//! mailbox, where it is found when the owner runs out of blocks.
 //!
-//! The stack is there for speed: a bit set by `free` and taken by the next `alloc` has to travel through memory
-//! and several multiplications (measured: 11 ns a round with 1,000 live blocks; through the stack 7).
+//! The stack is there for speed: a bit set by `free` and taken by the next `alloc` has to travel
+//! through memory and several multiplications (measured: 11 ns a round with 1,000 live blocks;
+//! through the stack 7).
 
 mod allocating;
 mod cache;
@@ -22,8 +24,8 @@ use super::error::{AllocError, FreeError};
 use super::meta;
 use super::place::SPILL_MOST;
 use super::sizes::{
-    aligned_class, block_size, class_of, computed_class, slab_slices, CLASSES, MIN_ALIGN, SLICE, SLICE_SHIFT,
-    SMALL_MAX, TABLED,
+    aligned_class, block_size, class_of, computed_class, slab_slices, CLASSES, MIN_ALIGN, SLICE,
+    SLICE_SHIFT, SMALL_MAX, TABLED,
 };
 use super::slab::{state, Freed, Place, Shape, Slab};
 use super::space::{self, Segment, SEGMENT_SLICES};
@@ -54,14 +56,16 @@ const STACK_SIZE: usize = (STACK + 1) * size_of::<*mut u8>();
 
 /// Blocks of one class that were freed lately, and its slabs.
 ///
-/// A stack begins with a null and ends where its addresses leave a multiple of its size: both ends are seen without another word being
-/// read (ADR 0228). Where there is none, [`NO_STACK`] stands for it, which is empty and full.
+/// A stack begins with a null and ends where its addresses leave a multiple of its size: both ends
+/// are seen without another word being read (ADR 0228). Where there is none, [`NO_STACK`] stands
+/// for it, which is empty and full.
 #[repr(C, align(64))]
 struct Bin {
     // The first 16 bytes of a line are left to what is used seldom: see `space::TABLE_AT`.
     current: *const Slab,
     listed: *mut Slab,
-    /// The block freed last, or the null before the first. Written by its owner alone, and like `stack` read by whoever counts.
+    /// The block freed last, or the null before the first. Written by its owner alone, and like
+    /// `stack` read by whoever counts.
     top: AtomicPtr<*mut u8>,
     /// Where the null is; null: there is no stack.
     stack: AtomicPtr<*mut u8>,
@@ -94,7 +98,8 @@ const fn bin_at(class: usize) -> u32 {
     (offset_of!(Cache, bins) + class * size_of::<Bin>()) as u32
 }
 
-/// Where the bin for a size is in a cache, in bytes, by sixteenths: the common sizes find it with one load.
+/// Where the bin for a size is in a cache, in bytes, by sixteenths: the common sizes find it with
+/// one load.
 const BIN_BY_SIXTEEN: [u16; TABLED / 16 + 1] = {
     let mut table = [0; TABLED / 16 + 1];
     let mut at = 0;
@@ -115,8 +120,8 @@ const fn room_of(class: usize) -> usize {
     }
 }
 
-/// What stands in a freed block's second word until it is handed out again: no program has it there by chance,
-/// and a copy of it elsewhere means nothing.
+/// What stands in a freed block's second word until it is handed out again: no program has it there
+/// by chance, and a copy of it elsewhere means nothing.
 #[inline(always)]
 fn mark(at: usize) -> usize {
     at.wrapping_add(0x9d5c_1f3a_b7e6_4820)
@@ -133,11 +138,12 @@ unsafe fn is_marked(at: *mut u8) -> bool {
 /// One thread's part of an arena.
 #[repr(C, align(64))]
 pub(crate) struct Cache {
-    /// Token of the thread that has it; 0: an orphan. The first word is where the pool keeps its link.
+    /// Token of the thread that has it; 0: an orphan. The first word is where the pool keeps its
+    /// link.
     owner: AtomicU64,
     next: *mut Cache,
-    /// Generation of the arena; 0 once that is destroyed. Never used again, so a stale pointer to this record is
-    /// known by it.
+    /// Generation of the arena; 0 once that is destroyed. Never used again, so a stale pointer to
+    /// this record is known by it.
     generation: AtomicU64,
     /// Its thread is changing it: a signal handler keeps out.
     busy: AtomicBool,
@@ -204,8 +210,8 @@ impl Inner {
     /// The record with this number. [`ready`] came before, and `index` is below [`ARENAS_MOST`].
     pub(crate) fn at(index: usize) -> &'static Inner {
         debug_assert!(index < ARENAS_MOST);
-        // SAFETY: the table has that many records, zero at first: generation 0, a free lock, null pointers,
-        // all valid; it is never unmapped.
+        // SAFETY: the table has that many records, zero at first: generation 0, a free lock, null
+        // pointers, all valid; it is never unmapped.
         unsafe { &*INNERS.load(Acquire).add(index & (ARENAS_MOST - 1)) }
     }
 
@@ -247,7 +253,8 @@ impl Inner {
     /// Ends the arena of this generation: all blocks are gone. Whether there was one.
     ///
     /// # Safety
-    /// No block of the arena is used any more, and no thread is allocating from it or freeing into it.
+    /// No block of the arena is used any more, and no thread is allocating from it or freeing into
+    /// it.
     pub(crate) unsafe fn end(&self, generation: u64) -> bool {
         let _held = self.lock.hold();
         if self.generation.compare_exchange(generation, 0, AcqRel, Relaxed).is_err() {
@@ -257,12 +264,16 @@ impl Inner {
         let held = unsafe { self.held() };
         let mut segment = std::mem::replace(&mut held.segments, null_mut());
         while !segment.is_null() {
-            // SAFETY: segments in the list are this arena's; by the contract nothing in them is used. Slabs
-            // go back to the pool first, since the table that finds them is cleared with the segment.
+            // SAFETY: segments in the list are this arena's; by the contract nothing in them is
+            // used. Slabs go back to the pool first, since the table that finds them is cleared
+            // with the segment.
             unsafe {
                 let next = (*segment).next;
                 (*segment).each_slab(|slab| {
-                    space::clear_slab((*slab).start.load(Relaxed), (*slab).slices.load(Relaxed) as usize);
+                    space::clear_slab(
+                        (*slab).start.load(Relaxed),
+                        (*slab).slices.load(Relaxed) as usize,
+                    );
                     give_slab(slab);
                 });
                 space::give_segment(segment);
@@ -272,7 +283,8 @@ impl Inner {
         let mut cache = std::mem::replace(&mut held.caches, null_mut());
         held.orphans = null_mut();
         while !cache.is_null() {
-            // SAFETY: caches in the list are this arena's; threads that know of them see the generation.
+            // SAFETY: caches in the list are this arena's; threads that know of them see the
+            // generation.
             unsafe {
                 let next = (*cache).next;
                 for bin in &(*cache).bins {
@@ -290,7 +302,8 @@ impl Inner {
     /// A thread that ends leaves its cache.
     pub(crate) fn orphan(&self, cache: *mut Cache, generation: u64) {
         if self.generation.load(Relaxed) == generation {
-            // SAFETY: the arena is alive, and the calling thread is the cache's owner until the line below.
+            // SAFETY: the arena is alive, and the calling thread is the cache's owner until the
+            // line below.
             unsafe { (*cache).empty_stacks() };
         }
         let _held = self.lock.hold();
@@ -341,8 +354,8 @@ impl Inner {
         }
     }
 
-    /// Takes slices for a block or a slab: the segment, the first slice, whether they may hold old content.
-    /// The lock is held.
+    /// Takes slices for a block or a slab: the segment, the first slice, whether they may hold old
+    /// content. The lock is held.
     fn take_slices(
         &self,
         held: &mut Held,
@@ -375,7 +388,12 @@ impl Inner {
     }
 
     /// One more segment, of the first class with room for it.
-    fn more(&self, held: &mut Held, slices: usize, align: usize) -> Result<*mut Segment, AllocError> {
+    fn more(
+        &self,
+        held: &mut Held,
+        slices: usize,
+        align: usize,
+    ) -> Result<*mut Segment, AllocError> {
         // Not more than the limit can ever fill.
         let left = (held.limit - held.taken).div_ceil(SEGMENT_SLICES).max(1);
         let most = (usize::BITS - 1 - left.leading_zeros()) as usize;
@@ -402,7 +420,14 @@ impl Inner {
     }
 
     /// Gives slices back. The lock is held.
-    fn give_slices(&self, held: &mut Held, segment: *mut Segment, first: usize, slices: usize, discard: bool) {
+    fn give_slices(
+        &self,
+        held: &mut Held,
+        segment: *mut Segment,
+        first: usize,
+        slices: usize,
+        discard: bool,
+    ) {
         held.taken -= slices;
         // SAFETY: the slices were taken from this segment of this arena, whose lock is held.
         unsafe { (*segment).put(first, slices, discard) };
@@ -466,7 +491,8 @@ impl Inner {
     }
 }
 
-/// Order of a segment that the class's node has room for; `None`: it has no room for what is needed.
+/// Order of a segment that the class's node has room for; `None`: it has no room for what is
+/// needed.
 fn spill(class: u16, slices: usize, wanted: usize) -> Option<usize> {
     let (node, ops) = space::class_node(class)?;
     let Some(room) = ops.room(node) else { return Some(wanted) };
@@ -543,7 +569,8 @@ pub(crate) struct NoCache(pub(crate) Cache);
 // SAFETY: never written: no arena has its generation, and no slab names it.
 unsafe impl Sync for NoCache {}
 
-/// Tells the compiler what is usual: `condition` is true. What is usual lies in one line then, and takes no jump (ADR 0228).
+/// Tells the compiler what is usual: `condition` is true. What is usual lies in one line then, and
+/// takes no jump (ADR 0228).
 #[inline(always)]
 fn usually(condition: bool) -> bool {
     if !condition {
@@ -556,7 +583,8 @@ fn usually(condition: bool) -> bool {
 #[inline]
 fn seldom() {}
 
-/// What slow paths return: an address, or the number of an error; one register instead of two words in memory.
+/// What slow paths return: an address, or the number of an error; one register instead of two words
+/// in memory.
 type Raw = usize;
 
 fn raw_of(result: Result<NonNull<u8>, AllocError>) -> Raw {
@@ -591,7 +619,8 @@ fn freed_of(raw: Raw) -> Result<(), FreeError> {
 }
 
 /// In the order of their numbers.
-const FREE_ERRORS: [FreeError; 3] = [FreeError::Foreign, FreeError::NotAllocated, FreeError::Interior];
+const FREE_ERRORS: [FreeError; 3] =
+    [FreeError::Foreign, FreeError::NotAllocated, FreeError::Interior];
 
 /// In the order of their numbers.
 const ERRORS: [AllocError; 6] = [

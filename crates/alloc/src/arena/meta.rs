@@ -1,7 +1,7 @@
-//! Memory for the allocator's own records, apart from what it hands out: a program that writes past its
-//! blocks does not reach them, and they stay on ordinary memory whatever an arena is bound to.
-//! Records are reused for records of the same size and never unmapped, so a stale pointer to one (a block
-//! freed twice) still points to a record of its kind.
+//! Memory for the allocator's own records, apart from what it hands out: a program that writes past
+//! its blocks does not reach them, and they stay on ordinary memory whatever an arena is bound to.
+//! Records are reused for records of the same size and never unmapped, so a stale pointer to one (a
+//! block freed twice) still points to a record of its kind.
 
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
@@ -36,7 +36,12 @@ unsafe impl Sync for Meta {}
 
 static META: Meta = Meta {
     lock: Lock::new(),
-    pools: UnsafeCell::new(Pools { at: 0, end: 0, small: [null_mut(); LISTS], large: [null_mut(); 48] }),
+    pools: UnsafeCell::new(Pools {
+        at: 0,
+        end: 0,
+        small: [null_mut(); LISTS],
+        large: [null_mut(); 48],
+    }),
 };
 
 /// Around a fork the lock is held, so that the child finds the pools whole.
@@ -49,8 +54,9 @@ pub(crate) fn unlock_after_fork() {
     META.lock.unlock();
 }
 
-/// Room for a record of `bytes`, aligned to 64, and to 128 or 256 where its size is a multiple of that; null when there is no memory. Content is as it was left:
-/// zero the first time, else what the last record of this size held.
+/// Room for a record of `bytes`, aligned to 64, and to 128 or 256 where its size is a multiple of
+/// that; null when there is no memory. Content is as it was left: zero the first time, else what
+/// the last record of this size held.
 pub(crate) fn take(bytes: usize) -> *mut u8 {
     let _held = META.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
@@ -95,8 +101,8 @@ const fn alignment(rounded: usize) -> usize {
 /// Gives a record back.
 ///
 /// # Safety
-/// `record` came from [`take`] with the same `bytes`, and nobody uses it any more but by the stale pointers
-/// that the module speaks of.
+/// `record` came from [`take`] with the same `bytes`, and nobody uses it any more but by the stale
+/// pointers that the module speaks of.
 pub(crate) unsafe fn give(record: *mut u8, bytes: usize) {
     let _held = META.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.

@@ -1,6 +1,6 @@
-//! Arenas: heaps whose blocks travel together. After "Heterogeneous Memory and Arena-Based Heap Allocation"
-//! (MCHPC'18): data that is worked on together is put on pages together, so that it can be moved to another
-//! memory as a whole.
+//! Arenas: heaps whose blocks travel together. After "Heterogeneous Memory and Arena-Based Heap
+//! Allocation" (MCHPC'18): data that is worked on together is put on pages together, so that it can
+//! be moved to another memory as a whole.
 //!
 //! ```
 //! use terrace_alloc::arena::{self, Arena, Spec};
@@ -13,24 +13,28 @@
 //! ```
 //!
 //! # Words
-//! **slice**: 64 KiB, what an arena takes at once. **slab**: one or eight slices cut into blocks of one size.
-//! **segment**: 4 MiB or more of addresses, one arena's at a time. **zone**: segments of all arenas with the
-//! same devices, one kernel mapping. **cache**: one thread's part of one arena.
+//! **slice**: 64 KiB, what an arena takes at once. **slab**: one or eight slices cut into blocks of
+//! one size. **segment**: 4 MiB or more of addresses, one arena's at a time. **zone**: segments of
+//! all arenas with the same devices, one kernel mapping. **cache**: one thread's part of one arena.
 //!
 //! # Layers, from below
-//! [`sizes`], [`bits`] (pure) → [`meta`] (records) → [`space`] (addresses) → [`slab`] (which blocks are free) →
-//! [`heap`], [`thread`] (allocating) → this module (arenas) → [`moving`].
+//! [`sizes`], [`bits`] (pure) → [`meta`] (records) → [`space`] (addresses) → [`slab`] (which blocks
+//! are free) → [`heap`], [`thread`] (allocating) → this module (arenas) → [`moving`].
 //!
 //! # What is promised
-//! - A block comes from the pages of its arena alone, aligned to 16 at least. Size 0 gives a block too.
+//! - A block comes from the pages of its arena alone, aligned to 16 at least. Size 0 gives a block
+//!   too.
 //! - A block may be freed by any thread, by its pointer alone.
-//! - Freeing what is not allocated is an error and changes nothing: foreign pointers, pointers into blocks, and
-//!   blocks freed twice, as long as nobody was given the block, or wrote to it, in between.
-//! - An arena never holds more than its limit, in steps of 64 KiB; a block size that a thread uses holds one step.
+//! - Freeing what is not allocated is an error and changes nothing: foreign pointers, pointers into
+//!   blocks, and blocks freed twice, as long as nobody was given the block, or wrote to it, in
+//!   between.
+//! - An arena never holds more than its limit, in steps of 64 KiB; a block size that a thread uses
+//!   holds one step.
 //! - Records lie apart from blocks, on ordinary memory.
-//! - After a fork, parent and child go on, each with its own copy, whatever other threads did; a move in progress is
-//!   the parent's.
-//! - A signal handler that allocates gets [`AllocError::Reentered`] where it interrupted the allocator; it may free.
+//! - After a fork, parent and child go on, each with its own copy, whatever other threads did; a
+//!   move in progress is the parent's.
+//! - A signal handler that allocates gets [`AllocError::Reentered`] where it interrupted the
+//!   allocator; it may free.
 
 mod bits;
 mod error;
@@ -77,13 +81,23 @@ pub struct Spec {
 
 impl Default for Spec {
     fn default() -> Self {
-        Self { name: String::new(), limit: None, devices: Devices::Anywhere, huge_pages: false, nodes: &place::KERNEL }
+        Self {
+            name: String::new(),
+            limit: None,
+            devices: Devices::Anywhere,
+            huge_pages: false,
+            nodes: &place::KERNEL,
+        }
     }
 }
 
 impl std::fmt::Debug for Spec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Spec {{ {:?}, limit {:?}, {}, huge {} }}", self.name, self.limit, self.devices, self.huge_pages)
+        write!(
+            f,
+            "Spec {{ {:?}, limit {:?}, {}, huge {} }}",
+            self.name, self.limit, self.devices, self.huge_pages
+        )
     }
 }
 
@@ -91,7 +105,8 @@ impl std::fmt::Debug for Spec {
 /// [`Arena::destroy`] every call says so.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Arena {
-    /// Of one arena alone, ever; it also tells where its record is: one word, so that allocating reads one ([`heap::index_of`]).
+    /// Of one arena alone, ever; it also tells where its record is: one word, so that allocating
+    /// reads one ([`heap::index_of`]).
     generation: u64,
 }
 
@@ -123,8 +138,9 @@ impl Arena {
         heap::alloc(self.generation, size)
     }
 
-    /// As [`Arena::alloc`], where a block of that size was freed lately and this is the arena that the calling thread used
-    /// last; else `None`, and nothing was done. Makes no call, so `errno` is as it was: for edges that stand in for `malloc`.
+    /// As [`Arena::alloc`], where a block of that size was freed lately and this is the arena that
+    /// the calling thread used last; else `None`, and nothing was done. Makes no call, so `errno`
+    /// is as it was: for edges that stand in for `malloc`.
     #[inline(always)]
     #[must_use]
     pub fn alloc_cached(self, size: usize) -> Option<NonNull<u8>> {
@@ -188,7 +204,8 @@ impl Arena {
     /// cancelled and waited for.
     ///
     /// # Safety
-    /// No block of the arena is used any more, and no other thread allocates from it or frees into it meanwhile.
+    /// No block of the arena is used any more, and no other thread allocates from it or frees into
+    /// it meanwhile.
     ///
     /// # Errors
     /// [`ArenaError::Destroyed`] the second time.
@@ -197,12 +214,16 @@ impl Arena {
         unsafe { registry::destroy(self) }
     }
 
-    /// Moves the whole arena to other devices; what is allocated from now on comes from there. Returns when all
-    /// pages were tried. Allocating and freeing go on meanwhile.
+    /// Moves the whole arena to other devices; what is allocated from now on comes from there.
+    /// Returns when all pages were tried. Allocating and freeing go on meanwhile.
     ///
     /// # Errors
     /// [`MoveError`].
-    pub fn set_device(self, devices: &Devices, strictness: Strictness) -> Result<MoveReport, MoveError> {
+    pub fn set_device(
+        self,
+        devices: &Devices,
+        strictness: Strictness,
+    ) -> Result<MoveReport, MoveError> {
         moving::now(self, devices, strictness)
     }
 
@@ -210,7 +231,11 @@ impl Arena {
     ///
     /// # Errors
     /// [`MoveError`], when the move cannot begin.
-    pub fn set_device_async(self, devices: &Devices, strictness: Strictness) -> Result<Moving, MoveError> {
+    pub fn set_device_async(
+        self,
+        devices: &Devices,
+        strictness: Strictness,
+    ) -> Result<Moving, MoveError> {
         moving::start(self, devices, strictness)
     }
 
@@ -244,8 +269,8 @@ pub unsafe fn free(block: *mut u8) -> Result<(), FreeError> {
     unsafe { heap::free(block) }
 }
 
-/// As [`free`], where that is a matter of noting the block in the calling thread's cache used last; false: nothing was
-/// done. Makes no call, so `errno` is as it was.
+/// As [`free`], where that is a matter of noting the block in the calling thread's cache used last;
+/// false: nothing was done. Makes no call, so `errno` is as it was.
 ///
 /// # Safety
 /// As [`free`].
@@ -276,7 +301,8 @@ pub enum ReallocError {
     Alloc(#[from] AllocError),
 }
 
-/// Gives a block another size, in its own arena; it may move, and keeps its content up to the lesser size.
+/// Gives a block another size, in its own arena; it may move, and keeps its content up to the
+/// lesser size.
 ///
 /// # Safety
 /// `block` is allocated and the caller's alone; it is gone when the result is another pointer.
@@ -293,12 +319,15 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> Result<NonNull<u8>, Reallo
             return Ok(same);
         }
         // SAFETY: by the contract.
-        if size > sizes::SMALL_MAX && unsafe { heap::resize_large(arena.inner(), block as usize, size) } {
+        if size > sizes::SMALL_MAX
+            && unsafe { heap::resize_large(arena.inner(), block as usize, size) }
+        {
             return Ok(same);
         }
     }
     let new = arena.alloc(size)?;
-    // SAFETY: both are blocks of the lesser size at least, apart from each other, and the caller's alone.
+    // SAFETY: both are blocks of the lesser size at least, apart from each other, and the caller's
+    // alone.
     unsafe {
         new.as_ptr().copy_from_nonoverlapping(block, has.min(size));
         free(block)?;

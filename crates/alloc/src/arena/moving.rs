@@ -1,5 +1,5 @@
-//! Moving a whole arena: first its addresses are bound to the new devices, so that what is touched from then
-//! on comes from there, then the pages that have memory are moved in large batches.
+//! Moving a whole arena: first its addresses are bound to the new devices, so that what is touched
+//! from then on comes from there, then the pages that have memory are moved in large batches.
 
 use super::error::{ArenaError, MoveError};
 use super::place::{Devices, NodeOps, SPILL_MOST};
@@ -14,11 +14,12 @@ use terrace_migrate::batches;
 use terrace_sys::PageStatus;
 use terrace_types::{Bytes, Nanos, NodeId, Vpn, VpnRange};
 
-/// What one call may take: a cancel is heard after each, and calls cost about 100 us beside their pages (76-137 us measured on
-/// Linux 6.12), which is nothing to this. With the usual costs it is 64 MiB of base pages.
+/// What one call may take: a cancel is heard after each, and calls cost about 100 us beside their
+/// pages (76-137 us measured on Linux 6.12), which is nothing to this. With the usual costs it is
+/// 64 MiB of base pages.
 const CALL: Nanos = Nanos::millis(40);
-/// Batches of so many pages are sampled before they are looked at page by page, which costs about a tenth of moving them
-/// (in the lab, 1 and 4 MiB).
+/// Batches of so many pages are sampled before they are looked at page by page, which costs about a
+/// tenth of moving them (in the lab, 1 and 4 MiB).
 const SAMPLED: usize = 256;
 /// Pages of a sample at least.
 const SAMPLE: usize = 32;
@@ -28,9 +29,11 @@ const ROUNDS: usize = 3;
 /// Whether an arena must arrive as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Strictness {
-    /// All pages or none: if one stays behind, those that moved are brought back and the devices are as before.
+    /// All pages or none: if one stays behind, those that moved are brought back and the devices
+    /// are as before.
     Strict,
-    /// As many pages as can be; the rest stay where they are, and new ones come from the new devices.
+    /// As many pages as can be; the rest stay where they are, and new ones come from the new
+    /// devices.
     Partial,
 }
 
@@ -68,8 +71,8 @@ pub struct MoveReport {
     pub pages: u64,
     /// On the right nodes before.
     pub already: u64,
-    /// Asked to move, and on the right nodes afterwards. In stretches of 256 pages and more of which a sample showed no page
-    /// there, the odd page that was there already counts as well.
+    /// Asked to move, and on the right nodes afterwards. In stretches of 256 pages and more of
+    /// which a sample showed no page there, the odd page that was there already counts as well.
     pub moved: u64,
     /// Given back by the program while the move went on.
     pub gone: u64,
@@ -79,7 +82,11 @@ pub struct MoveReport {
 
 impl fmt::Display for MoveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} pages moved, {} were there already", self.moved, self.pages, self.already)?;
+        write!(
+            f,
+            "{} of {} pages moved, {} were there already",
+            self.moved, self.pages, self.already
+        )?;
         for (why, pages) in &self.stayed {
             write!(f, ", {pages} stayed ({why})")?;
         }
@@ -160,7 +167,8 @@ impl Moving {
         self.poll()
     }
 
-    /// Asks the move to end after the batch it is at. Pages that moved stay; a strict move brings them back.
+    /// Asks the move to end after the batch it is at. Pages that moved stay; a strict move brings
+    /// them back.
     pub fn cancel(&self) {
         self.shared.cancel();
     }
@@ -195,14 +203,22 @@ fn finish(arena: Arena, shared: &Shared, result: &Result<MoveReport, MoveError>)
     shared.ended.notify_all();
 }
 
-pub(crate) fn now(arena: Arena, devices: &Devices, strictness: Strictness) -> Result<MoveReport, MoveError> {
+pub(crate) fn now(
+    arena: Arena,
+    devices: &Devices,
+    strictness: Strictness,
+) -> Result<MoveReport, MoveError> {
     let (shared, nodes) = claim(arena)?;
     let result = go(arena, devices, strictness, &shared, nodes);
     finish(arena, &shared, &result);
     result
 }
 
-pub(crate) fn start(arena: Arena, devices: &Devices, strictness: Strictness) -> Result<Moving, MoveError> {
+pub(crate) fn start(
+    arena: Arena,
+    devices: &Devices,
+    strictness: Strictness,
+) -> Result<Moving, MoveError> {
     let (shared, nodes) = claim(arena)?;
     let (theirs, devices) = (shared.clone(), devices.clone());
     let work = move || {
@@ -236,7 +252,8 @@ fn go(
     nodes: &'static dyn NodeOps,
 ) -> Result<MoveReport, MoveError> {
     devices.check(&nodes.nodes())?;
-    let (before, huge) = registry::with(arena, |d| (d.devices.clone(), d.huge)).ok_or(ArenaError::Destroyed)?;
+    let (before, huge) =
+        registry::with(arena, |d| (d.devices.clone(), d.huge)).ok_or(ArenaError::Destroyed)?;
     let parts = bind(arena, devices, huge, nodes)?;
     let _destroyed_meanwhile = registry::with(arena, |d| d.devices = devices.clone());
     let runs: Vec<(VpnRange, &[NodeId])> = parts
@@ -275,9 +292,14 @@ fn go(
     Ok(report)
 }
 
-/// Binds the arena's segments to the devices, those it gets later too. Returns what is in use. Either all
-/// segments are bound anew or none.
-fn bind(arena: Arena, devices: &Devices, huge: bool, nodes: &'static dyn NodeOps) -> Result<Vec<Part>, MoveError> {
+/// Binds the arena's segments to the devices, those it gets later too. Returns what is in use.
+/// Either all segments are bound anew or none.
+fn bind(
+    arena: Arena,
+    devices: &Devices,
+    huge: bool,
+    nodes: &'static dyn NodeOps,
+) -> Result<Vec<Part>, MoveError> {
     let classes = registry::classes(devices, huge, nodes)?;
     let page = terrace_sys::page_size().get();
     let mut parts = Vec::new();
@@ -300,7 +322,8 @@ fn bind(arena: Arena, devices: &Devices, huge: bool, nodes: &'static dyn NodeOps
         let old = this.class;
         if let Err(e) = space::rebind(this, class) {
             for (segment, old) in done {
-                // SAFETY: as above. A kernel that refuses this as well leaves policies that differ, and no harm.
+                // SAFETY: as above. A kernel that refuses this as well leaves policies that differ,
+                // and no harm.
                 let _as_it_was = space::rebind(unsafe { &mut *segment }, old);
             }
             return Err(ArenaError::Bind(e).into());
@@ -372,7 +395,8 @@ fn batch(
     };
     let mut open: Vec<Vpn> = Vec::with_capacity(pages.len());
     let mut from: BTreeMap<Vpn, NodeId> = BTreeMap::new();
-    if undo.is_none() && !interleave && pages.len() >= SAMPLED && all_elsewhere(nodes, pages, right) {
+    if undo.is_none() && !interleave && pages.len() >= SAMPLED && all_elsewhere(nodes, pages, right)
+    {
         open.extend_from_slice(pages);
     } else {
         match nodes.locate(pages) {
@@ -445,8 +469,8 @@ fn batch(
 const ENOENT: i32 = 2;
 const EFAULT: i32 = 14;
 
-/// What the kernel means (`move_pages(2)`): EBUSY 16, ENOMEM 12, EACCES 13. 0: it said nothing, and the page did
-/// not move: the node was full when the copy was to be made.
+/// What the kernel means (`move_pages(2)`): EBUSY 16, ENOMEM 12, EACCES 13. 0: it said nothing, and
+/// the page did not move: the node was full when the copy was to be made.
 fn reason(errno: i32) -> Stayed {
     match errno {
         16 | 11 => Stayed::Busy,
@@ -456,12 +480,16 @@ fn reason(errno: i32) -> Stayed {
     }
 }
 
-/// Whether no page is where it should be, by a sample of one in 64, and [`SAMPLE`] at least; then looking at all would only cost.
+/// Whether no page is where it should be, by a sample of one in 64, and [`SAMPLE`] at least; then
+/// looking at all would only cost.
 fn all_elsewhere(nodes: &dyn NodeOps, pages: &[Vpn], right: impl Fn(Vpn, NodeId) -> bool) -> bool {
     let step = (pages.len() / SAMPLE).clamp(1, 64);
     let sample: Vec<Vpn> = pages.iter().copied().step_by(step).collect();
     nodes.locate(&sample).is_ok_and(|found| {
-        sample.iter().zip(found).all(|(page, status)| matches!(status, PageStatus::On(n) if !right(*page, n)))
+        sample
+            .iter()
+            .zip(found)
+            .all(|(page, status)| matches!(status, PageStatus::On(n) if !right(*page, n)))
     })
 }
 

@@ -4,7 +4,8 @@ use super::error::{ArenaError, Nodes};
 use crate::mover::mover;
 use std::fmt;
 use terrace_sys::{
-    bind_range, query_pages, zones, Category, MoveCall, NodePolicy, PageMap, PageStatus, Root, SysError,
+    bind_range, query_pages, zones, Category, MoveCall, NodePolicy, PageMap, PageStatus, Root,
+    SysError,
 };
 use terrace_types::{Bytes, Nanos, NodeId, Pid, Vpn, VpnRange};
 
@@ -14,15 +15,16 @@ pub enum Devices {
     /// Wherever the touching thread's own policy says; nothing is bound.
     #[default]
     Anywhere,
-    /// These nodes and no others. A page that is touched when all are full gets the process killed, as the
-    /// kernel does for any bound memory: know the room before.
+    /// These nodes and no others. A page that is touched when all are full gets the process killed,
+    /// as the kernel does for any bound memory: know the room before.
     Only(Vec<NodeId>),
     /// These nodes while they have room, then the nearest.
     Prefer(Vec<NodeId>),
     /// These nodes in turn, page by page.
     Interleave(Vec<NodeId>),
-    /// The first node until it is full, then the second, and so on: segment by segment, by the room that a
-    /// node has when a segment is begun. Nothing is killed: a page that finds its node full goes to the nearest.
+    /// The first node until it is full, then the second, and so on: segment by segment, by the room
+    /// that a node has when a segment is begun. Nothing is killed: a page that finds its node full
+    /// goes to the nearest.
     Spill(Vec<NodeId>),
 }
 
@@ -32,7 +34,10 @@ impl Devices {
     pub fn nodes(&self) -> &[NodeId] {
         match self {
             Self::Anywhere => &[],
-            Self::Only(nodes) | Self::Prefer(nodes) | Self::Interleave(nodes) | Self::Spill(nodes) => nodes,
+            Self::Only(nodes)
+            | Self::Prefer(nodes)
+            | Self::Interleave(nodes)
+            | Self::Spill(nodes) => nodes,
         }
     }
 
@@ -44,7 +49,9 @@ impl Devices {
             Self::Only(nodes) => one(NodePolicy::Bind, nodes),
             Self::Prefer(nodes) => one(NodePolicy::Preferred, nodes),
             Self::Interleave(nodes) => one(NodePolicy::Interleave, nodes),
-            Self::Spill(nodes) => nodes.iter().flat_map(|n| one(NodePolicy::Preferred, &[*n])).collect(),
+            Self::Spill(nodes) => {
+                nodes.iter().flat_map(|n| one(NodePolicy::Preferred, &[*n])).collect()
+            }
         }
     }
 
@@ -104,7 +111,9 @@ impl NodeSet {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = NodeId> {
-        (0..Self::MOST as u16).filter(move |n| self.0[usize::from(*n) / 64] >> (n % 64) & 1 == 1).map(NodeId)
+        (0..Self::MOST as u16)
+            .filter(move |n| self.0[usize::from(*n) / 64] >> (n % 64) & 1 == 1)
+            .map(NodeId)
     }
 }
 
@@ -117,7 +126,12 @@ pub(crate) struct Policy {
 
 impl Policy {
     /// Binds a range; a default policy on a fresh range needs no call.
-    pub(crate) fn apply(&self, ops: &dyn NodeOps, start: usize, len: usize) -> Result<(), SysError> {
+    pub(crate) fn apply(
+        &self,
+        ops: &dyn NodeOps,
+        start: usize,
+        len: usize,
+    ) -> Result<(), SysError> {
         let mut nodes = [NodeId(0); NodeSet::MOST];
         let mut count = 0;
         for node in self.nodes.iter() {
@@ -138,7 +152,13 @@ pub trait NodeOps: Send + Sync {
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn bind(&self, start: usize, len: usize, policy: NodePolicy, nodes: &[NodeId]) -> Result<(), SysError>;
+    fn bind(
+        &self,
+        start: usize,
+        len: usize,
+        policy: NodePolicy,
+        nodes: &[NodeId],
+    ) -> Result<(), SysError>;
     /// Runs of pages of `range` that have memory, in order; the whole range where nobody can tell.
     fn touched(&self, range: VpnRange) -> Vec<VpnRange>;
     /// Where each page is; untouched pages are errors.
@@ -148,7 +168,8 @@ pub trait NodeOps: Send + Sync {
     fn locate(&self, pages: &[Vpn]) -> Result<Vec<PageStatus>, SysError>;
     /// Asks to move each page; everything is a value.
     fn move_to(&self, pages: &[Vpn], to: NodeId) -> MoveCall;
-    /// Base pages for a call that takes about `span`, by what the machine's file says that pages cost.
+    /// Base pages for a call that takes about `span`, by what the machine's file says that pages
+    /// cost.
     fn batch(&self, span: Nanos) -> u64;
 }
 
@@ -173,16 +194,24 @@ impl NodeOps for KernelNodes {
         Some(zones::room(&zones, node, terrace_sys::page_size()).sure)
     }
 
-    fn bind(&self, start: usize, len: usize, policy: NodePolicy, nodes: &[NodeId]) -> Result<(), SysError> {
+    fn bind(
+        &self,
+        start: usize,
+        len: usize,
+        policy: NodePolicy,
+        nodes: &[NodeId],
+    ) -> Result<(), SysError> {
         bind_range(start, len, policy, nodes)
     }
 
     fn touched(&self, range: VpnRange) -> Vec<VpnRange> {
         let mut runs = Vec::new();
-        let scanned = PageMap::open(&Root::live(), me())
-            .and_then(|map| map.scan(range, Category::PRESENT, Category::PRESENT, |run, _| runs.push(run)));
+        let scanned = PageMap::open(&Root::live(), me()).and_then(|map| {
+            map.scan(range, Category::PRESENT, Category::PRESENT, |run, _| runs.push(run))
+        });
         if scanned.is_err() {
-            // Older kernels cannot scan: then every page is asked for, which is slower and still right.
+            // Older kernels cannot scan: then every page is asked for, which is slower and still
+            // right.
             return vec![range];
         }
         runs
@@ -208,12 +237,18 @@ mod tests {
     #[test]
     fn devices_that_make_no_sense_are_named() {
         let there = [NodeId(0), NodeId(2)];
-        assert_eq!(Devices::Only(vec![]).check(&there), Err(ArenaError::Devices("no node is named")));
+        assert_eq!(
+            Devices::Only(vec![]).check(&there),
+            Err(ArenaError::Devices("no node is named"))
+        );
         assert_eq!(
             Devices::Spill(vec![NodeId(0), NodeId(0)]).check(&there),
             Err(ArenaError::Devices("a node is named twice"))
         );
-        assert_eq!(Devices::Prefer(vec![NodeId(1)]).check(&there), Err(ArenaError::NoNode(NodeId(1))));
+        assert_eq!(
+            Devices::Prefer(vec![NodeId(1)]).check(&there),
+            Err(ArenaError::NoNode(NodeId(1)))
+        );
         assert_eq!(Devices::Interleave(vec![NodeId(2), NodeId(0)]).check(&there), Ok(()));
         assert_eq!(Devices::Anywhere.check(&[]), Ok(()));
     }

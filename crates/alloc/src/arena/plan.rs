@@ -1,4 +1,5 @@
-//! Plan files: which allocations of an unmodified program go to which arena. Pure; what is read is not trusted.
+//! Plan files: which allocations of an unmodified program go to which arena. Pure; what is read is
+//! not trusted.
 //!
 //! ```text
 //! # Lines; the first rule that matches an allocation decides. Without one: the default.
@@ -125,7 +126,8 @@ impl Plan {
         let text = std::str::from_utf8(bytes).map_err(|_| PlanError::NotText)?;
         let mut plan = Self::default();
         for (at, line) in text.lines().enumerate() {
-            let words: Vec<&str> = line.split('#').next().unwrap_or("").split_whitespace().collect();
+            let words: Vec<&str> =
+                line.split('#').next().unwrap_or("").split_whitespace().collect();
             plan.line(&words).map_err(|what| PlanError::Line { line: at + 1, what })?;
         }
         Ok(plan)
@@ -163,12 +165,17 @@ impl Plan {
             ["thread", thread, arena] => self.rule(threads(thread), arena),
             ["site", site, arena] => self.rule(place(site)?, arena),
             ["shm", name, arena] => self.segments(name, arena),
-            [word, ..] => Err(format!("{word:?}: a line is arena, size, thread, site, shm or default, and its words")),
+            [word, ..] => Err(format!(
+                "{word:?}: a line is arena, size, thread, site, shm or default, and its words"
+            )),
         }
     }
 
     fn named(&self, name: &str) -> Result<usize, String> {
-        self.arenas.iter().position(|a| a.name == name).ok_or_else(|| format!("no arena is called {name:?} before"))
+        self.arenas
+            .iter()
+            .position(|a| a.name == name)
+            .ok_or_else(|| format!("no arena is called {name:?} before"))
     }
 
     fn rule(&mut self, when: When, arena: &str) -> Result<(), String> {
@@ -190,7 +197,9 @@ impl Plan {
         }
         let (name, open) = starred(name.strip_prefix('/').unwrap_or(name));
         if name.contains('/') || (name.is_empty() && !open) {
-            return Err(format!("{name:?}: give the name of shared memory as /name, or how it begins as /name*"));
+            return Err(format!(
+                "{name:?}: give the name of shared memory as /name, or how it begins as /name*"
+            ));
         }
         self.segments.push(Segments { name, open, arena });
         Ok(())
@@ -203,8 +212,12 @@ impl Plan {
         if self.named(name).is_ok() {
             return Err(format!("a second arena {name:?}"));
         }
-        let mut arena =
-            PlannedArena { name: name.to_owned(), devices: Devices::Anywhere, limit: None, huge_pages: false };
+        let mut arena = PlannedArena {
+            name: name.to_owned(),
+            devices: Devices::Anywhere,
+            limit: None,
+            huge_pages: false,
+        };
         loop {
             words = match *words {
                 [] => break,
@@ -358,7 +371,10 @@ mod tests {
         assert_eq!(Plan::parse(&[0xff]), Err(PlanError::NotText));
         assert_eq!(Plan::parse(&vec![b' '; PLAN_LIMIT + 1]), Err(PlanError::TooLong));
         let many = (0..=ARENAS_LIMIT).map(|n| format!("arena a{n}\n")).collect::<String>();
-        assert!(Plan::parse(many.as_bytes()).unwrap_err().to_string().contains("more than 256 arenas"));
+        assert!(Plan::parse(many.as_bytes())
+            .unwrap_err()
+            .to_string()
+            .contains("more than 256 arenas"));
     }
 
     proptest! {

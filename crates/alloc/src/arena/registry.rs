@@ -36,8 +36,10 @@ struct Registry {
 // SAFETY: `table` is reached under `lock` alone.
 unsafe impl Sync for Registry {}
 
-static REGISTRY: Registry =
-    Registry { lock: Lock::new(), table: UnsafeCell::new(Table { entries: Vec::new(), free: Vec::new() }) };
+static REGISTRY: Registry = Registry {
+    lock: Lock::new(),
+    table: UnsafeCell::new(Table { entries: Vec::new(), free: Vec::new() }),
+};
 
 fn locked<T>(act: impl FnOnce(&mut Table) -> T) -> T {
     let _held = REGISTRY.lock.hold();
@@ -62,7 +64,9 @@ pub(crate) fn create(spec: &Spec) -> Result<Arena, ArenaError> {
     locked(|table| {
         let number = match table.free.pop() {
             Some(number) => number,
-            None if table.entries.len() >= ARENAS_MOST => return Err(ArenaError::TooMany(ARENAS_MOST)),
+            None if table.entries.len() >= ARENAS_MOST => {
+                return Err(ArenaError::TooMany(ARENAS_MOST))
+            }
             None => {
                 table.entries.push(None);
                 table.entries.len() - 1
@@ -70,14 +74,24 @@ pub(crate) fn create(spec: &Spec) -> Result<Arena, ArenaError> {
         };
         let inner = Inner::at(number);
         let generation = inner.start(number, limit, &classes);
-        table.entries[number] =
-            Some(Details { name, devices, huge: spec.huge_pages, nodes: spec.nodes, moving: None, generation });
+        table.entries[number] = Some(Details {
+            name,
+            devices,
+            huge: spec.huge_pages,
+            nodes: spec.nodes,
+            moving: None,
+            generation,
+        });
         Ok(Arena { generation })
     })
 }
 
 /// Numbers of the classes that devices stand for.
-pub(crate) fn classes(devices: &Devices, huge: bool, nodes: &'static dyn NodeOps) -> Result<Vec<u16>, ArenaError> {
+pub(crate) fn classes(
+    devices: &Devices,
+    huge: bool,
+    nodes: &'static dyn NodeOps,
+) -> Result<Vec<u16>, ArenaError> {
     devices.policies().into_iter().map(|policy| space::class(policy, huge, nodes)).collect()
 }
 
@@ -117,13 +131,16 @@ pub(crate) fn alive(number: usize) -> Option<Arena> {
 }
 
 pub(crate) fn list() -> Vec<Arena> {
-    locked(|table| table.entries.iter().flatten().map(|d| Arena { generation: d.generation }).collect())
+    locked(|table| {
+        table.entries.iter().flatten().map(|d| Arena { generation: d.generation }).collect()
+    })
 }
 
 /// From now on a fork finds every lock free in the child: they are all taken before it.
 fn survive_forks() {
     static ONCE: Once = Once::new();
-    // Without memory for the note a child of a program with threads may wait for ever; nothing else suffers.
+    // Without memory for the note a child of a program with threads may wait for ever; nothing else
+    // suffers.
     ONCE.call_once(|| {
         let _without_the_note = terrace_sys::at_fork(before_fork, after_fork, in_child);
     });

@@ -70,8 +70,8 @@ pub(crate) fn class_of(size: usize) -> usize {
     }
 }
 
-/// The least class whose blocks hold `size` bytes and begin at multiples of `align` (a power of two,
-/// at most [`SMALL_MAX`]; slabs begin at multiples of it).
+/// The least class whose blocks hold `size` bytes and begin at multiples of `align` (a power of
+/// two, at most [`SMALL_MAX`]; slabs begin at multiples of it).
 pub(crate) fn aligned_class(size: usize, align: usize) -> Option<usize> {
     if size > SMALL_MAX || align > SMALL_MAX {
         return None;
@@ -93,7 +93,8 @@ pub(crate) const fn slab_slices(class: usize) -> usize {
     }
 }
 
-/// For [`index_of`]: the inverse of a size's odd part modulo 2^64, and how often 2 divides the size.
+/// For [`index_of`]: the inverse of a size's odd part modulo 2^64, and how often 2 divides the
+/// size.
 pub(crate) const fn divisor(size: usize) -> (u64, u32) {
     let twos = size.trailing_zeros();
     let odd = (size >> twos) as u64;
@@ -107,8 +108,9 @@ pub(crate) const fn divisor(size: usize) -> (u64, u32) {
     (inverse, twos)
 }
 
-/// `offset / size` where that is whole; else a number larger than any index (Granlund and Montgomery, "Division
-/// by Invariant Integers using Multiplication", section 9): one multiplication tells both.
+/// `offset / size` where that is whole; else a number larger than any index (Granlund and
+/// Montgomery, "Division by Invariant Integers using Multiplication", section 9): one
+/// multiplication tells both.
 #[inline(always)]
 pub(crate) fn index_of(offset: usize, (inverse, twos): (u64, u32)) -> usize {
     (offset as u64).wrapping_mul(inverse).rotate_right(twos) as usize

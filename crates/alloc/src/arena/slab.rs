@@ -1,11 +1,12 @@
-//! Blocks of one size, and which of them are free: two levels of bits beside the memory, never in it.
+//! Blocks of one size, and which of them are free: two levels of bits beside the memory, never in
+//! it.
 //!
 //! ```text
 //! summary  1 bit a word      free[0..64]  1 bit a block, owner only      remote[0..64]  others' frees, atomic
 //! ```
-//! The owner takes the lowest free block, so memory is touched from the bottom up, and a block that is freed
-//! twice shows as a bit that is set already. All fields are atomics, because a program that frees twice may
-//! race; the owner reads and writes them without atomic steps.
+//! The owner takes the lowest free block, so memory is touched from the bottom up, and a block that
+//! is freed twice shows as a bit that is set already. All fields are atomics, because a program
+//! that frees twice may race; the owner reads and writes them without atomic steps.
 
 use super::sizes::{block_size, divisor, index_of, SLICE};
 use std::ptr::null_mut;
@@ -54,8 +55,9 @@ pub(crate) struct Slab {
     remote: [AtomicU64; 64],
 }
 
-/// How often 2 divides the size of a slab's blocks (bits 0 to 7), where their class's bin is in a cache, in bytes (8 to 31), and how
-/// many of them were handed out at least once, all below the highest (32 to 63).
+/// How often 2 divides the size of a slab's blocks (bits 0 to 7), where their class's bin is in a
+/// cache, in bytes (8 to 31), and how many of them were handed out at least once, all below the
+/// highest (32 to 63).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape(u64);
 
@@ -129,7 +131,14 @@ impl Slab {
     }
 
     /// Makes this record one of a slab of free blocks, owned by `cache`.
-    pub(crate) fn become_small(&self, start: usize, class: usize, bin: u32, slices: usize, cache: usize) {
+    pub(crate) fn become_small(
+        &self,
+        start: usize,
+        class: usize,
+        bin: u32,
+        slices: usize,
+        cache: usize,
+    ) {
         let size = block_size(class);
         let blocks = slices * SLICE / size;
         self.start.store(start, Relaxed);
@@ -209,8 +218,8 @@ impl Slab {
         Shape(self.shape.load(Relaxed))
     }
 
-    /// Index of the block that begins at `at`, an address in the slab's slices; a number that is no index,
-    /// when none does.
+    /// Index of the block that begins at `at`, an address in the slab's slices; a number that is no
+    /// index, when none does.
     #[inline(always)]
     fn index(&self, at: usize, shape: Shape) -> usize {
         let offset = at.wrapping_sub(self.start.load(Relaxed));
@@ -253,15 +262,15 @@ impl Slab {
         Freed::Done
     }
 
-    /// Frees a block that another thread's cache owns. `tell` is called when the owner is to be told; only
-    /// after [`Slab::landed`] may the owner give the slab back.
+    /// Frees a block that another thread's cache owns. `tell` is called when the owner is to be
+    /// told; only after [`Slab::landed`] may the owner give the slab back.
     pub(crate) fn put_remote(&self, block: usize, tell: impl FnOnce(&Slab)) -> Freed {
         let (word, bit) = ((block >> 6) & 63, 1_u64 << (block & 63));
         if self.free[word].load(Relaxed) & bit != 0 {
             return Freed::Twice;
         }
-        // The block counts as used until its bit is seen, so the slab is alive here; once the bit is set the
-        // owner may see the slab empty, and this count keeps it until all below is done.
+        // The block counts as used until its bit is seen, so the slab is alive here; once the bit
+        // is set the owner may see the slab empty, and this count keeps it until all below is done.
         self.in_flight.fetch_add(1, AcqRel);
         let before = self.remote[word].fetch_or(bit, AcqRel);
         let freed = if before & bit != 0 {
@@ -276,8 +285,8 @@ impl Slab {
         freed
     }
 
-    /// Takes back what others freed. Owner only; the slab is in no mailbox any more. Returns how many were
-    /// freed twice.
+    /// Takes back what others freed. Owner only; the slab is in no mailbox any more. Returns how
+    /// many were freed twice.
     pub(crate) fn collect(&self) -> u32 {
         let mut words = self.remote_words.swap(0, AcqRel);
         let mut twice = 0;
@@ -299,7 +308,9 @@ impl Slab {
 
     /// Whether nothing is used and nobody is in the midst of freeing. Owner only.
     pub(crate) fn landed(&self) -> bool {
-        self.used.load(Relaxed) == 0 && self.in_flight.load(Acquire) == 0 && self.remote_words.load(Acquire) == 0
+        self.used.load(Relaxed) == 0
+            && self.in_flight.load(Acquire) == 0
+            && self.remote_words.load(Acquire) == 0
     }
 }
 
@@ -322,7 +333,9 @@ mod tests {
             let blocks = slab_slices(class) * SLICE / block_size(class);
             for _ in 0..blocks {
                 let at = slab.take() as usize;
-                assert!(at > last && at + block_size(class) <= (1 << 20) + slab_slices(class) * SLICE);
+                assert!(
+                    at > last && at + block_size(class) <= (1 << 20) + slab_slices(class) * SLICE
+                );
                 last = at;
             }
             assert!(slab.take().is_null() && slab.used() as usize == blocks);

@@ -6,8 +6,8 @@
 //! │   ├─ segment (4 MiB, doubling): belongs to one arena at a time
 //! │   │   ├─ slices of 64 KiB: slabs of blocks, or large blocks
 //! ```
-//! Two tables lead back from an address: slice to [`Slab`], 4 MiB to [`Segment`]. Both are reserved whole and
-//! cost memory only where they are used.
+//! Two tables lead back from an address: slice to [`Slab`], 4 MiB to [`Segment`]. Both are reserved
+//! whole and cost memory only where they are used.
 
 use super::error::ArenaError;
 use super::meta;
@@ -18,7 +18,9 @@ use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 use std::sync::OnceLock;
-use terrace_sys::{discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, Lock, NodePolicy};
+use terrace_sys::{
+    discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, Lock, NodePolicy,
+};
 use terrace_types::NodeId;
 
 /// Bytes of the smallest segment; all are this times a power of two.
@@ -30,20 +32,23 @@ pub(crate) const SEGMENT_SLICES: usize = SEGMENT >> SLICE_SHIFT;
 const ORDERS: usize = 24;
 /// Different sets of devices at most.
 pub(crate) const CLASSES_MOST: usize = 256;
-/// The slab table begins so far into its pages. A load that has the last 12 bits of its address in common with
-/// a store just made waits for it on many processors; the first block of the first arena ends in zeros, and its
-/// entry shall not.
+/// The slab table begins so far into its pages. A load that has the last 12 bits of its address in
+/// common with a store just made waits for it on many processors; the first block of the first
+/// arena ends in zeros, and its entry shall not.
 const TABLE_AT: usize = 0x528;
-/// Memory that all arenas lie in instead of addresses reserved for them: readable and writable, the caller's for ever.
+/// Memory that all arenas lie in instead of addresses reserved for them: readable and writable, the
+/// caller's for ever.
 #[derive(Debug, Clone, Copy)]
 pub struct Ground {
     /// First address.
     pub start: usize,
     /// Bytes.
     pub len: usize,
-    /// Told the end of what arenas use of it, before they use it. Called with locks held: it must not allocate here.
+    /// Told the end of what arenas use of it, before they use it. Called with locks held: it must
+    /// not allocate here.
     pub opened: fn(usize),
-    /// Frees the pages of a range (start, bytes), which reads as zeros afterwards; whether it did. As for locks, the same.
+    /// Frees the pages of a range (start, bytes), which reads as zeros afterwards; whether it did.
+    /// As for locks, the same.
     pub discard: fn(usize, usize) -> bool,
 }
 
@@ -55,10 +60,11 @@ pub fn stand_on(ground: Ground) -> bool {
 }
 
 /// What is tried to reserve, largest first.
-const RESERVATIONS: [usize; 7] = [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30];
+const RESERVATIONS: [usize; 7] =
+    [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30];
 
-/// Record of a segment. Its fields belong to the lock of the arena that has it, or, while it is free, to the
-/// space's.
+/// Record of a segment. Its fields belong to the lock of the arena that has it, or, while it is
+/// free, to the space's.
 pub(crate) struct Segment {
     pub(crate) next: *mut Segment,
     pub(crate) start: usize,
@@ -99,8 +105,8 @@ struct Space {
     locked: UnsafeCell<Locked>,
 }
 
-// SAFETY: `locked` is reached under `lock` alone; raw pointers in it are to records of the pools, which no
-// thread owns.
+// SAFETY: `locked` is reached under `lock` alone; raw pointers in it are to records of the pools,
+// which no thread owns.
 unsafe impl Sync for Space {}
 
 static SPACE: Space = Space {
@@ -135,7 +141,8 @@ pub(crate) fn ready() -> Result<(), ArenaError> {
     };
     for len in own {
         let all = given.map_or_else(|| reserve_range(len, SEGMENT), Ok).and_then(|base| {
-            let slabs = map_zeroed(TABLE_AT + (len >> SLICE_SHIFT) * size_of::<usize>())? + TABLE_AT;
+            let slabs =
+                map_zeroed(TABLE_AT + (len >> SLICE_SHIFT) * size_of::<usize>())? + TABLE_AT;
             let segments = map_zeroed((len >> SEGMENT_SHIFT) * size_of::<usize>())?;
             Ok((base, slabs, segments))
         });
@@ -170,8 +177,8 @@ pub(crate) fn slab_entry(at: usize) -> Option<&'static AtomicPtr<Slab>> {
         return None;
     }
     let table = SPACE.slabs.load(Relaxed) as *const AtomicPtr<Slab>;
-    // SAFETY: the table has an entry for each slice of the reservation, zero at first, which is a null
-    // pointer; it is never unmapped.
+    // SAFETY: the table has an entry for each slice of the reservation, zero at first, which is a
+    // null pointer; it is never unmapped.
     Some(unsafe { &*table.add(offset >> SLICE_SHIFT) })
 }
 
@@ -213,7 +220,8 @@ impl Table {
         }
     }
 
-    /// The slab in whose slices an address lies; null: none there now; `None`: no address of any arena.
+    /// The slab in whose slices an address lies; null: none there now; `None`: no address of any
+    /// arena.
     #[inline(always)]
     pub(crate) fn slab_of(&self, at: usize) -> Option<*mut Slab> {
         let offset = at.wrapping_sub(self.base);
@@ -238,7 +246,8 @@ fn segment_entry(at: usize) -> Option<&'static AtomicPtr<Segment>> {
 /// Record of the segment that an address lies in. Records are never unmapped.
 pub(crate) fn segment_of(at: usize) -> Option<&'static AtomicUsize> {
     let segment = segment_entry(at)?.load(Acquire);
-    // SAFETY: entries are null or point to records of the pool, which live for ever; `owner` is atomic.
+    // SAFETY: entries are null or point to records of the pool, which live for ever; `owner` is
+    // atomic.
     (!segment.is_null()).then(|| unsafe { &(*segment).owner })
 }
 
@@ -256,9 +265,13 @@ fn same_ops(one: &'static dyn NodeOps, other: &'static dyn NodeOps) -> bool {
     std::ptr::addr_eq(std::ptr::from_ref(one), std::ptr::from_ref(other))
 }
 
-/// The number of the class with this policy, made where there is none; its first zone is bound, so that a
-/// refusal shows now.
-pub(crate) fn class(policy: Policy, huge: bool, ops: &'static dyn NodeOps) -> Result<u16, ArenaError> {
+/// The number of the class with this policy, made where there is none; its first zone is bound, so
+/// that a refusal shows now.
+pub(crate) fn class(
+    policy: Policy,
+    huge: bool,
+    ops: &'static dyn NodeOps,
+) -> Result<u16, ArenaError> {
     ready()?;
     let _held = SPACE.lock.hold();
     // SAFETY: the lock is held, so this is the only reference.
@@ -270,7 +283,8 @@ pub(crate) fn class(policy: Policy, huge: bool, ops: &'static dyn NodeOps) -> Re
             }
             continue;
         }
-        let mut new = Class { policy, huge, ops, zone_at: 0, zone_end: 0, free: [null_mut(); ORDERS] };
+        let mut new =
+            Class { policy, huge, ops, zone_at: 0, zone_end: 0, free: [null_mut(); ORDERS] };
         zone(&mut new, &mut locked.at, locked.end, SEGMENT)?;
         *class = Some(new);
         return Ok(number as u16);
@@ -359,7 +373,8 @@ pub(crate) fn segment(
 fn record(start: usize, order: usize, class: u16) -> Result<*mut Segment, NoSegment> {
     let slices = SEGMENT_SLICES << order;
     let map = slices / 8;
-    let (record, free, dirty) = (meta::take(size_of::<Segment>()), meta::take(map), meta::take(map));
+    let (record, free, dirty) =
+        (meta::take(size_of::<Segment>()), meta::take(map), meta::take(map));
     if record.is_null() || free.is_null() || dirty.is_null() {
         return Err(NoSegment);
     }
@@ -452,7 +467,8 @@ pub(crate) fn class_node(class: u16) -> Option<(NodeId, &'static dyn NodeOps)> {
 
 impl Segment {
     fn word(&self, map: *mut u64, index: usize) -> u64 {
-        // SAFETY: both maps have a bit for each slice; callers stay below `slices`, and hold the lock.
+        // SAFETY: both maps have a bit for each slice; callers stay below `slices`, and hold the
+        // lock.
         unsafe { map.add(index).read() }
     }
 
@@ -472,16 +488,21 @@ impl Segment {
         }
         let align = (align >> SLICE_SHIFT).max(1);
         let free = self.free;
-        let first =
-            super::bits::find_run(|w| self.word(free, w), self.slices, slices, align, self.start >> SLICE_SHIFT)?;
+        let first = super::bits::find_run(
+            |w| self.word(free, w),
+            self.slices,
+            slices,
+            align,
+            self.start >> SLICE_SHIFT,
+        )?;
         Some((first, self.take_at(first, slices)))
     }
 
     /// Takes these slices, which are free. Whether any may hold old content.
     pub(crate) fn take_at(&mut self, first: usize, slices: usize) -> bool {
         let end = first + slices;
-        let dirty =
-            (first / 64..end.div_ceil(64)).any(|w| self.word(self.dirty, w) & super::bits::mask(w, first, end) != 0);
+        let dirty = (first / 64..end.div_ceil(64))
+            .any(|w| self.word(self.dirty, w) & super::bits::mask(w, first, end) != 0);
         self.change(self.free, first, end, false);
         self.change(self.dirty, first, end, true);
         self.free_slices -= slices;

@@ -25,7 +25,8 @@ pub struct Stats {
     pub segments: u64,
     /// Bytes of addresses it has.
     pub addresses: Bytes,
-    /// Blocks freed twice that were noticed after the fact (by two threads at once); others are errors of `free`.
+    /// Blocks freed twice that were noticed after the fact (by two threads at once); others are
+    /// errors of `free`.
     pub freed_twice: u64,
 }
 
@@ -133,7 +134,8 @@ mod tests {
 
     #[test]
     fn tiers_add_up_their_nodes() {
-        let nodes = BTreeMap::from([(NodeId(0), Bytes(4)), (NodeId(1), Bytes(8)), (NodeId(9), Bytes(1))]);
+        let nodes =
+            BTreeMap::from([(NodeId(0), Bytes(4)), (NodeId(1), Bytes(8)), (NodeId(9), Bytes(1))]);
         let residency = Residency { nodes, untouched: Bytes(5) };
         let tiers = [vec![NodeId(1)], vec![NodeId(0), NodeId(2)]];
         assert_eq!(residency.by_tier(&tiers), [Bytes(8), Bytes(4), Bytes(1)]);

@@ -13,9 +13,10 @@ thread_local! {
     static HERE: Cell<*mut Thread> = const { Cell::new(null_mut()) };
 }
 
-/// The cache that a thread used last; alive or not, its generation tells. In a shared library a variable of a thread is
-/// found by a call, `__tls_get_addr`, and each `malloc` and `free` asks for this one. C has a word for variables that are
-/// at a fixed place from the thread's pointer (`initial-exec`); stable Rust has none, so it is in assembly (ADR 0156).
+/// The cache that a thread used last; alive or not, its generation tells. In a shared library a
+/// variable of a thread is found by a call, `__tls_get_addr`, and each `malloc` and `free` asks for
+/// this one. C has a word for variables that are at a fixed place from the thread's pointer
+/// (`initial-exec`); stable Rust has none, so it is in assembly (ADR 0156).
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod last {
     use super::{Cache, NO_CACHE};
@@ -36,7 +37,8 @@ mod last {
     #[inline(always)]
     pub(super) fn get() -> *mut Cache {
         let cache: *mut Cache;
-        // SAFETY: reads the calling thread's own variable above, which always holds the address of a cache.
+        // SAFETY: reads the calling thread's own variable above, which always holds the address of
+        // a cache.
         unsafe {
             asm!(
                 "mov {at}, qword ptr [rip + terrace_last_cache@GOTTPOFF]",
@@ -103,7 +105,8 @@ struct Entry {
 pub(crate) struct Thread {
     entries: Cell<*mut Entry>,
     len: Cell<usize>,
-    /// Names the thread among all that ever were; never reused, so a dead thread is never mistaken for one alive.
+    /// Names the thread among all that ever were; never reused, so a dead thread is never mistaken
+    /// for one alive.
     pub(crate) token: u64,
     pub(crate) busy: Cell<bool>,
     /// Index and generation of the thread's own default arena; generation 0: none.
@@ -145,7 +148,8 @@ impl Thread {
             entries: Cell::new(null_mut()),
             len: Cell::new(0),
             token: TOKENS.fetch_add(1, Relaxed),
-            // What arms the word at the thread's end may itself allocate: that is refused as re-entered.
+            // What arms the word at the thread's end may itself allocate: that is refused as
+            // re-entered.
             busy: Cell::new(true),
             default: Cell::new((0, 0)),
         };
@@ -153,7 +157,8 @@ impl Thread {
         unsafe { record.write(thread) };
         HERE.with(|h| h.set(record));
         STARTED.fetch_add(1, Relaxed);
-        // Without the word at the thread's end its caches stay its own for ever: a leak, nothing worse.
+        // Without the word at the thread's end its caches stay its own for ever: a leak, nothing
+        // worse.
         let _told_at_the_end = key().is_some_and(|key| key.arm(record as usize));
         // SAFETY: as above; this thread alone uses it.
         unsafe { (*record).busy.set(false) };
@@ -182,7 +187,8 @@ impl Thread {
                 return false;
             }
             let old = self.len.get();
-            // SAFETY: the new table holds `len` entries, the old one `old` of them, fewer; they are apart.
+            // SAFETY: the new table holds `len` entries, the old one `old` of them, fewer; they are
+            // apart.
             unsafe {
                 if old > 0 {
                     table.copy_from_nonoverlapping(self.entries.get(), old);
@@ -206,7 +212,8 @@ unsafe extern "C" fn ended(value: *mut std::ffi::c_void) {
     let record = value.cast::<Thread>();
     // SAFETY: the value was armed by this thread with its own record.
     let thread = unsafe { &*record };
-    // Frees by destructors that run later come from a thread without state: they count as another's.
+    // Frees by destructors that run later come from a thread without state: they count as
+    // another's.
     HERE.with(|h| h.set(null_mut()));
     note_cache((&raw const NO_CACHE.0).cast_mut());
     for index in 0..thread.len.get() {

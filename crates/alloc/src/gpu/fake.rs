@@ -1,4 +1,5 @@
-//! GPUs of any number, for tests: free memory, blocks and their advice as the driver keeps them, no memory behind.
+//! GPUs of any number, for tests: free memory, blocks and their advice as the driver keeps them, no
+//! memory behind.
 
 use super::{CudaError, Device, Gpus, Home};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,14 +38,18 @@ pub(crate) struct FakeGpus {
 }
 
 impl FakeGpus {
-    /// GPUs of these sizes, all of it free, each attached to the node of its number; neighbours (0 and 1, 2 and 3) are peers.
+    /// GPUs of these sizes, all of it free, each attached to the node of its number; neighbours (0
+    /// and 1, 2 and 3) are peers.
     pub fn of(sizes: &[Bytes]) -> Self {
         let device = |(at, total): (usize, &Bytes)| Device {
             name: format!("Fake {at}"),
             total: *total,
             node: Some(NodeId(at as u16)),
             places: true,
-            peers: Some(at as u16 ^ 1).filter(|p| usize::from(*p) < sizes.len()).into_iter().collect(),
+            peers: Some(at as u16 ^ 1)
+                .filter(|p| usize::from(*p) < sizes.len())
+                .into_iter()
+                .collect(),
         };
         let free = sizes.iter().map(|b| b.get()).collect();
         let state = State { free, next: 1 << 44, ..State::default() };
@@ -103,14 +108,20 @@ impl FakeGpus {
 impl State {
     fn called(&mut self, call: &'static str, text: String) -> Result<(), CudaError> {
         if self.broken.remove(call) {
-            return Err(CudaError::Failed { call, target: text, name: "CUDA_ERROR_UNKNOWN".to_owned(), code: 999 });
+            return Err(CudaError::Failed {
+                call,
+                target: text,
+                name: "CUDA_ERROR_UNKNOWN".to_owned(),
+                code: 999,
+            });
         }
         self.calls.push(format!("{call} {text}"));
         Ok(())
     }
 
     fn block(&self, part: &Range<usize>) -> Result<usize, CudaError> {
-        let block = self.blocks.range(..=part.start).next_back().filter(|(_, end)| part.end <= **end);
+        let block =
+            self.blocks.range(..=part.start).next_back().filter(|(_, end)| part.end <= **end);
         block.map(|(start, _)| *start).ok_or(CudaError::NotOurs { address: part.start })
     }
 
@@ -148,7 +159,8 @@ impl Gpus for FakeGpus {
     fn release(&self, address: usize) -> Result<(), CudaError> {
         let mut state = self.state();
         let end = state.blocks.remove(&address).ok_or(CudaError::NotOurs { address })?;
-        let gone: Vec<(usize, Advised)> = state.pages.range(address..end).map(|(a, p)| (*a, p.clone())).collect();
+        let gone: Vec<(usize, Advised)> =
+            state.pages.range(address..end).map(|(a, p)| (*a, p.clone())).collect();
         for (at, page) in gone {
             state.pages.remove(&at);
             if let Some(gpu) = page.on {
@@ -161,7 +173,10 @@ impl Gpus for FakeGpus {
     fn prefer(&self, part: &Range<usize>, home: Option<Home>) -> Result<(), CudaError> {
         let mut state = self.state();
         let shown = state.shown(part)?;
-        state.called("prefer", format!("{shown} {}", home.map_or("nothing".to_owned(), |h| h.to_string())))?;
+        state.called(
+            "prefer",
+            format!("{shown} {}", home.map_or("nothing".to_owned(), |h| h.to_string())),
+        )?;
         state.pages.range_mut(part.clone()).for_each(|(_, p)| p.home = home);
         Ok(())
     }
@@ -188,7 +203,8 @@ impl Gpus for FakeGpus {
             }
             if let Some(gpu) = on {
                 // A driver would push others' pages out; the caller must not let it come to that.
-                free[usize::from(gpu)] = free[usize::from(gpu)].checked_sub(PAGE as u64).expect("room on the GPU");
+                free[usize::from(gpu)] =
+                    free[usize::from(gpu)].checked_sub(PAGE as u64).expect("room on the GPU");
             }
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! CUDA managed memory: a class beside the ranking, whose indices are GPUs.
 //!
-//! It is asked for by name ([`ClassId::CUDA_MANAGED`]): what tells it from other memory is who can reach it, not how fast it
-//! is. Pages have a home, a GPU or the host; the driver moves them when it must. [`Gpus`] is what is needed of the driver,
-//! [`GpuClass`] what a request means on the GPUs there are and which advice gives pages their home; weighing is that of
-//! [`crate::commit`]. Where there is no CUDA, the class is absent and the error says why.
+//! It is asked for by name ([`ClassId::CUDA_MANAGED`]): what tells it from other memory is who can
+//! reach it, not how fast it is. Pages have a home, a GPU or the host; the driver moves them when
+//! it must. [`Gpus`] is what is needed of the driver, [`GpuClass`] what a request means on the GPUs
+//! there are and which advice gives pages their home; weighing is that of [`crate::commit`]. Where
+//! there is no CUDA, the class is absent and the error says why.
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -20,8 +21,8 @@ use terrace_types::{Bytes, NodeId};
 
 pub use terrace_sys::{CudaDevice as Device, CudaError, CudaHome as Home};
 
-/// What is needed of the driver, so that tests can stand in for it with any number of GPUs. GPUs are numbered in the
-/// driver's order.
+/// What is needed of the driver, so that tests can stand in for it with any number of GPUs. GPUs
+/// are numbered in the driver's order.
 pub trait Gpus: Debug + Send + Sync {
     /// GPUs that this process may use.
     fn devices(&self) -> &[Device];
@@ -91,7 +92,8 @@ impl Gpus for Cuda {
 #[derive(Debug)]
 pub struct GpuClass {
     gpus: Arc<dyn Gpus>,
-    /// Numbers of its GPUs as nodes, so that they are weighed as nodes are; the index of a GPU is its position.
+    /// Numbers of its GPUs as nodes, so that they are weighed as nodes are; the index of a GPU is
+    /// its position.
     class: [Class; 1],
     /// What was left out, one sentence each.
     pub notes: Vec<String>,
@@ -197,13 +199,20 @@ impl GpuClass {
         Ok(meaning)
     }
 
-    fn these(&self, indices: &[u16], strict: bool, notes: &mut Vec<String>) -> Result<Vec<NodeId>, AllocError> {
+    fn these(
+        &self,
+        indices: &[u16],
+        strict: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<NodeId>, AllocError> {
         let mut found = Vec::new();
         for index in indices {
             match self.nodes().get(usize::from(*index)) {
                 Some(gpu) if !found.contains(gpu) => found.push(*gpu),
                 Some(_) => {}
-                None if strict => return Err(AllocError::NoSuchGpu { index: *index, gpus: self.nodes().len() }),
+                None if strict => {
+                    return Err(AllocError::NoSuchGpu { index: *index, gpus: self.nodes().len() })
+                }
                 None => notes.push(format!("CUDA managed memory has no index {index}: left out")),
             }
         }
@@ -214,7 +223,8 @@ impl GpuClass {
         Ok(found)
     }
 
-    /// GPUs attached to the calling thread's node; else to its socket. One on another socket is never among them.
+    /// GPUs attached to the calling thread's node; else to its socket. One on another socket is
+    /// never among them.
     fn local(
         &self,
         strict: bool,
@@ -224,7 +234,9 @@ impl GpuClass {
     ) -> Result<Vec<NodeId>, AllocError> {
         let near = |initiator: NodeId| {
             let at = |beside: &dyn Fn(NodeId) -> bool| -> Vec<NodeId> {
-                let node = |gpu: &NodeId| self.device(gpu.0).and_then(|d| d.node).or(classes.only_initiator());
+                let node = |gpu: &NodeId| {
+                    self.device(gpu.0).and_then(|d| d.node).or(classes.only_initiator())
+                };
                 self.nodes().iter().copied().filter(|gpu| node(gpu).is_some_and(beside)).collect()
             };
             let own = at(&|node| node == initiator);
@@ -247,15 +259,25 @@ impl GpuClass {
         Ok(found)
     }
 
-    /// What gives pages their home on `gpus`: on one, CPUs and its peers keep a way to them; on several, they lie with
-    /// whoever touches them; on none, with the host, and the GPUs that were asked for keep a way.
+    /// What gives pages their home on `gpus`: on one, CPUs and its peers keep a way to them; on
+    /// several, they lie with whoever touches them; on none, with the host, and the GPUs that were
+    /// asked for keep a way.
     pub(crate) fn advice(&self, gpus: &[NodeId], asked: &[NodeId]) -> Advice {
         match gpus {
-            [] => Advice { home: Some(Home::Host), reach: asked.iter().map(|n| Home::Gpu(n.0)).collect() },
+            [] => Advice {
+                home: Some(Home::Host),
+                reach: asked.iter().map(|n| Home::Gpu(n.0)).collect(),
+            },
             [one] => {
                 let peers = self.device(one.0).map(|d| d.peers.as_slice()).unwrap_or_default();
-                let peers = peers.iter().filter(|p| self.nodes().contains(&NodeId(**p))).map(|p| Home::Gpu(*p));
-                Advice { home: Some(Home::Gpu(one.0)), reach: std::iter::once(Home::Host).chain(peers).collect() }
+                let peers = peers
+                    .iter()
+                    .filter(|p| self.nodes().contains(&NodeId(**p)))
+                    .map(|p| Home::Gpu(*p));
+                Advice {
+                    home: Some(Home::Gpu(one.0)),
+                    reach: std::iter::once(Home::Host).chain(peers).collect(),
+                }
             }
             _ => Advice { home: None, reach: Vec::new() },
         }

@@ -27,7 +27,10 @@ fn two() -> (Memory, Arc<FakeGpus>) {
 }
 
 fn on(index: Index) -> Attributes {
-    Attributes { places: vec![Place { class: ClassId::CUDA_MANAGED, index }], ..Attributes::default() }
+    Attributes {
+        places: vec![Place { class: ClassId::CUDA_MANAGED, index }],
+        ..Attributes::default()
+    }
 }
 
 fn these(indices: &[u16]) -> Attributes {
@@ -75,13 +78,17 @@ fn several_gpus_share_by_touch_or_by_the_split() {
     let (memory, gpus) = two();
     let at = memory.allocate(Bytes::mib(8), on(Index::All)).unwrap();
     assert_eq!(gpus.advised(at).home, None);
-    assert_eq!(memory.describe(at).unwrap().why, "8 MiB lie with whichever of GPUs 0-1 touches them");
+    assert_eq!(
+        memory.describe(at).unwrap().why,
+        "8 MiB lie with whichever of GPUs 0-1 touches them"
+    );
     let equal = Attributes { split: Split::Equal, ..on(Index::All) };
     let at = memory.allocate(Bytes::mib(8), equal).unwrap();
     assert_eq!(gpus.at_home(span(at, 4), Some(Home::Gpu(0))), 4 * MIB);
     assert_eq!(gpus.at_home(span(at + (4 << 20), 4), Some(Home::Gpu(1))), 4 * MIB);
     let places = vec![these(&[1]).places.remove(0), these(&[0]).places.remove(0)];
-    let weighted = Attributes { places, split: Split::Weighted(vec![3, 1]), ..Attributes::default() };
+    let weighted =
+        Attributes { places, split: Split::Weighted(vec![3, 1]), ..Attributes::default() };
     let at = memory.allocate(Bytes::mib(8), weighted).unwrap();
     assert_eq!(gpus.at_home(span(at, 6), Some(Home::Gpu(1))), 6 * MIB);
     let spill = Attributes { split: Split::SpillOver, ..on(Index::All) };
@@ -98,7 +105,10 @@ fn what_strict_accepts_was_brought_and_what_does_not_fit_is_refused() {
     let at = memory.allocate(Bytes::mib(32), strict(these(&[0]))).unwrap();
     assert_eq!(gpus.brought(0), 32 * MIB);
     let refused = memory.allocate(Bytes::mib(16), strict(these(&[0]))).unwrap_err();
-    assert!(matches!(refused, AllocError::NoRoomOnGpus { room, .. } if room == Bytes::mib(8)), "{refused}");
+    assert!(
+        matches!(refused, AllocError::NoRoomOnGpus { room, .. } if room == Bytes::mib(8)),
+        "{refused}"
+    );
     assert_eq!(gpus.blocks(), 1, "the refused block was kept");
     // Over both it fits: one after the other.
     let both = memory.allocate(Bytes::mib(16), strict(on(Index::All))).unwrap();
@@ -121,7 +131,11 @@ fn fallback_stays_managed_and_what_finds_no_room_is_at_home_with_the_host() {
     assert_eq!(last.reach, BTreeSet::from([Home::Gpu(0)]), "the GPU that asked reaches it");
     let row = memory.describe(at).unwrap();
     assert_eq!(row.got, [(RANK, Bytes::mib(64))]);
-    assert!(row.why.contains("16 MiB found no room there and are at home with the host"), "{}", row.why);
+    assert!(
+        row.why.contains("16 MiB found no room there and are at home with the host"),
+        "{}",
+        row.why
+    );
 }
 
 #[test]
@@ -141,7 +155,8 @@ fn a_commit_weighs_gpus_and_nodes_apart_and_reports_both() {
     kernel.touch(span(host, 4));
     assert_eq!(kernel.on(span(host, 4), 0), 4 * MIB);
     assert!(memory.commit(Scope::Epoch).unwrap().rows.is_empty());
-    // With the first gone the second has all it asked for, and the advice of before is gone with it.
+    // With the first gone the second has all it asked for, and the advice of before is gone with
+    // it.
     memory.free(high).unwrap();
     gpus.calls();
     let report = memory.commit(Scope::All).unwrap();
@@ -157,7 +172,12 @@ fn a_commit_weighs_gpus_and_nodes_apart_and_reports_both() {
 #[test]
 fn a_commit_brings_what_is_strict_or_asks_for_it_and_takes_the_refused_up_again() {
     let (memory, gpus, _) = with(FakeGpus::of(&[Bytes::mib(64)]), "lab-cxl");
-    memory.allocate(Bytes::mib(16), committed(Attributes { prefetch: true, ..these(&[0]) }, "ahead", 9)).unwrap();
+    memory
+        .allocate(
+            Bytes::mib(16),
+            committed(Attributes { prefetch: true, ..these(&[0]) }, "ahead", 9),
+        )
+        .unwrap();
     let big = memory.allocate(Bytes::mib(40), committed(strict(these(&[0])), "big", 5)).unwrap();
     memory.allocate(Bytes::mib(40), committed(strict(these(&[0])), "late", 1)).unwrap();
     let report = memory.commit(Scope::Epoch).unwrap();
@@ -178,11 +198,22 @@ fn nothing_is_pushed_out_for_what_is_brought() {
     // Nobody can tell whether what was promised is in what another takes now.
     gpus.take(0, Bytes::mib(50));
     memory.allocate(Bytes::mib(20), committed(strict(these(&[0])), "sure", 9)).unwrap();
-    memory.allocate(Bytes::mib(20), committed(Attributes { prefetch: true, ..these(&[0]) }, "ahead", 5)).unwrap();
+    memory
+        .allocate(
+            Bytes::mib(20),
+            committed(Attributes { prefetch: true, ..these(&[0]) }, "ahead", 5),
+        )
+        .unwrap();
     let report = memory.commit(Scope::All).unwrap();
     let row = |name: &str| report.rows.iter().find(|r| r.name == name).unwrap();
-    assert!(row("sure").refused && row("sure").why.contains("GPU 0 has 14 MiB free and 20 MiB are missing"));
-    assert!(!row("ahead").refused && row("ahead").why.contains("not brought ahead, for GPU 0 has 14 MiB free"));
+    assert!(
+        row("sure").refused
+            && row("sure").why.contains("GPU 0 has 14 MiB free and 20 MiB are missing")
+    );
+    assert!(
+        !row("ahead").refused
+            && row("ahead").why.contains("not brought ahead, for GPU 0 has 14 MiB free")
+    );
     assert_eq!((gpus.brought(0), row("ahead").populated), (0, Bytes::ZERO));
 }
 
@@ -196,14 +227,24 @@ fn local_gpus_are_those_of_the_threads_node_and_none_of_another_socket() {
     let at = memory.allocate(Bytes::mib(2), strict(on(Index::Local))).unwrap();
     assert_eq!(gpus.advised(at).home, Some(Home::Gpu(1)));
     kernel.run_on([cpus(0), cpus(1)].concat());
-    assert!(matches!(memory.allocate(Bytes(1), strict(on(Index::Local))), Err(AllocError::NotBound { .. })));
+    assert!(matches!(
+        memory.allocate(Bytes(1), strict(on(Index::Local))),
+        Err(AllocError::NotBound { .. })
+    ));
     let at = memory.allocate(Bytes::mib(2), on(Index::Local)).unwrap();
     assert!(memory.describe(at).unwrap().why.contains("guessed"));
     let (memory, _, kernel) = with(FakeGpus::of(&[Bytes::mib(64)]), "dual-socket");
     kernel.run_on(cpus(1));
-    assert!(matches!(memory.allocate(Bytes(1), strict(on(Index::Local))), Err(AllocError::NoGpuNear { initiator: 1 })));
+    assert!(matches!(
+        memory.allocate(Bytes(1), strict(on(Index::Local))),
+        Err(AllocError::NoGpuNear { initiator: 1 })
+    ));
     let at = memory.allocate(Bytes(1), on(Index::Local)).unwrap();
-    assert!(memory.describe(at).unwrap().why.contains("no GPU is known to be near node 1: all are used"));
+    assert!(memory
+        .describe(at)
+        .unwrap()
+        .why
+        .contains("no GPU is known to be near node 1: all are used"));
 }
 
 #[test]
@@ -214,19 +255,27 @@ fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
     let memory = Memory::without_gpus(kernel.clone(), classes(), CudaError::NoDevice);
     for wish in [
         strict(on(Index::All)),
-        strict(Attributes { places: [on(Index::All).places, vec![Place::default()]].concat(), ..on(Index::All) }),
+        strict(Attributes {
+            places: [on(Index::All).places, vec![Place::default()]].concat(),
+            ..on(Index::All)
+        }),
     ] {
         let error = memory.allocate(Bytes(1), wish).unwrap_err();
         assert!(matches!(error, AllocError::NoCuda(CudaError::NoDevice)), "{error}");
-        assert!(error.to_string().contains("no CUDA managed memory here: the driver shows no GPU"), "{error}");
+        assert!(
+            error.to_string().contains("no CUDA managed memory here: the driver shows no GPU"),
+            "{error}"
+        );
     }
     let at = memory.allocate(Bytes::mib(1), these(&[3])).unwrap();
     let row = memory.describe(at).unwrap();
     assert_eq!(row.got, [(0, Bytes::mib(1))]);
     assert!(row.why.contains("other memory is used") && row.why.contains("no GPU"), "{}", row.why);
     // The next class named is the next best; what was said of GPUs only is not said of nodes.
-    let places = vec![on(Index::All).places.remove(0), Place { class: ClassId(1), index: Index::All }];
-    let at = memory.allocate(Bytes::mib(1), Attributes { places, ..Attributes::default() }).unwrap();
+    let places =
+        vec![on(Index::All).places.remove(0), Place { class: ClassId(1), index: Index::All }];
+    let at =
+        memory.allocate(Bytes::mib(1), Attributes { places, ..Attributes::default() }).unwrap();
     assert_eq!(memory.describe(at).unwrap().got, [(1, Bytes::mib(1))]);
     let weighted = Attributes { split: Split::Weighted(vec![2]), ..on(Index::All) };
     memory.allocate(Bytes::mib(1), weighted).unwrap();
@@ -237,7 +286,8 @@ fn without_cuda_it_is_an_error_that_says_why_or_other_memory_that_says_so() {
 #[test]
 fn full_gpus_give_way_to_the_next_class_where_one_is_named() {
     let (memory, _, kernel) = with(FakeGpus::of(&[Bytes::mib(8)]), "lab-cxl");
-    let places = vec![on(Index::All).places.remove(0), Place { class: ClassId(1), index: Index::All }];
+    let places =
+        vec![on(Index::All).places.remove(0), Place { class: ClassId(1), index: Index::All }];
     let wish = Attributes { places, mismatch: Mismatch::Error, ..Attributes::default() };
     let at = memory.allocate(Bytes::mib(16), wish).unwrap();
     assert_eq!(kernel.on(span(at, 16), 1), 16 * MIB, "strict there too");
@@ -252,7 +302,9 @@ fn a_driver_that_refuses_is_told_and_leaves_nothing_behind() {
     assert_eq!(gpus.blocks(), 1, "managed memory all the same");
     let row = memory.describe(at).unwrap();
     assert!(
-        row.why.contains("the driver did not take that: prefer on 0..512 GPU 0 failed (CUDA_ERROR_UNKNOWN, 999)"),
+        row.why.contains(
+            "the driver did not take that: prefer on 0..512 GPU 0 failed (CUDA_ERROR_UNKNOWN, 999)"
+        ),
         "{}",
         row.why
     );
@@ -278,13 +330,20 @@ fn nonsense_is_named() {
     let (memory, _) = two();
     let fail = |wish: Attributes| memory.allocate(Bytes::mib(1), wish).unwrap_err();
     assert!(matches!(fail(strict(these(&[2]))), AllocError::NoSuchGpu { index: 2, gpus: 2 }));
-    let mixed =
-        |split, places: [Place; 2]| fail(Attributes { split, places: places.to_vec(), ..Attributes::default() });
+    let mixed = |split, places: [Place; 2]| {
+        fail(Attributes { split, places: places.to_vec(), ..Attributes::default() })
+    };
     let gpu = || these(&[0]).places.remove(0);
     assert!(matches!(mixed(Split::Os, [Place::default(), gpu()]), AllocError::BadSplit { .. }));
     assert!(matches!(mixed(Split::Equal, [gpu(), Place::default()]), AllocError::BadSplit { .. }));
-    assert!(matches!(fail(Attributes { reads: f64::NAN, ..these(&[0]) }), AllocError::BadIntensity));
-    assert!(matches!(fail(Attributes { split: Split::Chunk(0), ..these(&[0]) }), AllocError::BadSplit { .. }));
+    assert!(matches!(
+        fail(Attributes { reads: f64::NAN, ..these(&[0]) }),
+        AllocError::BadIntensity
+    ));
+    assert!(matches!(
+        fail(Attributes { split: Split::Chunk(0), ..these(&[0]) }),
+        AllocError::BadSplit { .. }
+    ));
     let at = memory.allocate(Bytes::mib(1), these(&[0, 7])).unwrap();
     assert!(memory.describe(at).unwrap().why.contains("no index 7: left out"));
 }
@@ -295,20 +354,31 @@ fn gpus_that_cannot_be_placed_on_are_no_indices() {
     let (memory, gpus, _) = with(gpus, "lab-cxl");
     let class = memory.gpus().unwrap();
     assert_eq!(class.members().collect::<Vec<_>>(), [0, 2]);
-    assert!(class.to_string().contains("index 1: Fake 2, 64 MiB, at node 2; GPU 1 (Fake 1) is left out"), "{class}");
+    assert!(
+        class
+            .to_string()
+            .contains("index 1: Fake 2, 64 MiB, at node 2; GPU 1 (Fake 1) is left out"),
+        "{class}"
+    );
     let at = memory.allocate(Bytes::mib(1), these(&[1])).unwrap();
     assert_eq!(gpus.advised(at).home, Some(Home::Gpu(2)));
     let at = memory.allocate(Bytes::mib(1), these(&[0])).unwrap();
-    assert_eq!(gpus.advised(at).reach, BTreeSet::from([Home::Host]), "a peer that is no index has no way");
-    let none = GpuClass::of(Arc::new(FakeGpus::of(&[Bytes::mib(64)]).without_placing(0))).unwrap_err();
+    assert_eq!(
+        gpus.advised(at).reach,
+        BTreeSet::from([Home::Host]),
+        "a peer that is no index has no way"
+    );
+    let none =
+        GpuClass::of(Arc::new(FakeGpus::of(&[Bytes::mib(64)]).without_placing(0))).unwrap_err();
     assert_eq!(none, CudaError::CannotPlace { gpus: 1 });
 }
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-    /// Any sequence of calls, also with a driver that fails: what is strict was brought, no GPU is asked for more than it has, what
-    /// a report says is what was advised, and in the end nothing is left.
+    /// Any sequence of calls, also with a driver that fails: what is strict was brought, no GPU is
+    /// asked for more than it has, what a report says is what was advised, and in the end nothing
+    /// is left.
     #[test]
     fn any_sequence_of_calls_keeps_order(
         calls in proptest::collection::vec((0_u8..8, 1_u64..6_000_000, 0_u8..6, proptest::bool::ANY, 0_u8..20), 1..60),

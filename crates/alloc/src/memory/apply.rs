@@ -1,4 +1,5 @@
-//! Carrying out what was decided: binding, moving, reserving, and undoing it where it does not come about.
+//! Carrying out what was decided: binding, moving, reserving, and undoing it where it does not come
+//! about.
 
 use super::{has_no_such_node, overlapping, Memory, State};
 use crate::attributes::Mismatch;
@@ -11,8 +12,9 @@ use std::ops::Range;
 use terrace_sys::MemPolicy;
 use terrace_types::{Bytes, NodeId};
 
-/// Ranges with a policy of their own that are asked of the kernel at most: each may cost it a mapping more, and it gives a
-/// process 65,530. Beyond it, pages are made present in the right place instead, which needs no policy.
+/// Ranges with a policy of their own that are asked of the kernel at most: each may cost it a
+/// mapping more, and it gives a process 65,530. Beyond it, pages are made present in the right
+/// place instead, which needs no policy.
 pub const OWN_POLICIES: usize = 400;
 /// Bytes that are made present between two looks at what is free.
 const SLICE: usize = 64 << 20;
@@ -36,7 +38,8 @@ fn owns(own: &BTreeMap<usize, (usize, Nodes)>, range: &Range<usize>, nodes: &Nod
 }
 
 impl Memory {
-    /// Binds neighbours that belong on the same nodes by one call: what [`Memory::bind`] then finds done.
+    /// Binds neighbours that belong on the same nodes by one call: what [`Memory::bind`] then finds
+    /// done.
     pub(super) fn bind_together(
         &self,
         state: &mut State,
@@ -49,7 +52,9 @@ impl Memory {
             for piece in decided.pieces.iter().filter(|p| !strict && !p.nodes.is_empty()) {
                 let part = address + piece.range.start..address + piece.range.end;
                 match together.last_mut() {
-                    Some((last, nodes)) if last.end == part.start && **nodes == piece.nodes => last.end = part.end,
+                    Some((last, nodes)) if last.end == part.start && **nodes == piece.nodes => {
+                        last.end = part.end
+                    }
                     _ => together.push((part, &piece.nodes)),
                 }
             }
@@ -67,8 +72,9 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes note of decisions that nothing is left to be done for: nothing of the object was touched, and all of it has the
-    /// policy that it should have. A row for each of those; the pieces of the others stay where they are.
+    /// Takes note of decisions that nothing is left to be done for: nothing of the object was
+    /// touched, and all of it has the policy that it should have. A row for each of those; the
+    /// pieces of the others stay where they are.
     pub(super) fn apply_bound(
         &self,
         state: &mut State,
@@ -83,10 +89,15 @@ impl Memory {
             let range = *address..*address + object.len;
             let untouched = overlapping(runs, &range).next().is_none();
             let bound = |p: &Piece| {
-                !p.nodes.is_empty() && owns(own, &(address + p.range.start..address + p.range.end), &p.nodes)
+                !p.nodes.is_empty()
+                    && owns(own, &(address + p.range.start..address + p.range.end), &p.nodes)
             };
             let strict = object.wish.mismatch == Mismatch::Error;
-            if strict || !untouched || decided.refused.is_some() || !decided.pieces.iter().all(bound) {
+            if strict
+                || !untouched
+                || decided.refused.is_some()
+                || !decided.pieces.iter().all(bound)
+            {
                 return None;
             }
             (object.pending, object.full) = (false, false);
@@ -108,7 +119,9 @@ impl Memory {
         runs: &[Run],
     ) -> Result<Row, AllocError> {
         let start = self.kernel.now();
-        let Some(object) = state.objects.get(&address) else { return Err(AllocError::NotOurs { address }) };
+        let Some(object) = state.objects.get(&address) else {
+            return Err(AllocError::NotOurs { address });
+        };
         let range = address..address + object.len;
         let strict = object.wish.mismatch == Mismatch::Error;
         let refused = decided.refused.map(str::to_owned);
@@ -132,10 +145,13 @@ impl Memory {
         let pieces = if refused { Vec::new() } else { pieces };
         let changed = applied.moved + applied.stayed + applied.populated > Bytes::ZERO;
         let now_there = if changed { self.kernel.resident(&range) } else { Ok(Vec::new()) };
-        let Some(object) = state.objects.get_mut(&address) else { return Err(AllocError::NotOurs { address }) };
+        let Some(object) = state.objects.get_mut(&address) else {
+            return Err(AllocError::NotOurs { address });
+        };
         object.pending = refused;
         object.full = !refused && (strict || applied.populated.get() == object.len as u64);
-        let got = now_there.map(|there| self.got(address, &pieces, if changed { &there } else { runs }));
+        let got =
+            now_there.map(|there| self.got(address, &pieces, if changed { &there } else { runs }));
         object.pieces = pieces;
         let mut row = self.row(address, object);
         row.got = got?;
@@ -149,7 +165,8 @@ impl Memory {
         Ok(row)
     }
 
-    /// Sets policies for what is not there yet; where they would be too many, makes pages present instead.
+    /// Sets policies for what is not there yet; where they would be too many, makes pages present
+    /// instead.
     fn bind(
         &self,
         state: &mut State,
@@ -175,9 +192,10 @@ impl Memory {
                     Ok(()) => state.set_own(&part, Some(piece.nodes.clone())),
                     Err(error) if has_no_such_node(&error) => {
                         self.unbind(state, &part)?;
-                        applied
-                            .notes
-                            .push(format!("{} are where the kernel puts them: {error}", Bytes(part.len() as u64)));
+                        applied.notes.push(format!(
+                            "{} are where the kernel puts them: {error}",
+                            Bytes(part.len() as u64)
+                        ));
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -203,14 +221,15 @@ impl Memory {
             ));
         }
         if left > Bytes::ZERO {
-            applied
-                .notes
-                .push(format!("{left} are left to the kernel: there was no room to make them present at once"));
+            applied.notes.push(format!(
+                "{left} are left to the kernel: there was no room to make them present at once"
+            ));
         }
         Ok(())
     }
 
-    /// Makes pages present, slice by slice, looking at what is free before each. False where it was not enough.
+    /// Makes pages present, slice by slice, looking at what is free before each. False where it was
+    /// not enough.
     fn populate(&self, parts: &[Range<usize>], nodes: &[NodeId]) -> Result<bool, AllocError> {
         let policy = MemPolicy::Prefer(nodes.to_vec());
         // What may be made present before the next look.
@@ -225,7 +244,12 @@ impl Memory {
                 }
                 if needed > sure {
                     // Perhaps much of it is there already.
-                    needed -= self.kernel.resident(&(at..end))?.iter().map(|r| r.range.len() as u64).sum::<u64>();
+                    needed -= self
+                        .kernel
+                        .resident(&(at..end))?
+                        .iter()
+                        .map(|r| r.range.len() as u64)
+                        .sum::<u64>();
                 }
                 if needed > sure {
                     return Ok(false);
@@ -263,14 +287,23 @@ impl Memory {
         }
     }
 
-    /// Makes a strict object's pages present where they belong; refuses it where that does not come about.
-    fn reserve(&self, range: &Range<usize>, pieces: &[Piece], applied: &mut Applied) -> Result<(), AllocError> {
+    /// Makes a strict object's pages present where they belong; refuses it where that does not come
+    /// about.
+    fn reserve(
+        &self,
+        range: &Range<usize>,
+        pieces: &[Piece],
+        applied: &mut Applied,
+    ) -> Result<(), AllocError> {
         let before: usize = self.kernel.resident(range)?.iter().map(|r| r.range.len()).sum();
         applied.populated += Bytes((range.len() - before) as u64);
         for piece in pieces {
             let part = range.start + piece.range.start..range.start + piece.range.end;
-            if piece.nodes.is_empty() || !self.populate(std::slice::from_ref(&part), &piece.nodes)? {
-                applied.refused = Some("others took the room while it was being reserved".to_owned());
+            if piece.nodes.is_empty()
+                || !self.populate(std::slice::from_ref(&part), &piece.nodes)?
+            {
+                applied.refused =
+                    Some("others took the room while it was being reserved".to_owned());
                 return Ok(());
             }
         }
@@ -285,7 +318,8 @@ impl Memory {
         }
         if missing > 0 {
             let missing = Bytes(missing as u64);
-            applied.refused = Some(format!("{missing} came to lie in other memory while it was being reserved"));
+            applied.refused =
+                Some(format!("{missing} came to lie in other memory while it was being reserved"));
         }
         Ok(())
     }
@@ -316,14 +350,16 @@ impl State {
         owns(&self.own, range, nodes)
     }
 
-    /// Whether `range` may have a policy of its own for these nodes: within the number there may be, or beside its like.
+    /// Whether `range` may have a policy of its own for these nodes: within the number there may
+    /// be, or beside its like.
     fn may_own(&self, range: &Range<usize>, nodes: &Nodes) -> bool {
         // Cutting one range out of another makes two more.
         if self.own.len() + 2 <= OWN_POLICIES {
             return true;
         }
         let before = self.own.range(..range.start).next_back();
-        before.is_some_and(|(_, (end, n))| *end == range.start && n == nodes) && !self.overlaps(range)
+        before.is_some_and(|(_, (end, n))| *end == range.start && n == nodes)
+            && !self.overlaps(range)
     }
 
     pub(super) fn set_own(&mut self, range: &Range<usize>, nodes: Option<Nodes>) {

@@ -1,5 +1,6 @@
-//! Who is inside: one lock a handle; a gate for all handles, so that no fork copies a lock that is held; and a mark on the
-//! thread, so that a signal handler which interrupted it is refused instead of waiting for itself.
+//! Who is inside: one lock a handle; a gate for all handles, so that no fork copies a lock that is
+//! held; and a mark on the thread, so that a signal handler which interrupted it is refused instead
+//! of waiting for itself.
 
 use super::State;
 use crate::error::AllocError;
@@ -16,7 +17,8 @@ thread_local! {
 }
 
 unsafe extern "C" fn shut() {
-    // A handler that forks while its thread is inside would wait for itself: it is let through, as ever.
+    // A handler that forks while its thread is inside would wait for itself: it is let through, as
+    // ever.
     if !INSIDE.with(Cell::get) {
         let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
         SHUT.with(|s| *s.borrow_mut() = Some(gate));
@@ -46,7 +48,8 @@ impl Drop for Mark {
     }
 }
 
-/// The state, while the calling thread is inside. Fields go in this order: the mark last, when both locks are free.
+/// The state, while the calling thread is inside. Fields go in this order: the mark last, when both
+/// locks are free.
 #[derive(Debug)]
 pub(super) struct Inside<'a> {
     state: MutexGuard<'a, State>,
@@ -61,8 +64,13 @@ impl<'a> Inside<'a> {
         }
         let mark = Mark;
         let gate = GATE.read().unwrap_or_else(PoisonError::into_inner);
-        // A panic while the lock was held left at worst an object half placed: its pages are its own still.
-        Ok(Self { state: state.lock().unwrap_or_else(PoisonError::into_inner), _gate: gate, _mark: mark })
+        // A panic while the lock was held left at worst an object half placed: its pages are its
+        // own still.
+        Ok(Self {
+            state: state.lock().unwrap_or_else(PoisonError::into_inner),
+            _gate: gate,
+            _mark: mark,
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Managed memory beside the rest: the driver's address ranges, weighed among GPUs as others are among nodes, and placed by
-//! advice. See [`crate::gpu`].
+//! Managed memory beside the rest: the driver's address ranges, weighed among GPUs as others are
+//! among nodes, and placed by advice. See [`crate::gpu`].
 
 use super::{check, Memory, State, MOST};
 use crate::attributes::{Attributes, Binding, ClassId, Mismatch, Place, Split};
@@ -16,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 use terrace_machine::list;
 use terrace_types::{Bytes, NodeId};
 
-/// What the driver is asked for is a multiple of this: its own blocks, so that no page, and no advice, is shared with what it gave
-/// to others. Addresses cost nothing.
+/// What the driver is asked for is a multiple of this: its own blocks, so that no page, and no
+/// advice, is shared with what it gave to others. Addresses cost nothing.
 const BLOCK: usize = 2 << 20;
 /// The class's number in reports.
 const RANK: usize = ClassId::CUDA_MANAGED.0 as usize;
@@ -54,7 +54,8 @@ impl Managed {
     }
 
     fn row(&self, address: usize) -> Row {
-        let placed: u64 = self.pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len() as u64).sum();
+        let placed: u64 =
+            self.pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len() as u64).sum();
         let got = if placed > 0 { vec![(RANK, Bytes(placed))] } else { Vec::new() };
         Row { got, ..Row::new(self.wish.name.clone(), address, self.len, vec![RANK]) }
     }
@@ -62,7 +63,8 @@ impl Managed {
     /// Where it is at home, and what else there is to say of it.
     fn why(&self, notes: &[String]) -> Cow<'static, str> {
         let mut told: Vec<String> = self.meaning.notes.iter().chain(notes).cloned().collect();
-        let host: usize = self.pieces.iter().filter(|p| p.nodes.is_empty()).map(|p| p.range.len()).sum();
+        let host: usize =
+            self.pieces.iter().filter(|p| p.nodes.is_empty()).map(|p| p.range.len()).sum();
         let mut on: BTreeMap<&[NodeId], usize> = BTreeMap::new();
         for piece in self.pieces.iter().filter(|p| !p.nodes.is_empty()) {
             *on.entry(&piece.nodes).or_default() += piece.range.len();
@@ -70,11 +72,18 @@ impl Managed {
         for (gpus, bytes) in on {
             told.push(match gpus {
                 [gpu] => format!("{} are at home on GPU {gpu}", Bytes(bytes as u64)),
-                _ => format!("{} lie with whichever of GPUs {} touches them", Bytes(bytes as u64), list(gpus)),
+                _ => format!(
+                    "{} lie with whichever of GPUs {} touches them",
+                    Bytes(bytes as u64),
+                    list(gpus)
+                ),
             });
         }
         if host > 0 {
-            told.push(format!("{} found no room there and are at home with the host", Bytes(host as u64)));
+            told.push(format!(
+                "{} found no room there and are at home with the host",
+                Bytes(host as u64)
+            ));
         }
         if let Some(error) = &self.unsaid {
             told.push(format!("but the driver did not take that: {error}"));
@@ -88,7 +97,11 @@ impl Memory {
     ///
     /// # Errors
     /// When managed memory can be placed on none of them.
-    pub fn with_gpus(kernel: Arc<dyn Kernel>, classes: Classes, gpus: Arc<dyn Gpus>) -> Result<Self, AllocError> {
+    pub fn with_gpus(
+        kernel: Arc<dyn Kernel>,
+        classes: Classes,
+        gpus: Arc<dyn Gpus>,
+    ) -> Result<Self, AllocError> {
         let class = GpuClass::of(gpus).map_err(AllocError::NoCuda)?;
         Ok(Self { gpus: OnceLock::from(Ok(class)), ..Self::with(kernel, classes) })
     }
@@ -104,7 +117,8 @@ impl Memory {
     /// # Errors
     /// [`AllocError::NoCuda`], which says why there are none.
     pub fn gpus(&self) -> Result<&GpuClass, AllocError> {
-        // Inside, so that a signal handler cannot come upon a driver that is half loaded, and no fork copies it.
+        // Inside, so that a signal handler cannot come upon a driver that is half loaded, and no
+        // fork copies it.
         let _inside = self.state()?;
         self.class()
     }
@@ -118,7 +132,9 @@ impl Memory {
         let class = self.class()?;
         let gpu = class.nodes().get(usize::from(index));
         let no_such = AllocError::NoSuchGpu { index, gpus: class.nodes().len() };
-        let Some((gpu, device)) = gpu.and_then(|g| Some((*g, class.device(g.0)?))) else { return Err(no_such) };
+        let Some((gpu, device)) = gpu.and_then(|g| Some((*g, class.device(g.0)?))) else {
+            return Err(no_such);
+        };
         let bound = |m: &Managed| m.on(gpu);
         Ok(GpuUse {
             device: device.clone(),
@@ -130,7 +146,10 @@ impl Memory {
     }
 
     fn class(&self) -> Result<&GpuClass, AllocError> {
-        self.gpus.get_or_init(GpuClass::find).as_ref().map_err(|why| AllocError::NoCuda(why.clone()))
+        self.gpus
+            .get_or_init(GpuClass::find)
+            .as_ref()
+            .map_err(|why| AllocError::NoCuda(why.clone()))
     }
 
     /// Managed memory on these GPUs, or other memory where that will do.
@@ -144,9 +163,11 @@ impl Memory {
         match self.allocate_managed(size, wish.clone(), gpus) {
             Err(error) if may_be_instead(&wish, &others, &error) => {
                 let places = if others.is_empty() { vec![Place::default()] } else { others };
-                let note = format!("CUDA managed memory was asked for, other memory is used: {error}");
+                let note =
+                    format!("CUDA managed memory was asked for, other memory is used: {error}");
                 // Weights and the like were for the GPUs.
-                let split = if wish.split == Split::SpillOver { Split::SpillOver } else { Split::Os };
+                let split =
+                    if wish.split == Split::SpillOver { Split::SpillOver } else { Split::Os };
                 self.allocate_on_nodes(size, Attributes { places, split, ..wish }, Some(note))
             }
             done => done,
@@ -154,7 +175,12 @@ impl Memory {
     }
 
     /// Managed memory as `wish` asks on the GPUs of `places`.
-    fn allocate_managed(&self, size: Bytes, mut wish: Attributes, places: Vec<Place>) -> Result<usize, AllocError> {
+    fn allocate_managed(
+        &self,
+        size: Bytes,
+        mut wish: Attributes,
+        places: Vec<Place>,
+    ) -> Result<usize, AllocError> {
         let mut state = self.state()?;
         let class = self.class()?;
         let mut meaning = class.meaning(&places, &wish, &self.classes, self.kernel.as_ref())?;
@@ -177,12 +203,23 @@ impl Memory {
         let book = asked.first().map_or(0, |gpu| gpu.0);
         let address = class.gpus().allocate(book, Bytes(len.next_multiple_of(BLOCK) as u64))?;
         let immediate = wish.binding == Binding::Immediate;
-        let object =
-            Managed { wish, meaning, len, pieces: Vec::new(), there: Vec::new(), unsaid: None, pending: !immediate };
+        let object = Managed {
+            wish,
+            meaning,
+            len,
+            pieces: Vec::new(),
+            there: Vec::new(),
+            unsaid: None,
+            pending: !immediate,
+        };
         state.managed.insert(address, object);
         if immediate {
             let refused = match self.place_managed(&mut state, &[address]) {
-                Ok(report) => report.rows.iter().any(|r| r.refused).then(|| self.no_room_on(&state, class, address)),
+                Ok(report) => report
+                    .rows
+                    .iter()
+                    .any(|r| r.refused)
+                    .then(|| self.no_room_on(&state, class, address)),
                 Err(error) => Some(error),
             };
             if let Some(error) = refused {
@@ -194,7 +231,9 @@ impl Memory {
     }
 
     fn no_room_on(&self, state: &State, class: &GpuClass, address: usize) -> AllocError {
-        let Some(object) = state.managed.get(&address) else { return AllocError::NotOurs { address } };
+        let Some(object) = state.managed.get(&address) else {
+            return AllocError::NotOurs { address };
+        };
         match self.rooms_on(state, class, &[address]) {
             Ok(rooms) => AllocError::NoRoomOnGpus {
                 asked: Bytes(object.len as u64),
@@ -205,7 +244,11 @@ impl Memory {
         }
     }
 
-    pub(super) fn remove_managed(&self, state: &mut State, address: usize) -> Result<(), AllocError> {
+    pub(super) fn remove_managed(
+        &self,
+        state: &mut State,
+        address: usize,
+    ) -> Result<(), AllocError> {
         self.class()?.gpus().release(address)?;
         state.managed.remove(&address);
         Ok(())
@@ -217,9 +260,14 @@ impl Memory {
         row
     }
 
-    /// Room on each GPU that these objects ask for: what is free, and what is not promised to others. Nobody can tell how much of
-    /// what was promised is there already.
-    fn rooms_on(&self, state: &State, class: &GpuClass, chosen: &[usize]) -> Result<BTreeMap<NodeId, u64>, AllocError> {
+    /// Room on each GPU that these objects ask for: what is free, and what is not promised to
+    /// others. Nobody can tell how much of what was promised is there already.
+    fn rooms_on(
+        &self,
+        state: &State,
+        class: &GpuClass,
+        chosen: &[usize],
+    ) -> Result<BTreeMap<NodeId, u64>, AllocError> {
         let (mut asked, mut rooms) = (BTreeSet::new(), BTreeMap::new());
         chosen.iter().filter_map(|a| state.managed.get(a)).for_each(|o| asked.extend(o.asked()));
         for gpu in asked {
@@ -243,19 +291,30 @@ impl Memory {
         state.managed.iter().filter(|(_, o)| weighed(o)).map(|(address, _)| *address).collect()
     }
 
-    /// Weighs the managed objects at these addresses (ascending), advises the driver, and brings what is to be brought.
-    pub(super) fn place_managed(&self, state: &mut State, chosen: &[usize]) -> Result<Report, AllocError> {
+    /// Weighs the managed objects at these addresses (ascending), advises the driver, and brings
+    /// what is to be brought.
+    pub(super) fn place_managed(
+        &self,
+        state: &mut State,
+        chosen: &[usize],
+    ) -> Result<Report, AllocError> {
         let start = self.kernel.now();
         let class = self.class()?;
         let rooms = self.rooms_on(state, class, chosen)?;
         let objects = chosen.iter().filter_map(|address| state.managed.get(address));
         let asked: Vec<Asked<'_>> = objects
-            .map(|o| Asked { wish: &o.wish, meaning: &o.meaning, len: o.len, untouched: o.len as u64 })
+            .map(|o| Asked {
+                wish: &o.wish,
+                meaning: &o.meaning,
+                len: o.len,
+                untouched: o.len as u64,
+            })
             .collect();
         // GPUs are in no group of the kernel's that would limit them.
         let mut weighed = weigh(class.as_classes(), &asked, &rooms, None, self.page())?;
         drop(asked);
-        let objects: Vec<&Managed> = chosen.iter().filter_map(|address| state.managed.get(address)).collect();
+        let objects: Vec<&Managed> =
+            chosen.iter().filter_map(|address| state.managed.get(address)).collect();
         in_order(&objects, &mut weighed.decided, &rooms, self.page());
         let decided_at = self.kernel.now();
         let mut report = Report {
@@ -272,17 +331,27 @@ impl Memory {
     }
 
     /// Carries one decision out.
-    fn advise(&self, state: &mut State, class: &GpuClass, address: usize, decided: Decided) -> Result<Row, AllocError> {
+    fn advise(
+        &self,
+        state: &mut State,
+        class: &GpuClass,
+        address: usize,
+        decided: Decided,
+    ) -> Result<Row, AllocError> {
         let start = self.kernel.now();
-        let Some(object) = state.managed.get_mut(&address) else { return Err(AllocError::NotOurs { address }) };
+        let Some(object) = state.managed.get_mut(&address) else {
+            return Err(AllocError::NotOurs { address });
+        };
         let strict = object.wish.mismatch == Mismatch::Error;
-        let (mut refused, mut notes, mut brought) = (decided.refused.map(str::to_owned), Vec::new(), Bytes::ZERO);
+        let (mut refused, mut notes, mut brought) =
+            (decided.refused.map(str::to_owned), Vec::new(), Bytes::ZERO);
         if refused.is_none() {
-            let done =
-                object.say(class, address, &decided.pieces).and_then(|()| match strict || object.wish.prefetch {
+            let done = object.say(class, address, &decided.pieces).and_then(|()| {
+                match strict || object.wish.prefetch {
                     true => object.bring(class, address, &decided.pieces),
                     false => Ok(Brought::All(Bytes::ZERO)),
-                });
+                }
+            });
             match done {
                 Ok(Brought::All(bytes)) => brought = bytes,
                 Ok(Brought::Not(why)) if strict => refused = Some(why),
@@ -294,7 +363,8 @@ impl Memory {
         }
         object.pieces = decided.pieces;
         if let Some(why) = &refused {
-            // What was there stays; what was said of it goes. A driver that does not take it back is told of all the same.
+            // What was there stays; what was said of it goes. A driver that does not take it back
+            // is told of all the same.
             notes.push(format!("refused: {why}"));
             if let Err(error) = class.forget(&(address..address + object.len)) {
                 notes.push(format!("its home could not be taken back: {error}"));
@@ -330,20 +400,33 @@ impl Managed {
             class.forget(&(address..address + self.len))?;
         }
         let asked = self.asked();
-        pieces.iter().try_for_each(|p| class.place(&at(address, p), &class.advice(&p.nodes, &asked)))
+        pieces
+            .iter()
+            .try_for_each(|p| class.place(&at(address, p), &class.advice(&p.nodes, &asked)))
     }
 
-    /// Brings each piece home, GPUs' only where all that is missing there has room: a driver without room pushes out what was
-    /// brought before.
-    fn bring(&mut self, class: &GpuClass, address: usize, pieces: &[Piece]) -> Result<Brought, CudaError> {
+    /// Brings each piece home, GPUs' only where all that is missing there has room: a driver
+    /// without room pushes out what was brought before.
+    fn bring(
+        &mut self,
+        class: &GpuClass,
+        address: usize,
+        pieces: &[Piece],
+    ) -> Result<Brought, CudaError> {
         let gpus = class.gpus();
         for piece in pieces.iter().filter(|p| p.nodes.is_empty() && !self.there.is_empty()) {
             gpus.bring(&at(address, piece), Home::Host)?;
         }
-        let leaves = |there: &Piece| !pieces.iter().any(|p| p.nodes.is_empty() && overlap(p, there) > 0);
+        let leaves =
+            |there: &Piece| !pieces.iter().any(|p| p.nodes.is_empty() && overlap(p, there) > 0);
         self.there.retain(leaves);
         let missing = |piece: &Piece| {
-            let there = self.there.iter().filter(|t| t.nodes == piece.nodes).map(|t| overlap(t, piece)).sum::<usize>();
+            let there = self
+                .there
+                .iter()
+                .filter(|t| t.nodes == piece.nodes)
+                .map(|t| overlap(t, piece))
+                .sum::<usize>();
             (piece.range.len() - there) as u64
         };
         let mut needs: BTreeMap<u16, u64> = BTreeMap::new();
@@ -355,7 +438,10 @@ impl Managed {
         for (gpu, need) in &needs {
             let free = gpus.free(*gpu)?;
             if *need > free.get() {
-                return Ok(Brought::Not(format!("GPU {gpu} has {free} free and {} are missing", Bytes(*need))));
+                return Ok(Brought::Not(format!(
+                    "GPU {gpu} has {free} free and {} are missing",
+                    Bytes(*need)
+                )));
             }
         }
         for piece in pieces.iter().filter(|p| missing(p) > 0) {
@@ -377,9 +463,15 @@ fn overlap(a: &Piece, b: &Piece) -> usize {
     a.range.end.min(b.range.end).saturating_sub(a.range.start.max(b.range.start))
 }
 
-/// What spills over fills its GPUs in the order it named them. To the solver they are worth the same, so it may have put bytes on
-/// any: each has as many as it decided, poured anew, the worthiest first. Where that does not come out even, its decision stands.
-fn in_order(objects: &[&Managed], decided: &mut [Decided], rooms: &BTreeMap<NodeId, u64>, page: usize) {
+/// What spills over fills its GPUs in the order it named them. To the solver they are worth the
+/// same, so it may have put bytes on any: each has as many as it decided, poured anew, the
+/// worthiest first. Where that does not come out even, its decision stands.
+fn in_order(
+    objects: &[&Managed],
+    decided: &mut [Decided],
+    rooms: &BTreeMap<NodeId, u64>,
+    page: usize,
+) {
     let mut rooms = rooms.clone();
     let mut spills: Vec<usize> = Vec::new();
     for (at, (object, decided)) in objects.iter().zip(decided.iter()).enumerate() {
@@ -399,12 +491,14 @@ fn in_order(objects: &[&Managed], decided: &mut [Decided], rooms: &BTreeMap<Node
     let mut poured: Vec<(usize, Vec<Piece>)> = Vec::new();
     for at in spills {
         let (object, pieces) = (objects[at], &decided[at].pieces);
-        let mut left: usize = pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len()).sum();
+        let mut left: usize =
+            pieces.iter().filter(|p| !p.nodes.is_empty()).map(|p| p.range.len()).sum();
         let undivided = pieces.len() == 1;
         let mut amounts: Vec<(Nodes, usize)> = Vec::new();
         for gpu in object.asked() {
             let room = rooms.get(&gpu).map_or(0, |r| *r as usize / page * page);
-            let here = if undivided && object.is_whole() && room < left { 0 } else { room.min(left) };
+            let here =
+                if undivided && object.is_whole() && room < left { 0 } else { room.min(left) };
             if here > 0 {
                 amounts.push((Nodes::from([gpu]), here));
                 rooms.entry(gpu).and_modify(|r| *r -= here as u64);
@@ -425,8 +519,8 @@ fn in_order(objects: &[&Managed], decided: &mut [Decided], rooms: &BTreeMap<Node
     }
 }
 
-/// Whether other memory will do where managed memory cannot be had: with fallback any, without it what was named besides, and
-/// only for want of room.
+/// Whether other memory will do where managed memory cannot be had: with fallback any, without it
+/// what was named besides, and only for want of room.
 fn may_be_instead(wish: &Attributes, others: &[Place], error: &AllocError) -> bool {
     match error {
         AllocError::NoRoomOnGpus { .. } | AllocError::Cuda(CudaError::Full { .. }) => {

@@ -15,7 +15,12 @@ fn on(name: &str) -> (Memory, Arc<FakeKernel>) {
 }
 
 fn committed(name: &str, priority: u32) -> Attributes {
-    Attributes { binding: Binding::OnCommit, priority, name: name.to_owned(), ..Attributes::default() }
+    Attributes {
+        binding: Binding::OnCommit,
+        priority,
+        name: name.to_owned(),
+        ..Attributes::default()
+    }
 }
 
 fn strict() -> Attributes {
@@ -35,7 +40,8 @@ fn the_papers_arrays_are_committed_by_priority() {
         .map(|(n, p)| memory.allocate(Bytes::mib(64), committed(n, *p)).unwrap())
         .collect();
     let report = memory.commit(Scope::Epoch).unwrap();
-    let by_name: BTreeMap<&str, Vec<(usize, u64)>> = report.rows.iter().map(|r| (r.name.as_str(), got(r))).collect();
+    let by_name: BTreeMap<&str, Vec<(usize, u64)>> =
+        report.rows.iter().map(|r| (r.name.as_str(), got(r))).collect();
     assert_eq!(by_name["a"], [(0, 64)]);
     assert_eq!(by_name["b"], [(0, 32), (1, 32)]);
     assert_eq!(by_name["c"], [(0, 32), (1, 32)]);
@@ -136,13 +142,18 @@ fn a_huge_page_is_asked_for_where_it_is_not_the_share_of_several_nodes() {
     let (memory, kernel) = on("knl-snc4");
     let huge = |size, split, index, page_size| {
         let places = vec![Place { class: ClassId(0), index }];
-        let at = memory.allocate(size, Attributes { places, split, page_size, ..Attributes::default() }).unwrap();
+        let at = memory
+            .allocate(size, Attributes { places, split, page_size, ..Attributes::default() })
+            .unwrap();
         let welcome = kernel.welcomes_huge(at);
         memory.free(at).unwrap();
         welcome
     };
     let few = Bytes::mib(3);
-    assert!(!huge(few, Split::Os, Index::All, PageSize::Auto), "one of four nodes would have most of it");
+    assert!(
+        !huge(few, Split::Os, Index::All, PageSize::Auto),
+        "one of four nodes would have most of it"
+    );
     assert!(huge(Bytes::mib(32), Split::Os, Index::All, PageSize::Auto));
     assert!(huge(few, Split::Os, Index::All, PageSize::Huge));
     assert!(huge(few, Split::Os, Index::These(vec![1]), PageSize::Auto));
@@ -153,7 +164,8 @@ fn a_huge_page_is_asked_for_where_it_is_not_the_share_of_several_nodes() {
 #[test]
 fn splits_lie_as_they_say() {
     let (memory, kernel) = on("knl-snc4");
-    let places = vec![Place { class: ClassId(0), index: Index::These(vec![0, 1]) }, Place::default()];
+    let places =
+        vec![Place { class: ClassId(0), index: Index::These(vec![0, 1]) }, Place::default()];
     let wish = |split| Attributes { places: places.clone(), split, ..Attributes::default() };
     let at = memory.allocate(Bytes::mib(16), wish(Split::Equal)).unwrap();
     kernel.touch(at..at + (16 << 20));
@@ -233,9 +245,15 @@ fn nonsense_is_named() {
     assert!(matches!(fail(1, with(Split::Chunk(0))), AllocError::BadSplit { .. }));
     assert!(matches!(fail(1, with(Split::Weighted(vec![1, 2]))), AllocError::BadSplit { .. }));
     assert!(matches!(fail(1, with(Split::Weighted(vec![0]))), AllocError::BadSplit { .. }));
-    assert!(matches!(fail(1, Attributes { reads: f64::NAN, ..Attributes::default() }), AllocError::BadIntensity));
+    assert!(matches!(
+        fail(1, Attributes { reads: f64::NAN, ..Attributes::default() }),
+        AllocError::BadIntensity
+    ));
     // No bytes are one page, at an address of their own.
-    let (a, b) = (memory.allocate(Bytes(0), Attributes::default()), memory.allocate(Bytes(0), Attributes::default()));
+    let (a, b) = (
+        memory.allocate(Bytes(0), Attributes::default()),
+        memory.allocate(Bytes(0), Attributes::default()),
+    );
     assert_ne!(a.unwrap(), b.unwrap());
 }
 
@@ -256,7 +274,8 @@ fn own_policies_join_and_are_cut() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-    /// Any sequence of calls: nothing overlaps, all that is placed is accounted for, and in the end nothing is left.
+    /// Any sequence of calls: nothing overlaps, all that is placed is accounted for, and in the end
+    /// nothing is left.
     #[test]
     fn any_sequence_of_calls_keeps_order(
         calls in proptest::collection::vec((0_u8..8, 0_u64..6_000_000, 0_u8..6, proptest::bool::ANY), 1..60),

@@ -1,5 +1,6 @@
-//! What is in the file: its head, and three maps of bits. All of it is atomics, because other processes write it too; each
-//! change is made under the lock, after a note of what is about to change.
+//! What is in the file: its head, and three maps of bits. All of it is atomics, because other
+//! processes write it too; each change is made under the lock, after a note of what is about to
+//! change.
 
 use crate::arena::{find_run, mask};
 use std::ops::Range;
@@ -40,7 +41,14 @@ impl Geometry {
         let starts_at = HEAD_LEN + map;
         let backed_at = starts_at + map;
         let data_at = (backed_at + backed).next_multiple_of(CHUNK);
-        Some(Self { used_at: HEAD_LEN, starts_at, backed_at, data_at, data_len, file_len: data_at + data_len })
+        Some(Self {
+            used_at: HEAD_LEN,
+            starts_at,
+            backed_at,
+            data_at,
+            data_len,
+            file_len: data_at + data_len,
+        })
     }
 }
 
@@ -121,8 +129,8 @@ impl<'a> Maps<'a> {
     /// # Safety
     /// `base` is the start of a mapping of `geometry.file_len` bytes that lives for `'a`.
     pub unsafe fn at(base: *const u8, geometry: &Geometry, head: &'a Head) -> Self {
-        // SAFETY: each map lies in the mapping, by the contract and `for_size`, at a multiple of 8; a page's start is one
-        // too. Atomics may hold any value, and change at any time.
+        // SAFETY: each map lies in the mapping, by the contract and `for_size`, at a multiple of 8;
+        // a page's start is one too. Atomics may hold any value, and change at any time.
         let map = |at: usize, end: usize| unsafe {
             std::slice::from_raw_parts(base.add(at).cast::<AtomicU64>(), (end - at) / 8)
         };
@@ -136,20 +144,27 @@ impl<'a> Maps<'a> {
         }
     }
 
-    /// The first of a run of free grains at a multiple of `align` grains: from where the last search ended on, then from the
-    /// start.
+    /// The first of a run of free grains at a multiple of `align` grains: from where the last
+    /// search ended on, then from the start.
     pub fn find(&self, grains: usize, align: usize) -> Option<usize> {
         let next = (self.head.next.load(Relaxed) as usize).min(self.used.len());
         let from = |word: usize| {
             let free = |w: usize| !self.used[word + w].load(Relaxed);
-            find_run(free, self.grains - word * 64, grains, align, word * 64).map(|at| word * 64 + at)
+            find_run(free, self.grains - word * 64, grains, align, word * 64)
+                .map(|at| word * 64 + at)
         };
         from(next).or_else(|| from(0))
     }
 
-    /// Chunks under a run that have no memory yet, in stretches. Nothing is allocated for it: signal handlers come here.
-    pub fn without_memory(self, at: usize, grains: usize) -> impl Iterator<Item = Range<usize>> + 'a {
-        let has = move |chunk: usize| self.backed[chunk / 64].load(Relaxed) >> (chunk % 64) & 1 == 1;
+    /// Chunks under a run that have no memory yet, in stretches. Nothing is allocated for it:
+    /// signal handlers come here.
+    pub fn without_memory(
+        self,
+        at: usize,
+        grains: usize,
+    ) -> impl Iterator<Item = Range<usize>> + 'a {
+        let has =
+            move |chunk: usize| self.backed[chunk / 64].load(Relaxed) >> (chunk % 64) & 1 == 1;
         let (mut next, end) = (at / CHUNK_GRAINS, (at + grains).div_ceil(CHUNK_GRAINS));
         std::iter::from_fn(move || {
             while next < end && has(next) {
@@ -167,8 +182,8 @@ impl<'a> Maps<'a> {
         change(self.backed, chunks.start, chunks.end, has);
     }
 
-    /// Notes that grains are about to change. Whoever finds the note makes them free, which undoes an allocation that
-    /// nobody was told of, and finishes a free.
+    /// Notes that grains are about to change. Whoever finds the note makes them free, which undoes
+    /// an allocation that nobody was told of, and finishes a free.
     fn note(&self, at: usize, grains: usize) {
         self.head.at.store(at as u64, Relaxed);
         self.head.len.store(grains as u64, Relaxed);
@@ -199,10 +214,12 @@ impl<'a> Maps<'a> {
         if offset % GRAIN != 0 || !Self::bit(self.starts, at) {
             return Freed::Interior;
         }
-        // A block ends before the next start or the next free grain; looked for from the word that it begins in.
+        // A block ends before the next start or the next free grain; looked for from the word that
+        // it begins in.
         let first = at / 64;
         let ends = |word: usize| {
-            let bits = self.starts[first + word].load(Relaxed) | !self.used[first + word].load(Relaxed);
+            let bits =
+                self.starts[first + word].load(Relaxed) | !self.used[first + word].load(Relaxed);
             // Behind the bit that it begins with.
             if word == 0 {
                 bits & (u64::MAX - 1) << (at % 64)
@@ -210,7 +227,8 @@ impl<'a> Maps<'a> {
                 bits
             }
         };
-        let end = find_run(ends, self.grains - first * 64, 1, 1, 0).map_or(self.grains, |end| first * 64 + end);
+        let end = find_run(ends, self.grains - first * 64, 1, 1, 0)
+            .map_or(self.grains, |end| first * 64 + end);
         Freed::Done { grains: end - at }
     }
 
@@ -244,7 +262,9 @@ impl<'a> Maps<'a> {
                 self.clear(at, len);
             }
         }
-        let count = |map: &[AtomicU64]| map.iter().map(|w| u64::from(w.load(Relaxed).count_ones())).sum::<u64>();
+        let count = |map: &[AtomicU64]| {
+            map.iter().map(|w| u64::from(w.load(Relaxed).count_ones())).sum::<u64>()
+        };
         store(&self.head.used, count(self.used));
         store(&self.head.blocks, count(self.starts));
         store(&self.head.next, 0);
@@ -283,8 +303,9 @@ impl<'a> Maps<'a> {
     }
 }
 
-/// One store that a dying process has made or not, before all that come after it: the kernel lets a process end between
-/// two instructions, and `Release` keeps the compiler from changing their order.
+/// One store that a dying process has made or not, before all that come after it: the kernel lets a
+/// process end between two instructions, and `Release` keeps the compiler from changing their
+/// order.
 fn store(word: &AtomicU64, value: u64) {
     #[cfg(test)]
     super::tests::count_a_store();

@@ -16,16 +16,18 @@
 //! ```text
 //! file: │ head │ used: 1 bit a grain │ starts: 1 bit a grain │ backed: 1 bit a chunk │ chunks of 64 KiB ...
 //! ```
-//! A block is a run of grains (64 bytes) whose first has its start bit set. What is in the file are offsets alone, since
-//! each process maps it elsewhere; a block is handed from process to process by its offset.
+//! A block is a run of grains (64 bytes) whose first has its start bit set. What is in the file are
+//! offsets alone, since each process maps it elsewhere; a block is handed from process to process
+//! by its offset.
 //!
 //! # What is promised
-//! - A process that dies, however and wherever, harms nobody: the lock comes back (`sys::RobustLock`), and what its
-//!   holder was changing is undone or finished by whoever takes it next, from a note written before the first change.
-//!   Blocks that it had stay until somebody frees them.
+//! - A process that dies, however and wherever, harms nobody: the lock comes back
+//!   (`sys::RobustLock`), and what its holder was changing is undone or finished by whoever takes
+//!   it next, from a note written before the first change. Blocks that it had stay until somebody
+//!   frees them.
 //! - What was allocated has memory: touching it is never killed for want of room in `/dev/shm`.
-//! - A file that is no shared arena, or is cut short, is refused by name. Processes that open one may write to all of
-//!   it, so they must trust one another.
+//! - A file that is no shared arena, or is cut short, is refused by name. Processes that open one
+//!   may write to all of it, so they must trust one another.
 
 mod maps;
 mod segment;
@@ -52,7 +54,8 @@ const NAME_MOST: usize = 200;
 pub struct SharedSpec {
     /// Its name, as in `shm_open`, without the slash; `None`: it is opened by descriptor alone.
     pub name: Option<String>,
-    /// Bytes for blocks, rounded up to 64 KiB. 1/256 of it is taken at once for the maps, the rest when it is allocated.
+    /// Bytes for blocks, rounded up to 64 KiB. 1/256 of it is taken at once for the maps, the rest
+    /// when it is allocated.
     pub size: Bytes,
     /// Nodes its pages come from, for all who share it; a spill order cannot be.
     pub devices: Devices,
@@ -71,7 +74,11 @@ impl Default for SharedSpec {
 
 impl std::fmt::Debug for SharedSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SharedSpec {{ {:?}, {}, {}, huge {} }}", self.name, self.size, self.devices, self.huge_pages)
+        write!(
+            f,
+            "SharedSpec {{ {:?}, {}, {}, huge {} }}",
+            self.name, self.size, self.devices, self.huge_pages
+        )
     }
 }
 
@@ -87,7 +94,9 @@ pub enum SharedError {
         name: String,
     },
     /// A size that holds nothing, or more than can be addressed.
-    #[error("a shared arena of {0} cannot be; give its size in bytes, at least one and less than 2^46")]
+    #[error(
+        "a shared arena of {0} cannot be; give its size in bytes, at least one and less than 2^46"
+    )]
     Size(Bytes),
     /// A file that is something else.
     #[error("{target} is no shared arena: {what}; open what this version of Terrace created")]
@@ -144,7 +153,8 @@ pub struct SharedStats {
     pub recovered: u64,
 }
 
-/// A shared arena as this process has it. Dropping it changes nothing for others. Threads may share it.
+/// A shared arena as this process has it. Dropping it changes nothing for others. Threads may share
+/// it.
 #[derive(Debug)]
 pub struct SharedArena {
     file: SharedFile,
@@ -177,7 +187,8 @@ impl SharedArena {
         if spec.huge_pages {
             prefer_huge_pages(data, geometry.data_len);
         }
-        // SAFETY: the head lies at the start of a mapping that nobody else has yet, with memory behind it.
+        // SAFETY: the head lies at the start of a mapping that nobody else has yet, with memory
+        // behind it.
         unsafe { RobustLock::make(std::ptr::from_ref(&arena.head().lock).cast_mut())? };
         arena.head().begin(geometry.data_len);
         if let Some(name) = &spec.name {
@@ -205,8 +216,8 @@ impl SharedArena {
 
     fn of(file: SharedFile, target: &str) -> Result<Self, SharedError> {
         let wrong = |what| SharedError::NotShared { target: target.to_owned(), what };
-        // SAFETY: the file is as long as a head at least, mapped at a page's start, and all of a head's fields may hold
-        // any value and change at any time.
+        // SAFETY: the file is as long as a head at least, mapped at a page's start, and all of a
+        // head's fields may hold any value and change at any time.
         let head = unsafe { &*file.as_ptr().cast::<Head>() };
         let size = head.size().map_err(wrong)?;
         let geometry = Geometry::for_size(size).ok_or_else(|| wrong("its size means nothing"))?;
@@ -216,7 +227,8 @@ impl SharedArena {
         Ok(Self { file, geometry })
     }
 
-    /// Takes a name away: nobody can open it any more, and its memory goes with the last process that has it.
+    /// Takes a name away: nobody can open it any more, and its memory goes with the last process
+    /// that has it.
     ///
     /// # Errors
     /// [`SharedError`]: there is none of that name, or it is not this user's.
@@ -237,7 +249,8 @@ impl SharedArena {
     }
 
     fn maps(&self) -> Maps<'_> {
-        // SAFETY: the mapping is as long as the geometry says, checked when it was made, and lives as long as `self`.
+        // SAFETY: the mapping is as long as the geometry says, checked when it was made, and lives
+        // as long as `self`.
         unsafe { Maps::at(self.file.as_ptr(), &self.geometry, self.head()) }
     }
 
@@ -256,8 +269,8 @@ impl SharedArena {
         Ok(Held { lock, maps: self.maps() })
     }
 
-    /// A block of at least `size` bytes at a multiple of `align`, of 64 at least, in every process. Its content is
-    /// whatever was there.
+    /// A block of at least `size` bytes at a multiple of `align`, of 64 at least, in every process.
+    /// Its content is whatever was there.
     ///
     /// # Errors
     /// [`SharedError`]: no room in the arena or for its memory, an alignment that cannot be.
@@ -272,7 +285,9 @@ impl SharedArena {
             used: Bytes(maps.used_bytes()),
         };
         let grains = size.max(1).div_ceil(GRAIN);
-        let Some(at) = held.maps.find(grains, align.div_ceil(GRAIN)) else { return Err(full(&held.maps)) };
+        let Some(at) = held.maps.find(grains, align.div_ceil(GRAIN)) else {
+            return Err(full(&held.maps));
+        };
         for chunks in held.maps.without_memory(at, grains) {
             let start = self.geometry.data_at + chunks.start * CHUNK;
             self.file.take(start..start + chunks.len() * CHUNK)?;
@@ -326,7 +341,8 @@ impl SharedArena {
 
     /// Offset from the first block's place; `None` outside.
     fn inside(&self, at: *const u8) -> Option<usize> {
-        let offset = (at as usize).wrapping_sub(self.file.as_ptr() as usize + self.geometry.data_at);
+        let offset =
+            (at as usize).wrapping_sub(self.file.as_ptr() as usize + self.geometry.data_at);
         (offset < self.geometry.data_len).then_some(offset)
     }
 
@@ -384,7 +400,9 @@ impl Drop for Held<'_> {
 }
 
 fn check_name(name: &str) -> Result<(), SharedError> {
-    let fine = (1..=NAME_MOST).contains(&name.len()) && !name.starts_with('.') && !name.contains(['/', '\0']);
+    let fine = (1..=NAME_MOST).contains(&name.len())
+        && !name.starts_with('.')
+        && !name.contains(['/', '\0']);
     if fine {
         return Ok(());
     }

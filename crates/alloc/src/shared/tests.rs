@@ -27,7 +27,8 @@ fn release(arena: &SharedArena, block: NonNull<u8>) -> Result<(), SharedError> {
 
 /// Runs `work` in a child, which ends by it or by `_exit`; its status.
 fn in_a_child(work: impl FnOnce()) -> i32 {
-    // SAFETY: the child uses the shared arena, whose lock no thread of this test holds, and ends without destructors.
+    // SAFETY: the child uses the shared arena, whose lock no thread of this test holds, and ends
+    // without destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -51,7 +52,10 @@ fn blocks_are_apart_aligned_and_refused_by_name_when_wrong() {
             assert_eq!(start % align.max(64), 0);
             let has = arena.usable_size(block.as_ptr()).unwrap();
             assert!(has >= size && has < size + 64 + 64);
-            assert!(taken.range(..start + has).next_back().is_none_or(|(at, len)| at + len <= start), "overlaps");
+            assert!(
+                taken.range(..start + has).next_back().is_none_or(|(at, len)| at + len <= start),
+                "overlaps"
+            );
             taken.insert(start, has);
             // SAFETY: a fresh block of so many bytes.
             unsafe { block.as_ptr().write_bytes(1, has) };
@@ -93,7 +97,8 @@ fn blocks_are_apart_aligned_and_refused_by_name_when_wrong() {
 #[test]
 fn what_one_process_writes_another_reads_by_name_and_descriptor() {
     let name = format!("terrace-shared-{}", std::process::id());
-    let spec = SharedSpec { name: Some(name.clone()), size: Bytes::mib(1), ..SharedSpec::default() };
+    let spec =
+        SharedSpec { name: Some(name.clone()), size: Bytes::mib(1), ..SharedSpec::default() };
     let arena = SharedArena::create(&spec).unwrap();
     let block = arena.alloc(8, 8).unwrap();
     // SAFETY: a block of 8 bytes, aligned.
@@ -132,28 +137,39 @@ fn what_is_no_shared_arena_is_refused() {
         assert_eq!(SharedArena::create(&spec).map(drop), Err(SharedError::Size(Bytes(size))));
     }
     let not = |file: SharedFile| {
-        SharedArena::open_fd(file.fd().try_clone_to_owned().unwrap()).map(drop).unwrap_err().to_string()
+        SharedArena::open_fd(file.fd().try_clone_to_owned().unwrap())
+            .map(drop)
+            .unwrap_err()
+            .to_string()
     };
     let plain = || SharedFile::unnamed(1 << 20).unwrap();
     assert!(not(plain()).contains("does not begin"));
     let arena = small(1);
     let copy = plain();
-    // SAFETY: a head's bytes are copied from one mapping to another, each longer than that; nobody else has either.
+    // SAFETY: a head's bytes are copied from one mapping to another, each longer than that; nobody
+    // else has either.
     unsafe { copy.as_ptr().copy_from_nonoverlapping(arena.file.as_ptr(), 64) };
     assert!(not(copy).contains("cut short"));
     let short = SharedFile::unnamed(16).unwrap();
     assert!(SharedArena::open_fd(short.fd().try_clone_to_owned().unwrap()).is_err());
-    let nodes: &'static FakeNodes = Box::leak(Box::new(FakeNodes::new(&[(NodeId(0), 10), (NodeId(1), 10)])));
-    let with = |devices| SharedArena::create(&SharedSpec { devices, nodes, size: Bytes(1), ..SharedSpec::default() });
+    let nodes: &'static FakeNodes =
+        Box::leak(Box::new(FakeNodes::new(&[(NodeId(0), 10), (NodeId(1), 10)])));
+    let with = |devices| {
+        SharedArena::create(&SharedSpec { devices, nodes, size: Bytes(1), ..SharedSpec::default() })
+    };
     assert!(with(Devices::Only(vec![NodeId(1)])).is_ok());
     for devices in [Devices::Only(vec![NodeId(9)]), Devices::Spill(vec![NodeId(0)])] {
         assert!(matches!(with(devices), Err(SharedError::Devices(_))));
     }
     nodes.refuse_bind(true);
-    assert!(matches!(with(Devices::Prefer(vec![NodeId(0)])), Err(SharedError::Devices(ArenaError::Bind(_)))));
+    assert!(matches!(
+        with(Devices::Prefer(vec![NodeId(0)])),
+        Err(SharedError::Devices(ArenaError::Bind(_)))
+    ));
 }
 
-/// A child dies before its first store, its second, and so on, until it lives to the end of a few calls.
+/// A child dies before its first store, its second, and so on, until it lives to the end of a few
+/// calls.
 #[test]
 fn a_process_may_die_at_any_step() {
     let arena = small(1);
@@ -183,7 +199,9 @@ fn a_process_may_die_at_any_step() {
         assert!(after.blocks >= 2 && after.used.get() >= 5000);
         for block in [kept, behind] {
             // SAFETY: written above.
-            assert!(unsafe { std::slice::from_raw_parts(block.as_ptr(), 100) }.iter().all(|b| *b == 9));
+            assert!(unsafe { std::slice::from_raw_parts(block.as_ptr(), 100) }
+                .iter()
+                .all(|b| *b == 9));
         }
         assert!(arena.usable_size(kept.as_ptr()).unwrap() >= 5000);
         sweep(&arena, &[kept, behind]);

@@ -1,4 +1,5 @@
-//! A plain model of arenas: blocks, their bytes, their arenas. Used by the model test, the soak and a fuzz target.
+//! A plain model of arenas: blocks, their bytes, their arenas. Used by the model test, the soak and
+//! a fuzz target.
 
 use std::collections::BTreeMap;
 use terrace_alloc::arena::fake::FakeNodes;
@@ -40,9 +41,15 @@ impl World {
 
     fn add(&mut self, at: usize, size: usize, arena: usize) {
         let before = self.blocks.range(..=at).next_back();
-        assert!(before.is_none_or(|(start, b)| start + b.size.max(1) <= at), "overlaps the block before");
+        assert!(
+            before.is_none_or(|(start, b)| start + b.size.max(1) <= at),
+            "overlaps the block before"
+        );
         let after = self.blocks.range(at..).next();
-        assert!(after.is_none_or(|(start, _)| at + size.max(1) <= *start), "overlaps the block behind");
+        assert!(
+            after.is_none_or(|(start, _)| at + size.max(1) <= *start),
+            "overlaps the block behind"
+        );
         assert_eq!(lookup(at as *const u8), Some(self.arenas[arena].0));
         assert!(usable_size(at as *const u8).unwrap() >= size);
         self.calls = self.calls.wrapping_add(1);
@@ -86,7 +93,8 @@ impl World {
             Call::Alloc { arena, size, align, zero } if !self.arenas.is_empty() => {
                 let arena = arena % self.arenas.len();
                 let of = self.arenas[arena].0;
-                let got = if zero { of.calloc(size, 1) } else { of.alloc_aligned(size, 1 << align) };
+                let got =
+                    if zero { of.calloc(size, 1) } else { of.alloc_aligned(size, 1 << align) };
                 match got {
                     Ok(block) => {
                         let at = block.as_ptr() as usize;
@@ -134,7 +142,10 @@ impl World {
                 let node = NodeId(u16::from(slow));
                 arena.set_device(&Devices::Only(vec![node]), Strictness::Strict).unwrap();
                 let residency = arena.residency().unwrap();
-                assert!(residency.nodes.keys().all(|n| *n == node), "{residency:?} is not all on {node}");
+                assert!(
+                    residency.nodes.keys().all(|n| *n == node),
+                    "{residency:?} is not all on {node}"
+                );
             }
             Call::Destroy(_) | Call::Alloc { .. } | Call::Move { .. } => {}
         }

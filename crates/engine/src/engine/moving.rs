@@ -7,13 +7,14 @@ use crate::MoveLimits;
 use std::borrow::Cow;
 use terrace_types::{Bytes, Move, Nanos, Plan, Snapshot, Tick};
 
-/// Where more than this part of a program's pages was promoted at once, it goes on at another pace: rates
-/// that were known before count for little.
+/// Where more than this part of a program's pages was promoted at once, it goes on at another pace:
+/// rates that were known before count for little.
 const PACE_CHANGES: u64 = 16;
 
 impl Engine {
-    /// Makes the plan's moves, which are gone then, and those that the policy adds from the same look. Gives the bytes of the longest list of moves and
-    /// the CPU time of deciding on those added.
+    /// Makes the plan's moves, which are gone then, and those that the policy adds from the same
+    /// look. Gives the bytes of the longest list of moves and the CPU time of deciding on those
+    /// added.
     pub(super) fn carry_out(
         &mut self,
         plan: &mut Plan,
@@ -81,7 +82,12 @@ impl Engine {
     }
 
     /// The moves that the rate allows now, in order.
-    fn within_rate<'a>(&mut self, moves: &'a [Move], page_size: Bytes, now: Tick) -> Cow<'a, [Move]> {
+    fn within_rate<'a>(
+        &mut self,
+        moves: &'a [Move],
+        page_size: Bytes,
+        now: Tick,
+    ) -> Cow<'a, [Move]> {
         let Some(bucket) = &mut self.rate else {
             return Cow::Borrowed(moves);
         };

@@ -5,11 +5,14 @@ use crate::journal::{DecisionEntry, Entry};
 use crate::{Evenness, Mapping, Skim};
 use terrace_types::{Bytes, Nanos, Tick};
 
-/// What a skim takes of CPU time for each page: clearing twice, 21 ns each, and reading a few times, 6 ns (measured in the lab).
+/// What a skim takes of CPU time for each page: clearing twice, 21 ns each, and reading a few
+/// times, 6 ns (measured in the lab).
 const PAGE: Nanos = Nanos(60);
-/// The first is made when it is this part of the time that passed: while most of a program's accesses may be slow ones, each millisecond counts.
+/// The first is made when it is this part of the time that passed: while most of a program's
+/// accesses may be slow ones, each millisecond counts.
 const SHARE: u64 = 5;
-/// Where pages are touched evenly, the next one follows after this many times as long: a fortieth of the time.
+/// Where pages are touched evenly, the next one follows after this many times as long: a fortieth
+/// of the time.
 const LONGER: u64 = 8;
 /// The window of the full look that follows: eight first looks in three quarters of it (`aim`).
 const FULL: Nanos = Nanos::millis(22);
@@ -29,16 +32,23 @@ pub(super) enum Skims {
 }
 
 impl Engine {
-    /// Whether to skim before the first full look: where pages can be looked at one by one, by a policy that looks
-    /// only at what may be worth it. Pages touched alike may still be written and read apart, where that matters.
+    /// Whether to skim before the first full look: where pages can be looked at one by one, by a
+    /// policy that looks only at what may be worth it. Pages touched alike may still be written and
+    /// read apart, where that matters.
     pub(super) fn skims(&self) -> bool {
         let needs = self.placement.needs();
         let able = needs.dozes && !needs.writes && self.watch.sees().pages;
         able && self.skims != Skims::Over && !self.next.doze && !self.next.relaxed
     }
 
-    /// Waits and skims. A full look follows unless touches are spread evenly, so that none could pay.
-    pub(super) fn skim(&mut self, mappings: &[Mapping], looked: Nanos, report: &mut StepReport) -> Result<(), Stop> {
+    /// Waits and skims. A full look follows unless touches are spread evenly, so that none could
+    /// pay.
+    pub(super) fn skim(
+        &mut self,
+        mappings: &[Mapping],
+        looked: Nanos,
+        report: &mut StepReport,
+    ) -> Result<(), Stop> {
         let begun = self.clock.now();
         let pages: u64 = self.heat.by_node().iter().map(|n| n.pages).sum();
         let (since, pause) = match self.skims {
@@ -73,7 +83,8 @@ impl Engine {
 
     fn tell(&mut self, verdict: Evenness, skim: &Skim, now: Tick) {
         let [first, second] = skim.touched;
-        let later: Vec<String> = skim.later.iter().map(|(at, touched)| format!(", {touched} within {at}")).collect();
+        let later: Vec<String> =
+            skim.later.iter().map(|(at, touched)| format!(", {touched} within {at}")).collect();
         let (name, what) = match verdict {
             Evenness::Even => ("even", "no full look could pay now"),
             Evenness::Uneven => ("look", "more than by chance"),

@@ -8,13 +8,15 @@ use terrace_types::{Bytes, Nanos, NodeId, Tick, TierState};
 
 /// Between two looks at free memory while the target fills its own.
 const SETTLING: Nanos = Nanos::millis(10);
-/// The same at first where it had settled before: what it adds is used soon. What goes on is asked for ever more seldom.
+/// The same at first where it had settled before: what it adds is used soon. What goes on is asked
+/// for ever more seldom.
 const ADDING: Nanos = Nanos::millis(2);
 /// Between two questions how much memory the target has, while glances do,
 const FILLING: Nanos = Nanos::millis(5);
 /// or so many times what one of them costs: half a per cent of a core.
 const ASKED: u64 = 200;
-/// Glances are not made rarer than this where pages were moved, as far as their share of a core allows.
+/// Glances are not made rarer than this where pages were moved, as far as their share of a core
+/// allows.
 const RAREST: Nanos = Nanos::millis(250);
 /// It stands still when less than this part of a tier came or went in that time.
 const STANDS_STILL: u64 = 512;
@@ -36,8 +38,8 @@ const fn quarter(window: Nanos) -> Nanos {
 }
 
 impl Engine {
-    /// Time to the next glance, where glances do for now: heat has settled, every page can be looked at,
-    /// and where pages are is known.
+    /// Time to the next glance, where glances do for now: heat has settled, every page can be
+    /// looked at, and where pages are is known.
     pub(super) fn glance_due(&mut self) -> Option<Nanos> {
         let able = self.next.relaxed && !self.must_locate && self.watch.sees().pages;
         if !able {
@@ -45,9 +47,10 @@ impl Engine {
             return None;
         }
         let whole = self.next.window + self.quota.pace(self.next.window, false).rest;
-        // The longer a policy is content to wait, the longer a shift may go unnoticed; the longer still where
-        // nothing was ever worth moving.
-        let (part, rarest) = if self.account.moved() { (8, RAREST) } else { (4, Nanos(RAREST.get() * 2)) };
+        // The longer a policy is content to wait, the longer a shift may go unnoticed; the longer
+        // still where nothing was ever worth moving.
+        let (part, rarest) =
+            if self.account.moved() { (8, RAREST) } else { (4, Nanos(RAREST.get() * 2)) };
         let every = self.quota.glance_every().max(Nanos(self.next.window.get() / part).min(rarest));
         self.glances.next(self.clock.now(), whole, every)
     }
@@ -66,15 +69,22 @@ impl Engine {
         looked: Nanos,
         report: &mut StepReport,
     ) -> Result<(), Stop> {
-        let ask = Ask { window, fine: Vec::new(), reads: true, writes: false, relaxed: true, glance: true };
+        let ask = Ask {
+            window,
+            fine: Vec::new(),
+            reads: true,
+            writes: false,
+            relaxed: true,
+            glance: true,
+        };
         let watched = self.look(mappings, ask, report);
         let before = (self.own_cpu)().saturating_sub(looked);
         let tiers = self.target.tiers().map_err(stop)?;
         let now = self.clock.now();
-        let why = self
-            .wont
-            .glances
-            .surprised_by(&self.heat.foreseen(&watched.looks, &worse_nodes(&tiers)), !self.next.ignore_cooling);
+        let why = self.wont.glances.surprised_by(
+            &self.heat.foreseen(&watched.looks, &worse_nodes(&tiers)),
+            !self.next.ignore_cooling,
+        );
         let confirmed = self.glances.confirmed(why.is_some());
         if self.finds_new(&watched.looks) || self.must_locate {
             // It fills memory: what to do with that is decided as soon as it has done so.
@@ -95,12 +105,21 @@ impl Engine {
             self.write(&Entry::Decision(entry), &mut report.notes);
         }
         let deciding = (self.own_cpu)().saturating_sub(before);
-        self.account.window(watched.cpu, deciding, self.heat.memory() + watched.memory, watched.lost);
+        self.account.window(
+            watched.cpu,
+            deciding,
+            self.heat.memory() + watched.memory,
+            watched.lost,
+        );
         self.quota.book_glance(watched.cpu + deciding, now);
         Ok(())
     }
 
-    pub(super) fn watch_window(&mut self, mappings: &[Mapping], report: &mut StepReport) -> Watched {
+    pub(super) fn watch_window(
+        &mut self,
+        mappings: &[Mapping],
+        report: &mut StepReport,
+    ) -> Watched {
         if self.next.relaxed && self.watch.sees().pages {
             // Glances took the time that would be rested through.
             self.glances.over();
@@ -119,7 +138,8 @@ impl Engine {
         let needs = self.placement.needs();
         let pages = self.watch.sees().pages;
         // Where bits stand for themselves, and where regions are sampled, each window counts.
-        let due = needs.bits || !pages || self.writes.due(self.config.tracking_share, self.clock.now());
+        let due =
+            needs.bits || !pages || self.writes.due(self.config.tracking_share, self.clock.now());
         Ask {
             window: self.next.window,
             fine: self.next.fine.clone(),
@@ -131,7 +151,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn look(&mut self, mappings: &[Mapping], ask: Ask, report: &mut StepReport) -> Watched {
+    pub(super) fn look(
+        &mut self,
+        mappings: &[Mapping],
+        ask: Ask,
+        report: &mut StepReport,
+    ) -> Watched {
         let begun = self.clock.now();
         self.watch.begin(mappings, &ask, &mut report.notes);
         let lead = self.watch.lead();
@@ -149,8 +174,8 @@ impl Engine {
         watched
     }
 
-    /// Lets `wait` pass, or less where the target grows meanwhile: a program that fills memory begins something new, and where
-    /// its pages are must be asked again.
+    /// Lets `wait` pass, or less where the target grows meanwhile: a program that fills memory
+    /// begins something new, and where its pages are must be asked again.
     fn wait_for_filling(&mut self, wait: Nanos) {
         let before = (self.own_cpu)();
         let until = self.clock.now().after(wait);
@@ -177,7 +202,8 @@ impl Engine {
         self.quota.spend(cpu, self.clock.now());
     }
 
-    /// Whether the target has more memory than when its pages were last located, or than at any time since.
+    /// Whether the target has more memory than when its pages were last located, or than at any
+    /// time since.
     fn grew(&mut self) -> bool {
         let Ok(resident) = self.target.resident() else { return false };
         let least = self.resident_then.get_or_insert(resident);
@@ -186,7 +212,12 @@ impl Engine {
     }
 
     /// Lets a short time pass, and looks only at whether free memory stands still.
-    pub(super) fn settle(&mut self, since: Tick, looked: Nanos, report: &mut StepReport) -> Result<(), Stop> {
+    pub(super) fn settle(
+        &mut self,
+        since: Tick,
+        looked: Nanos,
+        report: &mut StepReport,
+    ) -> Result<(), Stop> {
         let begun = self.clock.now();
         let seldom = Nanos(begun.since(since).get() / 2).max(ADDING);
         self.clock.wait(if self.next.came { seldom.min(SETTLING) } else { SETTLING });

@@ -76,8 +76,8 @@ pub struct TierHeader {
     /// Peak write bandwidth; null when not known.
     #[serde(default)]
     pub write_bandwidth_bytes_per_s: Option<u64>,
-    /// Where each figure that is known comes from: its key here, and `hmat`, `measured`, `config`, `preset`,
-    /// `distance` or `unknown`. Journals from before this field have none.
+    /// Where each figure that is known comes from: its key here, and `hmat`, `measured`, `config`,
+    /// `preset`, `distance` or `unknown`. Journals from before this field have none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub evidence: BTreeMap<String, String>,
 }

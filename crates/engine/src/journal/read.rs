@@ -31,7 +31,9 @@ pub enum Problem {
     #[error("line 1: not a terrace journal ({0}); give the file that --journal wrote")]
     NotAJournal(String),
     /// A version that this program does not know.
-    #[error("line 1: journal version {0}, this program reads version {VERSION}; use a matching terrace")]
+    #[error(
+        "line 1: journal version {0}, this program reads version {VERSION}; use a matching terrace"
+    )]
     Version(u64),
     /// The last line has no end: the run was killed or the disk was full.
     #[error("line {line}: cut off after {bytes} bytes; everything before it was read")]
@@ -88,7 +90,8 @@ fn header(line: &Line<'_>) -> Result<Header, Problem> {
     if line.bytes.len() > MAX_LINE_BYTES {
         return Err(Problem::NotAJournal(format!("first line over {MAX_LINE_BYTES} bytes")));
     }
-    let probe: Probe = serde_json::from_slice(line.bytes).map_err(|e| Problem::NotAJournal(brief(&e)))?;
+    let probe: Probe =
+        serde_json::from_slice(line.bytes).map_err(|e| Problem::NotAJournal(brief(&e)))?;
     if probe.terrace_journal != u64::from(VERSION) {
         return Err(Problem::Version(probe.terrace_journal));
     }
@@ -101,7 +104,9 @@ fn entry(line: &Line<'_>) -> Result<Entry, Problem> {
     }
     match serde_json::from_slice(line.bytes) {
         Ok(entry) => Ok(entry),
-        Err(_) if !line.ended => Err(Problem::CutOff { line: line.number, bytes: line.bytes.len() }),
+        Err(_) if !line.ended => {
+            Err(Problem::CutOff { line: line.number, bytes: line.bytes.len() })
+        }
         Err(e) => Err(line.damaged(&brief(&e))),
     }
 }

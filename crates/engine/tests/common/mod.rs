@@ -8,8 +8,8 @@ use terrace_engine::{Config, Engine, Parts, Stop, Tracker};
 use terrace_machine::Machine;
 use terrace_policy::place::Placement;
 use terrace_testkit::{
-    cxl, Access, MemoryJournal, PageTracker, RegionTracker, Rng, World, WorldClock, WorldMover, WorldSpec, WorldTarget,
-    WriteTracker,
+    cxl, Access, MemoryJournal, PageTracker, RegionTracker, Rng, World, WorldClock, WorldMover,
+    WorldSpec, WorldTarget, WriteTracker,
 };
 use terrace_types::{Bytes, Nanos, NodeId, Tick};
 
@@ -45,7 +45,11 @@ pub fn world(pages: usize, access: Rate, seed: u64) -> Shared {
     world_on(cxl(Bytes::mib(24), Bytes::gib(1)), pages, access, seed)
 }
 
-pub fn engine(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>) -> (Engine, MemoryJournal) {
+pub fn engine(
+    world: &Shared,
+    policy: &str,
+    trackers: Vec<Box<dyn Tracker>>,
+) -> (Engine, MemoryJournal) {
     engine_for(world, WorldTarget::new(world.clone()), policy, trackers)
 }
 
@@ -74,7 +78,12 @@ pub fn world_machine(world: &Shared) -> Machine {
     world.borrow().machine().clone()
 }
 
-pub fn run(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>, seconds: u64) -> (Summary, String) {
+pub fn run(
+    world: &Shared,
+    policy: &str,
+    trackers: Vec<Box<dyn Tracker>>,
+    seconds: u64,
+) -> (Summary, String) {
     world.borrow_mut().end_at(Tick(seconds * SECONDS));
     let (mut engine, journal) = engine(world, policy, trackers);
     let (summary, stop) = engine.run(|r| {
@@ -104,7 +113,8 @@ pub fn skew(hot: f64, cold: f64) -> Rate {
 
 pub fn scattered(how: fn(f64) -> Access, seed: u64) -> Rate {
     let mut rng = Rng(seed);
-    let hot: Vec<bool> = (0..COLD + HOT).map(|_| rng.unit() < HOT as f64 / (COLD + HOT) as f64).collect();
+    let hot: Vec<bool> =
+        (0..COLD + HOT).map(|_| rng.unit() < HOT as f64 / (COLD + HOT) as f64).collect();
     Box::new(move |i, _| if hot[i] { how(2_000.0) } else { read(160.0) })
 }
 
@@ -122,7 +132,12 @@ pub fn show(report: &terrace_engine::StepReport) {
 }
 
 /// Seconds until the best tier serves this share of accesses.
-pub fn seconds_to(world: &Shared, policy: &str, trackers: Vec<Box<dyn Tracker>>, share: f64) -> f64 {
+pub fn seconds_to(
+    world: &Shared,
+    policy: &str,
+    trackers: Vec<Box<dyn Tracker>>,
+    share: f64,
+) -> f64 {
     world.borrow_mut().end_at(Tick(20 * SECONDS));
     let (mut engine, _) = engine(world, policy, trackers);
     loop {

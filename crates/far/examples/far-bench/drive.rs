@@ -10,8 +10,16 @@ use terrace_sys::{Buffer, Piece, Ring, Slot, StoreFile, Transfer};
 use terrace_types::Seed;
 
 const GROUP: &str = "/sys/fs/cgroup/memory/terrace-far-bench";
-const CASES: &[&str] =
-    &["seq-read", "seq-write", "stride-read", "stride-write", "random-read", "random-write", THREADS, "fits"];
+const CASES: &[&str] = &[
+    "seq-read",
+    "seq-write",
+    "stride-read",
+    "stride-write",
+    "random-read",
+    "random-write",
+    THREADS,
+    "fits",
+];
 /// Sixteen threads at random.
 const THREADS: &str = "random-read-16";
 
@@ -38,7 +46,9 @@ enum Alone {
 
 /// The device's own speed, in bytes a second each way: 1 MiB at a time, past the page cache.
 fn device(folder: &Path, size: u64, what: Alone) -> Result<f64, String> {
-    let name = |n: u32| folder.join(format!("device-{}-{n}", std::process::id())).to_string_lossy().into_owned();
+    let name = |n: u32| {
+        folder.join(format!("device-{}-{n}", std::process::id())).to_string_lossy().into_owned()
+    };
     let (read, written) = (name(0), name(1));
     let _undo = Undo(vec![vec!["rm".into(), "-f".into(), read.clone(), written.clone()]]);
     let count = format!("count={size}");
@@ -47,7 +57,11 @@ fn device(folder: &Path, size: u64, what: Alone) -> Result<f64, String> {
     }
     let dd = |words: &[&str]| {
         let mut command = Command::new("dd");
-        command.args(words).stderr(std::process::Stdio::null()).spawn().map_err(|e| format!("dd: {e}"))
+        command
+            .args(words)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .map_err(|e| format!("dd: {e}"))
     };
     let (from, to) = (format!("if={read}"), format!("of={written}"));
     let begin = Instant::now();
@@ -68,13 +82,15 @@ fn device(folder: &Path, size: u64, what: Alone) -> Result<f64, String> {
     Ok((size << 20) as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// The device's own speed with pages at random, 32 of them at a time for a second, in bytes a second.
+/// The device's own speed with pages at random, 32 of them at a time for a second, in bytes a
+/// second.
 fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
     const AT_ONCE: usize = 32;
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let made = StoreFile::create(folder, size << 20).map_err(|e| told(&e))?;
     // Blocks that were never written are read without the device.
-    let content: Vec<u8> = (0..1_u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let content: Vec<u8> =
+        (0..1_u32 << 18).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let mut buffer = Slot::pool(AT_ONCE, 1 << 20).map_err(|e| told(&e))?;
     let mut ring = Ring::new(AT_ONCE as u32, vec![made.file]).map_err(|e| told(&e))?;
     let (mut seed, mut done, mut count) = (Seed(1), Vec::new(), 0_u64);
@@ -97,7 +113,12 @@ fn device_at_random(folder: &Path, size: u64) -> Result<f64, String> {
         for slot in buffer.drain(..).filter(|_| running) {
             let (r, next) = seed.next();
             seed = next;
-            let pieces = vec![Piece { file: 0, offset: ((r >> 16) % (size << 8)) << 12, start: 0, len: 4096 }];
+            let pieces = vec![Piece {
+                file: 0,
+                offset: ((r >> 16) % (size << 8)) << 12,
+                start: 0,
+                len: 4096,
+            }];
             ring.begin(Transfer { tag: 0, buffer: Buffer::Fill(slot), pieces });
         }
         if ring.in_flight() == 0 {
@@ -129,9 +150,13 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     if let Err(why) = &grouped {
         println!("skipped: the kernel's peers: {why}");
     }
-    let only: Vec<&&str> = CASES.iter().filter(|c| !rest.contains(&"--only") || rest.contains(*c)).collect();
+    let only: Vec<&&str> =
+        CASES.iter().filter(|c| !rest.contains(&"--only") || rest.contains(*c)).collect();
     let mut results: Vec<(String, String, Vec<f64>)> = Vec::new();
-    let mut note = |peer: &str, case: &str, value: f64| match results.iter_mut().find(|r| r.0 == peer && r.1 == case) {
+    let mut note = |peer: &str, case: &str, value: f64| match results
+        .iter_mut()
+        .find(|r| r.0 == peer && r.1 == case)
+    {
         Some(found) => found.2.push(value),
         None => results.push((peer.to_owned(), case.to_owned(), vec![value])),
     };
@@ -175,12 +200,17 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
                     }
                 };
                 note(name, case, value["bytes_per_s"].as_f64().unwrap_or(f64::NAN));
-                if let Some(missed) =
-                    value["missed_bytes_per_s"].as_f64().filter(|_| name == "far-file" && **case == THREADS)
+                if let Some(missed) = value["missed_bytes_per_s"]
+                    .as_f64()
+                    .filter(|_| name == "far-file" && **case == THREADS)
                 {
                     note("far-file, misses", case, missed);
                 }
-                eprintln!("[{:4.0}s] {repeat} {name} {case} {}", begun.elapsed().as_secs_f64(), value["us_per_page"]);
+                eprintln!(
+                    "[{:4.0}s] {repeat} {name} {case} {}",
+                    begun.elapsed().as_secs_f64(),
+                    value["us_per_page"]
+                );
                 log.push(json!({"repeat": repeat, "peer": name, "case": case, "result": value}));
             }
         }
@@ -203,7 +233,8 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
 
 fn table(results: &mut [(String, String, Vec<f64>)]) {
     let spread = |values: &[f64]| {
-        let (low, high) = values.iter().fold((f64::MAX, 0.0_f64), |(l, h), v| (l.min(*v), h.max(*v)));
+        let (low, high) =
+            values.iter().fold((f64::MAX, 0.0_f64), |(l, h), v| (l.min(*v), h.max(*v)));
         format!("{:.0} to {:.0}", low / 1e6, high / 1e6)
     };
     println!("| case | who | MB/s, median | spread | us a page |");

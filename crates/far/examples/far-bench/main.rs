@@ -4,8 +4,8 @@
 //! far-bench work BACKING CASE SIZE_MIB DRAM_MIB FOLDER     one measurement, one line of JSON
 //! far-bench drive FOLDER [--quick] [--json FILE]           all of them, interleaved; sets up and takes down the peers
 //! ```
-//! `FAR_BENCH_UNIT_KIB` and `FAR_BENCH_WINDOW_KIB` set those of far memory, `FAR_BENCH_NO_SUMS` does without checksums,
-//! `FAR_BENCH_NOT_BESIDE` leaves it to the kernel where who waits goes on.
+//! `FAR_BENCH_UNIT_KIB` and `FAR_BENCH_WINDOW_KIB` set those of far memory, `FAR_BENCH_NO_SUMS`
+//! does without checksums, `FAR_BENCH_NOT_BESIDE` leaves it to the kernel where who waits goes on.
 //! Each word touched is checked, so a fast answer that is wrong is no answer.
 
 mod drive;

@@ -22,7 +22,8 @@ impl Memory {
     fn words(&self) -> &[AtomicU64] {
         match self {
             Self::Far(map) => map.words(),
-            // SAFETY: made in `mapped`: page-aligned, readable and writable, `len` bytes, never unmapped.
+            // SAFETY: made in `mapped`: page-aligned, readable and writable, `len` bytes, never
+            // unmapped.
             Self::Plain { at, len } => unsafe { std::slice::from_raw_parts(at.cast(), len / 8) },
         }
     }
@@ -33,11 +34,12 @@ fn mapped(bytes: usize, file: Option<&Path>) -> Result<Memory, String> {
     let opened = match file {
         Some(folder) => {
             let path = folder.join(format!("far-bench-{}", std::process::id()));
-            let made = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+            let made =
+                std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path);
             let made = made.map_err(|e| format!("{}: {e}", path.display()))?;
             std::fs::remove_file(&path).map_err(|e| e.to_string())?;
-            // Written out, so that its blocks exist: a sparse file would have to find room while it is measured.
-            // SAFETY: takes a descriptor that is open and numbers.
+            // Written out, so that its blocks exist: a sparse file would have to find room while it
+            // is measured. SAFETY: takes a descriptor that is open and numbers.
             if unsafe { libc::fallocate(made.as_raw_fd(), 0, 0, bytes as i64) } != 0 {
                 return Err(std::io::Error::last_os_error().to_string());
             }
@@ -50,7 +52,9 @@ fn mapped(bytes: usize, file: Option<&Path>) -> Result<Memory, String> {
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
     };
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
+    let at = unsafe {
+        libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0)
+    };
     if at == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error().to_string());
     }
@@ -59,15 +63,20 @@ fn mapped(bytes: usize, file: Option<&Path>) -> Result<Memory, String> {
 
 fn far(bytes: u64, dram: u64, store: impl Store + 'static) -> Result<Memory, String> {
     let mut options = Options::default();
-    let set = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).map(|kib| Bytes(kib << 10));
+    let set = |name: &str| {
+        std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).map(|kib| Bytes(kib << 10))
+    };
     options.unit = set("FAR_BENCH_UNIT_KIB").unwrap_or(options.unit);
     options.window = set("FAR_BENCH_WINDOW_KIB").unwrap_or(options.window);
     options.beside = std::env::var_os("FAR_BENCH_NOT_BESIDE").is_none();
     options.checksum = std::env::var_os("FAR_BENCH_NO_SUMS").is_none();
-    Map::with(Bytes(bytes), Bytes(dram), Box::new(store), &options).map(Memory::Far).map_err(|e| e.to_string())
+    Map::with(Bytes(bytes), Bytes(dram), Box::new(store), &options)
+        .map(Memory::Far)
+        .map_err(|e| e.to_string())
 }
 
-/// The value of a word: three of eight words of a line are random, so that lz4 makes about half of it.
+/// The value of a word: three of eight words of a line are random, so that lz4 makes about half of
+/// it.
 fn value(n: usize) -> u64 {
     if n % LINE < 3 {
         Seed(n as u64).next().0
@@ -82,7 +91,8 @@ fn fill(words: &[AtomicU64]) {
     }
 }
 
-/// Touches the first word of each line of the pages of a walk; true if all were right. A write writes what is there.
+/// Touches the first word of each line of the pages of a walk; true if all were right. A write
+/// writes what is there.
 fn walk(words: &[AtomicU64], pages: impl Iterator<Item = usize>, write: bool) -> bool {
     let mut wrong = 0;
     for page in pages {
@@ -97,7 +107,8 @@ fn walk(words: &[AtomicU64], pages: impl Iterator<Item = usize>, write: bool) ->
     wrong == 0
 }
 
-/// Touches a word each of so many pages at random, for four seconds at most; how many, and true if all were right.
+/// Touches a word each of so many pages at random, for four seconds at most; how many, and true if
+/// all were right.
 fn at_random(words: &[AtomicU64], mut seed: Seed, most: usize, write: bool) -> (usize, bool) {
     let (pages, begin, mut touched, mut right) = (words.len() / PAGE, Instant::now(), 0, true);
     while touched < most && begin.elapsed().as_secs() < 4 {
@@ -116,16 +127,24 @@ fn at_random(words: &[AtomicU64], mut seed: Seed, most: usize, write: bool) -> (
 
 /// Measures one case over one kind of memory and prints it.
 pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> Result<(), String> {
-    let mib = |text: &str| text.parse::<u64>().map(|n| n << 20).map_err(|_| format!("{text} is no number of MiB"));
+    let mib = |text: &str| {
+        text.parse::<u64>().map(|n| n << 20).map_err(|_| format!("{text} is no number of MiB"))
+    };
     let (size, dram) = (mib(size)?, mib(dram)?);
     let folder = Path::new(folder);
     let bytes = if case == "fits" { dram / 2 } else { size };
     let memory = match backing {
-        "far-file" => far(bytes, dram, FileStore::create(&[folder], Bytes(bytes)).map_err(|e| e.to_string())?)?,
+        "far-file" => far(
+            bytes,
+            dram,
+            FileStore::create(&[folder], Bytes(bytes)).map_err(|e| e.to_string())?,
+        )?,
         "far-compressed" => far(bytes, dram, Compressed::new(Bytes(2 * bytes)))?,
         "plain" => mapped(bytes as usize, None)?,
         "mmap-file" => mapped(bytes as usize, Some(folder))?,
-        other => return Err(format!("{other} is none of far-file, far-compressed, plain, mmap-file")),
+        other => {
+            return Err(format!("{other} is none of far-file, far-compressed, plain, mmap-file"))
+        }
     };
     let words = memory.words();
     let pages = words.len() / PAGE;
@@ -158,9 +177,13 @@ pub fn run(backing: &str, case: &str, size: &str, dram: &str, folder: &str) -> R
                 touched += pages / 3;
             }
         }
-        "random-read" | "random-write" => (touched, right) = at_random(words, Seed(7), 40_000, case == "random-write"),
+        "random-read" | "random-write" => {
+            (touched, right) = at_random(words, Seed(7), 40_000, case == "random-write")
+        }
         threads if threads.starts_with("random-read-") => {
-            let count: u64 = threads["random-read-".len()..].parse().map_err(|_| format!("{threads} is no case"))?;
+            let count: u64 = threads["random-read-".len()..]
+                .parse()
+                .map_err(|_| format!("{threads} is no case"))?;
             let one = |n| move || at_random(words, Seed(7 + n), 40_000, false);
             std::thread::scope(|scope| {
                 let all: Vec<_> = (0..count).map(|n| scope.spawn(one(n))).collect();

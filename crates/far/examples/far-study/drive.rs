@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Instant;
 
 const GROUP: &str = "/sys/fs/cgroup/memory/terrace-far-study";
-/// MiB that a process in the cgroup may have beside its data: code, stacks, blocks copied for the caches. Far memory's
-/// processes have as much, which is not within its DRAM either.
+/// MiB that a process in the cgroup may have beside its data: code, stacks, blocks copied for the
+/// caches. Far memory's processes have as much, which is not within its DRAM either.
 const BESIDE: u64 = 12;
 /// Peers: name and backing. The last one is the process in a cgroup.
 const PEERS: &[(&str, &str)] = &[("plain", "plain"), ("far", "far-file"), ("swap", "plain")];
@@ -44,7 +44,9 @@ fn asked<'a>(rest: &[&'a str]) -> Result<Asked<'a>, String> {
             "--only" => asked.only = value()?.split(',').collect(),
             "--lines" => asked.told = value()?,
             "--dram" => asked.form.dram = value()?.parse().map_err(|_| "--dram MIB".to_owned())?,
-            "--seconds" => asked.form.budget = value()?.parse().map_err(|_| "--seconds NUMBER".to_owned())?,
+            "--seconds" => {
+                asked.form.budget = value()?.parse().map_err(|_| "--seconds NUMBER".to_owned())?
+            }
             other => return Err(format!("{other}: not known")),
         }
     }
@@ -56,7 +58,10 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     let Asked { form, only, told } = asked(rest)?;
     let all = cells(OTHERS, &only);
     if all.is_empty() || told.is_empty() {
-        return Err("drive FOLDER --lines FILE [--quick] [--only KERNEL,...] [--dram MIB] [--seconds N]".to_owned());
+        return Err(
+            "drive FOLDER --lines FILE [--quick] [--only KERNEL,...] [--dram MIB] [--seconds N]"
+                .to_owned(),
+        );
     }
     let opened = std::fs::OpenOptions::new().create(true).append(true).open(told);
     let mut lines = opened.map_err(|e| format!("{told}: {e}"))?;
@@ -72,7 +77,9 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
     let (begun, before) = (Instant::now(), load());
     let mut took = vec![0.0; all.len()];
     let mut number = 0;
-    while let Some(now) = round(&took, number, form.rounds, form.budget - begun.elapsed().as_secs_f64()) {
+    while let Some(now) =
+        round(&took, number, form.rounds, form.budget - begun.elapsed().as_secs_f64())
+    {
         let mut ahead: f64 = now.iter().map(|n| took[*n]).sum();
         for n in now {
             let cell = &all[n];
@@ -80,15 +87,27 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
             let mut seen = Vec::new();
             for (peer, backing) in PEERS.iter().filter(|p| p.0 != "swap" || ready.is_ok()) {
                 let line = one(&form, peer, backing, cell, folder);
-                seen.push(format!("{peer} {}", line["seconds"].as_f64().map_or("-".to_owned(), |s| format!("{s:.3}"))));
+                seen.push(format!(
+                    "{peer} {}",
+                    line["seconds"].as_f64().map_or("-".to_owned(), |s| format!("{s:.3}"))
+                ));
                 writeln!(lines, "{line}").map_err(|e| format!("{told}: {e}"))?;
             }
             ahead -= took[n];
             took[n] = since.elapsed().as_secs_f64();
             let so_far = begun.elapsed().as_secs_f64();
-            let left = if number == 0 { "first round".to_owned() } else { format!("{ahead:.0} s of this round left") };
+            let left = if number == 0 {
+                "first round".to_owned()
+            } else {
+                format!("{ahead:.0} s of this round left")
+            };
             let factor = cell.factor as f64 / 1000.0;
-            eprintln!("[{so_far:4.0}s] {} {} x{factor}: {} s; {left}", number + 1, cell.kernel, seen.join(", "));
+            eprintln!(
+                "[{so_far:4.0}s] {} {} x{factor}: {} s; {left}",
+                number + 1,
+                cell.kernel,
+                seen.join(", ")
+            );
         }
         number += 1;
     }
@@ -102,29 +121,37 @@ pub fn run(folder: &str, rest: &[&str]) -> Result<(), String> {
 fn one(form: &Form, peer: &str, backing: &str, cell: &Cell, folder: &Path) -> Value {
     let (dram, factor) = (form.dram.to_string(), cell.factor.to_string());
     let args = ["work", backing, &cell.kernel, &factor, &dram, &folder.to_string_lossy()];
-    let mut line = measure((peer == "swap").then_some(GROUP), form.limit, &args).unwrap_or_else(|why| {
-        let why = match why {
-            _ if why.contains("status: 124") => format!("longer than {} s", form.limit),
-            _ if why.contains("SIGKILL") => "ended by the kernel, no memory in the cgroup".to_owned(),
-            other => other,
-        };
-        eprintln!("{peer}, {}: {why}", cell.kernel);
-        json!({ "why": why })
-    });
+    let mut line =
+        measure((peer == "swap").then_some(GROUP), form.limit, &args).unwrap_or_else(|why| {
+            let why = match why {
+                _ if why.contains("status: 124") => format!("longer than {} s", form.limit),
+                _ if why.contains("SIGKILL") => {
+                    "ended by the kernel, no memory in the cgroup".to_owned()
+                }
+                other => other,
+            };
+            eprintln!("{peer}, {}: {why}", cell.kernel);
+            json!({ "why": why })
+        });
     line["peer"] = peer.into();
     line["kernel"] = cell.kernel.as_str().into();
     line["factor"] = cell.factor.into();
     line
 }
 
-/// Takes down what a run that was ended by force left: processes in the cgroup, the cgroup, swap files of the folder.
+/// Takes down what a run that was ended by force left: processes in the cgroup, the cgroup, swap
+/// files of the folder.
 pub fn undo(folder: &str) -> Result<(), String> {
-    for process in std::fs::read_to_string(format!("{GROUP}/cgroup.procs")).unwrap_or_default().lines() {
+    for process in
+        std::fs::read_to_string(format!("{GROUP}/cgroup.procs")).unwrap_or_default().lines()
+    {
         sh(&["kill", "-9", process])?;
     }
     let all = std::fs::read_dir(folder).map_err(|e| format!("{folder}: {e}"))?;
     let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    for entry in all.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("terrace-swap-")) {
+    for entry in
+        all.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("terrace-swap-"))
+    {
         let path = entry.path().to_string_lossy().into_owned();
         let full = entry.path().canonicalize().map_err(|e| format!("{path}: {e}"))?;
         if swaps.lines().any(|l| l.split_whitespace().next() == full.to_str()) {

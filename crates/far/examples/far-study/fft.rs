@@ -1,5 +1,5 @@
-//! The Fourier transform of a cube of complex numbers, one axis after the other, as in the paper: lines are copied, some at
-//! a time, transformed (Stockham), and copied back.
+//! The Fourier transform of a cube of complex numbers, one axis after the other, as in the paper:
+//! lines are copied, some at a time, transformed (Stockham), and copied back.
 
 use crate::kernel::Kernel;
 use crate::noise::{close, noise};
@@ -82,7 +82,8 @@ impl Lines {
         }
     }
 
-    /// Transforms across rows: element `k` of line `l` is the complex number `first + l` of row `k`.
+    /// Transforms across rows: element `k` of line `l` is the complex number `first + l` of row
+    /// `k`.
     fn across(&mut self, rows: &mut [&mut [f64]], first: usize, lines: usize) {
         self.now.fill(ZERO);
         for (element, row) in self.now.iter_mut().zip(rows.iter_mut()) {
@@ -128,7 +129,9 @@ impl Fft {
     pub fn new(bytes: u64, threads: usize) -> Self {
         let mut n = (bytes as f64 / 16.0).cbrt() as usize + 1;
         let smooth = |n: usize| {
-            let strip = |n: usize, by: usize| std::iter::successors(Some(n), |n| (n % by == 0).then(|| n / by)).last();
+            let strip = |n: usize, by: usize| {
+                std::iter::successors(Some(n), |n| (n % by == 0).then(|| n / by)).last()
+            };
             [2, 3, 5].into_iter().try_fold(n, strip) == Some(1)
         };
         while n > 1 && (16 * n.pow(3) > bytes as usize || !smooth(n)) {
@@ -187,12 +190,16 @@ impl Kernel for Fft {
         });
     }
 
-    /// The energy is that of the input (Parseval), and some frequencies are what the definition says.
+    /// The energy is that of the input (Parseval), and some frequencies are what the definition
+    /// says.
     fn check(&mut self, data: &mut [f64]) -> Result<(), String> {
         let n = self.n;
         let all = n.pow(3);
         let share = share(data.len(), self.threads);
-        let energy: f64 = each(data.chunks(share), |_, part| part.iter().map(|x| x * x).sum::<f64>()).iter().sum();
+        let energy: f64 =
+            each(data.chunks(share), |_, part| part.iter().map(|x| x * x).sum::<f64>())
+                .iter()
+                .sum();
         let right = self.energy * all as f64;
         if !close(energy, right, 1e-11) {
             return Err(format!("energy {energy} instead of {right}"));
@@ -208,7 +215,10 @@ impl Kernel for Fft {
                         let outer = (ky * y + kz * z) % n;
                         for x in 0..n {
                             let place = 2 * ((z * n + y) * n + x);
-                            let term = times((noise(place) - 0.5, noise(place + 1) - 0.5), roots[(outer + kx * x) % n]);
+                            let term = times(
+                                (noise(place) - 0.5, noise(place + 1) - 0.5),
+                                roots[(outer + kx * x) % n],
+                            );
                             sum = (sum.0 + term.0, sum.1 + term.1);
                         }
                     }
@@ -238,8 +248,12 @@ mod tests {
             Lines::new(length).along(&mut found);
             for (line, found) in x.chunks(2 * length).zip(found.chunks(2 * length)) {
                 for k in 0..length {
-                    let terms = (0..length)
-                        .map(|j| times((line[2 * j], line[2 * j + 1]), turn((j * k % length) as f64 / length as f64)));
+                    let terms = (0..length).map(|j| {
+                        times(
+                            (line[2 * j], line[2 * j + 1]),
+                            turn((j * k % length) as f64 / length as f64),
+                        )
+                    });
                     let right = terms.fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
                     let off = (found[2 * k] - right.0).hypot(found[2 * k + 1] - right.1);
                     assert!(off < 1e-11, "{length}, frequency {k}: {off}");

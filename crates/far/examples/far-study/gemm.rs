@@ -14,24 +14,34 @@ fn fill(matrix: &mut [f64], which: usize, threads: usize) {
     });
 }
 
-/// Whether `C` is what it was plus `A * B`, by one vector: `C v = C0 v + A (B v)`. `at` is where an element lies in its matrix.
-fn check(c: &[f64], n: usize, threads: usize, at: impl Fn(usize, usize) -> usize + Sync) -> Result<(), String> {
+/// Whether `C` is what it was plus `A * B`, by one vector: `C v = C0 v + A (B v)`. `at` is where an
+/// element lies in its matrix.
+fn check(
+    c: &[f64],
+    n: usize,
+    threads: usize,
+    at: impl Fn(usize, usize) -> usize + Sync,
+) -> Result<(), String> {
     let v: Vec<f64> = (0..n).map(|i| noise_of(9, i) - 0.5).collect();
     let rows = n.div_ceil(threads);
     let row = |i: usize, v: &[f64], f: &(dyn Fn(usize) -> f64 + Sync)| -> f64 {
         v.iter().enumerate().map(|(j, v)| f(at(i, j)) * v).sum()
     };
     let times = |v: &[f64], f: &(dyn Fn(usize) -> f64 + Sync)| -> Vec<f64> {
-        each((0..n).step_by(rows), |_, from| (from..n.min(from + rows)).map(|i| row(i, v, f)).collect::<Vec<_>>())
-            .concat()
+        each((0..n).step_by(rows), |_, from| {
+            (from..n.min(from + rows)).map(|i| row(i, v, f)).collect::<Vec<_>>()
+        })
+        .concat()
     };
     let of = |which: usize| move |place: usize| noise_of(which, place) - 0.5;
     let bv = times(&v, &of(2));
-    let right: Vec<f64> = times(&bv, &of(1)).iter().zip(times(&v, &of(3))).map(|(a, c)| a + c).collect();
+    let right: Vec<f64> =
+        times(&bv, &of(1)).iter().zip(times(&v, &of(3))).map(|(a, c)| a + c).collect();
     let found = times(&v, &|place| c[place]);
     let most = 1e-12 * n as f64;
     // What is no number is wrong.
-    let off = |(r, f): &(&f64, &f64)| (*r - *f).abs().partial_cmp(&most).is_none_or(Ordering::is_gt);
+    let off =
+        |(r, f): &(&f64, &f64)| (*r - *f).abs().partial_cmp(&most).is_none_or(Ordering::is_gt);
     let wrong = right.iter().zip(&found).filter(off).count();
     if wrong == 0 {
         Ok(())
@@ -76,7 +86,9 @@ impl Kernel for Plain {
 
     fn fill(&mut self, data: &mut [f64]) {
         let words = self.words() / 3;
-        data.chunks_mut(words).enumerate().for_each(|(n, matrix)| fill(matrix, n + 1, self.threads));
+        data.chunks_mut(words)
+            .enumerate()
+            .for_each(|(n, matrix)| fill(matrix, n + 1, self.threads));
     }
 
     fn run(&mut self, data: &mut [f64]) {
@@ -119,7 +131,9 @@ impl Kernel for Segmented {
 
     fn fill(&mut self, data: &mut [f64]) {
         let words = self.words() / 3;
-        data.chunks_mut(words).enumerate().for_each(|(n, matrix)| fill(matrix, n + 1, self.threads));
+        data.chunks_mut(words)
+            .enumerate()
+            .for_each(|(n, matrix)| fill(matrix, n + 1, self.threads));
     }
 
     fn run(&mut self, data: &mut [f64]) {

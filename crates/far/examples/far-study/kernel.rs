@@ -23,12 +23,15 @@ pub trait Kernel {
 }
 
 /// The kernels that have no degree.
-pub const OTHERS: &[&str] = &["stream", "gemm-plain", "gemm-segmented", "lu-plain", "lu-no-pivots", "lu-tiled", "fft"];
+pub const OTHERS: &[&str] =
+    &["stream", "gemm-plain", "gemm-segmented", "lu-plain", "lu-no-pivots", "lu-tiled", "fft"];
 
-/// Makes a kernel: `poly1-DEGREE`, `poly2-DEGREE` or one of [`OTHERS`], for about so many bytes where `dram` bytes are memory.
+/// Makes a kernel: `poly1-DEGREE`, `poly2-DEGREE` or one of [`OTHERS`], for about so many bytes
+/// where `dram` bytes are memory.
 pub fn make(name: &str, bytes: u64, dram: u64, threads: usize) -> Result<Box<dyn Kernel>, String> {
     let unknown = || format!("{name} is none of poly1-DEGREE, poly2-DEGREE, {}", OTHERS.join(", "));
-    if let Some((streams, degree)) = name.strip_prefix("poly").and_then(|rest| rest.split_once('-')) {
+    if let Some((streams, degree)) = name.strip_prefix("poly").and_then(|rest| rest.split_once('-'))
+    {
         let degree = degree.parse().map_err(|_| unknown())?;
         let update = match streams {
             "1" => false,
@@ -49,8 +52,8 @@ pub fn make(name: &str, bytes: u64, dram: u64, threads: usize) -> Result<Box<dyn
     })
 }
 
-/// The side of the square tiles for a matrix of about `n`: three of the tiles take at most half of the memory, and they
-/// divide the matrix evenly. Returns tiles a side, and their side.
+/// The side of the square tiles for a matrix of about `n`: three of the tiles take at most half of
+/// the memory, and they divide the matrix evenly. Returns tiles a side, and their side.
 pub fn tiles(n: usize, dram: u64) -> (usize, usize) {
     let most = ((dram / 2 / 24) as f64).sqrt() as usize;
     let count = n.div_ceil(most.max(8)).max(1);
@@ -72,7 +75,10 @@ mod tests {
         for name in names {
             for bytes in [120_000, 500_000] {
                 let mut kernel = make(name, bytes, 200_000, 2).unwrap();
-                assert!(kernel.words() * 8 <= bytes as usize, "{name} takes more than it was given");
+                assert!(
+                    kernel.words() * 8 <= bytes as usize,
+                    "{name} takes more than it was given"
+                );
                 let mut data = vec![f64::NAN; kernel.words()];
                 kernel.fill(&mut data);
                 assert!(data.iter().all(|x| x.is_finite()), "{name} leaves words as they were");

@@ -1,8 +1,8 @@
 //! LU: by panels with pivots in one matrix, as LAPACK's dgetrf, or by tiles without pivots.
 //!
-//! LAPACK's matrices are column by column. Here a column of it is a row in memory, so a panel is rows that lie together,
-//! and interchanging two of its rows touches every row in memory. In terms of rows in memory: `M P = L U` with ones on
-//! the diagonal of `U`.
+//! LAPACK's matrices are column by column. Here a column of it is a row in memory, so a panel is
+//! rows that lie together, and interchanging two of its rows touches every row in memory. In terms
+//! of rows in memory: `M P = L U` with ones on the diagonal of `U`.
 
 use crate::kernel::{side, tiles, Kernel};
 use crate::noise::noise_of;
@@ -15,8 +15,9 @@ const WIDTHS: &[usize] = &[128, 16];
 /// Triangles of this size are solved row by row.
 const SMALL: usize = 32;
 
-/// Makes `L` and `U` of `rows` in place; `n` words a row. What lies above was applied to them before. Where `pivots` are
-/// wanted they are filled in: row `r` interchanged columns `r` and `pivots[r]`.
+/// Makes `L` and `U` of `rows` in place; `n` words a row. What lies above was applied to them
+/// before. Where `pivots` are wanted they are filled in: row `r` interchanged columns `r` and
+/// `pivots[r]`.
 fn factor(
     m: &mut [f64],
     n: usize,
@@ -55,7 +56,8 @@ fn directly(m: &mut [f64], n: usize, rows: Range<usize>, mut pivots: Option<&mut
     for r in rows.clone() {
         if let Some(pivots) = pivots.as_deref_mut() {
             let row = &m[r * n..(r + 1) * n];
-            let largest = (r..n).max_by(|a, b| row[*a].abs().total_cmp(&row[*b].abs())).unwrap_or(r);
+            let largest =
+                (r..n).max_by(|a, b| row[*a].abs().total_cmp(&row[*b].abs())).unwrap_or(r);
             pivots[r] = largest;
             for q in rows.clone() {
                 m[q * n..(q + 1) * n].swap(r, largest);
@@ -125,8 +127,8 @@ fn solve_left(l: &[f64], x: &mut [f64], ld: usize, size: usize, threads: usize) 
     solve_left(&l[half * ld + half..], bottom, ld, size - half, threads);
 }
 
-/// Solves `M x = y` with the factors, then holds `M x` against `y`, `M` being made anew: the residual in the way of the
-/// Linpack benchmark is below 16. `at`: where an element lies.
+/// Solves `M x = y` with the factors, then holds `M x` against `y`, `M` being made anew: the
+/// residual in the way of the Linpack benchmark is below 16. `at`: where an element lies.
 fn check(
     m: &[f64],
     n: usize,
@@ -158,8 +160,9 @@ fn check(
             (off.max(d), norm.max(size), number && d.is_finite())
         })
     });
-    let (off, norm, number) =
-        parts.into_iter().fold((0.0_f64, 0.0_f64, true), |a, b| (a.0.max(b.0), a.1.max(b.1), a.2 && b.2));
+    let (off, norm, number) = parts
+        .into_iter()
+        .fold((0.0_f64, 0.0_f64, true), |a, b| (a.0.max(b.0), a.1.max(b.1), a.2 && b.2));
     let residual = off / (f64::EPSILON * (norm * largest(&x) + largest(&y)) * n as f64);
     if number && residual < 16.0 {
         Ok(())

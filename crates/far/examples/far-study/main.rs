@@ -1,4 +1,5 @@
-//! The study of software-defined memory again, on far memory: `bench/far/study.sh`, or `make bench-far-study`.
+//! The study of software-defined memory again, on far memory: `bench/far/study.sh`, or `make
+//! bench-far-study`.
 //!
 //! ```text
 //! far-study work BACKING KERNEL THOUSANDTHS DRAM_MIB FOLDER   one measurement, one line of JSON
@@ -7,9 +8,9 @@
 //! far-study tables FILE...                                    Markdown of what was measured
 //! far-study undo FOLDER                                       takes down what a killed `drive` left
 //! ```
-//! `FAR_STUDY_THREADS` says how many threads compute, as many as there are CPUs unless set.
-//! After "Evaluation of Intel Memory Drive Technology Performance for Scientific Applications" (MCHPC'18). Every result is
-//! checked, so a fast answer that is wrong is no answer.
+//! `FAR_STUDY_THREADS` says how many threads compute, as many as there are CPUs unless set. After
+//! "Evaluation of Intel Memory Drive Technology Performance for Scientific Applications"
+//! (MCHPC'18). Every result is checked, so a fast answer that is wrong is no answer.
 
 mod drive;
 mod fft;

@@ -17,10 +17,14 @@ impl Memory {
     /// Memory of `words` words: `plain`, `far-file` or `far-compressed`.
     pub fn make(backing: &str, words: usize, dram: u64, folder: &Path) -> Result<Self, String> {
         let bytes = Bytes(words as u64 * 8);
-        let far = |store: Box<dyn Store>| Map::new(bytes, Bytes(dram), store).map(Self::Far).map_err(|e| e.to_string());
+        let far = |store: Box<dyn Store>| {
+            Map::new(bytes, Bytes(dram), store).map(Self::Far).map_err(|e| e.to_string())
+        };
         match backing {
             "plain" => Ok(Self::Plain(vec![0.0; words])),
-            "far-file" => far(Box::new(FileStore::create(&[folder], bytes).map_err(|e| e.to_string())?)),
+            "far-file" => {
+                far(Box::new(FileStore::create(&[folder], bytes).map_err(|e| e.to_string())?))
+            }
             "far-compressed" => far(Box::new(Compressed::new(bytes + bytes))),
             other => Err(format!("{other} is none of plain, far-file, far-compressed")),
         }
@@ -32,9 +36,10 @@ impl Memory {
             Self::Plain(words) => words,
             Self::Far(map) => {
                 let len = map.len() / 8;
-                // SAFETY: the map is `len` words, page-aligned, readable and writable as long as it lives, and all bits
-                // are some number; `&mut self` excludes every other safe access to it. Pages that the pager takes come
-                // back with what was in them before an access ends.
+                // SAFETY: the map is `len` words, page-aligned, readable and writable as long as it
+                // lives, and all bits are some number; `&mut self` excludes every other safe access
+                // to it. Pages that the pager takes come back with what was in them before an
+                // access ends.
                 unsafe { std::slice::from_raw_parts_mut(map.as_mut_ptr().cast(), len) }
             }
         }

@@ -21,15 +21,21 @@ pub fn intensity(degree: usize) -> f64 {
 
 /// Kernels whose names begin with one of `only`, or all.
 pub fn cells(others: &[&str], only: &[&str]) -> Vec<Cell> {
-    let polynomials = ["poly1", "poly2"].into_iter().flat_map(|p| DEGREES.iter().map(move |d| format!("{p}-{d}")));
+    let polynomials = ["poly1", "poly2"]
+        .into_iter()
+        .flat_map(|p| DEGREES.iter().map(move |d| format!("{p}-{d}")));
     let kernels = polynomials.chain(others.iter().map(|o| (*o).to_owned()));
-    let chosen: Vec<String> = kernels.filter(|k| only.is_empty() || only.iter().any(|o| k.starts_with(o))).collect();
-    let at = |factor: &u64| chosen.iter().map(|k| Cell { kernel: k.clone(), factor: *factor }).collect::<Vec<_>>();
+    let chosen: Vec<String> =
+        kernels.filter(|k| only.is_empty() || only.iter().any(|o| k.starts_with(o))).collect();
+    let at = |factor: &u64| {
+        chosen.iter().map(|k| Cell { kernel: k.clone(), factor: *factor }).collect::<Vec<_>>()
+    };
     FACTORS.iter().flat_map(at).collect()
 }
 
-/// Which cells come next, in order: all of them in the first round; later those that fit the seconds that are left, by what
-/// they took, in the order of the plan. `None`: nothing fits any more, or the rounds are done.
+/// Which cells come next, in order: all of them in the first round; later those that fit the
+/// seconds that are left, by what they took, in the order of the plan. `None`: nothing fits any
+/// more, or the rounds are done.
 pub fn round(took: &[f64], number: usize, rounds: usize, left: f64) -> Option<Vec<usize>> {
     if number == 0 {
         return Some((0..took.len()).collect());

@@ -1,5 +1,5 @@
-//! Polynomials by Horner's rule over an array: one stream reads the arguments and sums up, two write each result in its
-//! argument's place.
+//! Polynomials by Horner's rule over an array: one stream reads the arguments and sums up, two
+//! write each result in its argument's place.
 
 use crate::kernel::Kernel;
 use crate::noise::{close, noise};
@@ -7,7 +7,8 @@ use crate::threads::{each, share};
 
 /// Arguments evaluated together: so many independent chains of operations fill a vector unit.
 const LANES: usize = 64;
-/// All coefficients. Arguments from 0 to 1/2 have values from 1/4 to 1/2 then, which are arguments again.
+/// All coefficients. Arguments from 0 to 1/2 have values from 1/4 to 1/2 then, which are arguments
+/// again.
 const COEFFICIENT: f64 = 0.25;
 
 /// Polynomials of one degree.
@@ -24,7 +25,14 @@ impl Poly {
     /// For so many bytes; `update`: two streams.
     pub fn new(bytes: u64, degree: usize, update: bool, threads: usize) -> Self {
         let words = bytes as usize / 8;
-        Self { words, degree, update, threads, coefficients: vec![COEFFICIENT; degree + 1], found: 0.0 }
+        Self {
+            words,
+            degree,
+            update,
+            threads,
+            coefficients: vec![COEFFICIENT; degree + 1],
+            found: 0.0,
+        }
     }
 }
 
@@ -122,7 +130,9 @@ impl Kernel for Poly {
             return if wrong == 0 { Ok(()) } else { Err(format!("{wrong} values are wrong")) };
         }
         let parts = each((0..data.len()).step_by(share), |_, from| {
-            (from..data.len().min(from + share)).map(|i| closed(0.5 * noise(i), self.degree)).sum::<f64>()
+            (from..data.len().min(from + share))
+                .map(|i| closed(0.5 * noise(i), self.degree))
+                .sum::<f64>()
         });
         let right: f64 = parts.iter().sum();
         if close(self.found, right, 1e-11) {
@@ -141,7 +151,11 @@ mod tests {
     fn values_are_those_of_the_polynomial() {
         // 1 + 2x + 3x^2 at 2 is 17, the highest coefficient first.
         assert_eq!(horner(&[3.0, 2.0, 1.0], &[2.0; LANES])[LANES - 1], 17.0);
-        assert!(close(sum(&[0.25; 17], &[0.25, 0.5, 0.0]), closed(0.25, 16) + closed(0.5, 16) + 0.25, 1e-14));
+        assert!(close(
+            sum(&[0.25; 17], &[0.25, 0.5, 0.0]),
+            closed(0.25, 16) + closed(0.5, 16) + 0.25,
+            1e-14
+        ));
         let mut data = vec![0.125; LANES + 3];
         update(&[0.25; 65], &mut data);
         assert!(data.iter().all(|y| close(*y, closed(0.125, 64), 1e-14)));

@@ -1,6 +1,8 @@
-//! Products of matrices for the caches: blocks are copied so that the innermost loop reads in order, as BLAS libraries do.
+//! Products of matrices for the caches: blocks are copied so that the innermost loop reads in
+//! order, as BLAS libraries do.
 //!
-//! Matrices are row by row; rows are `ld` words apart. A part of a matrix is the slice that begins with its first word.
+//! Matrices are row by row; rows are `ld` words apart. A part of a matrix is the slice that begins
+//! with its first word.
 
 use crate::poly::fma;
 use crate::threads::{each, rows_of};
@@ -14,7 +16,8 @@ const HEIGHT: usize = 96;
 const DEPTH: usize = 256;
 const WIDTH: usize = 2048;
 
-/// A part of the right matrix, copied: strips of [`COLUMNS`] columns, the last one filled up with zeros.
+/// A part of the right matrix, copied: strips of [`COLUMNS`] columns, the last one filled up with
+/// zeros.
 pub struct Packed {
     strips: Vec<f64>,
     depth: usize,
@@ -86,7 +89,8 @@ pub fn add(c: &mut [f64], ldc: usize, a: &[f64], lda: usize, rows: usize, b: &Pa
     }
 }
 
-/// The same where `a` is the first columns of the rows whose part from column `to` on is `c`; subtracts.
+/// The same where `a` is the first columns of the rows whose part from column `to` on is `c`;
+/// subtracts.
 pub fn subtract_within(m: &mut [f64], ld: usize, to: usize, rows: usize, b: &Packed) {
     let mut left = Vec::new();
     for from in (0..rows).step_by(HEIGHT) {
@@ -112,7 +116,15 @@ impl Shape {
 }
 
 /// `c += sign * a * b` by several threads; the rows of each matrix are `ld` apart.
-pub fn multiply(c: &mut [f64], a: &[f64], b: &[f64], ld: usize, shape: Shape, sign: f64, threads: usize) {
+pub fn multiply(
+    c: &mut [f64],
+    a: &[f64],
+    b: &[f64],
+    ld: usize,
+    shape: Shape,
+    sign: f64,
+    threads: usize,
+) {
     for column in (0..shape.columns).step_by(WIDTH) {
         let width = WIDTH.min(shape.columns - column);
         for p in (0..shape.depth).step_by(DEPTH) {
@@ -133,7 +145,8 @@ mod tests {
     fn products_are_those_of_the_definition() {
         for (rows, depth, columns) in [(1, 1, 1), (7, 5, 17), (101, 300, 33), (13, 260, 2060)] {
             let ld = depth.max(columns) + 3;
-            let matrix = |which, rows: usize| (0..rows * ld).map(|n| noise_of(which, n)).collect::<Vec<_>>();
+            let matrix =
+                |which, rows: usize| (0..rows * ld).map(|n| noise_of(which, n)).collect::<Vec<_>>();
             let (a, b, mut c) = (matrix(1, rows), matrix(2, depth), matrix(3, rows));
             let before = c.clone();
             multiply(&mut c, &a, &b, ld, Shape { rows, depth, columns }, -1.0, 2);
@@ -141,7 +154,10 @@ mod tests {
                 for j in 0..ld {
                     let product: f64 = (0..depth).map(|p| a[i * ld + p] * b[p * ld + j]).sum();
                     let right = before[i * ld + j] - if j < columns { product } else { 0.0 };
-                    assert!((c[i * ld + j] - right).abs() < 1e-10, "{i} {j} of {rows} {depth} {columns}");
+                    assert!(
+                        (c[i * ld + j] - right).abs() < 1e-10,
+                        "{i} {j} of {rows} {depth} {columns}"
+                    );
                 }
             }
         }
@@ -156,7 +172,8 @@ mod tests {
         subtract_within(&mut m, ld, depth, rows, &Packed::of(&b, ld, depth, ld - depth));
         for (n, x) in m.iter().enumerate() {
             let (i, j) = (n / ld, n % ld);
-            let product = |j: usize| (0..depth).map(|p| before[i * ld + p] * b[p * ld + j]).sum::<f64>();
+            let product =
+                |j: usize| (0..depth).map(|p| before[i * ld + p] * b[p * ld + j]).sum::<f64>();
             let right = before[n] - if j < depth { 0.0 } else { product(j - depth) };
             assert!((x - right).abs() < 1e-12);
         }

@@ -38,7 +38,9 @@ impl Results {
         for line in text.lines() {
             let value: Value = serde_json::from_str(line).map_err(|e| format!("{line}: {e}"))?;
             let word = |name: &str| value[name].as_str().map(str::to_owned);
-            let Some(((kernel, factor), peer)) = word("kernel").zip(value["factor"].as_u64()).zip(word("peer")) else {
+            let Some(((kernel, factor), peer)) =
+                word("kernel").zip(value["factor"].as_u64()).zip(word("peer"))
+            else {
                 self.ends.push(value);
                 continue;
             };
@@ -69,12 +71,17 @@ impl Results {
 
     /// A number that one peer said of a kernel.
     pub fn said(&self, kernel: &str, factor: u64, peer: &str, what: &str) -> Option<Figure> {
-        Figure::of(self.turns(kernel, factor).iter().filter_map(|t| t.get(peer)?[what].as_f64()).collect())
+        Figure::of(
+            self.turns(kernel, factor).iter().filter_map(|t| t.get(peer)?[what].as_f64()).collect(),
+        )
     }
 
     /// A word that was said of a kernel.
     pub fn word(&self, kernel: &str, factor: u64, what: &str) -> Option<String> {
-        self.turns(kernel, factor).iter().flat_map(|t| t.values()).find_map(|v| Some(v[what].as_str()?.to_owned()))
+        self.turns(kernel, factor)
+            .iter()
+            .flat_map(|t| t.values())
+            .find_map(|v| Some(v[what].as_str()?.to_owned()))
     }
 
     /// Plain memory's time as a share of a peer's, in percent, turn by turn.
@@ -89,8 +96,9 @@ impl Results {
 
     /// One peer's time over another's.
     pub fn ratio(&self, kernel: &str, factor: u64, over: &str, under: &str) -> Option<Figure> {
-        let one =
-            |t: &BTreeMap<String, Value>| Some(t.get(over)?["seconds"].as_f64()? / t.get(under)?["seconds"].as_f64()?);
+        let one = |t: &BTreeMap<String, Value>| {
+            Some(t.get(over)?["seconds"].as_f64()? / t.get(under)?["seconds"].as_f64()?)
+        };
         Figure::of(self.turns(kernel, factor).iter().filter_map(one).collect())
     }
 
@@ -100,7 +108,8 @@ impl Results {
         for ((kernel, factor), turns) in &self.cells {
             for (peer, value) in turns.iter().flatten() {
                 if let Some(why) = value["why"].as_str() {
-                    *all.entry((kernel.clone(), *factor, peer.clone(), why.to_owned())).or_insert(0) += 1;
+                    *all.entry((kernel.clone(), *factor, peer.clone(), why.to_owned()))
+                        .or_insert(0) += 1;
                 }
             }
         }
@@ -153,7 +162,10 @@ mod tests {
         assert_eq!(passes(&points, 5.0), Some(Passed::Below(4.0)));
         assert_eq!(passes(&[], 5.0), None);
         // One lucky point does not count when the next one falls back.
-        assert_eq!(passes(&[(4.0, 60.0), (16.0, 40.0), (64.0, 60.0)], 50.0), Some(Passed::At(32.0)));
+        assert_eq!(
+            passes(&[(4.0, 60.0), (16.0, 40.0), (64.0, 60.0)], 50.0),
+            Some(Passed::At(32.0))
+        );
     }
 
     #[test]
@@ -167,7 +179,9 @@ mod tests {
         let all = [("plain", 1.0), ("far", 2.0), ("plain", 1.0), ("far", 4.0), ("plain", 2.0)];
         let text: Vec<String> = all.iter().map(|(p, s)| line(p, *s)).collect();
         results.add(&text.join("\n")).unwrap();
-        results.add(r#"{"kernel":"fft","factor":2000,"peer":"far","why":"longer than 25 s"}"#).unwrap();
+        results
+            .add(r#"{"kernel":"fft","factor":2000,"peer":"far","why":"longer than 25 s"}"#)
+            .unwrap();
         results.add(r#"{"dram_mib":48}"#).unwrap();
         let found = results.efficiency("fft", 2000, "far").unwrap();
         assert_eq!(found, Figure { median: 37.5, least: 25.0, most: 50.0, count: 2 });

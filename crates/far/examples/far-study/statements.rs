@@ -9,9 +9,11 @@ type Row = (&'static str, &'static str, &'static str, String);
 
 /// The range of a kernel's efficiency in far memory over some sizes.
 fn range(results: &Results, kernels: &[&str], factors: &[u64]) -> String {
-    let all =
-        kernels.iter().flat_map(|k| factors.iter().filter_map(|f| results.efficiency(k, *f, "far").map(|f| f.median)));
-    Figure::of(all.collect()).map_or("-".to_owned(), |f| format!("{:.0} to {:.0}%", f.least, f.most))
+    let all = kernels.iter().flat_map(|k| {
+        factors.iter().filter_map(|f| results.efficiency(k, *f, "far").map(|f| f.median))
+    });
+    Figure::of(all.collect())
+        .map_or("-".to_owned(), |f| format!("{:.0} to {:.0}%", f.least, f.most))
 }
 
 /// Efficiency at one size.
@@ -37,16 +39,22 @@ fn copy(results: &Results, factor: u64, peer: &str) -> String {
 
 /// From which FLOP/byte on plain memory computes at nine tenths of its speed at the highest degree.
 fn bound(results: &Results, factor: u64) -> String {
-    let rate = |d: &usize| results.said(&format!("poly1-{d}"), factor, "plain", "gflops").map(|f| f.median);
-    let rates: Vec<(f64, f64)> = DEGREES.iter().filter_map(|d| Some((intensity(*d), rate(d)?))).collect();
+    let rate = |d: &usize| {
+        results.said(&format!("poly1-{d}"), factor, "plain", "gflops").map(|f| f.median)
+    };
+    let rates: Vec<(f64, f64)> =
+        DEGREES.iter().filter_map(|d| Some((intensity(*d), rate(d)?))).collect();
     let Some(top) = rates.last().map(|r| r.1) else { return "-".to_owned() };
     let shares: Vec<(f64, f64)> = rates.iter().map(|r| (r.0, 100.0 * r.1 / top)).collect();
     format!("{} FLOP/byte at x{}; {top:.0} GFLOP/s", passed(passes(&shares, 90.0)), factor / 1000)
 }
 
-/// The words that are fetched a second by the least polynomial, and the intensity at which computing takes as long.
+/// The words that are fetched a second by the least polynomial, and the intensity at which
+/// computing takes as long.
 fn balance(results: &Results, factor: u64) -> String {
-    let number = |kernel: &str, peer: &str, what: &str| results.said(kernel, factor, peer, what).map(|f| f.median);
+    let number = |kernel: &str, peer: &str, what: &str| {
+        results.said(kernel, factor, peer, what).map(|f| f.median)
+    };
     let speed = number("poly1-16", "far", "bytes").zip(number("poly1-16", "far", "seconds"));
     let top = number("poly1-8192", "plain", "gflops");
     speed.zip(top).map_or("-".to_owned(), |((bytes, seconds), top)| {
@@ -57,8 +65,12 @@ fn balance(results: &Results, factor: u64) -> String {
 
 /// From which FLOP/byte on efficiency is at least so many percent.
 fn from(results: &Results, percent: f64) -> String {
-    let one = |streams: usize, factor: u64| passed(passes(&curve(results, streams, factor, "far"), percent));
-    let at = |factor| format!("{} (1 stream) and {} (2) at x{}", one(1, factor), one(2, factor), factor / 1000);
+    let one = |streams: usize, factor: u64| {
+        passed(passes(&curve(results, streams, factor, "far"), percent))
+    };
+    let at = |factor| {
+        format!("{} (1 stream) and {} (2) at x{}", one(1, factor), one(2, factor), factor / 1000)
+    };
     format!("{percent}%: {}, {}", at(2000), at(4000))
 }
 
@@ -69,7 +81,8 @@ fn rows(results: &Results) -> Vec<Row> {
         let ratio = results.ratio(kernel, factor, "swap", "far");
         ratio.map_or(format!("{kernel} -"), |f| format!("{kernel} {:.1}", f.median))
     };
-    let swaps: Vec<String> = ["poly1-16", "stream", "gemm-segmented", "lu-tiled", "fft"].map(|k| swap(k, 2000)).into();
+    let swaps: Vec<String> =
+        ["poly1-16", "stream", "gemm-segmented", "lu-tiled", "fft"].map(|k| swap(k, 2000)).into();
     vec![
         (
             "5.1.1",
@@ -81,10 +94,19 @@ fn rows(results: &Results) -> Vec<Row> {
             "5.1.1",
             "bandwidth, DRAM and far",
             "80 and 10 GB/s",
-            format!("copy at x2: {} and {} GB/s", copy(results, 2000, "plain"), copy(results, 2000, "far")),
+            format!(
+                "copy at x2: {} and {} GB/s",
+                copy(results, 2000, "plain"),
+                copy(results, 2000, "far")
+            ),
         ),
         ("5.1.1", "STREAM that fits: DRAM's bandwidth", "100%", range(results, &["stream"], fits)),
-        ("5.1.2, 5.4", "polynomials close to 100% from", "128 to 256 FLOP/byte", from(results, 90.0)),
+        (
+            "5.1.2, 5.4",
+            "polynomials close to 100% from",
+            "128 to 256 FLOP/byte",
+            from(results, 90.0),
+        ),
         ("5.1.2", "the same, half of the speed", "no number", from(results, 50.0)),
         (
             "5.4",
@@ -97,10 +119,24 @@ fn rows(results: &Results) -> Vec<Row> {
             "5.1.2",
             "polynomials that fit",
             "100% and more",
-            range(results, &["poly1-16", "poly1-256", "poly1-8192", "poly2-16", "poly2-256", "poly2-8192"], fits),
+            range(
+                results,
+                &["poly1-16", "poly1-256", "poly1-8192", "poly2-16", "poly2-256", "poly2-8192"],
+                fits,
+            ),
         ),
-        ("5.1.3", "segmented product, all sizes", "90 to 125%", range(results, &["gemm-segmented"], FACTORS)),
-        ("6", "plain product, all sizes", "close to peak", range(results, &["gemm-plain"], FACTORS)),
+        (
+            "5.1.3",
+            "segmented product, all sizes",
+            "90 to 125%",
+            range(results, &["gemm-segmented"], FACTORS),
+        ),
+        (
+            "6",
+            "plain product, all sizes",
+            "close to peak",
+            range(results, &["gemm-plain"], FACTORS),
+        ),
         ("5.2.1", "LU that fits", "150 to 180%", range(results, &["lu-plain"], fits)),
         (
             "5.2.1",
@@ -131,7 +167,12 @@ fn rows(results: &Results) -> Vec<Row> {
             format!("{}, {}", at(results, "lu-no-pivots", 2000), at(results, "lu-no-pivots", 4000)),
         ),
         ("5.2.2", "FFT that fits", "above 100%", range(results, &["fft"], fits)),
-        ("5.2.2", "FFT, large", "40%", format!("{}, {}", at(results, "fft", 2000), at(results, "fft", 4000))),
+        (
+            "5.2.2",
+            "FFT, large",
+            "40%",
+            format!("{}, {}", at(results, "fft", 2000), at(results, "fft", 4000)),
+        ),
         ("3.2, 5.5", "what fits: no difference", "100%", range(results, &all, fits)),
         (
             "2, 7",
@@ -147,7 +188,10 @@ pub fn table(results: &Results) -> String {
     let rows = rows(results)
         .into_iter()
         .map(|(section, what, paper, ours)| format!("| {section} | {what} | {paper} | {ours} |\n"));
-    format!("| section | statement | paper | here |\n|---|---|---|---|\n{}", rows.collect::<String>())
+    format!(
+        "| section | statement | paper | here |\n|---|---|---|---|\n{}",
+        rows.collect::<String>()
+    )
 }
 
 #[cfg(test)]

@@ -27,7 +27,13 @@ impl Stream {
     }
 
     /// `to = f(one, other)`, in shares.
-    fn sweep(&self, to: &mut [f64], one: &[f64], other: &[f64], f: impl Fn(f64, f64) -> f64 + Sync) {
+    fn sweep(
+        &self,
+        to: &mut [f64],
+        one: &[f64],
+        other: &[f64],
+        f: impl Fn(f64, f64) -> f64 + Sync,
+    ) {
         let share = share(self.len, self.threads);
         let pieces = to.chunks_mut(share).zip(one.chunks(share)).zip(other.chunks(share));
         each(pieces, |_, ((to, one), other)| {
@@ -52,9 +58,12 @@ impl Kernel for Stream {
     fn fill(&mut self, data: &mut [f64]) {
         let (len, share) = (self.len, share(self.len, self.threads));
         for (which, array) in data.chunks_mut(len).enumerate() {
-            // b and c are written before they are read; not zeros, which far memory would not store.
+            // b and c are written before they are read; not zeros, which far memory would not
+            // store.
             each(array.chunks_mut(share), |n, part| {
-                part.iter_mut().enumerate().for_each(|(i, x)| *x = Self::start(n * share + i) + which as f64);
+                part.iter_mut()
+                    .enumerate()
+                    .for_each(|(i, x)| *x = Self::start(n * share + i) + which as f64);
             });
         }
     }
@@ -85,7 +94,10 @@ impl Kernel for Stream {
         let wrong: usize = (data.chunks(self.len).zip([15.0, 3.0, 4.0]))
             .flat_map(|(array, factor)| {
                 each(array.chunks(share), |n, part| {
-                    part.iter().enumerate().filter(|(i, x)| **x != factor * Self::start(n * share + i)).count()
+                    part.iter()
+                        .enumerate()
+                        .filter(|(i, x)| **x != factor * Self::start(n * share + i))
+                        .count()
                 })
             })
             .sum();

@@ -50,11 +50,17 @@ fn all(results: &Results) -> String {
                     efficiencies(results, &format!("poly{streams}-{degree}"), peer),
                 )
             });
-            text += &format!("\n{who}, polynomials, {streams} stream{}:\n\n", if streams > 1 { "s" } else { "" });
+            text += &format!(
+                "\n{who}, polynomials, {streams} stream{}:\n\n",
+                if streams > 1 { "s" } else { "" }
+            );
             text += &by_size("degree | FLOP/byte", rows);
         }
         text += &format!("\n{who}, the other kernels:\n\n");
-        text += &by_size("kernel", KERNELS.iter().map(|k| ((*k).to_owned(), efficiencies(results, k, peer))));
+        text += &by_size(
+            "kernel",
+            KERNELS.iter().map(|k| ((*k).to_owned(), efficiencies(results, k, peer))),
+        );
     }
     text += "\nFLOP/byte where efficiency passes 50 and 90%:\n\n";
     text += &passing(results);
@@ -63,7 +69,8 @@ fn all(results: &Results) -> String {
     text += "\nThe paper's statements:\n\n";
     text += &statements::table(results);
     for ((kernel, factor, peer, why), times) in results.missing() {
-        text += &format!("\nNot measured, {times} times: {kernel} x{}, {peer}: {why}\n", size(factor));
+        text +=
+            &format!("\nNot measured, {times} times: {kernel} x{}, {peer}: {why}\n", size(factor));
     }
     text
 }
@@ -99,7 +106,12 @@ fn by_size(head: &str, rows: impl Iterator<Item = (String, Vec<String>)>) -> Str
 
 /// Intensity and efficiency of the polynomials with so many streams.
 pub fn curve(results: &Results, streams: usize, factor: u64, peer: &str) -> Vec<(f64, f64)> {
-    let at = |d: &usize| Some((intensity(*d), results.efficiency(&format!("poly{streams}-{d}"), factor, peer)?.median));
+    let at = |d: &usize| {
+        Some((
+            intensity(*d),
+            results.efficiency(&format!("poly{streams}-{d}"), factor, peer)?.median,
+        ))
+    };
     DEGREES.iter().filter_map(at).collect()
 }
 
@@ -119,7 +131,10 @@ fn passing(results: &Results) -> String {
         for streams in [1, 2] {
             for percent in [50.0, 90.0] {
                 let at = |f: &u64| passed(passes(&curve(results, streams, *f, peer), percent));
-                rows.push((format!("{who}, {streams} | {percent}%"), FACTORS.iter().map(at).collect()));
+                rows.push((
+                    format!("{who}, {streams} | {percent}%"),
+                    FACTORS.iter().map(at).collect(),
+                ));
             }
         }
     }
@@ -127,12 +142,18 @@ fn passing(results: &Results) -> String {
 }
 
 fn seconds(results: &Results) -> String {
-    let mut text = "| kernel | what | plain | far | pager's CPU | swap |\n|---|---|---|---|---|---|\n".to_owned();
-    let shown = ["poly1-16", "poly1-8192", "poly2-16", "stream"].into_iter().chain(KERNELS[4..].iter().copied());
+    let mut text =
+        "| kernel | what | plain | far | pager's CPU | swap |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    let shown = ["poly1-16", "poly1-8192", "poly2-16", "stream"]
+        .into_iter()
+        .chain(KERNELS[4..].iter().copied());
     for kernel in shown {
         for factor in &FACTORS[3..] {
             let number = |peer: &str, what: &str| {
-                results.said(kernel, *factor, peer, what).map_or("-".to_owned(), |f| format!("{:.2}", f.median))
+                results
+                    .said(kernel, *factor, peer, what)
+                    .map_or("-".to_owned(), |f| format!("{:.2}", f.median))
             };
             let shape = results.word(kernel, *factor, "shape").unwrap_or_default();
             text += &format!(
@@ -145,8 +166,13 @@ fn seconds(results: &Results) -> String {
             );
         }
     }
-    let most = |peer: &str| results.most(peer, "peak_mib").map_or("-".to_owned(), |m| format!("{m:.0}"));
-    text + &format!("\nMost memory of a process, MiB: far {}, swap {}.\n", most("far"), most("swap"))
+    let most =
+        |peer: &str| results.most(peer, "peak_mib").map_or("-".to_owned(), |m| format!("{m:.0}"));
+    text + &format!(
+        "\nMost memory of a process, MiB: far {}, swap {}.\n",
+        most("far"),
+        most("swap")
+    )
 }
 
 #[cfg(test)]
@@ -158,11 +184,15 @@ mod tests {
         let mut results = Results::default();
         for degree in DEGREES {
             for (peer, s) in [("plain", 1.0), ("far", 1.0 + 64.0 / *degree as f64)] {
-                let line = format!(r#"{{"kernel":"poly1-{degree}","factor":4000,"peer":"{peer}","seconds":{s}}}"#);
+                let line = format!(
+                    r#"{{"kernel":"poly1-{degree}","factor":4000,"peer":"{peer}","seconds":{s}}}"#
+                );
                 results.add(&line).unwrap();
             }
         }
-        results.add(r#"{"kernel":"fft","factor":4000,"peer":"swap","why":"longer than 25 s"}"#).unwrap();
+        results
+            .add(r#"{"kernel":"fft","factor":4000,"peer":"swap","why":"longer than 25 s"}"#)
+            .unwrap();
         let text = all(&results);
         assert!(text.contains("| 64 | 16 | - | - | - | - | 50 |"), "{text}");
         assert!(text.contains("| Far memory, 1 | 50% | - | - | - | - | 16 |"), "{text}");

@@ -12,7 +12,8 @@ const ENOUGH: f64 = 0.1;
 /// Rounds at most.
 const MOST: u32 = 20;
 
-/// Most memory that this process had at once, in MiB; without plain memory's data this is what a peer took.
+/// Most memory that this process had at once, in MiB; without plain memory's data this is what a
+/// peer took.
 fn peak_mib() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
@@ -20,12 +21,19 @@ fn peak_mib() -> Option<f64> {
 }
 
 /// Measures one kernel over one kind of memory: `factor` thousandths of `dram` MiB of data.
-pub fn run(backing: &str, kernel: &str, factor: &str, dram: &str, folder: &str) -> Result<Value, String> {
+pub fn run(
+    backing: &str,
+    kernel: &str,
+    factor: &str,
+    dram: &str,
+    folder: &str,
+) -> Result<Value, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text} is no number"));
     let dram = number(dram)? << 20;
     let bytes = dram * number(factor)? / 1000;
     let asked = std::env::var("FAR_STUDY_THREADS").ok().and_then(|n| n.parse().ok());
-    let threads = asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads =
+        asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let mut kernel = make(kernel, bytes, dram, threads)?;
     let words = kernel.words();
     let mut memory = Memory::make(backing, words, dram, Path::new(folder))?;

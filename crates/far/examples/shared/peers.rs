@@ -1,4 +1,5 @@
-//! What measurements beside the kernel's swap need: a memory cgroup, swap, and that both are gone afterwards.
+//! What measurements beside the kernel's swap need: a memory cgroup, swap, and that both are gone
+//! afterwards.
 
 use serde_json::Value;
 use std::path::Path;
@@ -20,7 +21,10 @@ impl Drop for Undo {
 
 /// Runs a command; its output, or what it says of why not.
 pub fn sh(words: &[&str]) -> Result<String, String> {
-    let out = Command::new(words[0]).args(&words[1..]).output().map_err(|e| format!("{}: {e}", words[0]))?;
+    let out = Command::new(words[0])
+        .args(&words[1..])
+        .output()
+        .map_err(|e| format!("{}: {e}", words[0]))?;
     if out.status.success() {
         return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
@@ -45,7 +49,10 @@ pub fn swap(kind: &str, folder: &Path, mib: u64) -> Result<Undo, String> {
     let mut undo = Undo::default();
     match kind {
         "file" => {
-            let path = folder.join(format!("terrace-swap-{}", std::process::id())).to_string_lossy().into_owned();
+            let path = folder
+                .join(format!("terrace-swap-{}", std::process::id()))
+                .to_string_lossy()
+                .into_owned();
             undo.0.push(vec!["rm".into(), "-f".into(), path.clone()]);
             sh(&["dd", "if=/dev/zero", &format!("of={path}"), "bs=1M", &format!("count={mib}")])?;
             sh(&["chmod", "600", &path])?;
@@ -55,7 +62,11 @@ pub fn swap(kind: &str, folder: &Path, mib: u64) -> Result<Undo, String> {
         }
         "zram" => {
             let disk = "/sys/block/zram0";
-            if std::fs::read_to_string(format!("{disk}/disksize")).map_err(|e| e.to_string())?.trim() != "0" {
+            if std::fs::read_to_string(format!("{disk}/disksize"))
+                .map_err(|e| e.to_string())?
+                .trim()
+                != "0"
+            {
                 return Err("zram0 is in use".to_owned());
             }
             undo.0.push(vec!["sh".into(), "-c".into(), format!("echo 1 > {disk}/reset")]);
@@ -70,8 +81,9 @@ pub fn swap(kind: &str, folder: &Path, mib: u64) -> Result<Undo, String> {
     Ok(undo)
 }
 
-/// Runs this program anew for one measurement, in a cgroup or not, and reads the line that it prints. Who takes longer than
-/// `limit` seconds is ended. It stays in this process group, so that a signal to that ends it too.
+/// Runs this program anew for one measurement, in a cgroup or not, and reads the line that it
+/// prints. Who takes longer than `limit` seconds is ended. It stays in this process group, so that
+/// a signal to that ends it too.
 pub fn measure(group: Option<&str>, limit: u64, args: &[&str]) -> Result<Value, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
     let enter = group.map_or(String::new(), |group| format!("echo $$ > {group}/cgroup.procs && "));

@@ -1,7 +1,8 @@
 //! CPU time of the pager and of the program.
 
-/// Seconds that threads of this process computed, and that they waited for a CPU (`/proc/PID/task/TID/schedstat`): the
-/// pager's, then all others. On a busy host the second says how much of the time was the neighbours'.
+/// Seconds that threads of this process computed, and that they waited for a CPU
+/// (`/proc/PID/task/TID/schedstat`): the pager's, then all others. On a busy host the second says
+/// how much of the time was the neighbours'.
 #[derive(Clone, Copy, Default)]
 pub struct Spent {
     pager: [f64; 2],
@@ -12,8 +13,13 @@ impl Spent {
     pub fn so_far() -> Self {
         let mut spent = Self::default();
         for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-            let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
-            let to = if read("comm").starts_with("terrace-far") { &mut spent.pager } else { &mut spent.program };
+            let read =
+                |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let to = if read("comm").starts_with("terrace-far") {
+                &mut spent.pager
+            } else {
+                &mut spent.program
+            };
             for (sum, word) in to.iter_mut().zip(read("schedstat").split_whitespace()) {
                 *sum += word.parse::<f64>().unwrap_or(0.0) / 1e9;
             }

@@ -1,16 +1,20 @@
-//! Memory, compressed: a page of words that differ little by those differences ([`super::words`]), others with lz4. Of the latter a run of
-//! a few pages is compressed as one *extent*: longer ones compress better and faster, shorter ones cost less when a single page is
-//! wanted. Overwritten extents live until their last page is.
+//! Memory, compressed: a page of words that differ little by those differences ([`super::words`]),
+//! others with lz4. Of the latter a run of a few pages is compressed as one *extent*: longer ones
+//! compress better and faster, shorter ones cost less when a single page is wanted. Overwritten
+//! extents live until their last page is.
 
 use super::pages::{Pages, MOST_EXTENTS};
 use super::slab::{Place, Slab};
 use super::{words, Buffer, Done, Job, Store, StoreError};
-use lz4_flex::block::{compress_into_with_table, decompress_into, get_maximum_output_size, CompressTable};
+use lz4_flex::block::{
+    compress_into_with_table, decompress_into, get_maximum_output_size, CompressTable,
+};
 use terrace_types::Bytes;
 
 const PAGE: usize = 4096;
-/// Pages of an extent. Four in place of two: strided walks take 15% longer, lone pages 3%, sweeps and programs the same; 7% less memory where
-/// text is sorted. One: sweeps that write take 6% longer than with two.
+/// Pages of an extent. Four in place of two: strided walks take 15% longer, lone pages 3%, sweeps
+/// and programs the same; 7% less memory where text is sorted. One: sweeps that write take 6%
+/// longer than with two.
 const LONGEST: usize = 2;
 const NAME: &str = "compressed";
 
@@ -48,7 +52,10 @@ pub struct Compressed {
 
 impl std::fmt::Debug for Compressed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Compressed").field("pages", &self.pages.len()).field("held", &self.slab.held()).finish()
+        f.debug_struct("Compressed")
+            .field("pages", &self.pages.len())
+            .field("held", &self.slab.held())
+            .finish()
     }
 }
 
@@ -139,7 +146,9 @@ impl Compressed {
             };
             // Pages that follow in the same extent come with it.
             let mut run = 1;
-            while n + run < count && self.pages.get(first + (n + run) as u64) == Some((number, index + run as u8)) {
+            while n + run < count
+                && self.pages.get(first + (n + run) as u64) == Some((number, index + run as u8))
+            {
                 run += 1;
             }
             let extent = self.extents[number as usize];
@@ -157,7 +166,9 @@ impl Compressed {
         match extent.form {
             Form::Raw => out.copy_from_slice(packed.get(from..from + out.len())?),
             Form::Words => words::unpack(packed, out)?,
-            Form::Lz4 if whole => return (decompress_into(packed, out).ok()? == out.len()).then_some(()),
+            Form::Lz4 if whole => {
+                return (decompress_into(packed, out).ok()? == out.len()).then_some(())
+            }
             Form::Lz4 => {
                 decompress_into(packed, &mut self.unpacked).ok()?;
                 out.copy_from_slice(self.unpacked.get(from..from + out.len())?);
@@ -256,8 +267,9 @@ mod tests {
             let at = first * PAGE as u64;
             match r >> 60 {
                 0..=8 => {
-                    let pages: Vec<Vec<u8>> =
-                        (0..count).map(|n| page(round * 31 + n, (r >> 20) as usize % 5000)).collect();
+                    let pages: Vec<Vec<u8>> = (0..count)
+                        .map(|n| page(round * 31 + n, (r >> 20) as usize % 5000))
+                        .collect();
                     store.put(at, &pages.concat()).unwrap();
                     truth.extend(pages.into_iter().enumerate().map(|(n, p)| (first + n as u64, p)));
                 }
@@ -317,7 +329,10 @@ mod tests {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(error, StoreError::Full { .. }) && at > 200 * PAGE as u64, "{at}: {error}");
+        assert!(
+            matches!(error, StoreError::Full { .. }) && at > 200 * PAGE as u64,
+            "{at}: {error}"
+        );
         assert!(!store.holds(at) && store.holds(0));
     }
 }

@@ -12,7 +12,8 @@ use terrace_types::{Bytes, Nanos};
 #[derive(Debug)]
 pub struct ExistingFile {
     inner: FileStore,
-    /// The same file through the page cache: direct operations end at whole blocks, and a file need not.
+    /// The same file through the page cache: direct operations end at whole blocks, and a file need
+    /// not.
     plain: File,
     bytes: u64,
     ended: Vec<Done>,
@@ -35,7 +36,8 @@ impl ExistingFile {
         job.pieces.iter().any(|p| p.at + p.len as u64 > whole)
     }
 
-    /// One that reaches the end of the file, at once. Beyond the end there are zeros, and nothing is written.
+    /// One that reaches the end of the file, at once. Beyond the end there are zeros, and nothing
+    /// is written.
     fn at_once(&self, job: &mut Job) -> Result<(), StoreError> {
         for p in job.pieces.clone() {
             let len = (self.bytes.saturating_sub(p.at) as usize).min(p.len);
@@ -45,11 +47,18 @@ impl ExistingFile {
                     slot.bytes_mut()[range.end..p.start + p.len].fill(0);
                     ("reading", self.plain.read_exact_at(&mut slot.bytes_mut()[range], p.at))
                 }
-                Buffer::Send(slot) => ("writing", self.plain.write_all_at(&slot.bytes()[range], p.at)),
+                Buffer::Send(slot) => {
+                    ("writing", self.plain.write_all_at(&slot.bytes()[range], p.at))
+                }
             };
             // An early end has no number of the kernel's: ENODATA, as from the ring.
             let errno = |e: &std::io::Error| e.raw_os_error().unwrap_or(61);
-            result.map_err(|e| StoreError::Io { store: "file", what, at: p.at, errno: errno(&e) })?;
+            result.map_err(|e| StoreError::Io {
+                store: "file",
+                what,
+                at: p.at,
+                errno: errno(&e),
+            })?;
         }
         Ok(())
     }
@@ -61,7 +70,8 @@ impl Store for ExistingFile {
     }
 
     fn begin(&mut self, jobs: &mut Vec<Job>) {
-        let (ends, mut rest): (Vec<Job>, Vec<Job>) = jobs.drain(..).partition(|job| self.ends_within(job));
+        let (ends, mut rest): (Vec<Job>, Vec<Job>) =
+            jobs.drain(..).partition(|job| self.ends_within(job));
         for mut job in ends {
             let result = self.at_once(&mut job);
             self.ended.push(Done { job, result });

@@ -66,7 +66,10 @@ impl Store for Faulty {
                     self.inner.forget(p.at, p.len);
                 }
             }
-            self.failed.push(Done { job, result: Err(StoreError::Io { store: "faulty", what, at, errno }) });
+            self.failed.push(Done {
+                job,
+                result: Err(StoreError::Io { store: "faulty", what, at, errno }),
+            });
         }
         self.inner.begin(&mut sound);
     }

@@ -1,5 +1,6 @@
-//! Files without a name, striped over folders (one a device), read and written past the page cache with many operations
-//! under way. Where the kernel offers no `io_uring`, one after the other: slower, and it says so.
+//! Files without a name, striped over folders (one a device), read and written past the page cache
+//! with many operations under way. Where the kernel offers no `io_uring`, one after the other:
+//! slower, and it says so.
 
 use super::{Buffer, Done, Job, Store, StoreError};
 use std::fs::File;
@@ -36,17 +37,21 @@ impl FileStore {
     /// [`StoreError::Setup`]: no folder, no permission, disk full.
     pub fn create(folders: &[&Path], bytes: Bytes) -> Result<Self, StoreError> {
         let each = bytes.0.div_ceil(STRIPE).div_ceil(folders.len().max(1) as u64) * STRIPE;
-        Self::of(folders.iter().map(|f| StoreFile::create(f, each)).collect::<Result<_, SysError>>()?)
+        Self::of(
+            folders.iter().map(|f| StoreFile::create(f, each)).collect::<Result<_, SysError>>()?,
+        )
     }
 
-    /// As [`FileStore::create`], but room is taken as it is written, so that `bytes` may exceed what there is. A disk that
-    /// fills up is a write that fails: the data stays in memory.
+    /// As [`FileStore::create`], but room is taken as it is written, so that `bytes` may exceed
+    /// what there is. A disk that fills up is a write that fails: the data stays in memory.
     ///
     /// # Errors
     /// [`StoreError::Setup`]: no folder, no permission.
     pub fn sparse(folders: &[&Path], bytes: Bytes) -> Result<Self, StoreError> {
         let each = bytes.0.div_ceil(STRIPE).div_ceil(folders.len().max(1) as u64) * STRIPE;
-        Self::of(folders.iter().map(|f| StoreFile::sparse(f, each)).collect::<Result<_, SysError>>()?)
+        Self::of(
+            folders.iter().map(|f| StoreFile::sparse(f, each)).collect::<Result<_, SysError>>()?,
+        )
     }
 
     pub(super) fn of(made: Vec<StoreFile>) -> Result<Self, StoreError> {
@@ -57,8 +62,9 @@ impl FileStore {
         let direct = made.iter().all(|m| m.direct);
         let files: Vec<File> = made.into_iter().map(|m| m.file).collect();
         let clones = files.iter().map(File::try_clone).collect::<std::io::Result<Vec<File>>>();
-        let clones =
-            clones.map_err(|e| SysError::from_io("dup", "a store file", &e, "raise the limit on open files"))?;
+        let clones = clones.map_err(|e| {
+            SysError::from_io("dup", "a store file", &e, "raise the limit on open files")
+        })?;
         let count = files.len() as u64;
         let (engine, without_ring) = match Ring::new(DEPTH, files) {
             Ok(ring) => (Engine::Ring(Box::new(ring)), None),
@@ -101,7 +107,12 @@ impl Store for FileStore {
                 for (job, places) in jobs.drain(..).zip(places) {
                     let pieces = job.pieces.iter().zip(places);
                     let pieces = pieces
-                        .map(|(p, (file, offset))| terrace_sys::Piece { file, offset, start: p.start, len: p.len })
+                        .map(|(p, (file, offset))| terrace_sys::Piece {
+                            file,
+                            offset,
+                            start: p.start,
+                            len: p.len,
+                        })
                         .collect();
                     let buffer = match job.buffer {
                         Buffer::Fill(slot) => terrace_sys::Buffer::Fill(slot),
@@ -133,7 +144,8 @@ impl Store for FileStore {
                     };
                     let files = self.files;
                     let pieces = transfer.pieces.iter().map(|p| super::Piece {
-                        at: (p.offset / STRIPE * files + p.file as u64) * STRIPE + p.offset % STRIPE,
+                        at: (p.offset / STRIPE * files + p.file as u64) * STRIPE
+                            + p.offset % STRIPE,
                         start: p.start,
                         len: p.len,
                     });
@@ -169,7 +181,9 @@ impl Store for FileStore {
     fn remark(&self) -> Option<String> {
         match (&self.without_ring, self.direct) {
             (Some(why), _) => Some(format!("no io_uring, so one operation at a time: {why}")),
-            (None, false) => Some("this file system has no direct I/O, so data is also in the page cache".to_owned()),
+            (None, false) => Some(
+                "this file system has no direct I/O, so data is also in the page cache".to_owned(),
+            ),
             (None, true) => None,
         }
     }
@@ -208,7 +222,9 @@ mod tests {
 
     #[test]
     fn without_a_ring_it_works_and_says_so() {
-        let store = FileStore::create(&[std::env::temp_dir().as_path()], Bytes::mib(8)).unwrap().without_ring();
+        let store = FileStore::create(&[std::env::temp_dir().as_path()], Bytes::mib(8))
+            .unwrap()
+            .without_ring();
         assert!(store.remark().is_some_and(|r| r.contains("no io_uring")));
         let made = crate::Map::new(Bytes::mib(8), Bytes::mib(3), Box::new(store));
         let map = match made {

@@ -37,7 +37,8 @@ impl Store for Mem {
                             self.pages.insert(page, slot.bytes()[range].into());
                         }
                         Buffer::Fill(slot) => match self.pages.get(&page) {
-                            Some(kept) => slot.bytes_mut()[range.clone()].copy_from_slice(&kept[..range.len()]),
+                            Some(kept) => slot.bytes_mut()[range.clone()]
+                                .copy_from_slice(&kept[..range.len()]),
                             None => slot.bytes_mut()[range].fill(0),
                         },
                     }

@@ -1,7 +1,8 @@
 //! Where units go when they are not in memory: one small trait, one file a store.
 //!
-//! A store takes [`Job`]s and gives each back as [`Done`]. A job owns its buffer while it is under way. Offsets are those of
-//! the map, multiples of a page; a store is at least as large as its map. Jobs on one unit never overlap.
+//! A store takes [`Job`]s and gives each back as [`Done`]. A job owns its buffer while it is under
+//! way. Offsets are those of the map, multiples of a page; a store is at least as large as its map.
+//! Jobs on one unit never overlap.
 
 mod compressed;
 mod existing;
@@ -122,12 +123,13 @@ pub trait Store: Send + std::fmt::Debug {
     fn begin(&mut self, jobs: &mut Vec<Job>);
     /// Takes the jobs that have ended since the last call.
     fn finished(&mut self, done: &mut Vec<Done>);
-    /// Whether [`Store::wait`] ends when [`Store::finished`] has something to say; not for a store whose jobs end within `begin`.
+    /// Whether [`Store::wait`] ends when [`Store::finished`] has something to say; not for a store
+    /// whose jobs end within `begin`.
     fn tells(&self) -> bool {
         false
     }
-    /// Waits until one of these descriptors, the same each time, is readable (its bit) or, with a store that tells, a job has ended
-    /// (the bit after theirs), for `limit` at most.
+    /// Waits until one of these descriptors, the same each time, is readable (its bit) or, with a
+    /// store that tells, a job has ended (the bit after theirs), for `limit` at most.
     ///
     /// # Errors
     /// The kernel refuses to wait.
@@ -136,13 +138,13 @@ pub trait Store: Send + std::fmt::Debug {
     }
     /// The bytes of a run will not be asked for before they are written again.
     fn forget(&mut self, at: u64, len: usize);
-    /// Bytes from the first on that it has from the start, and keeps when the map is gone: a file's. Zeros are data then, and
-    /// nothing of it is forgotten.
+    /// Bytes from the first on that it has from the start, and keeps when the map is gone: a
+    /// file's. Zeros are data then, and nothing of it is forgotten.
     fn holds(&self) -> Bytes {
         Bytes::ZERO
     }
-    /// Bytes that are cheaper read with what lies around them than left out; a job's pieces that are no further apart
-    /// are read as one.
+    /// Bytes that are cheaper read with what lies around them than left out; a job's pieces that
+    /// are no further apart are read as one.
     fn gap(&self) -> usize {
         0
     }
@@ -154,7 +156,8 @@ pub trait Store: Send + std::fmt::Debug {
     fn metadata(&self) -> Bytes {
         Bytes::ZERO
     }
-    /// Something worth knowing about how it runs, if there is: slower ways taken since the machine lacks something.
+    /// Something worth knowing about how it runs, if there is: slower ways taken since the machine
+    /// lacks something.
     fn remark(&self) -> Option<String> {
         None
     }

@@ -1,4 +1,5 @@
-//! Which extent has a page: four bytes a page (a hash map takes five to ten times that, which is a percent of the data).
+//! Which extent has a page: four bytes a page (a hash map takes five to ten times that, which is a
+//! percent of the data).
 
 /// Pages recorded together; they are recorded once one of them is.
 const TOGETHER: usize = 1024;
@@ -63,7 +64,8 @@ impl Pages {
 
     /// Memory for this table.
     pub fn bytes(&self) -> usize {
-        self.kept * std::mem::size_of::<[u32; TOGETHER]>() + self.parts.capacity() * std::mem::size_of::<usize>()
+        self.kept * std::mem::size_of::<[u32; TOGETHER]>()
+            + self.parts.capacity() * std::mem::size_of::<usize>()
     }
 }
 
@@ -78,7 +80,10 @@ mod tests {
             pages.set(page, (page * 7 % 100_003) as u32, (page % 4) as u8);
         }
         pages.set(9, 5, 2);
-        assert_eq!((pages.len(), pages.get(9), pages.get(1), pages.get(1 << 40)), (3334, Some((5, 2)), None, None));
+        assert_eq!(
+            (pages.len(), pages.get(9), pages.get(1), pages.get(1 << 40)),
+            (3334, Some((5, 2)), None, None)
+        );
         assert_eq!((pages.take(9), pages.take(9), pages.len()), (Some((5, 2)), None, 3333));
         assert_eq!(pages.get(9_999), Some((69_993, 3)));
         assert!(pages.bytes() < 10_000 * 5, "{}", pages.bytes());

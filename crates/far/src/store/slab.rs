@@ -1,5 +1,5 @@
-//! Pieces of memory in size classes: eight to a doubling, so that at most an eighth of a piece is wasted, cut from blocks
-//! of one class each. Empty blocks go back to the allocator.
+//! Pieces of memory in size classes: eight to a doubling, so that at most an eighth of a piece is
+//! wasted, cut from blocks of one class each. Empty blocks go back to the allocator.
 
 /// Smallest piece.
 const LEAST: usize = 64;

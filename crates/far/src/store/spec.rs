@@ -16,7 +16,8 @@ pub struct StoreSpec {
 }
 
 impl StoreSpec {
-    /// A folder, `compressed`, or a folder and `+compressed`. The empty text names no folder, which making it will say.
+    /// A folder, `compressed`, or a folder and `+compressed`. The empty text names no folder, which
+    /// making it will say.
     #[must_use]
     pub fn parse(text: &OsStr) -> Self {
         let bytes = text.as_bytes();
@@ -30,8 +31,9 @@ impl StoreSpec {
         }
     }
 
-    /// Makes it, for a map of `bytes` of which `dram` are in memory. Compressed memory alone holds at most three quarters of
-    /// what the machine has available now, before a file as much as `dram`; a file takes its room as it is written.
+    /// Makes it, for a map of `bytes` of which `dram` are in memory. Compressed memory alone holds
+    /// at most three quarters of what the machine has available now, before a file as much as
+    /// `dram`; a file takes its room as it is written.
     ///
     /// # Errors
     /// [`StoreError::Setup`]: no folder, no permission.
@@ -58,7 +60,10 @@ mod tests {
         let spec = |text: &str| StoreSpec::parse(OsStr::new(text));
         assert_eq!(spec("compressed"), StoreSpec { compressed: true, folder: None });
         assert_eq!(spec("/a"), StoreSpec { compressed: false, folder: Some("/a".into()) });
-        assert_eq!(spec("/a b+compressed"), StoreSpec { compressed: true, folder: Some("/a b".into()) });
+        assert_eq!(
+            spec("/a b+compressed"),
+            StoreSpec { compressed: true, folder: Some("/a b".into()) }
+        );
     }
 
     #[test]
@@ -66,9 +71,11 @@ mod tests {
         let (bytes, dram) = (Bytes::mib(8), Bytes::mib(4));
         let folder = std::env::temp_dir();
         let both = format!("{}+compressed", folder.display());
-        for (text, name) in
-            [("compressed", "compressed"), (folder.to_str().unwrap(), "file"), (both.as_str(), "tiered")]
-        {
+        for (text, name) in [
+            ("compressed", "compressed"),
+            (folder.to_str().unwrap(), "file"),
+            (both.as_str(), "tiered"),
+        ] {
             assert_eq!(StoreSpec::parse(OsStr::new(text)).make(bytes, dram).unwrap().name(), name);
         }
         assert!(StoreSpec::parse(OsStr::new("/no/such/folder")).make(bytes, dram).is_err());

@@ -1,4 +1,5 @@
-//! Compressed memory first, another store behind it: what finds no room in the first goes to the second.
+//! Compressed memory first, another store behind it: what finds no room in the first goes to the
+//! second.
 
 use super::{Buffer, Compressed, Done, Job, Store, StoreError};
 use std::os::fd::BorrowedFd;
@@ -63,10 +64,13 @@ impl Store for Tiered {
             let write = matches!(job.buffer, Buffer::Send(_));
             let result = if write { self.first.run(&mut job) } else { self.read_first(&mut job) };
             match result {
-                Ok(()) if write || job.pieces.is_empty() => self.done.push(Done { job, result: Ok(()) }),
+                Ok(()) if write || job.pieces.is_empty() => {
+                    self.done.push(Done { job, result: Ok(()) })
+                }
                 Ok(()) => self.passed.push(job),
                 Err(StoreError::Full { .. }) => {
-                    // None of it may stay in the first: what is there is older than what the second gets.
+                    // None of it may stay in the first: what is there is older than what the second
+                    // gets.
                     for p in &job.pieces {
                         self.first.drop_run(p.at, p.len);
                     }

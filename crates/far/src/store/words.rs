@@ -1,7 +1,9 @@
-//! Pages of numbers that differ little: each word is kept as its difference from the page's least, in as few bytes as the largest
-//! of them takes ("frame of reference": Goldstein, Ramakrishnan and Shaft, "Compressing relations and indexes", ICDE 1998, section
-//! 2.1; for lines of a cache, Pekhimenko et al., "Base-Delta-Immediate compression", PACT 2012). Indices, offsets, counters and
-//! pointers are such. lz4 finds a repetition in each of their words, which makes them slow to compress and to take apart, and larger.
+//! Pages of numbers that differ little: each word is kept as its difference from the page's least,
+//! in as few bytes as the largest of them takes ("frame of reference": Goldstein, Ramakrishnan and
+//! Shaft, "Compressing relations and indexes", ICDE 1998, section 2.1; for lines of a cache,
+//! Pekhimenko et al., "Base-Delta-Immediate compression", PACT 2012). Indices, offsets, counters
+//! and pointers are such. lz4 finds a repetition in each of their words, which makes them slow to
+//! compress and to take apart, and larger.
 //!
 //! ```text
 //! | shape, 1 byte: bytes a word << 4 | bytes kept | least word, 8 bytes | what is kept of each word | 7 bytes unused |
@@ -15,7 +17,8 @@ const TAIL: usize = 7;
 pub(super) const MOST: usize = HEAD + PAGE / 2 + TAIL;
 /// Words that are looked at first.
 const LOOKED_AT: usize = 16;
-/// A page with more than this part of its words like the one before is left to lz4, which makes more of it.
+/// A page with more than this part of its words like the one before is left to lz4, which makes
+/// more of it.
 const ALIKE: (usize, usize) = (3, 4);
 
 /// Words of a page, as many bytes wide.
@@ -53,7 +56,8 @@ impl Word for u32 {
     }
 }
 
-/// Packs a whole page; the bytes it takes, none when it would take more than half a page or when lz4 makes more of it.
+/// Packs a whole page; the bytes it takes, none when it would take more than half a page or when
+/// lz4 makes more of it.
 pub(super) fn pack(page: &[u8], out: &mut [u8]) -> Option<usize> {
     let page: &[u8; PAGE] = page.try_into().ok()?;
     let out: &mut [u8; MOST] = out.first_chunk_mut()?;
@@ -155,8 +159,10 @@ mod tests {
         };
         for bits in 1..=32_u32 {
             for base in [0, 1 << 47, u64::MAX, u64::MAX / 2, random()] {
-                let (mask, expected) = ((1 << bits) - 1, HEAD + 512 * bits.div_ceil(8) as usize + TAIL);
-                let page = page_of(512, |_| base.wrapping_add(random() & mask).to_le_bytes().to_vec());
+                let (mask, expected) =
+                    ((1 << bits) - 1, HEAD + 512 * bits.div_ceil(8) as usize + TAIL);
+                let page =
+                    page_of(512, |_| base.wrapping_add(random() & mask).to_le_bytes().to_vec());
                 let got = packed(&page).map(|p| p.len());
                 // One bit alone has half of the words like the one before.
                 assert_eq!(got, Some(expected), "{bits} bits from {base:#x}");
@@ -166,12 +172,17 @@ mod tests {
             for base in [0_u32, u32::MAX, u32::MAX / 2, random() as u32] {
                 let mask = (1 << bits) - 1;
                 let page = page_of(1024, |n| {
-                    // As wide as can be in the pairs' upper halves, so that words of eight bytes do not fit.
+                    // As wide as can be in the pairs' upper halves, so that words of eight bytes do
+                    // not fit.
                     let word = if n % 2 == 1 && n % 5 == 0 { mask } else { random() as u32 & mask };
                     base.wrapping_add(word).to_le_bytes().to_vec()
                 });
                 let got = packed(&page).map(|p| p.len());
-                assert_eq!(got, Some(HEAD + 1024 * bits.div_ceil(8) as usize + TAIL), "{bits} bits from {base:#x}");
+                assert_eq!(
+                    got,
+                    Some(HEAD + 1024 * bits.div_ceil(8) as usize + TAIL),
+                    "{bits} bits from {base:#x}"
+                );
             }
         }
     }
@@ -197,7 +208,8 @@ mod tests {
         far_away[8 * 5..][..8].copy_from_slice(&(u64::MAX / 3).to_le_bytes());
         let numbers = page_of(512, |n| (n as f64 / 3.0).to_le_bytes().to_vec());
         let alike = page_of(512, |n| u64::from(n == 77).to_le_bytes().to_vec());
-        let text: Vec<u8> = b"lines of text, one after the other\n".iter().copied().cycle().take(PAGE).collect();
+        let text: Vec<u8> =
+            b"lines of text, one after the other\n".iter().copied().cycle().take(PAGE).collect();
         for page in [random, far_away, numbers, alike, text] {
             assert_eq!(packed(&page), None, "{:?}", &page[..16]);
         }

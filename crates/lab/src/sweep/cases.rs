@@ -1,4 +1,5 @@
-//! The stated list of what is measured: a TOML file with cases, columns of ratios, and claims. Pure.
+//! The stated list of what is measured: a TOML file with cases, columns of ratios, and claims.
+//! Pure.
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +109,8 @@ struct Row {
 impl List {
     /// Read a list; `quick` shortens every workload.
     pub fn parse(text: &str, quick: bool) -> Result<Self, ListError> {
-        let file: File = toml::from_str(text).map_err(|e| ListError::Syntax(e.to_string().replace('\n', " ")))?;
+        let file: File = toml::from_str(text)
+            .map_err(|e| ListError::Syntax(e.to_string().replace('\n', " ")))?;
         let mut seen = BTreeSet::new();
         let mut cases = Vec::new();
         for row in &file.case {
@@ -130,16 +132,24 @@ impl List {
         let names = cases.iter().map(|c| c.name.clone()).collect();
         let list = List { names, columns: file.columns, cases, claims: file.claim };
         for claim in &list.claims {
-            if let Some(pattern) = claim.cases.iter().find(|p| !list.names.iter().any(|name| matches(p, name))) {
-                return Err(ListError::NoSuchCase { claim: claim.name.clone(), pattern: pattern.clone() });
+            if let Some(pattern) =
+                claim.cases.iter().find(|p| !list.names.iter().any(|name| matches(p, name)))
+            {
+                return Err(ListError::NoSuchCase {
+                    claim: claim.name.clone(),
+                    pattern: pattern.clone(),
+                });
             }
         }
         Ok(list)
     }
 
-    /// Leave only cases that one of `cases` is about and policies that one of `policies` is about; nothing given: all.
+    /// Leave only cases that one of `cases` is about and policies that one of `policies` is about;
+    /// nothing given: all.
     pub fn select(&mut self, cases: &[String], policies: &[String]) {
-        let wanted = |patterns: &[String], name: &str| patterns.is_empty() || patterns.iter().any(|p| matches(p, name));
+        let wanted = |patterns: &[String], name: &str| {
+            patterns.is_empty() || patterns.iter().any(|p| matches(p, name))
+        };
         self.cases.retain(|c| wanted(cases, &c.name));
         for case in &mut self.cases {
             case.policies.retain(|p| wanted(policies, p));
@@ -241,13 +251,22 @@ mod tests {
 
     #[test]
     fn the_lists_of_the_project_are_whole() {
-        for text in [include_str!("../../../../bench/claims.toml"), include_str!("../../../../bench/grids.toml")] {
+        for text in [
+            include_str!("../../../../bench/claims.toml"),
+            include_str!("../../../../bench/grids.toml"),
+        ] {
             let list = List::parse(text, false).unwrap();
             for case in &list.cases {
-                let machine = super::super::run::machine(&case.machine, std::path::Path::new("../../bench")).unwrap();
+                let machine =
+                    super::super::run::machine(&case.machine, std::path::Path::new("../../bench"))
+                        .unwrap();
                 let shape = crate::shape::Shape::of(&machine, None).unwrap();
                 for policy in &case.policies {
-                    assert!(crate::policies::plan(policy, &shape).is_ok(), "{}: {policy}", case.name);
+                    assert!(
+                        crate::policies::plan(policy, &shape).is_ok(),
+                        "{}: {policy}",
+                        case.name
+                    );
                 }
             }
         }
@@ -257,7 +276,8 @@ mod tests {
     fn the_list_of_grids_is_the_grids() {
         let list = List::parse(include_str!("../../../../bench/grids.toml"), false).unwrap();
         let named: BTreeSet<String> = list.cases.iter().flat_map(|c| c.policies.clone()).collect();
-        let grids = crate::policies::damos_grid().into_iter().chain(crate::policies::balancing_grid());
+        let grids =
+            crate::policies::damos_grid().into_iter().chain(crate::policies::balancing_grid());
         for row in grids {
             assert!(named.contains(&row), "{row}");
         }

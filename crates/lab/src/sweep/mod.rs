@@ -1,5 +1,6 @@
-//! A stated list of comparisons, gone through once: what was measured before with the same machine, programs and
-//! settings is not measured again, and at the end stand the ratios and the worst case of each claim (ADR 0070).
+//! A stated list of comparisons, gone through once: what was measured before with the same machine,
+//! programs and settings is not measured again, and at the end stand the ratios and the worst case
+//! of each claim (ADR 0070).
 
 pub mod cases;
 pub mod ratios;

@@ -1,4 +1,5 @@
-//! Tables from results: ratios by case, every policy by first touch, and each claim's worst case. Pure; Markdown.
+//! Tables from results: ratios by case, every policy by first touch, and each claim's worst case.
+//! Pure; Markdown.
 
 use super::cases::{matches, Case, Claim, List, Ratio, BEST_PEER};
 use std::fmt::Write;
@@ -21,7 +22,8 @@ pub struct Value<'a> {
     pub ratio: f64,
     /// What it is to.
     pub to: &'a str,
-    /// Whether it is to the best of only some of the peers; the ratio to the best of all is then at least as large.
+    /// Whether it is to the best of only some of the peers; the ratio to the best of all is then at
+    /// least as large.
     pub partial: bool,
 }
 
@@ -64,7 +66,8 @@ pub fn tables(list: &List, measured: &[Measured]) -> String {
 fn columns(out: &mut String, list: &List, measured: &[Measured]) {
     let known = |r: &&Ratio| measured.iter().any(|m| m.ratio(r).is_some());
     let columns: Vec<&Ratio> = list.columns.iter().filter(known).collect();
-    let heads: Vec<String> = columns.iter().map(|r| format!("{} / {}", short(&r.0), short(&r.1))).collect();
+    let heads: Vec<String> =
+        columns.iter().map(|r| format!("{} / {}", short(&r.0), short(&r.1))).collect();
     head(out, "case", &heads);
     for m in measured {
         let cells = columns.iter().map(|r| m.ratio(r).map_or("-".into(), |value| cell(r, value)));
@@ -84,14 +87,23 @@ fn cell(ratio: &Ratio, value: Value<'_>) -> String {
 fn by_first_touch(out: &mut String, list: &List, measured: &[Measured]) {
     let mut policies: Vec<&str> = Vec::new();
     for policy in list.cases.iter().flat_map(|c: &Case| &c.policies).map(String::as_str) {
-        if !policies.contains(&policy) && measured.iter().any(|m| m.seconds.iter().any(|(p, _)| p == policy)) {
+        if !policies.contains(&policy)
+            && measured.iter().any(|m| m.seconds.iter().any(|(p, _)| p == policy))
+        {
             policies.push(policy);
         }
     }
-    let heads: Vec<String> = policies
-        .iter()
-        .map(|p| if *p == "first-touch" { "first touch, s".to_string() } else { short(p).to_string() })
-        .collect();
+    let heads: Vec<String> =
+        policies
+            .iter()
+            .map(|p| {
+                if *p == "first-touch" {
+                    "first touch, s".to_string()
+                } else {
+                    short(p).to_string()
+                }
+            })
+            .collect();
     head(out, "case", &heads);
     for m in measured {
         let base = m.of("first-touch").map(|(_, s)| s);
@@ -112,8 +124,11 @@ fn claims(out: &mut String, list: &List, measured: &[Measured]) {
         let about = |case: &str| claim.cases.iter().any(|p| matches(p, case));
         let all = list.names.iter().filter(|name| about(name)).count();
         let whole = |m: &Measured| m.ratio(&claim.ratio).filter(|v| !v.partial).map(|v| v.ratio);
-        let here: Vec<(&str, f64)> =
-            measured.iter().filter(|m| about(&m.case)).filter_map(|m| Some((m.case.as_str(), whole(m)?))).collect();
+        let here: Vec<(&str, f64)> = measured
+            .iter()
+            .filter(|m| about(&m.case))
+            .filter_map(|m| Some((m.case.as_str(), whole(m)?)))
+            .collect();
         let worst = here.iter().max_by(|a, b| a.1.total_cmp(&b.1));
         let cells = [
             format!("{} / {}", short(&claim.ratio.0), short(&claim.ratio.1)),
@@ -176,7 +191,11 @@ mod tests {
         };
         List {
             names: ["a", "b", "c", "d"].map(String::from).to_vec(),
-            columns: vec![ratio("terrace", "first-touch"), ratio("terrace", BEST_PEER), ratio("hyplacer", "terrace")],
+            columns: vec![
+                ratio("terrace", "first-touch"),
+                ratio("terrace", BEST_PEER),
+                ratio("hyplacer", "terrace"),
+            ],
             cases: vec![case("a"), case("b"), case("c")],
             claims: vec![
                 claim("all", &["*"], Some(0.9)),
@@ -184,7 +203,10 @@ mod tests {
                 claim("open", &["a", "c"], Some(0.9)),
                 claim("unselected", &["a", "d"], Some(0.9)),
                 claim("shown", &["a", "b"], None),
-                Claim { ratio: ratio("terrace", BEST_PEER), ..claim("peers", &["a", "b"], Some(9.0)) },
+                Claim {
+                    ratio: ratio("terrace", BEST_PEER),
+                    ..claim("peers", &["a", "b"], Some(9.0))
+                },
             ],
         }
     }

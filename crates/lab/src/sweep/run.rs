@@ -1,4 +1,5 @@
-//! Going through the list: which runs are due, several at a time, each result kept as soon as it is there.
+//! Going through the list: which runs are due, several at a time, each result kept as soon as it is
+//! there.
 
 use super::cases::{Case, List};
 use super::ratios::Measured;
@@ -70,7 +71,12 @@ impl Sweep {
         let of = |case: &Case| Measured {
             case: case.name.clone(),
             peers: case.peers.clone(),
-            seconds: self.done.iter().filter(|d| d.case == case.name).map(|d| (d.policy.clone(), d.seconds)).collect(),
+            seconds: self
+                .done
+                .iter()
+                .filter(|d| d.case == case.name)
+                .map(|d| (d.policy.clone(), d.seconds))
+                .collect(),
         };
         list.cases.iter().map(of).filter(|m| !m.seconds.is_empty()).collect()
     }
@@ -98,7 +104,13 @@ struct Task<'a> {
 }
 
 /// Go through the list.
-pub fn sweep(lab: &Lab, list: &List, store: &Store, settings: &Settings, progress: &dyn Progress) -> Result<Sweep> {
+pub fn sweep(
+    lab: &Lab,
+    list: &List,
+    store: &Store,
+    settings: &Settings,
+    progress: &dyn Progress,
+) -> Result<Sweep> {
     let mut out = Sweep::default();
     let benches = benches(lab, list, settings, progress, &mut out);
     let tasks = tasks(lab, list, store, settings, &benches, progress, &mut out)?;
@@ -112,7 +124,8 @@ pub fn sweep(lab: &Lab, list: &List, store: &Store, settings: &Settings, progres
     Ok(out)
 }
 
-/// Every machine that the list names, booted where needed; those that cannot be had fail their cases.
+/// Every machine that the list names, booted where needed; those that cannot be had fail their
+/// cases.
 fn benches(
     lab: &Lab,
     list: &List,
@@ -125,7 +138,8 @@ fn benches(
         if case.policies.is_empty() || benches.contains_key(&case.machine) {
             continue;
         }
-        let made = machine(&case.machine, &settings.base).and_then(|m| lab.bench(&m, None, progress));
+        let made =
+            machine(&case.machine, &settings.base).and_then(|m| lab.bench(&m, None, progress));
         match made {
             Ok(bench) => {
                 benches.insert(case.machine.clone(), bench);
@@ -169,7 +183,11 @@ fn tasks<'a>(
                 let plan = policies::plan(policy, bench.shape())?;
                 if matches!(plan.actor, Actor::Terrace { .. }) && spec.terrace.is_none() {
                     let hint = "run scripts/lab-parts.sh".into();
-                    return Err(LabError::NotSetUp { dir: lab.dir().into(), what: "a static terrace program", hint });
+                    return Err(LabError::NotSetUp {
+                        dir: lab.dir().into(),
+                        what: "a static terrace program",
+                        hint,
+                    });
                 }
                 let key = Comparison::new(bench, &spec, progress)?.key(&plan)?;
                 let kept = store.find(&bench.shape().name, &key, policy);
@@ -201,7 +219,11 @@ struct Queue<'a> {
 impl<'a> Queue<'a> {
     fn new(tasks: &'a [Task<'a>], settings: &'a Settings, progress: &'a dyn Progress) -> Self {
         let due: Vec<usize> = (0..tasks.len()).filter(|i| tasks[*i].kept.is_none()).collect();
-        progress.step(&format!("{} runs, of which {} were measured before", tasks.len(), tasks.len() - due.len()));
+        progress.step(&format!(
+            "{} runs, of which {} were measured before",
+            tasks.len(),
+            tasks.len() - due.len()
+        ));
         Queue {
             tasks,
             due,
@@ -218,7 +240,10 @@ impl<'a> Queue<'a> {
             for worker in 0..self.settings.jobs.clamp(1, self.due.len().max(1)) {
                 scope.spawn(move || loop {
                     self.wait_for_quiet(worker);
-                    let Some(&index) = self.due.get(self.next.fetch_add(1, Ordering::Relaxed)) else { break };
+                    let Some(&index) = self.due.get(self.next.fetch_add(1, Ordering::Relaxed))
+                    else {
+                        break;
+                    };
                     let fresh = self.one(&self.tasks[index], store).map_err(|e| e.to_string());
                     self.tell(&self.tasks[index], &fresh);
                     if let Ok(mut results) = self.results.lock() {
@@ -232,7 +257,9 @@ impl<'a> Queue<'a> {
     /// The first worker never waits; the others leave a busy host alone.
     fn wait_for_quiet(&self, worker: usize) {
         let Some(limit) = self.settings.load.filter(|_| worker > 0) else { return };
-        while self.next.load(Ordering::Relaxed) < self.due.len() && load().is_some_and(|load| load >= limit) {
+        while self.next.load(Ordering::Relaxed) < self.due.len()
+            && load().is_some_and(|load| load >= limit)
+        {
             std::thread::sleep(LOOK_AGAIN);
         }
     }
@@ -267,7 +294,11 @@ impl<'a> Queue<'a> {
             Err(why) => why.clone(),
         };
         let (case, policy) = (&task.case.name, &task.plan.name);
-        self.progress.step(&format!("[{done}/{}] {case} {policy}: {what}; {} left", self.due.len(), words(left)));
+        self.progress.step(&format!(
+            "[{done}/{}] {case} {policy}: {what}; {} left",
+            self.due.len(),
+            words(left)
+        ));
     }
 }
 
@@ -313,7 +344,11 @@ fn keep_cases(store: &Store, tasks: &[Task<'_>], out: &Sweep) -> Result<()> {
     for task in tasks {
         let name = &task.bench.shape().name;
         if out.done.iter().any(|d| d.key == task.key) {
-            by_case.entry(&task.case.name).or_default().extend(store.find(name, &task.key, &task.plan.name));
+            by_case.entry(&task.case.name).or_default().extend(store.find(
+                name,
+                &task.key,
+                &task.plan.name,
+            ));
         }
     }
     for (case, records) in by_case {
@@ -321,7 +356,10 @@ fn keep_cases(store: &Store, tasks: &[Task<'_>], out: &Sweep) -> Result<()> {
         let runs: Vec<_> = records.into_iter().map(|r| r.run).collect();
         let wall_seconds = runs.iter().map(|r| r.wall_seconds).sum();
         let Record { machine, vcpus, input, accesses, calibration, .. } = first;
-        store.keep_case(case, &CompareResult { machine, input, accesses, wall_seconds, vcpus, calibration, runs })?;
+        store.keep_case(
+            case,
+            &CompareResult { machine, input, accesses, wall_seconds, vcpus, calibration, runs },
+        )?;
     }
     Ok(())
 }
@@ -355,9 +393,17 @@ mod tests {
             policies: vec![],
             peers: vec!["x".into()],
         };
-        let list = List { names: vec![], columns: vec![], cases: vec![case("b"), case("a")], claims: vec![] };
-        let expected =
-            Measured { case: "a".into(), peers: vec!["x".into()], seconds: vec![("x".into(), 1.0), ("y".into(), 2.0)] };
+        let list = List {
+            names: vec![],
+            columns: vec![],
+            cases: vec![case("b"), case("a")],
+            claims: vec![],
+        };
+        let expected = Measured {
+            case: "a".into(),
+            peers: vec!["x".into()],
+            seconds: vec![("x".into(), 1.0), ("y".into(), 2.0)],
+        };
         assert_eq!(sweep.measured(&list), [expected]);
     }
 

@@ -60,11 +60,13 @@ impl Store {
         self.dir.join("profiles")
     }
 
-    /// The record of this key, under the name that is asked for now; one that cannot be read counts as none.
+    /// The record of this key, under the name that is asked for now; one that cannot be read counts
+    /// as none.
     #[must_use]
     pub fn find(&self, machine: &str, key: &str, policy: &str) -> Option<Record> {
         let bytes = fs::read(self.path(machine, key)).ok()?;
-        let mut record: Record = serde_json::from_slice(&bytes).ok().filter(|r: &Record| r.key == key)?;
+        let mut record: Record =
+            serde_json::from_slice(&bytes).ok().filter(|r: &Record| r.key == key)?;
         record.run.policy = policy.to_string();
         Some(record)
     }

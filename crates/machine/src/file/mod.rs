@@ -1,4 +1,5 @@
-//! Machine files: TOML with the unit beside each figure. The format is described in `docs/machine-file.md`.
+//! Machine files: TOML with the unit beside each figure. The format is described in
+//! `docs/machine-file.md`.
 
 mod read;
 mod section;

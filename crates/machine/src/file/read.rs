@@ -3,7 +3,9 @@
 use super::section::{Section, Source};
 use super::MAX_FILE;
 use crate::error::{MachineError, Place};
-use crate::model::{CacheLevel, CoreModel, Energy, Evidence, Kind, Link, Machine, MigrationCost, Node, Tlb};
+use crate::model::{
+    CacheLevel, CoreModel, Energy, Evidence, Kind, Link, Machine, MigrationCost, Node, Tlb,
+};
 use crate::store::FarStore;
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 use toml::de::DeTable;
@@ -11,11 +13,31 @@ use toml::de::DeTable;
 /// As many as can be managed.
 const MAX_NODES: usize = 255;
 
-const TOP: [&str; 11] =
-    ["name", "page_size", "evidence", "notes", "core", "tlb", "migration", "cache", "node", "link", "far"];
-const CORE: [&str; 4] = ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
-const TLB: [&str; 8] =
-    ["entries", "ways", "large_entries", "large_ways", "l2_entries", "l2_ways", "l2_hit_ns", "walk_ns"];
+const TOP: [&str; 11] = [
+    "name",
+    "page_size",
+    "evidence",
+    "notes",
+    "core",
+    "tlb",
+    "migration",
+    "cache",
+    "node",
+    "link",
+    "far",
+];
+const CORE: [&str; 4] =
+    ["ns_per_instruction", "outstanding_misses", "tlb_flush_us", "tlb_flush_ns"];
+const TLB: [&str; 8] = [
+    "entries",
+    "ways",
+    "large_entries",
+    "large_ways",
+    "l2_entries",
+    "l2_ways",
+    "l2_hit_ns",
+    "walk_ns",
+];
 const MIGRATION: [&str; 5] = ["call_us", "call_ns", "page_us", "page_ns", "serial_percent"];
 const CACHE: [&str; 6] = ["level", "size", "line", "ways", "shared", "hit_ns"];
 const NODE: [&str; 11] = [
@@ -64,7 +86,8 @@ const FAR: [&str; 15] = [
 const MAX_STORES: usize = 16;
 
 impl Machine {
-    /// Reads a machine file. `name` stands in messages, and names the machine where the file does not.
+    /// Reads a machine file. `name` stands in messages, and names the machine where the file does
+    /// not.
     pub fn from_toml(text: &str, name: &str) -> Result<Self, MachineError> {
         if text.len() > MAX_FILE {
             return Err(MachineError::TooLarge {
@@ -76,11 +99,16 @@ impl Machine {
         }
         let source = Source::new(name, text);
         let document = DeTable::parse(text).map_err(|error| MachineError::Syntax {
-            place: error.span().map_or_else(|| Place { file: name.to_owned(), line: 0 }, |s| source.place(s.start)),
+            place: error.span().map_or_else(
+                || Place { file: name.to_owned(), line: 0 },
+                |s| source.place(s.start),
+            ),
             why: error.message().lines().collect::<Vec<_>>().join("; "),
         })?;
         let machine = machine(&Section::new(&source, document.get_ref(), "", 0, &TOP)?, name)?;
-        machine.check().map_err(|problem| MachineError::Inconsistent { name: name.to_owned(), problem })?;
+        machine
+            .check()
+            .map_err(|problem| MachineError::Inconsistent { name: name.to_owned(), problem })?;
         Ok(machine)
     }
 }
@@ -96,12 +124,16 @@ fn machine(top: &Section<'_, '_>, name: &str) -> Result<Machine, MachineError> {
     let core = core(top, &mut note)?;
     let tlb = tlb(top)?;
     let migration = migration(top, &mut note)?;
-    let mut caches = top.sections("cache", &CACHE, 8)?.iter().map(cache).collect::<Result<Vec<_>, _>>()?;
-    let mut nodes = top.sections("node", &NODE, MAX_NODES)?.iter().map(node).collect::<Result<Vec<_>, _>>()?;
+    let mut caches =
+        top.sections("cache", &CACHE, 8)?.iter().map(cache).collect::<Result<Vec<_>, _>>()?;
+    let mut nodes =
+        top.sections("node", &NODE, MAX_NODES)?.iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let links = top.sections("link", &LINK, MAX_NODES * MAX_NODES)?;
-    let mut links = links.iter().map(|section| link(section, evidence)).collect::<Result<Vec<_>, _>>()?;
+    let mut links =
+        links.iter().map(|section| link(section, evidence)).collect::<Result<Vec<_>, _>>()?;
     let far = top.sections("far", &FAR, MAX_STORES)?;
-    let far = far.iter().map(|section| far_store(section, evidence)).collect::<Result<Vec<_>, _>>()?;
+    let far =
+        far.iter().map(|section| far_store(section, evidence)).collect::<Result<Vec<_>, _>>()?;
     caches.sort_by_key(|c| c.level);
     nodes.sort_by_key(|n| n.id);
     links.sort_by_key(|l| (l.initiator, l.target));
@@ -154,7 +186,10 @@ fn tlb(top: &Section<'_, '_>) -> Result<Tlb, MachineError> {
     })
 }
 
-fn migration(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<MigrationCost, MachineError> {
+fn migration(
+    top: &Section<'_, '_>,
+    note: &mut impl FnMut(&str),
+) -> Result<MigrationCost, MachineError> {
     let Some(section) = top.section("migration", &MIGRATION)? else {
         note("No [migration] given: the default cost of moving pages is used.");
         return Ok(MigrationCost::default());
@@ -163,7 +198,9 @@ fn migration(top: &Section<'_, '_>, note: &mut impl FnMut(&str)) -> Result<Migra
     Ok(MigrationCost {
         call: section.span("call")?.unwrap_or(default.call),
         page: section.span("page")?.unwrap_or(default.page),
-        serial_percent: section.integer("serial_percent", 0..=100)?.map_or(default.serial_percent, |n| n as u8),
+        serial_percent: section
+            .integer("serial_percent", 0..=100)?
+            .map_or(default.serial_percent, |n| n as u8),
     })
 }
 
@@ -174,7 +211,10 @@ fn far_store(section: &Section<'_, '_>, evidence: Evidence) -> Result<FarStore, 
         Ok(section.rate(key, Evidence::Config)?.map_or(usual, |figure| figure.value))
     };
     Ok(FarStore {
-        name: section.string("name")?.ok_or_else(|| section.missing("name", "`name = \"file\"`"))?.to_owned(),
+        name: section
+            .string("name")?
+            .ok_or_else(|| section.missing("name", "`name = \"file\"`"))?
+            .to_owned(),
         fault: section.span("fault")?.unwrap_or(usual.fault),
         page: section.span("page")?.unwrap_or(usual.page),
         read_latency: section.span("read_latency")?.unwrap_or(usual.read_latency),
@@ -193,7 +233,8 @@ fn cache(section: &Section<'_, '_>) -> Result<CacheLevel, MachineError> {
         level: section.integer("level", 1..=8)?.ok_or_else(|| need("level", "`level = 1`"))? as u8,
         size: section.bytes("size")?.ok_or_else(|| need("size", "`size = \"32 KiB\"`"))?,
         line: section.bytes("line")?.unwrap_or(Bytes(64)),
-        ways: section.integer("ways", 1..=65_536)?.ok_or_else(|| need("ways", "`ways = 8`"))? as u32,
+        ways: section.integer("ways", 1..=65_536)?.ok_or_else(|| need("ways", "`ways = 8`"))?
+            as u32,
         shared: section.boolean("shared")?.unwrap_or(false),
         hit: section.span("hit")?.unwrap_or(Nanos::ZERO),
     })
@@ -208,13 +249,16 @@ fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
             section.bad_string("kind", text, known)
         })?,
     };
-    let mut cpus: Vec<CpuId> = section.cpus("cpus")?.unwrap_or_default().into_iter().map(CpuId).collect();
+    let mut cpus: Vec<CpuId> =
+        section.cpus("cpus")?.unwrap_or_default().into_iter().map(CpuId).collect();
     cpus.sort_unstable();
     Ok(Node {
         id: NodeId(id as u16),
         kind,
         cpus,
-        capacity: section.bytes("capacity")?.ok_or_else(|| section.missing("capacity", "`capacity = \"16 GiB\"`"))?,
+        capacity: section
+            .bytes("capacity")?
+            .ok_or_else(|| section.missing("capacity", "`capacity = \"16 GiB\"`"))?,
         reserved: section.bytes("reserved")?.unwrap_or(Bytes::ZERO),
         in_use: section.bytes("in_use")?.unwrap_or(Bytes::ZERO),
         block: section.bytes("block")?.unwrap_or(Bytes(64)),

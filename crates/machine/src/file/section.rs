@@ -65,7 +65,12 @@ impl<'a, 'i> Section<'a, 'i> {
         MachineError::MissingKey { place, key: format!("{}{key}", self.path), example }
     }
 
-    pub(super) fn bad(&self, key: &str, value: &Spanned<DeValue<'i>>, expected: impl Into<String>) -> MachineError {
+    pub(super) fn bad(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'i>>,
+        expected: impl Into<String>,
+    ) -> MachineError {
         MachineError::BadValue {
             place: self.source.place(value.span().start),
             key: format!("{}{key}", self.path),
@@ -86,7 +91,11 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A sub-table.
-    pub(super) fn section(&self, key: &str, known: &[&str]) -> Result<Option<Section<'a, 'i>>, MachineError> {
+    pub(super) fn section(
+        &self,
+        key: &str,
+        known: &[&str],
+    ) -> Result<Option<Section<'a, 'i>>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -162,7 +171,11 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    pub(super) fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, MachineError> {
+    pub(super) fn integer(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, MachineError> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -193,7 +206,9 @@ impl<'a, 'i> Section<'a, 'i> {
             DeValue::String(text) => parse_bytes(text),
             _ => None,
         };
-        parsed.map(Some).ok_or_else(|| self.bad(key, value, "a size with its unit in quotes, such as \"192 MiB\""))
+        parsed.map(Some).ok_or_else(|| {
+            self.bad(key, value, "a size with its unit in quotes, such as \"192 MiB\"")
+        })
     }
 
     /// A span of time, from `NAME_ns` or `NAME_us`.
@@ -217,10 +232,16 @@ impl<'a, 'i> Section<'a, 'i> {
         };
         let bad = |at| self.bad(key, at, "CPU numbers up to 8191: [0, 1, 2] or \"0-2\"");
         match value.get_ref() {
-            DeValue::String(text) => crate::lists::parse_list(text, 8191).map(Some).map_err(|_| bad(value)),
+            DeValue::String(text) => {
+                crate::lists::parse_list(text, 8191).map(Some).map_err(|_| bad(value))
+            }
             DeValue::Array(items) => items
                 .iter()
-                .map(|item| whole(item.get_ref()).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| bad(item)))
+                .map(|item| {
+                    whole(item.get_ref())
+                        .and_then(|n| u32::try_from(n).ok())
+                        .ok_or_else(|| bad(item))
+                })
                 .collect::<Result<_, _>>()
                 .map(Some),
             _ => Err(bad(value)),
@@ -238,12 +259,22 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A latency: a number of ns, or `{ value = 80, evidence = "measured", spread = 2 }`.
-    pub(super) fn latency(&self, key: &str, evidence: Evidence) -> Result<Option<Figure<Nanos>>, MachineError> {
-        self.figure(key, evidence, |section, key| Ok(section.number(key)?.map(|ns| Nanos(ns.round() as u64))))
+    pub(super) fn latency(
+        &self,
+        key: &str,
+        evidence: Evidence,
+    ) -> Result<Option<Figure<Nanos>>, MachineError> {
+        self.figure(key, evidence, |section, key| {
+            Ok(section.number(key)?.map(|ns| Nanos(ns.round() as u64)))
+        })
     }
 
     /// A throughput: `"20 GB/s"`, or a table of value, evidence and spread.
-    pub(super) fn rate(&self, key: &str, evidence: Evidence) -> Result<Option<Figure<BytesPerSec>>, MachineError> {
+    pub(super) fn rate(
+        &self,
+        key: &str,
+        evidence: Evidence,
+    ) -> Result<Option<Figure<BytesPerSec>>, MachineError> {
         self.figure(key, evidence, |section, key| {
             let Some(value) = section.get(key) else {
                 return Ok(None);
@@ -252,9 +283,9 @@ impl<'a, 'i> Section<'a, 'i> {
                 DeValue::String(text) => parse_rate(text),
                 _ => None,
             };
-            parsed
-                .map(Some)
-                .ok_or_else(|| section.bad(key, value, "a rate with its unit in quotes, such as \"20 GB/s\""))
+            parsed.map(Some).ok_or_else(|| {
+                section.bad(key, value, "a rate with its unit in quotes, such as \"20 GB/s\"")
+            })
         })
     }
 

@@ -5,16 +5,20 @@ use crate::error::MachineError;
 use crate::model::Machine;
 use crate::store::FarStore;
 
-/// The machine file `text` with `store` in it: a section at its end, instead of the one that has the store's name if there is one.
-/// Comments, spreads and the order of the rest stay. `name` stands in messages.
+/// The machine file `text` with `store` in it: a section at its end, instead of the one that has
+/// the store's name if there is one. Comments, spreads and the order of the rest stay. `name`
+/// stands in messages.
 ///
 /// # Errors
-/// `text` is no machine file; the store's name or figures are refused; or the file has the store in a form that cannot be cut out of it ([`MachineError::InTheWay`]).
+/// `text` is no machine file; the store's name or figures are refused; or the file has the store in
+/// a form that cannot be cut out of it ([`MachineError::InTheWay`]).
 pub fn with_store(text: &str, name: &str, store: &FarStore) -> Result<String, MachineError> {
     let mut expected = Machine::from_toml(text, name)?;
     expected.far.retain(|s| s.name != store.name);
     expected.far.push(store.clone());
-    expected.check().map_err(|problem| MachineError::Inconsistent { name: name.to_owned(), problem })?;
+    expected
+        .check()
+        .map_err(|problem| MachineError::Inconsistent { name: name.to_owned(), problem })?;
     let mut out = String::new();
     for section in sections(text).filter(|s| !is_store(s, &store.name)) {
         out.push_str(section);
@@ -53,7 +57,9 @@ fn is_store(section: &str, name: &str) -> bool {
     let named = |line: &str| {
         let value = line.trim().strip_prefix("name").and_then(|l| l.trim_start().strip_prefix('='));
         // Names of stores hold no quotes and no `#`.
-        value.is_some_and(|v| v.split('#').next().unwrap_or("").trim().trim_matches(['"', '\'']) == name)
+        value.is_some_and(|v| {
+            v.split('#').next().unwrap_or("").trim().trim_matches(['"', '\'']) == name
+        })
     };
     far && lines.any(named)
 }
@@ -79,7 +85,11 @@ mod tests {
         let far = Machine::from_toml(&three, "m").unwrap().far;
         assert_eq!(far, [store("nvme", 60), store("file", 70)]);
         assert!(three.starts_with(text.trim_end()) && !three.contains("read_latency_us = 50"));
-        assert_eq!(with_store(&three, "m", &store("file", 70)).unwrap(), three, "a second time changes nothing");
+        assert_eq!(
+            with_store(&three, "m", &store("file", 70)).unwrap(),
+            three,
+            "a second time changes nothing"
+        );
     }
 
     #[test]
@@ -92,7 +102,10 @@ mod tests {
         let inline = format!("far = [{{ name = \"file\" }}]\n{text}");
         let error = with_store(&inline, "m.toml", &store("file", 1)).unwrap_err();
         assert!(matches!(error, MachineError::InTheWay { .. }), "{error}");
-        assert!(error.to_string().contains("m.toml") && error.to_string().contains("file"), "{error}");
+        assert!(
+            error.to_string().contains("m.toml") && error.to_string().contains("file"),
+            "{error}"
+        );
         let error = with_store(text, "m", &store("a/b", 1)).unwrap_err();
         assert!(error.to_string().contains("up to 32 letters"), "{error}");
         assert!(matches!(with_store("[[[", "m", &store("a", 1)), Err(MachineError::Syntax { .. })));

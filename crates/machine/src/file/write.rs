@@ -18,7 +18,8 @@ pub struct LinkSpread {
     pub write_bandwidth: Option<BytesPerSec>,
 }
 
-/// Spreads by (initiator, target). They stand in a machine file for its reader and are no part of the machine.
+/// Spreads by (initiator, target). They stand in a machine file for its reader and are no part of
+/// the machine.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Spreads {
     /// Of links.
@@ -65,7 +66,8 @@ impl Machine {
             node(&mut out, item);
         }
         for item in &self.links {
-            let spread = spreads.links.get(&(item.initiator, item.target)).copied().unwrap_or_default();
+            let spread =
+                spreads.links.get(&(item.initiator, item.target)).copied().unwrap_or_default();
             link(&mut out, item, spread);
         }
         for item in &self.far {
@@ -155,7 +157,8 @@ fn link(out: &mut String, link: &Link, spread: LinkSpread) {
     line(out, "target", link.target.to_string());
     let nanos = |v: Nanos| v.get().to_string();
     let rate = |v: BytesPerSec| quote(&format_rate(v));
-    let apart = spread.read_latency_ns.filter(|s| s.is_finite()).map(|s| format!("{:.2}", s.max(0.0)));
+    let apart =
+        spread.read_latency_ns.filter(|s| s.is_finite()).map(|s| format!("{:.2}", s.max(0.0)));
     figure(out, "read_latency_ns", link.read_latency, nanos, apart);
     figure(out, "write_latency_ns", link.write_latency, nanos, None);
     figure(out, "read_bandwidth", link.read_bandwidth, rate, spread.read_bandwidth.map(rate));

@@ -1,7 +1,9 @@
 //! Records of an XML to a machine.
 
 use super::parse::{Indexing, Initiator, Object, Topology, Value, ATTRIBUTES, MAX_NODES};
-use crate::model::{CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb};
+use crate::model::{
+    CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
+};
 use crate::survey::{CxlDevice, DaxDevice, Surroundings, Survey};
 use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +21,16 @@ pub(super) fn build(topology: Topology, name: &str) -> Survey {
             .filter(|d| d.system_ram != Some(true))
             .map(|d| format!("{d} is not in use as memory, and in no tier.")),
     );
-    notes.extend(surroundings.cxl.iter().map(|d| format!("{d} is listed; whether a node is made of it is not told.")));
-    notes.push("Core model, cache times and cost of moving pages are typical values: hwloc has none.".to_owned());
+    notes.extend(
+        surroundings
+            .cxl
+            .iter()
+            .map(|d| format!("{d} is listed; whether a node is made of it is not told.")),
+    );
+    notes.push(
+        "Core model, cache times and cost of moving pages are typical values: hwloc has none."
+            .to_owned(),
+    );
     let machine = Machine {
         name: machine_name(&topology, name),
         page_size: Bytes(4096),
@@ -50,11 +60,14 @@ fn id(object: &Object) -> NodeId {
     NodeId(object.os_index.and_then(|i| u16::try_from(i).ok()).unwrap_or(u16::MAX))
 }
 
-/// Nodes by id. hwloc gives every node the CPUs near it, also to memory-only nodes, so that one CPU is on several; the
-/// node it belongs to is taken to be the nearest (fewest CPUs), ordinary memory before special, lowest number first.
+/// Nodes by id. hwloc gives every node the CPUs near it, also to memory-only nodes, so that one CPU
+/// is on several; the node it belongs to is taken to be the nearest (fewest CPUs), ordinary memory
+/// before special, lowest number first.
 fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     let mut order: Vec<&Object> = numa(topology).collect();
-    order.sort_by_key(|o| (o.cpuset.len(), kind(o) != Kind::Unknown && kind(o) != Kind::Dram, id(o)));
+    order.sort_by_key(|o| {
+        (o.cpuset.len(), kind(o) != Kind::Unknown && kind(o) != Kind::Dram, id(o))
+    });
     let mut owner: BTreeMap<u32, NodeId> = BTreeMap::new();
     let mut shared: BTreeSet<NodeId> = BTreeSet::new();
     for object in order {
@@ -81,7 +94,8 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     let mut nodes: Vec<Node> = numa(topology)
         .map(|object| {
             let id = id(object);
-            let cpus: Vec<CpuId> = owner.iter().filter(|(_, n)| **n == id).map(|(cpu, _)| CpuId(*cpu)).collect();
+            let cpus: Vec<CpuId> =
+                owner.iter().filter(|(_, n)| **n == id).map(|(cpu, _)| CpuId(*cpu)).collect();
             let has_cpus = !cpus.is_empty();
             Node {
                 id,
@@ -103,7 +117,8 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
     nodes
 }
 
-/// Kind from hwloc's subtypes of NUMA nodes (`doc/hwloc.doxy`, "Heterogeneous Memory") and its info.
+/// Kind from hwloc's subtypes of NUMA nodes (`doc/hwloc.doxy`, "Heterogeneous Memory") and its
+/// info.
 fn kind(object: &Object) -> Kind {
     let dax = object.infos.get("DAXType").map(String::as_str);
     match (object.subtype.as_str(), dax) {
@@ -120,10 +135,9 @@ fn kind(object: &Object) -> Kind {
 
 /// The one package that holds all CPUs near the node.
 fn package(topology: &Topology, node: &Object) -> Option<u32> {
-    let mut holding = topology
-        .objects
-        .iter()
-        .filter(|o| o.kind == "Package" && !node.cpuset.is_empty() && within(&node.cpuset, &o.cpuset));
+    let mut holding = topology.objects.iter().filter(|o| {
+        o.kind == "Package" && !node.cpuset.is_empty() && within(&node.cpuset, &o.cpuset)
+    });
     let first = holding.next()?;
     first.os_index.and_then(|i| u32::try_from(i).ok()).filter(|_| holding.next().is_none())
 }
@@ -139,8 +153,10 @@ fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Li
     // Only Linux' own backend takes these from firmware; otherwise somebody wrote them.
     let from_linux = topology.infos.get("Backend").is_some_and(|b| b.contains("Linux"));
     let evidence = if from_linux { Evidence::Hmat } else { Evidence::Config };
-    let targets: BTreeMap<u64, NodeId> = numa(topology).filter_map(|o| Some((o.gp_index?, id(o)))).collect();
-    let by_object: BTreeMap<u64, &Object> = topology.objects.iter().filter_map(|o| Some((o.gp_index?, o))).collect();
+    let targets: BTreeMap<u64, NodeId> =
+        numa(topology).filter_map(|o| Some((o.gp_index?, id(o)))).collect();
+    let by_object: BTreeMap<u64, &Object> =
+        topology.objects.iter().filter_map(|o| Some((o.gp_index?, o))).collect();
     let mut dropped = 0usize;
     for attribute in ATTRIBUTES {
         for node in nodes.iter().filter(|n| !n.cpus.is_empty()) {
@@ -158,18 +174,30 @@ fn links(topology: &Topology, nodes: &[Node], notes: &mut Vec<String>) -> Vec<Li
         }
     }
     if dropped > 0 {
-        notes.push(format!("{dropped} memory attributes were 0 or beyond reason, and are taken as not known."));
+        notes.push(format!(
+            "{dropped} memory attributes were 0 or beyond reason, and are taken as not known."
+        ));
     }
     links.into_values().collect()
 }
 
-fn entry(links: &mut BTreeMap<(NodeId, NodeId), Link>, initiator: NodeId, target: NodeId) -> &mut Link {
+fn entry(
+    links: &mut BTreeMap<(NodeId, NodeId), Link>,
+    initiator: NodeId,
+    target: NodeId,
+) -> &mut Link {
     links.entry((initiator, target)).or_insert(Link::unknown(initiator, target))
 }
 
-/// Values of one attribute as these CPUs see them, by target. A value counts where its initiator holds all the CPUs, as
-/// in hwloc's own look-up; of several, the one with the fewest CPUs is the most exact.
-fn best(topology: &Topology, attribute: &str, cpus: &[u32], by_object: &BTreeMap<u64, &Object>) -> BTreeMap<u64, u64> {
+/// Values of one attribute as these CPUs see them, by target. A value counts where its initiator
+/// holds all the CPUs, as in hwloc's own look-up; of several, the one with the fewest CPUs is the
+/// most exact.
+fn best(
+    topology: &Topology,
+    attribute: &str,
+    cpus: &[u32],
+    by_object: &BTreeMap<u64, &Object>,
+) -> BTreeMap<u64, u64> {
     let mut found: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
     for value in topology.values.get(attribute).into_iter().flatten() {
         let Value { target, value, initiator, .. } = value;
@@ -223,12 +251,19 @@ fn set(link: &mut Link, attribute: &str, value: u64, evidence: Evidence) -> bool
     true
 }
 
-fn add_distances(topology: &Topology, nodes: &[Node], links: &mut BTreeMap<(NodeId, NodeId), Link>) {
+fn add_distances(
+    topology: &Topology,
+    nodes: &[Node],
+    links: &mut BTreeMap<(NodeId, NodeId), Link>,
+) {
     let Some((indexing, indexes, values)) = &topology.distances else {
         return;
     };
     // A table of another shape is damaged, or of more nodes than there can be.
-    if indexes.is_empty() || indexes.len() > MAX_NODES || values.len() != indexes.len() * indexes.len() {
+    if indexes.is_empty()
+        || indexes.len() > MAX_NODES
+        || values.len() != indexes.len() * indexes.len()
+    {
         return;
     }
     let ids: Vec<Option<NodeId>> = indexes
@@ -247,8 +282,8 @@ fn add_distances(topology: &Topology, nodes: &[Node], links: &mut BTreeMap<(Node
             let (Some(from), Some(to)) = (*from, *to) else {
                 continue;
             };
-            let seen =
-                node(from).is_some_and(|n| !n.cpus.is_empty()) && node(to).is_some_and(|n| n.capacity > Bytes::ZERO);
+            let seen = node(from).is_some_and(|n| !n.cpus.is_empty())
+                && node(to).is_some_and(|n| n.capacity > Bytes::ZERO);
             if seen && (1..=1_000_000).contains(value) {
                 entry(links, from, to).distance = Some(*value as u32);
             }
@@ -274,12 +309,19 @@ fn caches(topology: &Topology) -> Vec<CacheLevel> {
 }
 
 impl CacheLevel {
-    /// A cache level as an operating system describes it: without times, and with 0 ways where full or not told.
-    /// `None` where the parts make no cache.
+    /// A cache level as an operating system describes it: without times, and with 0 ways where full
+    /// or not told. `None` where the parts make no cache.
     #[must_use]
-    pub fn from_parts(level: u8, size: Bytes, line: Bytes, ways: u64, shared: bool) -> Option<Self> {
+    pub fn from_parts(
+        level: u8,
+        size: Bytes,
+        line: Bytes,
+        ways: u64,
+        shared: bool,
+    ) -> Option<Self> {
         let ways = if ways == 0 { 16 } else { u32::try_from(ways).ok()? };
-        // Typical: a first level costs nothing more, each further one about four times the one before.
+        // Typical: a first level costs nothing more, each further one about four times the one
+        // before.
         let hit = match level {
             0 | 1 => Nanos(0),
             2 => Nanos(4),
@@ -292,7 +334,8 @@ impl CacheLevel {
 
 fn surroundings(topology: &Topology) -> Surroundings {
     let mut out = Surroundings::default();
-    let in_use: BTreeSet<&str> = numa(topology).filter_map(|o| o.infos.get("DAXDevice")).map(String::as_str).collect();
+    let in_use: BTreeSet<&str> =
+        numa(topology).filter_map(|o| o.infos.get("DAXDevice")).map(String::as_str).collect();
     for device in topology.objects.iter().filter(|o| o.kind == "OSDev") {
         let size = |key: &str| device.infos.get(key).and_then(|t| kibibytes(t));
         if let Some(nature) = device.infos.get("DAXType") {
@@ -300,7 +343,8 @@ fn surroundings(topology: &Topology) -> Surroundings {
                 name: device.name.clone(),
                 size: size("Size"),
                 target_node: None,
-                // hwloc lists a DAX device only while it is not memory; a node made of one names it.
+                // hwloc lists a DAX device only while it is not memory; a node made of one names
+                // it.
                 system_ram: Some(in_use.contains(device.name.as_str())),
                 nature: Some(nature.clone()),
             });

@@ -101,7 +101,9 @@ pub(super) fn parse(text: &str) -> Result<Topology, ParseError> {
     let mut seen_root = false;
     loop {
         let offset = reader.buffer_position() as usize;
-        let event = reader.read_event().map_err(|e| (offset, XmlProblem::Malformed(shorten(&e.to_string()))))?;
+        let event = reader
+            .read_event()
+            .map_err(|e| (offset, XmlProblem::Malformed(shorten(&e.to_string()))))?;
         let result = match event {
             Event::Start(start) => parser.start(&start, &mut seen_root),
             Event::Empty(start) => parser.start(&start, &mut seen_root).map(|()| parser.end()),
@@ -192,7 +194,8 @@ impl Parser {
 
     fn object(&mut self, attributes: &Attributes) -> Result<Option<usize>, XmlProblem> {
         let kind = attributes.text("type").unwrap_or_default();
-        let kept = matches!(kind, "Machine" | "Package" | "Group" | "NUMANode" | "OSDev") || kind.ends_with("Cache");
+        let kept = matches!(kind, "Machine" | "Package" | "Group" | "NUMANode" | "OSDev")
+            || kind.ends_with("Cache");
         if !kept {
             return Ok(None);
         }
@@ -241,7 +244,10 @@ impl Parser {
         let cpus = attributes.cpus(key)?;
         self.set_cpus += cpus.as_ref().map_or(0, Vec::len);
         if self.set_cpus > MAX_SET_CPUS {
-            return Err(XmlProblem::TooMany { what: "CPUs in all sets together", limit: MAX_SET_CPUS });
+            return Err(XmlProblem::TooMany {
+                what: "CPUs in all sets together",
+                limit: MAX_SET_CPUS,
+            });
         }
         Ok(cpus)
     }
@@ -277,7 +283,9 @@ impl Parser {
         }
         let element = || "memattr_value".to_owned();
         let need = |key: &'static str| {
-            attributes.number(key)?.ok_or_else(|| XmlProblem::MissingAttribute { element: element(), attribute: key })
+            attributes
+                .number(key)?
+                .ok_or_else(|| XmlProblem::MissingAttribute { element: element(), attribute: key })
         };
         let initiator = match self.cpus(attributes, "initiator_cpuset")? {
             Some(cpus) => Initiator::Cpus(cpus),
@@ -290,18 +298,21 @@ impl Parser {
         if self.values > MAX_VALUES {
             return Err(XmlProblem::TooMany { what: "memory attribute values", limit: MAX_VALUES });
         }
-        let value = Value { target: need("target_obj_gp_index")?, value: need("value")?, initiator };
+        let value =
+            Value { target: need("target_obj_gp_index")?, value: need("value")?, initiator };
         self.topology.values.entry(attribute).or_default().push(value);
         Ok(())
     }
 
     fn table(&mut self, attributes: &Attributes) {
         // Bits of `hwloc_distances_kind_e`: 1 from the OS, 4 means latency.
-        let from_os = attributes.text("kind").and_then(|k| k.parse().ok()).is_some_and(|k: u64| k & 5 == 5);
+        let from_os =
+            attributes.text("kind").and_then(|k| k.parse().ok()).is_some_and(|k: u64| k & 5 == 5);
         let wanted = from_os
             && attributes.text("type") == Some("NUMANode")
             && attributes.text("name").is_none_or(|n| n == "NUMALatency");
-        let indexing = if attributes.text("indexing") == Some("gp") { Indexing::Gp } else { Indexing::Os };
+        let indexing =
+            if attributes.text("indexing") == Some("gp") { Indexing::Gp } else { Indexing::Os };
         self.table = Some((wanted, indexing, Vec::new(), Vec::new()));
     }
 
@@ -351,7 +362,8 @@ impl Attributes {
         let mut values = BTreeMap::new();
         // quick-xml's own check for doubles takes quadratic time, so it is off and done below.
         for attribute in start.attributes().with_checks(false) {
-            let malformed = |e: &dyn std::fmt::Display| XmlProblem::Malformed(shorten(&e.to_string()));
+            let malformed =
+                |e: &dyn std::fmt::Display| XmlProblem::Malformed(shorten(&e.to_string()));
             let attribute = attribute.map_err(|e| malformed(&e))?;
             if values.len() >= MAX_ATTRIBUTES {
                 return Err(XmlProblem::TooMany { what: "attributes", limit: MAX_ATTRIBUTES });
@@ -398,5 +410,7 @@ impl Attributes {
 
 fn text_of(bytes: &[u8]) -> Result<String, XmlProblem> {
     // The input was text already, so this cannot fail.
-    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| XmlProblem::Malformed("not UTF-8".to_owned()))
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| XmlProblem::Malformed("not UTF-8".to_owned()))
 }

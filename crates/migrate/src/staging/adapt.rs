@@ -1,5 +1,5 @@
-//! The number of copying threads while running: one more where workers wait, one fewer where copies do, and back again where
-//! that made it slower. Pure.
+//! The number of copying threads while running: one more where workers wait, one fewer where copies
+//! do, and back again where that made it slower. Pure.
 
 use terrace_types::{Bytes, Nanos};
 
@@ -100,7 +100,8 @@ mod tests {
             let off = f64::from(m.abs_diff(best));
             let done = Bytes((1e9 * (1.0 - 0.1 * off)).max(1e7) as u64);
             let stalled = Nanos((0.1 * off * 1e9) as u64 * u64::from(threads));
-            let (starved, crowded) = if m < best { (stalled, Nanos::ZERO) } else { (Nanos::ZERO, stalled) };
+            let (starved, crowded) =
+                if m < best { (stalled, Nanos::ZERO) } else { (Nanos::ZERO, stalled) };
             adapt.told(&Window { span: Nanos::secs(1), done, starved, crowded });
         }
         adapt.migrators()
@@ -119,8 +120,12 @@ mod tests {
     fn what_does_not_help_is_taken_back_and_not_tried_at_once() {
         let mut adapt = Adapt::new(8, 2);
         // Workers starve whatever is done: the slow node's bandwidth is the limit.
-        let window =
-            Window { span: Nanos::secs(1), done: Bytes(1 << 30), starved: Nanos::secs(4), crowded: Nanos::ZERO };
+        let window = Window {
+            span: Nanos::secs(1),
+            done: Bytes(1 << 30),
+            starved: Nanos::secs(4),
+            crowded: Nanos::ZERO,
+        };
         let seen: Vec<u32> = (0..40).map(|_| adapt.told(&window)).collect();
         let changed = seen.iter().filter(|m| **m == 3).count();
         assert!(changed > 0 && changed <= 5, "{seen:?}");
@@ -132,7 +137,12 @@ mod tests {
         assert_eq!(Adapt::new(2, 9).migrators(), 1);
         assert_eq!(Adapt::new(1, 0).migrators(), 1);
         let mut adapt = Adapt::new(2, 1);
-        let window = Window { span: Nanos::secs(1), done: Bytes(1), starved: Nanos::secs(2), crowded: Nanos::ZERO };
+        let window = Window {
+            span: Nanos::secs(1),
+            done: Bytes(1),
+            starved: Nanos::secs(2),
+            crowded: Nanos::ZERO,
+        };
         assert!((0..9).all(|_| adapt.told(&window) == 1));
         assert_eq!(adapt.told(&Window::default()), 1);
     }

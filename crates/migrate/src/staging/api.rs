@@ -35,25 +35,29 @@ pub struct Options {
     pub slots: Option<u32>,
     /// Fast memory that buffers may take.
     pub room: Bytes,
-    /// Blocks that are asked for before anything runs, one at least. A sequence that ends within them is known as a whole when threads
-    /// and buffers are chosen, and is refused, if it is, before anything runs. A longer one is taken to go on like these, and each
-    /// further block is asked for when a buffer is free for it. An iterator may wait there for the kernel of a block that it gave this
-    /// many blocks before, or earlier; then it must also end when that kernel fails.
+    /// Blocks that are asked for before anything runs, one at least. A sequence that ends within
+    /// them is known as a whole when threads and buffers are chosen, and is refused, if it is,
+    /// before anything runs. A longer one is taken to go on like these, and each further block is
+    /// asked for when a buffer is free for it. An iterator may wait there for the kernel of a block
+    /// that it gave this many blocks before, or earlier; then it must also end when that kernel
+    /// fails.
     pub ahead: usize,
-    /// Blocks that there will be, where there are more than `ahead`. `None`: as many as the iterator says there may be
-    /// ([`Iterator::size_hint`]), or as go over all of the data.
+    /// Blocks that there will be, where there are more than `ahead`. `None`: as many as the
+    /// iterator says there may be ([`Iterator::size_hint`]), or as go over all of the data.
     pub expected: Option<usize>,
-    /// The largest block, where one beyond the first `ahead` may be larger than those. One that is larger than a buffer is worked on
-    /// where it lies.
+    /// The largest block, where one beyond the first `ahead` may be larger than those. One that is
+    /// larger than a buffer is worked on where it lies.
     pub largest: Option<Bytes>,
     /// How often the kernel goes over a block.
     pub passes: f64,
-    /// Nanoseconds a thread computes on a byte in one pass, were memory infinitely fast; 0 where not known.
+    /// Nanoseconds a thread computes on a byte in one pass, were memory infinitely fast; 0 where
+    /// not known.
     pub compute_ns_per_byte: f64,
     /// What the machine can do, where known.
     pub costs: Option<Costs>,
-    /// Blocks are worked on at their own addresses: their pages are moved to the fast node and home again (`move_pages`), which costs
-    /// more than copies to buffers. Pages that a block shares with others stay where they are.
+    /// Blocks are worked on at their own addresses: their pages are moved to the fast node and home
+    /// again (`move_pages`), which costs more than copies to buffers. Pages that a block shares
+    /// with others stay where they are.
     pub keep_addresses: bool,
 }
 
@@ -105,8 +109,9 @@ pub struct Report {
     pub brought: Bytes,
     /// Bytes copied, or moved, back.
     pub returned: Bytes,
-    /// Bytes that were worked on where they lay though they should have come: pages that the kernel did not move, and those that a
-    /// block shares with others. Where blocks are copied, those that were larger than a buffer.
+    /// Bytes that were worked on where they lay though they should have come: pages that the kernel
+    /// did not move, and those that a block shares with others. Where blocks are copied, those that
+    /// were larger than a buffer.
     pub stayed: Bytes,
     /// Times that a thread waited because no block was ready.
     pub stalls: u64,
@@ -114,9 +119,11 @@ pub struct Report {
     pub stalled: terrace_types::Nanos,
     /// Changes of the number of copying threads.
     pub changes: u32,
-    /// Until buffers were made and touched, by the threads, which are begun meanwhile. Part of `took`.
+    /// Until buffers were made and touched, by the threads, which are begun meanwhile. Part of
+    /// `took`.
     pub prepared: terrace_types::Nanos,
-    /// After threads ended: buffers were given back. Part of `took`; zero where a kernel keeps them ([`super::stage_held`]).
+    /// After threads ended: buffers were given back. Part of `took`; zero where a kernel keeps them
+    /// ([`super::stage_held`]).
     pub released: terrace_types::Nanos,
     /// From begin to end.
     pub took: terrace_types::Nanos,
@@ -125,8 +132,8 @@ pub struct Report {
 /// Why the data was not worked through.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
-    /// Two blocks share elements. Where the second is not among the first [`Options::ahead`], blocks before it are as they were or
-    /// complete.
+    /// Two blocks share elements. Where the second is not among the first [`Options::ahead`],
+    /// blocks before it are as they were or complete.
     #[error("blocks {first} and {second} overlap; give ranges that share no element")]
     Overlap {
         /// Number of a block.
@@ -142,7 +149,8 @@ pub enum StageError {
         /// What it said.
         message: String,
     },
-    /// A block reaches beyond the data, or ends before it begins; of blocks before it see [`Self::Overlap`].
+    /// A block reaches beyond the data, or ends before it begins; of blocks before it see
+    /// [`Self::Overlap`].
     #[error("block {block} is {start}..{end} of {length} elements; give ranges within the data")]
     OutOfBounds {
         /// Its number.
@@ -160,8 +168,8 @@ pub enum StageError {
     /// No thread to work.
     #[error("no threads were given; give one at least, and two to stage")]
     NoThreads,
-    /// The kernel panicked. Blocks that were through before are whole, all others as they were, but for this one where
-    /// `intact` is false.
+    /// The kernel panicked. Blocks that were through before are whole, all others as they were, but
+    /// for this one where `intact` is false.
     #[error("the kernel panicked at block {block}: {message}{}", if *.intact { "" } else { " (the block may be half done: it was worked on in place)" })]
     Panicked {
         /// The block's number.

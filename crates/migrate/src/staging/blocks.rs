@@ -21,7 +21,8 @@ pub(super) type Ranges<'a> = Box<dyn Iterator<Item = Range<usize>> + Send + 'a>;
 /// What an iterator said when it was asked once: a range, its end, or what it panicked with.
 pub(super) type Answer = Result<Option<Range<usize>>, String>;
 
-/// Blocks of one slice, asked for as they are needed: none beyond the data, and no two with an element in common.
+/// Blocks of one slice, asked for as they are needed: none beyond the data, and no two with an
+/// element in common.
 pub(super) struct Blocks<'a> {
     /// None once it has ended, and while somebody asks it.
     ranges: Option<Ranges<'a>>,
@@ -48,7 +49,14 @@ impl<'a> Blocks<'a> {
     /// Of a slice of `length` elements of type `T`.
     pub(super) fn new<T>(length: usize, ranges: Ranges<'a>) -> Self {
         let size = std::mem::size_of::<T>();
-        Self { ranges: Some(ranges), ended: false, size, length, known: Vec::new(), starts: BTreeMap::new() }
+        Self {
+            ranges: Some(ranges),
+            ended: false,
+            size,
+            length,
+            known: Vec::new(),
+            starts: BTreeMap::new(),
+        }
     }
 
     /// Blocks that came so far.
@@ -66,13 +74,18 @@ impl<'a> Blocks<'a> {
         self.ranges.is_some()
     }
 
-    /// What gives the blocks, for one to ask without holding these; [`Self::answered`] takes it back.
+    /// What gives the blocks, for one to ask without holding these; [`Self::answered`] takes it
+    /// back.
     pub(super) fn lend(&mut self) -> Option<Ranges<'a>> {
         self.ranges.take()
     }
 
     /// Takes what [`ask`] said. Whether another block came.
-    pub(super) fn answered(&mut self, ranges: Ranges<'a>, answer: Answer) -> Result<bool, StageError> {
+    pub(super) fn answered(
+        &mut self,
+        ranges: Ranges<'a>,
+        answer: Answer,
+    ) -> Result<bool, StageError> {
         match answer {
             Ok(Some(range)) => {
                 self.ranges = Some(ranges);
@@ -114,8 +127,11 @@ impl<'a> Blocks<'a> {
         }
         let (offset, bytes) = (start * self.size, (end - start) * self.size);
         if bytes > 0 {
-            let before =
-                self.starts.range(..=offset).next_back().map(|(at, number)| (at + self.known[*number].1, *number));
+            let before = self
+                .starts
+                .range(..=offset)
+                .next_back()
+                .map(|(at, number)| (at + self.known[*number].1, *number));
             let after = self.starts.range(offset..).next().map(|(at, number)| (*at, *number));
             let first = match (before, after) {
                 (Some((reaches, number)), _) if reaches > offset => Some(number),
@@ -131,26 +147,39 @@ impl<'a> Blocks<'a> {
         Ok(())
     }
 
-    /// All blocks, by those that came. Of more than those the mean size is taken, and the number is `expected`, or the most that the
-    /// iterator says there may be, or else as many as go over all of the data; they have no element twice, so never more than that.
+    /// All blocks, by those that came. Of more than those the mean size is taken, and the number is
+    /// `expected`, or the most that the iterator says there may be, or else as many as go over all
+    /// of the data; they have no element twice, so never more than that.
     pub(super) fn prospect(&self, expected: Option<usize>, largest: Option<Bytes>) -> Prospect {
         let sizes = self.known.iter().map(|block| block.1);
-        let (known, sum, most) = (self.known.len(), sizes.clone().sum::<usize>(), sizes.max().unwrap_or(0));
-        // Where none of those that came has elements, nothing can be said of the others: no buffer would be of use.
+        let (known, sum, most) =
+            (self.known.len(), sizes.clone().sum::<usize>(), sizes.max().unwrap_or(0));
+        // Where none of those that came has elements, nothing can be said of the others: no buffer
+        // would be of use.
         if self.ended || sum == 0 {
             return Prospect { blocks: known, largest: most, total: sum };
         }
-        let largest = largest.map_or(most, |told| most.max(usize::try_from(told.get()).unwrap_or(usize::MAX)));
+        let largest = largest
+            .map_or(most, |told| most.max(usize::try_from(told.get()).unwrap_or(usize::MAX)));
         let (mean, all) = (sum.div_ceil(known.max(1)).max(1), self.length * self.size);
-        let hinted = || self.ranges.as_ref().and_then(|r| r.size_hint().1).map(|more| known.saturating_add(more));
-        let blocks = expected.or_else(hinted).unwrap_or(usize::MAX).min(all.div_ceil(mean)).max(known);
+        let hinted = || {
+            self.ranges
+                .as_ref()
+                .and_then(|r| r.size_hint().1)
+                .map(|more| known.saturating_add(more))
+        };
+        let blocks =
+            expected.or_else(hinted).unwrap_or(usize::MAX).min(all.div_ceil(mean)).max(known);
         Prospect { blocks, largest, total: blocks.saturating_mul(mean).min(all).max(sum) }
     }
 }
 
 impl fmt::Debug for Blocks<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blocks").field("known", &self.known).field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("Blocks")
+            .field("known", &self.known)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }
 
@@ -163,15 +192,20 @@ pub(super) fn ask(ranges: &mut Ranges<'_>) -> Answer {
 /// What a panic said.
 pub(super) fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Whether all of these may be given: none beyond `length` elements, no two with an element in common. For those who have a whole list
-/// and want it refused before anything runs, however long it is.
+/// Whether all of these may be given: none beyond `length` elements, no two with an element in
+/// common. For those who have a whole list and want it refused before anything runs, however long
+/// it is.
 ///
 /// # Errors
 /// [`StageError::OutOfBounds`] and [`StageError::Overlap`].
-pub fn check_blocks(length: usize, blocks: impl IntoIterator<Item = Range<usize>>) -> Result<(), StageError> {
+pub fn check_blocks(
+    length: usize,
+    blocks: impl IntoIterator<Item = Range<usize>>,
+) -> Result<(), StageError> {
     let mut all = Blocks::new::<u8>(length, Box::new(std::iter::empty()));
     blocks.into_iter().try_for_each(|range| all.admit(range))
 }
@@ -181,7 +215,10 @@ mod tests {
     use super::*;
     use terrace_types::Seed;
 
-    fn blocks<'a>(length: usize, ranges: impl Iterator<Item = Range<usize>> + Send + 'a) -> Blocks<'a> {
+    fn blocks<'a>(
+        length: usize,
+        ranges: impl Iterator<Item = Range<usize>> + Send + 'a,
+    ) -> Blocks<'a> {
         Blocks::new::<u32>(length, Box::new(ranges))
     }
 
@@ -208,7 +245,10 @@ mod tests {
                 match all.next() {
                     Ok(true) => assert!(first.is_empty(), "{given:?} {range:?}"),
                     Err(StageError::Overlap { first: told, second }) => {
-                        assert!(first.contains(&told) && second == number, "{given:?} {range:?} {told}");
+                        assert!(
+                            first.contains(&told) && second == number,
+                            "{given:?} {range:?} {told}"
+                        );
                         break;
                     }
                     other => panic!("{other:?}"),
@@ -227,7 +267,10 @@ mod tests {
         });
         let mut all = blocks(50, counted);
         all.look(3).unwrap();
-        assert_eq!((all.known(), all.ended(), all.can_ask()), (&[(0, 20), (20, 20), (40, 20)][..], false, true));
+        assert_eq!(
+            (all.known(), all.ended(), all.can_ask()),
+            (&[(0, 20), (20, 20), (40, 20)][..], false, true)
+        );
         assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 3);
         all.look(100).unwrap();
         assert_eq!((all.known().len(), all.ended(), all.can_ask()), (10, true, false));
@@ -259,7 +302,11 @@ mod tests {
         assert_eq!(prospect(1000, Some(500), None, None), (100, 40, 4000), "no element twice");
         assert_eq!(prospect(1000, None, None, None), (100, 40, 4000), "all of the data");
         assert_eq!(prospect(1000, Some(50), Some(7), Some(Bytes(50))), (7, 50, 280), "as told");
-        assert_eq!(prospect(1000, None, Some(1), Some(Bytes(1))), (4, 40, 160), "never less than came");
+        assert_eq!(
+            prospect(1000, None, Some(1), Some(Bytes(1))),
+            (4, 40, 160),
+            "never less than came"
+        );
         let mut empty = blocks(1000, std::iter::repeat_with(|| 3..3));
         empty.look(4).unwrap();
         assert_eq!((empty.prospect(None, None).blocks, empty.prospect(None, None).total), (4, 0));
@@ -269,8 +316,12 @@ mod tests {
 
     #[test]
     fn an_iterator_that_panics_is_asked_no_more() {
-        let mut all =
-            blocks(100, (0..5).map(|k| if k < 2 { k..k + 1 } else { std::panic::resume_unwind(Box::new("third")) }));
+        let mut all = blocks(
+            100,
+            (0..5).map(
+                |k| if k < 2 { k..k + 1 } else { std::panic::resume_unwind(Box::new("third")) },
+            ),
+        );
         let told = all.look(64);
         assert_eq!(told, Err(StageError::Sequence { after: 2, message: "third".into() }));
         assert_eq!((all.ended(), all.next()), (true, Ok(false)));

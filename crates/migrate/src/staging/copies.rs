@@ -1,13 +1,13 @@
 //! Copies under way, in parts that several threads take. Pure.
 //!
-//! Threads that each copy a block of their own end together: workers wait for the first block as long as for all of them, and have
-//! all of the last ones still to do when nothing is left to copy beside. In parts, block after block is there as soon as the buses
-//! allow.
+//! Threads that each copy a block of their own end together: workers wait for the first block as
+//! long as for all of them, and have all of the last ones still to do when nothing is left to copy
+//! beside. In parts, block after block is there as soon as the buses allow.
 
 use std::ops::Range;
 
-/// A larger block is copied in parts of about this size. Above what [`super::copy::copy`] leaves in the cache, and far above what a
-/// lock costs.
+/// A larger block is copied in parts of about this size. Above what [`super::copy::copy`] leaves in
+/// the cache, and far above what a lock costs.
 const PART: usize = 256 << 10;
 /// Parts begin at pages.
 const PAGE: usize = 4096;
@@ -45,7 +45,8 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Begins a copy of `bytes`, of a block and a buffer that no other copy under way has. The first part is the caller's.
+    /// Begins a copy of `bytes`, of a block and a buffer that no other copy under way has. The
+    /// first part is the caller's.
     pub(super) fn begin(&mut self, block: usize, slot: usize, back: bool, bytes: usize) -> Part {
         self.open.push(Copy { block, slot, back, bytes, next: 0, taken: 0 });
         let last = self.open.len() - 1;
@@ -74,7 +75,9 @@ impl Copies {
 
     /// A part is there. Whether that was the last of its block.
     pub(super) fn there(&mut self, part: &Part) -> bool {
-        let Some(at) = self.open.iter().position(|copy| copy.slot == part.slot) else { return false };
+        let Some(at) = self.open.iter().position(|copy| copy.slot == part.slot) else {
+            return false;
+        };
         let copy = &mut self.open[at];
         copy.taken -= 1;
         let whole = copy.taken == 0 && copy.next >= copy.bytes;
@@ -114,7 +117,10 @@ mod tests {
             }
             assert_eq!(end, bytes);
             assert_eq!(parts.len(), bytes.div_ceil(PART).max(1));
-            assert!(parts.len() == 1 || parts.iter().all(|p| p.range.len() > PART / 3), "{parts:?}");
+            assert!(
+                parts.len() == 1 || parts.iter().all(|p| p.range.len() > PART / 3),
+                "{parts:?}"
+            );
             // In any order; the last one that is there completes it.
             for (i, part) in parts.iter().rev().enumerate() {
                 assert_eq!(copies.there(part), i + 1 == parts.len());

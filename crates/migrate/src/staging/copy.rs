@@ -1,9 +1,11 @@
-//! Copies that go past the caches: what is copied ahead is read by another thread, later, or not at all.
+//! Copies that go past the caches: what is copied ahead is read by another thread, later, or not at
+//! all.
 
 /// Below this a copy is left in the cache, where it may be found again.
 const SMALL: usize = 128 << 10;
 
-/// Whether large copies go past the caches on this processor; if not, each line that is written is read first.
+/// Whether large copies go past the caches on this processor; if not, each line that is written is
+/// read first.
 #[must_use]
 pub const fn past_caches() -> bool {
     cfg!(target_arch = "x86_64")
@@ -12,8 +14,8 @@ pub const fn past_caches() -> bool {
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes, they do not overlap, and no other thread writes either, or
-/// reads `to`, meanwhile.
+/// `from` is valid for reads and `to` for writes of `len` bytes, they do not overlap, and no other
+/// thread writes either, or reads `to`, meanwhile.
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= SMALL && std::arch::is_x86_feature_detected!("avx2") {
@@ -34,7 +36,9 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn streaming(from: *const u8, to: *mut u8, len: usize) {
-    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_stream_si256, _mm_prefetch, _mm_sfence, _MM_HINT_T0};
+    use std::arch::x86_64::{
+        _mm256_loadu_si256, _mm256_stream_si256, _mm_prefetch, _mm_sfence, _MM_HINT_T0,
+    };
     const LINE: usize = 64;
     const AHEAD: usize = 512;
     let head = to.align_offset(LINE).min(len);
@@ -44,7 +48,8 @@ unsafe fn streaming(from: *const u8, to: *mut u8, len: usize) {
     while at + LINE <= len {
         // A prefetch never faults, so that it may look beyond the end.
         _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + AHEAD).cast());
-        // SAFETY: a line from `at` lies in both; `to + at` is aligned to a line, as a streaming store needs it.
+        // SAFETY: a line from `at` lies in both; `to + at` is aligned to a line, as a streaming
+        // store needs it.
         unsafe {
             let low = _mm256_loadu_si256(from.add(at).cast());
             let high = _mm256_loadu_si256(from.add(at + 32).cast());
@@ -59,7 +64,8 @@ unsafe fn streaming(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), len - at) };
 }
 
-/// The same with what every such processor has, in few instructions: in the lab each takes its time (ADR 0193).
+/// The same with what every such processor has, in few instructions: in the lab each takes its time
+/// (ADR 0193).
 ///
 /// # Safety
 /// As [`copy`].
@@ -72,8 +78,8 @@ unsafe fn streaming_sse2(from: *const u8, to: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, head) };
     let mut at = head;
     while at + LINES <= len {
-        // SAFETY: four lines from `at` lie in both; `to + at` is aligned to a line, as streaming stores need it. The intrinsic for
-        // these takes an instruction more for each address.
+        // SAFETY: four lines from `at` lie in both; `to + at` is aligned to a line, as streaming
+        // stores need it. The intrinsic for these takes an instruction more for each address.
         unsafe {
             for line in [0, 64, 128, 192] {
                 let source = from.add(at + line).cast::<__m128i>();
@@ -102,7 +108,9 @@ mod tests {
     #[test]
     fn every_byte_arrives_and_no_other_changes() {
         let source: Vec<u8> = (0..SMALL * 2 + 999).map(|i| (i * 7 + i / 251) as u8).collect();
-        for (from, to, len) in [(0, 0, 0), (1, 2, 77), (0, 0, SMALL), (3, 61, SMALL + 1), (13, 5, SMALL * 2 + 777)] {
+        for (from, to, len) in
+            [(0, 0, 0), (1, 2, 77), (0, 0, SMALL), (3, 61, SMALL + 1), (13, 5, SMALL * 2 + 777)]
+        {
             let mut target = vec![0xee_u8; source.len() + 200];
             // SAFETY: both vectors are longer than offset and length, and different.
             unsafe { copy(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
@@ -115,7 +123,9 @@ mod tests {
             {
                 target.fill(0xee);
                 // SAFETY: as above.
-                unsafe { streaming_sse2(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
+                unsafe {
+                    streaming_sse2(source.as_ptr().add(from), target.as_mut_ptr().add(to), len)
+                };
                 whole(&target);
             }
         }

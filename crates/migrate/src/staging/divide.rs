@@ -5,8 +5,14 @@ use super::blocks::Prospect;
 use super::model::{decide, wanted_slots, Decision, Why, Work};
 use terrace_types::Bytes;
 
-/// Threads, and either copying threads and buffers, or why there are none. `read_first`: copies store through the caches.
-pub(super) fn divided(o: &Options, back: bool, read_first: bool, all: Prospect) -> (u32, Result<(u32, u32), Why>) {
+/// Threads, and either copying threads and buffers, or why there are none. `read_first`: copies
+/// store through the caches.
+pub(super) fn divided(
+    o: &Options,
+    back: bool,
+    read_first: bool,
+    all: Prospect,
+) -> (u32, Result<(u32, u32), Why>) {
     let fits = (o.room.get() / (all.largest.max(1) as u64)).min(u64::from(u32::MAX)) as u32;
     match o.threads {
         Threads::InPlace(threads) => (threads, Err(Why::Asked)),
@@ -22,7 +28,8 @@ pub(super) fn divided(o: &Options, back: bool, read_first: bool, all: Prospect) 
                 let wanted = Bytes(all.largest as u64 * 2);
                 return (threads, Err(Why::NoRoom { wanted, room: o.room }));
             }
-            let slots = o.slots.unwrap_or(wanted_slots(workers, migrators, back || o.keep_addresses));
+            let slots =
+                o.slots.unwrap_or(wanted_slots(workers, migrators, back || o.keep_addresses));
             (threads, Ok((migrators, slots.clamp(2, fits))))
         }
         Threads::Auto(threads) => {

@@ -1,4 +1,5 @@
-//! How a block gets to fast memory and back: copied to a buffer, or with its pages, so that its addresses stay.
+//! How a block gets to fast memory and back: copied to a buffer, or with its pages, so that its
+//! addresses stay.
 
 use super::blocks::Block;
 use super::copies::Part;
@@ -27,7 +28,8 @@ pub(super) enum Fast {
 }
 
 impl Fast {
-    /// Buffers for `slots` blocks of up to `largest` bytes on `node`, for threads to touch ([`Fast::ready`]).
+    /// Buffers for `slots` blocks of up to `largest` bytes on `node`, for threads to touch
+    /// ([`Fast::ready`]).
     pub(super) fn buffers(node: NodeId, slots: usize, largest: usize) -> Result<Self, SysError> {
         // Slots begin at whole pages, so that elements of any alignment can be in them.
         let stride = largest.next_multiple_of(4096);
@@ -43,11 +45,13 @@ impl Fast {
         matches!(self, Self::Buffers { .. })
     }
 
-    /// Takes part in touching the buffers, and waits for the others who do. When all was touched; `failed` hears what could not be before
-    /// anybody goes on.
+    /// Takes part in touching the buffers, and waits for the others who do. When all was touched;
+    /// `failed` hears what could not be before anybody goes on.
     pub(super) fn ready(&self, failed: impl Fn(SysError)) -> Option<Tick> {
         match self {
-            Self::Buffers { memory, touch, .. } => Some(touch.help(|part| memory.prefault(part), failed)),
+            Self::Buffers { memory, touch, .. } => {
+                Some(touch.help(|part| memory.prefault(part), failed))
+            }
             Self::Pages(_) => None,
         }
     }
@@ -64,7 +68,9 @@ impl Fast {
     pub(super) fn at(&self, slot: usize, block: Block) -> (*mut u8, Option<&Arc<Mapping>>) {
         match self {
             Self::Buffers { .. } if !self.holds(block.bytes) => (block.data, None),
-            Self::Buffers { memory, stride, .. } => (memory.as_ptr().wrapping_add(slot * stride), Some(memory)),
+            Self::Buffers { memory, stride, .. } => {
+                (memory.as_ptr().wrapping_add(slot * stride), Some(memory))
+            }
             Self::Pages(_) => (block.data, None),
         }
     }
@@ -72,15 +78,17 @@ impl Fast {
     /// Brings or returns a part. Bytes that are there now.
     ///
     /// # Safety
-    /// `block` is memory that lives as long as the call. With buffers: one holds it, it is not written meanwhile, and if the part goes back, not read
-    /// either; nobody else has the slot's part.
+    /// `block` is memory that lives as long as the call. With buffers: one holds it, it is not
+    /// written meanwhile, and if the part goes back, not read either; nobody else has the slot's
+    /// part.
     pub(super) unsafe fn carry(&self, block: Block, part: &Part) -> usize {
         match self {
             Self::Buffers { .. } => {
                 let data = block.data.wrapping_add(part.range.start);
                 let buffer = self.at(part.slot, block).0.wrapping_add(part.range.start);
                 let (from, to) = if part.back { (buffer, data) } else { (data, buffer) };
-                // SAFETY: the part lies in its block, and the buffer is as long as the largest block; the rest is the caller's promise.
+                // SAFETY: the part lies in its block, and the buffer is as long as the largest
+                // block; the rest is the caller's promise.
                 unsafe { copy(from.cast_const(), to, part.range.len()) };
                 part.range.len()
             }
@@ -121,10 +129,19 @@ impl Homes {
         let call = self.bulk.move_pages(me(), &pages, to);
         let there = |status: &PageStatus| *status == PageStatus::On(to);
         // Of a huge page the first part moves all, and the others find it busy.
-        let doubtful: Vec<Vpn> =
-            pages.iter().zip(&call.pages).filter(|(_, status)| !there(status)).map(|(page, _)| *page).collect();
-        let after = if doubtful.is_empty() { Vec::new() } else { query_pages(me(), &doubtful).unwrap_or_default() };
-        let moved = pages.len() - doubtful.len() + after.iter().filter(|status| there(status)).count();
+        let doubtful: Vec<Vpn> = pages
+            .iter()
+            .zip(&call.pages)
+            .filter(|(_, status)| !there(status))
+            .map(|(page, _)| *page)
+            .collect();
+        let after = if doubtful.is_empty() {
+            Vec::new()
+        } else {
+            query_pages(me(), &doubtful).unwrap_or_default()
+        };
+        let moved =
+            pages.len() - doubtful.len() + after.iter().filter(|status| there(status)).count();
         moved * self.page
     }
 
@@ -139,7 +156,8 @@ fn me() -> Pid {
     Pid(std::process::id() as i32)
 }
 
-/// Numbers of the pages that begin in this part of a block and lie in the block as a whole. What it shares with others stays where it is.
+/// Numbers of the pages that begin in this part of a block and lie in the block as a whole. What it
+/// shares with others stays where it is.
 fn whole(block: Block, part: &Range<usize>, page: usize) -> Range<u64> {
     let start = block.data as usize;
     let most = (start + block.bytes) / page;
@@ -155,12 +173,18 @@ mod tests {
     #[test]
     fn parts_have_each_whole_page_of_a_block_once_and_no_other() {
         let page = 4096;
-        for (start, bytes) in
-            [(0, 8 * page), (100, 8 * page), (4095, page), (page, 0), (7, page - 7), (5 * page - 1, 3 * page + 2)]
-        {
+        for (start, bytes) in [
+            (0, 8 * page),
+            (100, 8 * page),
+            (4095, page),
+            (page, 0),
+            (7, page - 7),
+            (5 * page - 1, 3 * page + 2),
+        ] {
             let block = Block { data: start as *mut u8, bytes };
             let wanted: Vec<u64> = whole(block, &(0..bytes), page).collect();
-            let inside = |p: &u64| *p as usize * page >= start && (*p as usize + 1) * page <= start + bytes;
+            let inside =
+                |p: &u64| *p as usize * page >= start && (*p as usize + 1) * page <= start + bytes;
             let all: Vec<u64> = (0..40).filter(inside).collect();
             assert_eq!(wanted, all, "{start} {bytes}");
             for step in [1000, page, page + 1, 3 * page] {

@@ -20,7 +20,8 @@ impl Shared<'_> {
             return None;
         }
         if self.next == self.blocks.known().len() {
-            // The others wait meanwhile: there is nothing else for them to do, and they hold nothing.
+            // The others wait meanwhile: there is nothing else for them to do, and they hold
+            // nothing.
             if let Err(failed) = self.blocks.next() {
                 self.failed = Some(failed);
                 return None;
@@ -34,7 +35,11 @@ impl Shared<'_> {
 
 impl Pipeline<'_> {
     /// Each thread takes the next block until none is left. Threads and blocks that there were.
-    pub(super) fn in_place(&self, blocks: Blocks<'_>, mut threads: u32) -> Result<(u32, usize), StageError> {
+    pub(super) fn in_place(
+        &self,
+        blocks: Blocks<'_>,
+        mut threads: u32,
+    ) -> Result<(u32, usize), StageError> {
         let most = if blocks.ended() { blocks.known().len().max(1) } else { usize::MAX };
         let shared = Mutex::new(Shared { blocks, next: 0, failed: None });
         std::thread::scope(|scope| {
@@ -44,8 +49,10 @@ impl Pipeline<'_> {
                 let begun = places.begin(scope, index, move || loop {
                     let taken = lock(shared).take();
                     let Some((number, block)) = taken else { return };
-                    if let Err(message) = self.kernel(number, self.block(block).data, block.1, None) {
-                        let failed = StageError::Panicked { block: number, message, intact: !self.back };
+                    if let Err(message) = self.kernel(number, self.block(block).data, block.1, None)
+                    {
+                        let failed =
+                            StageError::Panicked { block: number, message, intact: !self.back };
                         lock(shared).failed.get_or_insert(failed);
                     }
                 });

@@ -1,5 +1,6 @@
-//! Staging: blocks of data in slow memory are copied to fast memory ahead of the threads that work on them, and back behind
-//! them, after section V of Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems".
+//! Staging: blocks of data in slow memory are copied to fast memory ahead of the threads that work
+//! on them, and back behind them, after section V of Perarnau et al., "Exploring Data Migration for
+//! Future Deep-Memory Many-Core Systems".
 //!
 //! ```text
 //!   slow  | k-1 | k | k+1 | k+2 | ...        one range for each block
@@ -9,10 +10,11 @@
 //!   fast  [ slot ] [ slot ] [ slot ] ...     workers run the kernel on whole slots
 //! ```
 //!
-//! [`stage_update`] returns what the kernel made of each block, [`stage_read`] does not. How many threads work and how many
-//! copy is chosen by [`model::decide`] from the machine's figures and adapted while running by [`adapt::Adapt`], both pure.
-//! Where addresses must not change ([`Options::keep_addresses`]) pages are moved instead, by [`crate::Bulk`].
-//! Where staging cannot pay, the kernel runs in place and [`Report::mode`] says why.
+//! [`stage_update`] returns what the kernel made of each block, [`stage_read`] does not. How many
+//! threads work and how many copy is chosen by [`model::decide`] from the machine's figures and
+//! adapted while running by [`adapt::Adapt`], both pure. Where addresses must not change
+//! ([`Options::keep_addresses`]) pages are moved instead, by [`crate::Bulk`]. Where staging cannot
+//! pay, the kernel runs in place and [`Report::mode`] says why.
 
 pub mod adapt;
 mod api;

@@ -35,7 +35,8 @@ pub struct Figures {
     pub fast: (BytesPerSec, Nanos),
     /// Misses that a core has in flight.
     pub misses: u32,
-    /// Size of the last cache, and the added time of a hit in it where that is known; zero where there is none.
+    /// Size of the last cache, and the added time of a hit in it where that is known; zero where
+    /// there is none.
     pub cache: (Bytes, Nanos),
     /// Moving pages.
     pub moves: MoveCosts,
@@ -44,14 +45,15 @@ pub struct Figures {
 /// Bytes of a line that a miss brings.
 const LINE: f64 = 64.0;
 
-/// Lines that a core has in flight of what it goes over in order, as copies and most passes do: prefetchers run so far ahead (20 lines
-/// on Intel's cores since Sandy Bridge, optimisation manual, "Data Prefetching"; 16 in the timing model, `terrace_model::core`).
+/// Lines that a core has in flight of what it goes over in order, as copies and most passes do:
+/// prefetchers run so far ahead (20 lines on Intel's cores since Sandy Bridge, optimisation manual,
+/// "Data Prefetching"; 16 in the timing model, `terrace_model::core`).
 const STREAM: u32 = 16;
 
 impl From<&Figures> for Costs {
-    /// A machine file has what all CPUs do together. One thread does what its lines in flight allow at the node's latency,
-    /// and never more than all together. It is taken to go over blocks in order: a kernel that does not is told by
-    /// [`Work::compute_ns_per_byte`].
+    /// A machine file has what all CPUs do together. One thread does what its lines in flight allow
+    /// at the node's latency, and never more than all together. It is taken to go over blocks in
+    /// order: a kernel that does not is told by [`Work::compute_ns_per_byte`].
     fn from(figures: &Figures) -> Self {
         let flight = f64::from(figures.misses.max(STREAM)) * LINE;
         let one = |(all, latency): (BytesPerSec, Nanos)| {
@@ -170,12 +172,17 @@ impl fmt::Display for Why {
             Self::OneThread => write!(f, "one thread cannot copy while it works"),
             Self::OneBlock => write!(f, "with one block there is nothing to copy ahead"),
             Self::FitsCache { total, cache } => write!(f, "{total} stay in a cache of {cache}"),
-            Self::NoRoom { wanted, room } => write!(f, "two buffers take {wanted} of fast memory, {room} may be had"),
+            Self::NoRoom { wanted, room } => {
+                write!(f, "two buffers take {wanted} of fast memory, {room} may be had")
+            }
             Self::NoFigures => {
                 write!(f, "the bandwidths of the two nodes are not known; measure them with terrace probe")
             }
             Self::NoGain { staged, in_place } => {
-                write!(f, "too few passes over each block: {staged} expected staged, {in_place} in place")
+                write!(
+                    f,
+                    "too few passes over each block: {staged} expected staged, {in_place} in place"
+                )
             }
             Self::Asked => write!(f, "it was asked for"),
         }
@@ -215,7 +222,10 @@ pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
     }
     let slots = work.room.get() / largest;
     if slots < 2 {
-        return Decision::InPlace(Why::NoRoom { wanted: Bytes(largest.saturating_mul(2)), room: work.room });
+        return Decision::InPlace(Why::NoRoom {
+            wanted: Bytes(largest.saturating_mul(2)),
+            room: work.room,
+        });
     }
     let Some(costs) = costs else { return Decision::InPlace(Why::NoFigures) };
     if work.total <= costs.cache {
@@ -225,24 +235,28 @@ pub fn decide(costs: Option<&Costs>, work: &Work) -> Decision {
     let splits = (1..work.threads).map(|workers| (workers, work.threads - workers));
     let timed: Vec<_> = splits.map(|(w, m)| (staged(costs, work, w, m), w, m)).collect();
     let least = timed.iter().map(|t| t.0).fold(f64::INFINITY, f64::min);
-    // Where a node's bus decides, many splits are as good but for its ends: the one whose threads have most to spare then, for
-    // kernels that compute more than told and copies that are slower.
+    // Where a node's bus decides, many splits are as good but for its ends: the one whose threads
+    // have most to spare then, for kernels that compute more than told and copies that are slower.
     let alike = timed.into_iter().filter(|t| t.0 <= least * ALIKE);
     let best = alike.min_by(|a, b| {
         let busy = |t: &(f64, u32, u32)| busiest(costs, work, t.1, t.2);
         busy(a).total_cmp(&busy(b)).then(b.1.cmp(&a.1))
     });
-    let Some((seconds, workers, migrators)) = best else { return Decision::InPlace(Why::OneThread) };
+    let Some((seconds, workers, migrators)) = best else {
+        return Decision::InPlace(Why::OneThread);
+    };
     let (expected, without) = (nanos(seconds), nanos(in_place));
     if seconds >= in_place * WORTH {
         return Decision::InPlace(Why::NoGain { staged: expected, in_place: without });
     }
-    let slots =
-        slots.min(u64::from(wanted_slots(workers, migrators, work.back || work.stay))).min(work.blocks as u64) as u32;
+    let slots = slots
+        .min(u64::from(wanted_slots(workers, migrators, work.back || work.stay)))
+        .min(work.blocks as u64) as u32;
     Decision::Staged(Split { workers, migrators, slots: slots.max(2), expected, in_place: without })
 }
 
-/// A buffer each for what is worked on, one ahead of each worker, and one for each copy under way, back as well.
+/// A buffer each for what is worked on, one ahead of each worker, and one for each copy under way,
+/// back as well.
 #[must_use]
 pub const fn wanted_slots(workers: u32, migrators: u32, back: bool) -> u32 {
     let copies = if back { migrators * 2 } else { migrators };
@@ -288,7 +302,8 @@ struct Passes {
 }
 
 fn passes(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> Passes {
-    // Copies go through the cache as well: a block that is read and one that is written by each of those who copy.
+    // Copies go through the cache as well: a block that is read and one that is written by each of
+    // those who copy.
     let blocks = u64::from(workers) + 2 * u64::from(migrators);
     if work.largest.get().saturating_mul(blocks) > costs.cache.get() {
         return Passes { memory: work.passes, cached: 0.0 };
@@ -319,7 +334,8 @@ pub fn expected(costs: &Costs, work: &Work, threads: Threads) -> Nanos {
 fn in_place(costs: &Costs, work: &Work) -> f64 {
     let workers = work.threads.min(work.blocks as u32).max(1);
     let passes = passes(costs, work, workers, 0);
-    let memory = passes.memory * written(work) * work.total.get() as f64 / rate(costs.slow_thread, workers, costs.slow);
+    let memory = passes.memory * written(work) * work.total.get() as f64
+        / rate(costs.slow_thread, workers, costs.slow);
     (memory + passes.cached).max(compute(work, workers))
 }
 
@@ -341,10 +357,12 @@ fn busiest(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let total = work.total.get() as f64;
     let alone = |rate: BytesPerSec| total / rate.get().max(1) as f64;
     let each_byte = compute(work, 1).max(work.passes * alone(costs.fast_thread));
-    (each_byte / f64::from(workers)).max(ways(work) * total / carried(costs, work.stay, 1) / f64::from(migrators))
+    (each_byte / f64::from(workers))
+        .max(ways(work) * total / carried(costs, work.stay, 1) / f64::from(migrators))
 }
 
-/// Seconds staged: the slowest of working, copying and the fast node's bus, and what cannot overlap at both ends.
+/// Seconds staged: the slowest of working, copying and the fast node's bus, and what cannot overlap
+/// at both ends.
 fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     let total = work.total.get() as f64;
     let each = total / work.blocks as f64;
@@ -363,12 +381,14 @@ fn staged(costs: &Costs, work: &Work, workers: u32, migrators: u32) -> f64 {
     } else {
         (1.0 + back) * total / carried(costs, false, migrators)
     };
-    let bus = (passes.memory * written(work) + copies + first) * total / costs.fast.get().max(1) as f64;
+    let bus =
+        (passes.memory * written(work) + copies + first) * total / costs.fast.get().max(1) as f64;
     let fill = each * copies / carried(costs, work.stay, 1);
     // One worker alone, which has the bus to itself.
     let pass = (1.0 / rate(costs.fast_thread, 1, costs.fast)).max(work.compute_ns_per_byte / 1e9);
     let drain = (each * work.passes * pass).min(working * f64::from(busy) / work.blocks as f64);
-    // Where copying takes longest, the last block's work remains at the end; else the first block's copy at the start.
+    // Where copying takes longest, the last block's work remains at the end; else the first block's
+    // copy at the start.
     working.max(copying).max(bus) + if copying >= working { drain } else { fill }
 }
 
@@ -456,7 +476,10 @@ mod tests {
         let alone = 2.0 * 819_200.0 * 2.3e-6 * costs.moves.share(many.migrators);
         assert!(many.expected.as_secs_f64() >= alone, "{many:?}");
         let dear = Costs { moves: MoveCosts { page: Nanos::millis(1), ..costs.moves }, ..costs };
-        assert!(matches!(decide(Some(&dear), &Work { stay: true, ..work(40.0) }), Decision::InPlace(_)));
+        assert!(matches!(
+            decide(Some(&dear), &Work { stay: true, ..work(40.0) }),
+            Decision::InPlace(_)
+        ));
     }
 
     #[test]
@@ -473,7 +496,8 @@ mod tests {
         assert!(why(c, Work { blocks: 1, ..work(9.0) }).contains("one block"));
         assert!(why(c, Work { blocks: 0, ..work(9.0) }).contains("nothing"));
         assert!(why(c, Work { room: Bytes::mib(20), ..work(9.0) }).contains("32 MiB"));
-        assert!(why(c, Work { total: Bytes::mib(20), largest: Bytes::mib(1), ..work(9.0) }).contains("cache"));
+        assert!(why(c, Work { total: Bytes::mib(20), largest: Bytes::mib(1), ..work(9.0) })
+            .contains("cache"));
         assert!(why(None, work(9.0)).contains("terrace probe"));
         let heavy = Work { compute_ns_per_byte: 50.0, ..work(9.0) };
         assert!(why(c, heavy).contains("expected staged"), "computing bounds it");
@@ -481,7 +505,8 @@ mod tests {
         assert!(why(c, cached).contains("in place"), "later passes come from the cache");
     }
 
-    /// `bench/machines/stage-degraded.toml`, as `stage_bench` sees it: two workers fill the fast node, one copy the slow one.
+    /// `bench/machines/stage-degraded.toml`, as `stage_bench` sees it: two workers fill the fast
+    /// node, one copy the slow one.
     fn wide() -> (Costs, Work) {
         let (slow, fast) = (BytesPerSec(7_143_000_000), gb(40));
         let costs = Costs {
@@ -495,7 +520,17 @@ mod tests {
             moves: MoveCosts::default(),
         };
         let (largest, total) = (Bytes::mib(2), Bytes::mib(128));
-        (costs, Work { blocks: 64, largest, total, compute_ns_per_byte: 0.045, read_first: true, ..work(2.0) })
+        (
+            costs,
+            Work {
+                blocks: 64,
+                largest,
+                total,
+                compute_ns_per_byte: 0.045,
+                read_first: true,
+                ..work(2.0)
+            },
+        )
     }
 
     #[test]
@@ -504,7 +539,8 @@ mod tests {
         let s = split(decide(Some(&costs), &work));
         // One worker would do by the bandwidths, and be late at the first delay.
         assert!((4..=7).contains(&s.workers), "{s:?}");
-        let all = (1..12).map(|w| expected(&costs, &work, Threads::Fixed { workers: w, migrators: 12 - w }));
+        let all = (1..12)
+            .map(|w| expected(&costs, &work, Threads::Fixed { workers: w, migrators: 12 - w }));
         let least = all.min().unwrap();
         assert!(s.expected.get() as f64 <= least.get() as f64 * ALIKE, "{s:?}, {least}");
     }
@@ -512,7 +548,8 @@ mod tests {
     #[test]
     fn the_last_block_is_worked_on_by_one_thread_at_its_own_pace() {
         let (costs, work) = wide();
-        let of = |workers, migrators| expected(&costs, &work, Threads::Fixed { workers, migrators });
+        let of =
+            |workers, migrators| expected(&costs, &work, Threads::Fixed { workers, migrators });
         // Copies decide; 2 MiB twice by one thread, at 22 GB/s, come after them.
         let copies = work.total.get() as f64 / 7.143;
         let last = of(8, 4).get() as f64 - copies;
@@ -522,9 +559,11 @@ mod tests {
 
     #[test]
     fn what_is_copied_takes_the_cache_too() {
-        // Four workers with 1 MiB each fill 4 MiB; with copies beside them nothing stays there from pass to pass.
+        // Four workers with 1 MiB each fill 4 MiB; with copies beside them nothing stays there from
+        // pass to pass.
         let costs = Costs { cache: Bytes::mib(4), ..degraded() };
-        let small = Work { largest: Bytes::mib(1), total: Bytes::mib(128), blocks: 128, ..work(5.0) };
+        let small =
+            Work { largest: Bytes::mib(1), total: Bytes::mib(128), blocks: 128, ..work(5.0) };
         let alone = passes(&costs, &small, 4, 0);
         let beside = passes(&costs, &small, 4, 8);
         assert_eq!((alone.memory, beside.memory), (1.0, 5.0));
@@ -544,7 +583,8 @@ mod tests {
         let seconds = |w: Work| split(decide(Some(&degraded()), &w)).expected.as_secs_f64();
         let (past, through) = (seconds(work(8.0)), seconds(Work { read_first: true, ..work(8.0) }));
         assert!(through > past && through < past * 1.2, "{past} {through}");
-        let (past, through) = (Work { back: true, ..work(9.0) }, Work { back: true, read_first: true, ..work(9.0) });
+        let (past, through) =
+            (Work { back: true, ..work(9.0) }, Work { back: true, read_first: true, ..work(9.0) });
         assert!(seconds(through) > seconds(past));
         assert_eq!(copies_at_once(&degraded(), false), 2, "10 GB/s by 4 a thread");
         assert_eq!(copies_at_once(&Costs { copy_thread: gb(10), ..degraded() }, false), 1);
@@ -557,7 +597,10 @@ mod tests {
         let (read, both) = (in_place(&degraded(), &work(8.0)), in_place(&degraded(), &changed));
         assert!((both / read - 2.0).abs() < 1e-9, "{read} {both}");
         // Copies there and back are as much as one pass in place: from two on it pays.
-        assert!(matches!(decide(Some(&degraded()), &Work { back: true, ..work(1.0) }), Decision::InPlace(_)));
+        assert!(matches!(
+            decide(Some(&degraded()), &Work { back: true, ..work(1.0) }),
+            Decision::InPlace(_)
+        ));
         let s = split(decide(Some(&degraded()), &Work { back: true, ..work(3.0) }));
         assert!(s.in_place.get() as f64 > 1.5 * s.expected.get() as f64, "{s:?}");
     }
@@ -568,7 +611,8 @@ mod tests {
         let s = split(decide(Some(&costs), &work));
         assert_eq!(expected(&costs, &work, Threads::Auto(12)), s.expected);
         assert_eq!(expected(&costs, &work, Threads::InPlace(12)), s.in_place);
-        let of = |workers, migrators| expected(&costs, &work, Threads::Fixed { workers, migrators });
+        let of =
+            |workers, migrators| expected(&costs, &work, Threads::Fixed { workers, migrators });
         assert_eq!(of(s.workers, s.migrators), s.expected);
         assert!((1..12).all(|w| of(w, 12 - w) >= s.expected));
     }

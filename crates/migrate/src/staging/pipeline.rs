@@ -19,11 +19,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use terrace_sys::{now, Mapping, SysError};
 use terrace_types::{Bytes, Nanos, Tick};
 
-/// Runs `kernel` on every block (its number, and its elements) and keeps what it makes of them. Blocks are ranges of `data`;
-/// kernels of different blocks run at the same time and in no certain order. What lies in no block is not touched.
+/// Runs `kernel` on every block (its number, and its elements) and keeps what it makes of them.
+/// Blocks are ranges of `data`; kernels of different blocks run at the same time and in no certain
+/// order. What lies in no block is not touched.
 ///
-/// `blocks` is asked for the first [`Options::ahead`] before anything runs, and for each further one when there is room for it, by one
-/// thread at a time. A range that overlaps any earlier one or leaves the data ends the run: see [`StageError`].
+/// `blocks` is asked for the first [`Options::ahead`] before anything runs, and for each further
+/// one when there is room for it, by one thread at a time. A range that overlaps any earlier one or
+/// leaves the data ends the run: see [`StageError`].
 ///
 /// # Errors
 /// [`StageError`]; what became of blocks then, [`StageError::Panicked`] says.
@@ -36,9 +38,12 @@ pub fn stage_update<T: Copy + Send + Sync>(
     let base = data.as_mut_ptr();
     let blocks = Blocks::new::<T>(data.len(), Box::new(blocks.into_iter()));
     let run = |block: usize, at: *mut u8, bytes: usize, _: Buffers<'_>| {
-        // SAFETY: `at` is the block's own elements in `data`, borrowed for writing as long as this function runs and in no
-        // other block, or a buffer that holds a copy of them and is aligned to a page; `bytes` is their size.
-        kernel(block, unsafe { std::slice::from_raw_parts_mut(at.cast::<T>(), elements::<T>(bytes)) });
+        // SAFETY: `at` is the block's own elements in `data`, borrowed for writing as long as this
+        // function runs and in no other block, or a buffer that holds a copy of them and is aligned
+        // to a page; `bytes` is their size.
+        kernel(block, unsafe {
+            std::slice::from_raw_parts_mut(at.cast::<T>(), elements::<T>(bytes))
+        });
     };
     Pipeline { base: Address(base.cast()), back: true, options, run: &run }.go(blocks)
 }
@@ -56,9 +61,11 @@ pub fn stage_read<T: Copy + Send + Sync>(
     let base = data.as_ptr().cast_mut();
     let blocks = Blocks::new::<T>(data.len(), Box::new(blocks.into_iter()));
     let run = |block: usize, at: *mut u8, bytes: usize, _: Buffers<'_>| {
-        // SAFETY: as in `stage_update`, but that `data` is borrowed for reading and nothing writes to it: results do not go
-        // back.
-        kernel(block, unsafe { std::slice::from_raw_parts(at.cast_const().cast::<T>(), elements::<T>(bytes)) });
+        // SAFETY: as in `stage_update`, but that `data` is borrowed for reading and nothing writes
+        // to it: results do not go back.
+        kernel(block, unsafe {
+            std::slice::from_raw_parts(at.cast_const().cast::<T>(), elements::<T>(bytes))
+        });
     };
     Pipeline { base: Address(base.cast()), back: false, options, run: &run }.go(blocks)
 }
@@ -66,8 +73,9 @@ pub fn stage_read<T: Copy + Send + Sync>(
 /// The buffers that a block lies in; none where it lies in the data itself.
 pub type Buffers<'a> = Option<&'a Arc<Mapping>>;
 
-/// [`stage_update`] of bytes (`back`) or [`stage_read`], for languages whose kernels may keep what they were given: a kernel gets the
-/// address of its block as well, and the buffers it lies in, which are given back with the last [`Arc`] of them.
+/// [`stage_update`] of bytes (`back`) or [`stage_read`], for languages whose kernels may keep what
+/// they were given: a kernel gets the address of its block as well, and the buffers it lies in,
+/// which are given back with the last [`Arc`] of them.
 ///
 /// # Errors
 /// [`StageError`].
@@ -167,8 +175,8 @@ impl State<'_> {
         }
     }
 
-    /// The next block is larger than a buffer: it is worked on where it lies, and has a buffer all the same, by which no more of them
-    /// are asked for than there are buffers.
+    /// The next block is larger than a buffer: it is worked on where it lies, and has a buffer all
+    /// the same, by which no more of them are asked for than there are buffers.
     fn stays(&mut self) {
         let Some(slot) = self.free.pop() else { return };
         self.report.stayed += Bytes(self.blocks.known()[self.next].1 as u64);
@@ -201,7 +209,11 @@ impl State<'_> {
     /// Now and then, whether more or fewer threads should copy.
     fn look(&mut self) {
         let every = BLOCKS_A_WINDOW * self.report.threads as usize;
-        if self.adapt.is_none() || self.through == 0 || self.through % every != 0 || self.window.done == Bytes::ZERO {
+        if self.adapt.is_none()
+            || self.through == 0
+            || self.through % every != 0
+            || self.window.done == Bytes::ZERO
+        {
             return;
         }
         let span = now().since(self.window_began);
@@ -261,17 +273,31 @@ impl Pipeline<'_> {
     }
 
     /// The kernel; a panic of it is its message.
-    pub(super) fn kernel(&self, block: usize, at: *mut u8, bytes: usize, buffers: Buffers<'_>) -> Result<(), String> {
-        // Nothing of ours is left half done by a panic: the kernel sees the block's elements and nothing else of ours.
-        catch_unwind(AssertUnwindSafe(|| (self.run)(block, at, bytes, buffers))).map_err(|panic| said(panic.as_ref()))
+    pub(super) fn kernel(
+        &self,
+        block: usize,
+        at: *mut u8,
+        bytes: usize,
+        buffers: Buffers<'_>,
+    ) -> Result<(), String> {
+        // Nothing of ours is left half done by a panic: the kernel sees the block's elements and
+        // nothing else of ours.
+        catch_unwind(AssertUnwindSafe(|| (self.run)(block, at, bytes, buffers)))
+            .map_err(|panic| said(panic.as_ref()))
     }
 
-    fn staged(&self, report: Report, blocks: Blocks<'_>, largest: usize) -> Result<Report, StageError> {
+    fn staged(
+        &self,
+        report: Report,
+        blocks: Blocks<'_>,
+        largest: usize,
+    ) -> Result<Report, StageError> {
         let began = now();
         let slots = report.slots as usize;
         let fast = self.fast(slots, largest, &blocks)?;
         let (threads, migrators) = (report.threads, report.migrators);
-        let adapt = matches!(self.options.threads, Threads::Auto(_)).then(|| Adapt::new(threads, migrators));
+        let adapt = matches!(self.options.threads, Threads::Auto(_))
+            .then(|| Adapt::new(threads, migrators));
         let state = Mutex::new(State {
             blocks,
             next: 0,
@@ -291,8 +317,10 @@ impl Pipeline<'_> {
         });
         let changed = Condvar::new();
         std::thread::scope(|scope| {
-            // Who touches memory keeps the process's list of mappings from others, whose stacks are to be put there.
-            let mut places = if fast.to_touch() { Places::together } else { Places::new }(&self.options.cpus);
+            // Who touches memory keeps the process's list of mappings from others, whose stacks are
+            // to be put there.
+            let mut places =
+                if fast.to_touch() { Places::together } else { Places::new }(&self.options.cpus);
             for index in 0..threads {
                 let (state, changed, fast) = (&state, &changed, &fast);
                 let role = match self.options.threads {
@@ -325,7 +353,13 @@ impl Pipeline<'_> {
                 drop(fast);
                 let blocks = state.blocks.known().len();
                 let (prepared, released) = (state.prepared.since(began), now().since(ended));
-                Ok(Report { blocks, migrators: state.migrators, prepared, released, ..state.report })
+                Ok(Report {
+                    blocks,
+                    migrators: state.migrators,
+                    prepared,
+                    released,
+                    ..state.report
+                })
             }
         }
     }
@@ -360,21 +394,28 @@ impl Pipeline<'_> {
                 Choice::Starve | Choice::Crowd => {
                     let began = now();
                     state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    state.waited(choice == Choice::Starve && role != Role::Migrator, now().since(began));
+                    state.waited(
+                        choice == Choice::Starve && role != Role::Migrator,
+                        now().since(began),
+                    );
                     continue;
                 }
-                Choice::Bring if state.next == state.blocks.known().len() => state = self.ask(state, shared),
+                Choice::Bring if state.next == state.blocks.known().len() => {
+                    state = self.ask(state, shared)
+                }
                 Choice::Bring if !fast.holds(state.blocks.known()[state.next].1) => state.stays(),
                 Choice::Help | Choice::Bring | Choice::Return => {
                     let Some(part) = state.part(choice) else { continue };
                     let block = self.block(state.blocks.known()[part.block]);
                     state.copying += 1;
                     drop(state);
-                    // SAFETY: the part lies in its block, which lies in the data, borrowed while this runs; no other block has its
-                    // elements. To a buffer: nobody writes the data meanwhile, since a block is returned only after it was
-                    // worked on. Back from a buffer: `back` is set by `stage_update` alone, for which the data is borrowed for
-                    // writing. The buffer was free, or its block worked on, when this copy was begun, and is long enough
-                    // (`holds`); it is given to others once all parts are there. Each part is one thread's.
+                    // SAFETY: the part lies in its block, which lies in the data, borrowed while
+                    // this runs; no other block has its elements. To a buffer: nobody writes the
+                    // data meanwhile, since a block is returned only after it was worked on. Back
+                    // from a buffer: `back` is set by `stage_update` alone, for which the data is
+                    // borrowed for writing. The buffer was free, or its block worked on, when this
+                    // copy was begun, and is long enough (`holds`); it is given to others once all
+                    // parts are there. Each part is one thread's.
                     let bytes = unsafe { fast.carry(block, &part) };
                     state = lock(shared);
                     state.copying -= 1;
@@ -392,7 +433,11 @@ impl Pipeline<'_> {
                     state = lock(shared);
                     if let Err(message) = ran {
                         let intact = buffers.is_some() || !self.back;
-                        state.failed.get_or_insert(StageError::Panicked { block: number, message, intact });
+                        state.failed.get_or_insert(StageError::Panicked {
+                            block: number,
+                            message,
+                            intact,
+                        });
                     } else {
                         let goes_back = self.returns() && fast.holds(block.bytes);
                         state.worked((number, slot), block.bytes, goes_back);
@@ -426,9 +471,14 @@ impl Pipeline<'_> {
         if !o.keep_addresses {
             return Ok(Fast::buffers(o.fast, slots, largest)?);
         }
-        let home = o.slow.or_else(|| Homes::of(blocks.known().iter().map(|block| self.block(*block))));
+        let home =
+            o.slow.or_else(|| Homes::of(blocks.known().iter().map(|block| self.block(*block))));
         let home = home.ok_or(StageError::NoHome)?;
-        Ok(Fast::Pages(Homes::new(Bulk::new(o.costs.map_or_else(MoveCosts::default, |c| c.moves)), home, o.fast)))
+        Ok(Fast::Pages(Homes::new(
+            Bulk::new(o.costs.map_or_else(MoveCosts::default, |c| c.moves)),
+            home,
+            o.fast,
+        )))
     }
 
     /// Whether blocks go back once they were worked on: pages do, changed or not.
@@ -451,7 +501,11 @@ impl Pipeline<'_> {
             parts: state.copies.has_parts(),
             copying: state.copying,
             migrators: state.migrators,
-            most: self.options.costs.as_ref().map_or(u32::MAX, |c| copies_at_once(c, self.options.keep_addresses)),
+            most: self
+                .options
+                .costs
+                .as_ref()
+                .map_or(u32::MAX, |c| copies_at_once(c, self.options.keep_addresses)),
         }
     }
 }

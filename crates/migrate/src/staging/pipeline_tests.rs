@@ -10,7 +10,10 @@ use terrace_sys::Mapping;
 use terrace_types::{Bytes, BytesPerSec, NodeId, Seed};
 
 pub(super) fn node() -> NodeId {
-    terrace_sys::zones::nodes_with_memory(&terrace_sys::Root::live()).first().copied().unwrap_or_default()
+    terrace_sys::zones::nodes_with_memory(&terrace_sys::Root::live())
+        .first()
+        .copied()
+        .unwrap_or_default()
 }
 
 pub(super) fn fixed(workers: u32, migrators: u32) -> Options {
@@ -40,9 +43,12 @@ pub(super) fn kernel(block: usize, part: &mut [u64]) {
 
 #[test]
 fn staged_results_are_those_of_plain_code() {
-    for (seed, options) in
-        [(1, fixed(1, 1)), (2, fixed(3, 1)), (3, fixed(1, 2)), (4, Options { slots: Some(2), ..fixed(2, 2) })]
-    {
+    for (seed, options) in [
+        (1, fixed(1, 1)),
+        (2, fixed(3, 1)),
+        (3, fixed(1, 2)),
+        (4, Options { slots: Some(2), ..fixed(2, 2) }),
+    ] {
         let blocks = uneven(150_000, seed);
         let mut data: Vec<u64> = (0..150_000).collect();
         let mut plain = data.clone();
@@ -96,7 +102,8 @@ fn reading_brings_every_block_once_and_returns_nothing() {
 
 #[test]
 fn blocks_whose_addresses_stay_are_worked_on_where_they_are() {
-    // On one node pages are there already; the lab moves them for real (stage-in-the-lab of ring 3).
+    // On one node pages are there already; the lab moves them for real (stage-in-the-lab of ring
+    // 3).
     for (seed, split) in [(5, (2, 1)), (6, (1, 2))] {
         let blocks = uneven(150_000, seed);
         let mut data: Vec<u64> = (0..150_000).collect();
@@ -106,7 +113,10 @@ fn blocks_whose_addresses_stay_are_worked_on_where_they_are() {
         let options = Options { keep_addresses: true, ..fixed(split.0, split.1) };
         let firsts: Vec<usize> = blocks.iter().map(|b| begin + b.start * 8).collect();
         let result = stage_update(&mut data, blocks.clone(), &options, |block, part| {
-            assert!(part.is_empty() || part.as_ptr() as usize == firsts[block], "block {block} is elsewhere");
+            assert!(
+                part.is_empty() || part.as_ptr() as usize == firsts[block],
+                "block {block} is elsewhere"
+            );
             kernel(block, part);
         });
         let report = match result {
@@ -119,7 +129,8 @@ fn blocks_whose_addresses_stay_are_worked_on_where_they_are() {
             let (start, end) = (begin + b.start * 8, begin + b.end * 8);
             (end / page).saturating_sub(start.div_ceil(page)) * page
         };
-        let (bytes, all): (usize, usize) = (blocks.iter().map(whole).sum(), blocks.iter().map(|b| b.len() * 8).sum());
+        let (bytes, all): (usize, usize) =
+            (blocks.iter().map(whole).sum(), blocks.iter().map(|b| b.len() * 8).sum());
         assert_eq!(report.brought, Bytes(bytes as u64), "{begin:x}..{end:x}");
         assert_eq!((report.returned, report.stayed), (report.brought, Bytes((all - bytes) as u64)));
     }
@@ -171,7 +182,8 @@ fn the_model_decides_and_the_reason_is_told() {
     let mut data: Vec<u64> = (0..60_000).collect();
     let mut plain = data.clone();
     blocks.iter().cloned().enumerate().for_each(|(b, range)| kernel(b, &mut plain[range]));
-    let auto = Options { passes: 20.0, costs: Some(costs()), ..Options::new(node(), Threads::Auto(3)) };
+    let auto =
+        Options { passes: 20.0, costs: Some(costs()), ..Options::new(node(), Threads::Auto(3)) };
     match stage_update(&mut data, blocks.clone(), &auto, kernel) {
         Err(StageError::Sys(e)) => return println!("skipped: {e}"),
         other => assert_eq!(other.unwrap().mode, Mode::Staged),
@@ -206,7 +218,10 @@ fn nothing_to_do_is_done_and_no_threads_are_an_error() {
     };
     stage_update(&mut data, [3..3, 3..3], &fixed(1, 1), count).unwrap();
     assert_eq!(calls.into_inner(), 2, "an empty block is a block");
-    assert_eq!(stage_update(&mut data, Some(0..4), &fixed(0, 0), |_, _| {}), Err(StageError::NoThreads));
+    assert_eq!(
+        stage_update(&mut data, Some(0..4), &fixed(0, 0), |_, _| {}),
+        Err(StageError::NoThreads)
+    );
     let mut units = [(); 5];
     stage_update(&mut units, [0..2, 2..5], &fixed(1, 1), |_, _| {}).unwrap();
 }
@@ -237,10 +252,11 @@ fn a_kernel_that_panics_is_an_error_and_the_source_is_whole() {
     let blocks: Vec<Range<usize>> = (0..40).map(|k| k * 500..(k + 1) * 500).collect();
     for (workers, migrators) in [(1, 1), (3, 2)] {
         let mut data: Vec<u64> = vec![1; 20_000];
-        let result = stage_update(&mut data, blocks.clone(), &fixed(workers, migrators), |block, part| {
-            part.fill(2);
-            assert!(block != 17, "seventeen");
-        });
+        let result =
+            stage_update(&mut data, blocks.clone(), &fixed(workers, migrators), |block, part| {
+                part.fill(2);
+                assert!(block != 17, "seventeen");
+            });
         let (block, message) = match result {
             Err(StageError::Panicked { block, message, intact: true }) => (block, message),
             Err(StageError::Sys(e)) => return println!("skipped: {e}"),
@@ -252,10 +268,14 @@ fn a_kernel_that_panics_is_an_error_and_the_source_is_whole() {
         assert!(data.chunks(500).all(|b| b.iter().all(|x| *x == b[0])));
     }
     let mut data: Vec<u64> = vec![1; 20_000];
-    let result = stage_update(&mut data, blocks, &Options::new(node(), Threads::InPlace(2)), |block, _| {
-        assert!(block != 3, "three");
-    });
-    assert!(matches!(result, Err(StageError::Panicked { block: 3, intact: false, .. })), "{result:?}");
+    let result =
+        stage_update(&mut data, blocks, &Options::new(node(), Threads::InPlace(2)), |block, _| {
+            assert!(block != 3, "three");
+        });
+    assert!(
+        matches!(result, Err(StageError::Panicked { block: 3, intact: false, .. })),
+        "{result:?}"
+    );
 }
 
 #[test]
@@ -267,7 +287,10 @@ fn no_room_and_a_node_that_is_not_there() {
     assert!(matches!(report.mode, Mode::InPlace(Why::NoRoom { .. })));
     assert!(data.iter().all(|x| *x == 3));
     let nowhere = Options { fast: NodeId(999), ..fixed(1, 1) };
-    assert!(matches!(stage_update(&mut data, blocks, &nowhere, |_, part| part.fill(4)), Err(StageError::Sys(_))));
+    assert!(matches!(
+        stage_update(&mut data, blocks, &nowhere, |_, part| part.fill(4)),
+        Err(StageError::Sys(_))
+    ));
     assert!(data.iter().all(|x| *x == 3), "nothing was begun");
 }
 
@@ -293,6 +316,8 @@ fn buffers_that_somebody_keeps_outlive_the_run() {
         assert!(part.iter().all(|x| *x == part[0] && *x < 4));
     }
     let options = Options::new(node(), Threads::InPlace(1));
-    stage_held(&mut data, false, std::iter::once(0..100), &options, |_, _, buffers| assert!(buffers.is_none()))
-        .unwrap();
+    stage_held(&mut data, false, std::iter::once(0..100), &options, |_, _, buffers| {
+        assert!(buffers.is_none())
+    })
+    .unwrap();
 }

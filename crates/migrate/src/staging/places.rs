@@ -5,11 +5,13 @@ use std::thread::{Builder, Scope};
 use terrace_sys::{own_cpus, pin, SysError};
 use terrace_types::CpuId;
 
-/// Begins threads on CPUs in turn: the thread that begins them goes there first, since a new thread has the CPUs of the one that
-/// began it. A thread that pins itself must run first, and the kernel may have put it behind one that works already.
+/// Begins threads on CPUs in turn: the thread that begins them goes there first, since a new thread
+/// has the CPUs of the one that began it. A thread that pins itself must run first, and the kernel
+/// may have put it behind one that works already.
 ///
-/// A new thread waits until the caller has left its CPU for the next. If it worked at once it would keep the caller from the CPU
-/// that both are on for a slice of time (EEVDF's, 3 ms with twelve CPUs), and the others would begin so much later.
+/// A new thread waits until the caller has left its CPU for the next. If it worked at once it would
+/// keep the caller from the CPU that both are on for a slice of time (EEVDF's, 3 ms with twelve
+/// CPUs), and the others would begin so much later.
 #[derive(Debug)]
 pub(super) struct Places<'a> {
     cpus: &'a [CpuId],
@@ -26,10 +28,16 @@ impl<'a> Places<'a> {
     pub(super) fn new(cpus: &'a [CpuId]) -> Self {
         let before = if cpus.is_empty() { Vec::new() } else { own_cpus().unwrap_or_default() };
         // What could not be given back is not taken.
-        Self { cpus: if before.is_empty() { &[] } else { cpus }, before, gates: Vec::new(), together: false }
+        Self {
+            cpus: if before.is_empty() { &[] } else { cpus },
+            before,
+            gates: Vec::new(),
+            together: false,
+        }
     }
 
-    /// The same, and none works before all were begun, when this is dropped: for threads that would hold up the beginning of others.
+    /// The same, and none works before all were begun, when this is dropped: for threads that would
+    /// hold up the beginning of others.
     pub(super) fn together(cpus: &'a [CpuId]) -> Self {
         let mut places = Self::new(cpus);
         places.together = true;
@@ -61,13 +69,24 @@ impl<'a> Places<'a> {
             work();
         };
         let failed = |e: std::io::Error| {
-            let remedy = "ask for fewer threads, or raise the limit of processes (ulimit -u, pids.max)";
-            SysError::from_errno("clone", format!("thread {index}"), e.raw_os_error().unwrap_or(0), remedy)
+            let remedy =
+                "ask for fewer threads, or raise the limit of processes (ulimit -u, pids.max)";
+            SysError::from_errno(
+                "clone",
+                format!("thread {index}"),
+                e.raw_os_error().unwrap_or(0),
+                remedy,
+            )
         };
-        Builder::new().name("terrace-stage".to_owned()).spawn_scoped(scope, work).map(drop).map_err(failed)
+        Builder::new()
+            .name("terrace-stage".to_owned())
+            .spawn_scoped(scope, work)
+            .map(drop)
+            .map_err(failed)
     }
 
-    /// A CPU that may not be used any more cannot be given back: the thread stays where it is, slower at worst.
+    /// A CPU that may not be used any more cannot be given back: the thread stays where it is,
+    /// slower at worst.
     fn give_back(&self) {
         if !self.before.is_empty() {
             let _stays = pin(&self.before);

@@ -53,8 +53,8 @@ pub(super) enum Choice {
     End,
 }
 
-/// The choice. What is being copied is completed before another copy is begun; finished blocks leave before new ones come, for they
-/// free buffers.
+/// The choice. What is being copied is completed before another copy is begun; finished blocks
+/// leave before new ones come, for they free buffers.
 pub(super) fn choose(role: Role, c: &Counts) -> Choice {
     if c.left == 0 {
         return Choice::End;
@@ -66,13 +66,15 @@ pub(super) fn choose(role: Role, c: &Counts) -> Choice {
         (false, false) => bring.then_some(Choice::Bring),
     };
     let work = (c.ready > 0).then_some(Choice::Work);
-    let starve = || if c.waiting > 0 && c.free == 0 && c.ready > 0 { Choice::Crowd } else { Choice::Starve };
+    let starve =
+        || if c.waiting > 0 && c.free == 0 && c.ready > 0 { Choice::Crowd } else { Choice::Starve };
     match role {
         Role::Worker => work.unwrap_or(Choice::Starve),
         Role::Migrator if c.waiting == 0 && copy.is_none() => Choice::Crowd,
         Role::Migrator => copy.unwrap_or(Choice::Crowd),
-        // As many as shall copy do; the others work, and help to copy rather than wait, while the slow node has something left. More
-        // would end at the same time, then work at the same time, and copies would no longer hide behind work.
+        // As many as shall copy do; the others work, and help to copy rather than wait, while the
+        // slow node has something left. More would end at the same time, then work at the same
+        // time, and copies would no longer hide behind work.
         Role::Either if c.copying < c.migrators => copy.or(work).unwrap_or_else(starve),
         Role::Either => work.or(copy.filter(|_| c.copying < c.most)).unwrap_or_else(starve),
     }
@@ -82,21 +84,38 @@ pub(super) fn choose(role: Role, c: &Counts) -> Choice {
 mod tests {
     use super::*;
 
-    const C: Counts =
-        Counts { waiting: 5, free: 1, ready: 1, done: 0, left: 8, parts: false, copying: 0, migrators: 1, most: 4 };
+    const C: Counts = Counts {
+        waiting: 5,
+        free: 1,
+        ready: 1,
+        done: 0,
+        left: 8,
+        parts: false,
+        copying: 0,
+        migrators: 1,
+        most: 4,
+    };
 
     #[test]
     fn copies_come_first_up_to_their_number_and_then_work() {
         assert_eq!(choose(Role::Either, &C), Choice::Bring);
         assert_eq!(choose(Role::Either, &Counts { done: 1, ..C }), Choice::Return);
         assert_eq!(choose(Role::Either, &Counts { copying: 1, ..C }), Choice::Work);
-        assert_eq!(choose(Role::Either, &Counts { copying: 1, ready: 0, ..C }), Choice::Bring, "rather than wait");
+        assert_eq!(
+            choose(Role::Either, &Counts { copying: 1, ready: 0, ..C }),
+            Choice::Bring,
+            "rather than wait"
+        );
         assert_eq!(
             choose(Role::Either, &Counts { copying: 1, ready: 0, most: 1, ..C }),
             Choice::Starve,
             "no faster by two"
         );
-        assert_eq!(choose(Role::Either, &Counts { ready: 0, most: 0, ..C }), Choice::Bring, "one copies in any case");
+        assert_eq!(
+            choose(Role::Either, &Counts { ready: 0, most: 0, ..C }),
+            Choice::Bring,
+            "one copies in any case"
+        );
         assert_eq!(choose(Role::Either, &Counts { free: 0, ..C }), Choice::Work);
         assert_eq!(choose(Role::Either, &Counts { free: 0, ready: 0, ..C }), Choice::Starve);
         assert_eq!(choose(Role::Either, &Counts { left: 0, ..C }), Choice::End);
@@ -108,13 +127,20 @@ mod tests {
         assert_eq!(choose(Role::Either, &c), Choice::Help);
         assert_eq!(choose(Role::Migrator, &c), Choice::Help);
         assert_eq!(choose(Role::Either, &Counts { copying: 1, ..c }), Choice::Work);
-        assert_eq!(choose(Role::Either, &Counts { copying: 1, ready: 0, ..c }), Choice::Help, "rather than wait");
+        assert_eq!(
+            choose(Role::Either, &Counts { copying: 1, ready: 0, ..c }),
+            Choice::Help,
+            "rather than wait"
+        );
         assert_eq!(choose(Role::Worker, &Counts { ready: 0, ..c }), Choice::Starve);
-        assert_eq!(choose(Role::Migrator, &Counts { waiting: 0, free: 0, done: 0, ..c }), Choice::Help);
+        assert_eq!(
+            choose(Role::Migrator, &Counts { waiting: 0, free: 0, done: 0, ..c }),
+            Choice::Help
+        );
     }
 
-    /// Time until the first block is there, and blocks that are there at half the time of all, with four threads that copy and
-    /// parts that take a tick each.
+    /// Time until the first block is there, and blocks that are there at half the time of all, with
+    /// four threads that copy and parts that take a tick each.
     #[test]
     fn blocks_come_one_after_the_other() {
         let (bytes, migrators) = (2 << 20, 4);
@@ -134,10 +160,13 @@ mod tests {
                     _ => {}
                 }
             }
-            there.extend(taken.iter().filter(|part| copies.there(part)).map(|part| (part.block, tick)));
+            there.extend(
+                taken.iter().filter(|part| copies.there(part)).map(|part| (part.block, tick)),
+            );
         }
         // Eight parts a block by four threads.
-        let expected: Vec<(usize, i32)> = (0..8).map(|block| (block, 2 * (block as i32 + 1))).collect();
+        let expected: Vec<(usize, i32)> =
+            (0..8).map(|block| (block, 2 * (block as i32 + 1))).collect();
         assert_eq!(there, expected);
     }
 
@@ -151,28 +180,38 @@ mod tests {
         assert_eq!(choose(Role::Migrator, &Counts { waiting: 0, done: 2, ..C }), Choice::Return);
     }
 
-    /// Whatever the threads' order, all blocks come through: those that are known, and those that are asked for one by one.
+    /// Whatever the threads' order, all blocks come through: those that are known, and those that
+    /// are asked for one by one.
     #[test]
     fn no_order_of_threads_gets_stuck() {
         for seed in 0..400_u64 {
             let mut seed = terrace_types::Seed(seed);
             let most = (seed.0 % 3) as u32;
-            // Blocks that come when they are asked for; and whether all have come, and somebody asks.
-            let (mut to_come, mut ended, mut asked) = (if seed.0 < 200 { 0 } else { 9 }, false, false);
+            // Blocks that come when they are asked for; and whether all have come, and somebody
+            // asks.
+            let (mut to_come, mut ended, mut asked) =
+                (if seed.0 < 200 { 0 } else { 9 }, false, false);
             let mut known = 9 - to_come;
             let mut through = 0;
             let mut c = Counts { free: 2, ready: 0, most, ..C };
-            // Copies of three parts each: parts that nobody has, parts under way, of each; and whether it goes back.
+            // Copies of three parts each: parts that nobody has, parts under way, of each; and
+            // whether it goes back.
             let mut open: Vec<(u32, u32, bool)> = Vec::new();
-            let roles = if seed.0 % 2 == 0 { [Role::Either; 3] } else { [Role::Worker, Role::Migrator, Role::Worker] };
+            let roles = if seed.0 % 2 == 0 {
+                [Role::Either; 3]
+            } else {
+                [Role::Worker, Role::Migrator, Role::Worker]
+            };
             let mut busy: [Option<(Choice, bool)>; 3] = [None; 3];
             for _ in 0..10_000 {
                 let (random, next) = seed.next();
                 seed = next;
                 let thread = (random % 3) as usize;
                 c.parts = open.iter().any(|copy| copy.0 > 0);
-                (c.waiting, c.left) =
-                    (known + usize::from(!ended && !asked), 9 - to_come - through + usize::from(!ended));
+                (c.waiting, c.left) = (
+                    known + usize::from(!ended && !asked),
+                    9 - to_come - through + usize::from(!ended),
+                );
                 match busy[thread].take() {
                     None => {
                         let choice = choose(roles[thread], &c);
@@ -202,7 +241,8 @@ mod tests {
                     // An answer.
                     Some((Choice::Bring, true)) => {
                         (asked, ended) = (false, to_come == 0);
-                        (known, to_come) = (known + usize::from(!ended), to_come - usize::from(!ended));
+                        (known, to_come) =
+                            (known + usize::from(!ended), to_come - usize::from(!ended));
                     }
                     Some((_, back)) => {
                         c.copying -= 1;

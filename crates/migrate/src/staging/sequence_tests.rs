@@ -16,7 +16,12 @@ fn ways() -> [Options; 4] {
         one(Options { slots: Some(3), ..fixed(2, 1) }),
         one(Options { keep_addresses: true, slow: Some(node()), slots: Some(2), ..fixed(1, 2) }),
         one(Options::new(node(), Threads::InPlace(3))),
-        one(Options { passes: 20.0, costs: Some(costs()), slots: Some(3), ..Options::new(node(), Threads::Auto(3)) }),
+        one(Options {
+            passes: 20.0,
+            costs: Some(costs()),
+            slots: Some(3),
+            ..Options::new(node(), Threads::Auto(3))
+        }),
     ]
 }
 
@@ -41,7 +46,8 @@ fn here<T: std::fmt::Debug>(result: Result<T, StageError>) -> Option<Result<T, S
 fn blocks_are_asked_for_while_others_are_worked_on() {
     for options in ways() {
         let blocks = uneven(150_000, 11);
-        let (asked, through, most) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let (asked, through, most) =
+            (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         let mut data: Vec<u64> = (0..150_000).collect();
         let wanted = plain(data.clone(), &blocks);
         let given = blocks.iter().cloned().inspect(|_| {
@@ -91,30 +97,57 @@ fn what_gives_the_blocks_may_wait_for_the_one_before() {
 fn a_late_overlap_ends_the_run_with_blocks_whole_and_buffers_given_back() {
     for options in ways() {
         // Of blocks that are through by then, and of those that are not.
-        for (bad, first) in [(3_000..3_500, 3), (38_999..39_001, 38), (38_500..38_600, 38), (0..40_000, 0)] {
+        for (bad, first) in
+            [(3_000..3_500, 3), (38_999..39_001, 38), (38_500..38_600, 38), (0..40_000, 0)]
+        {
             let mut data = vec![1_u64; 40_000];
             let given = (0..39).map(|k| k * 1000..(k + 1) * 1000).chain(std::iter::once(bad));
-            let result = stage_update(&mut data, given, &options, |_, part| part.iter_mut().for_each(|x| *x += 1));
+            let result = stage_update(&mut data, given, &options, |_, part| {
+                part.iter_mut().for_each(|x| *x += 1)
+            });
             let Some(result) = here(result) else { return };
             match result {
-                Err(StageError::Overlap { first: told, second: 39 }) if first > 0 => assert_eq!(told, first),
+                Err(StageError::Overlap { first: told, second: 39 }) if first > 0 => {
+                    assert_eq!(told, first)
+                }
                 Err(StageError::Overlap { second: 39, .. }) => {}
                 other => panic!("{other:?}"),
             }
-            assert!(data.chunks(1000).all(|b| b.iter().all(|x| *x == b[0] && (1..=2).contains(x))), "half a block");
+            assert!(
+                data.chunks(1000).all(|b| b.iter().all(|x| *x == b[0] && (1..=2).contains(x))),
+                "half a block"
+            );
             assert!(data[39_000..].iter().all(|x| *x == 1), "what is in no block is as it was");
         }
-        let beyond = stage_read(&[0_u8; 900][..], (0..).map(|k| k * 100..k * 100 + 100), &options, |_, _| {});
+        let beyond = stage_read(
+            &[0_u8; 900][..],
+            (0..).map(|k| k * 100..k * 100 + 100),
+            &options,
+            |_, _| {},
+        );
         let Some(beyond) = here(beyond) else { return };
-        assert_eq!(beyond, Err(StageError::OutOfBounds { block: 9, start: 900, end: 1000, length: 900 }));
-        let twice = stage_read(&[0_u8; 900][..], (0..).map(|k| k % 9 * 100..k % 9 * 100 + 100), &options, |_, _| {});
-        assert_eq!(twice, Err(StageError::Overlap { first: 0, second: 9 }), "whether it is through or not");
+        assert_eq!(
+            beyond,
+            Err(StageError::OutOfBounds { block: 9, start: 900, end: 1000, length: 900 })
+        );
+        let twice = stage_read(
+            &[0_u8; 900][..],
+            (0..).map(|k| k % 9 * 100..k % 9 * 100 + 100),
+            &options,
+            |_, _| {},
+        );
+        assert_eq!(
+            twice,
+            Err(StageError::Overlap { first: 0, second: 9 }),
+            "whether it is through or not"
+        );
     }
     let (mut data, buffers) = (vec![1_u8; 50_000], Mutex::new(Weak::new()));
     let given = (0..40).map(|k| k * 1000..(k + 1) * 1000).chain(std::iter::once(0..1));
-    let result = stage_held(&mut data, true, given, &Options { ahead: 1, ..fixed(1, 1) }, |_, _, held| {
-        *buffers.lock().unwrap() = held.map_or_else(Weak::new, std::sync::Arc::downgrade);
-    });
+    let result =
+        stage_held(&mut data, true, given, &Options { ahead: 1, ..fixed(1, 1) }, |_, _, held| {
+            *buffers.lock().unwrap() = held.map_or_else(Weak::new, std::sync::Arc::downgrade);
+        });
     assert_eq!(result, Err(StageError::Overlap { first: 0, second: 40 }));
     assert!(buffers.lock().unwrap().upgrade().is_none(), "buffers are given back");
 }
@@ -123,8 +156,17 @@ fn a_late_overlap_ends_the_run_with_blocks_whole_and_buffers_given_back() {
 fn a_panic_of_what_gives_the_blocks_is_an_error() {
     for options in ways() {
         let mut data = vec![1_u64; 40_000];
-        let given = (0..40).map(|k| if k < 23 { k * 1000..(k + 1) * 1000 } else { resume_unwind(Box::new("no more")) });
-        let Some(result) = here(stage_update(&mut data, given, &options, |_, part| part.fill(2))) else { return };
+        let given = (0..40).map(|k| {
+            if k < 23 {
+                k * 1000..(k + 1) * 1000
+            } else {
+                resume_unwind(Box::new("no more"))
+            }
+        });
+        let Some(result) = here(stage_update(&mut data, given, &options, |_, part| part.fill(2)))
+        else {
+            return;
+        };
         assert_eq!(result, Err(StageError::Sequence { after: 23, message: "no more".into() }));
         assert!(data.chunks(1000).all(|b| b.iter().all(|x| *x == b[0])), "half a block");
         assert!(data[23_000..].iter().all(|x| *x == 1));
@@ -145,7 +187,9 @@ fn a_block_larger_than_the_buffers_is_worked_on_where_it_lies() {
         }
         kernel(block, part);
     };
-    let Some(report) = here(stage_update(&mut data, blocks.clone(), &options, looks)) else { return };
+    let Some(report) = here(stage_update(&mut data, blocks.clone(), &options, looks)) else {
+        return;
+    };
     let report = report.unwrap();
     assert!(data == wanted);
     let mut there = there.into_inner().unwrap();
@@ -155,10 +199,16 @@ fn a_block_larger_than_the_buffers_is_worked_on_where_it_lies() {
     // It is not intact if its kernel fails; it is staged where its size was told.
     let fails = |block: usize, _: &mut [u64]| assert!(block != 2, "large");
     let failed = stage_update(&mut data, blocks.clone(), &options, fails);
-    assert!(matches!(failed, Err(StageError::Panicked { block: 2, intact: false, .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Err(StageError::Panicked { block: 2, intact: false, .. })),
+        "{failed:?}"
+    );
     let told = Options { largest: Some(Bytes(85_000 * 8)), ..options };
     let failed = stage_update(&mut data, blocks.clone(), &told, fails);
-    assert!(matches!(failed, Err(StageError::Panicked { block: 2, intact: true, .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Err(StageError::Panicked { block: 2, intact: true, .. })),
+        "{failed:?}"
+    );
 }
 
 #[test]
@@ -169,10 +219,18 @@ fn blocks_on_their_way_back_are_completed_when_a_kernel_fails() {
         let mut data = vec![1_u64; 4 * EACH];
         let turn = AtomicUsize::new(0);
         let options = Options { slots: Some(4), ..fixed(1, 1 + round % 2) };
-        let result = stage_update(&mut data, (0..4).map(|k| k * EACH..(k + 1) * EACH), &options, |block, part| {
-            part.fill(2);
-            assert!(turn.fetch_add(1, Ordering::SeqCst) < 1 + round as usize % 3, "block {block}");
-        });
+        let result = stage_update(
+            &mut data,
+            (0..4).map(|k| k * EACH..(k + 1) * EACH),
+            &options,
+            |block, part| {
+                part.fill(2);
+                assert!(
+                    turn.fetch_add(1, Ordering::SeqCst) < 1 + round as usize % 3,
+                    "block {block}"
+                );
+            },
+        );
         let Some(result) = here(result) else { return };
         assert!(matches!(result, Err(StageError::Panicked { intact: true, .. })), "{result:?}");
         let whole = |b: &[u64]| b.iter().all(|x| *x == b[0]);
@@ -190,7 +248,12 @@ fn the_model_goes_by_what_is_expected() {
         });
         stage_read(&[7_u64; 60_000][..], unknown, options, |_, _| {})
     };
-    let auto = Options { ahead: 1, passes: 20.0, costs: Some(costs()), ..Options::new(node(), Threads::Auto(3)) };
+    let auto = Options {
+        ahead: 1,
+        passes: 20.0,
+        costs: Some(costs()),
+        ..Options::new(node(), Threads::Auto(3))
+    };
     let Some(staged) = here(run(&auto)) else { return };
     assert_eq!(staged.unwrap().mode, Mode::Staged, "it is taken to go over all of the data");
     let one = Options { expected: Some(1), ..auto.clone() };

@@ -1,5 +1,6 @@
-//! Buffers are touched by the threads that will use them, while the others are begun. Both take time that nothing can be hidden behind
-//! (a new thread the first 0.1 ms of a program's, a huge page the zeroing), and each would wait for the other.
+//! Buffers are touched by the threads that will use them, while the others are begun. Both take
+//! time that nothing can be hidden behind (a new thread the first 0.1 ms of a program's, a huge
+//! page the zeroing), and each would wait for the other.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use terrace_sys::{now, SysError};
@@ -23,11 +24,17 @@ pub(super) struct Touch {
 impl Touch {
     /// Of so many bytes.
     pub(super) fn new(bytes: usize) -> Self {
-        Self { bytes, next: AtomicUsize::new(0), there: AtomicUsize::new(0), last: AtomicU64::new(now().0) }
+        Self {
+            bytes,
+            next: AtomicUsize::new(0),
+            there: AtomicUsize::new(0),
+            last: AtomicU64::new(now().0),
+        }
     }
 
-    /// Takes part until all is touched, by `touch` and by others who are here, and says when that was. Who comes later does not wait.
-    /// `failed` hears of a part that could not be touched before anybody goes on.
+    /// Takes part until all is touched, by `touch` and by others who are here, and says when that
+    /// was. Who comes later does not wait. `failed` hears of a part that could not be touched
+    /// before anybody goes on.
     pub(super) fn help(
         &self,
         touch: impl Fn(std::ops::Range<usize>) -> Result<(), SysError>,
@@ -75,7 +82,8 @@ mod tests {
                             Ok(())
                         };
                         touch.help(note, |_| {});
-                        let all: usize = done.lock().unwrap().iter().map(ExactSizeIterator::len).sum();
+                        let all: usize =
+                            done.lock().unwrap().iter().map(ExactSizeIterator::len).sum();
                         assert_eq!(all, bytes);
                     });
                 }
@@ -93,7 +101,9 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     let fails = |part: std::ops::Range<usize>| match part.start {
-                        0 => Err(SysError::from_errno("madvise", "fresh memory", 12, "free memory")),
+                        0 => {
+                            Err(SysError::from_errno("madvise", "fresh memory", 12, "free memory"))
+                        }
                         _ => Ok(()),
                     };
                     touch.help(fails, |_| *heard.lock().unwrap() += 1);

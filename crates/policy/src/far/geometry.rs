@@ -1,8 +1,8 @@
 //! Units, grains and masks.
 //!
-//! A *unit* (4 KiB to 2 MiB) is what is chosen as a victim and what one slot holds. A *grain* is the least that is
-//! fetched, written and tracked: a page, or a 64th of a unit where that is more. Which grains of a unit are meant is a
-//! mask of 64 bits, bit 0 for the lowest address.
+//! A *unit* (4 KiB to 2 MiB) is what is chosen as a victim and what one slot holds. A *grain* is
+//! the least that is fetched, written and tracked: a page, or a 64th of a unit where that is more.
+//! Which grains of a unit are meant is a mask of 64 bits, bit 0 for the lowest address.
 
 use std::ops::Range;
 use terrace_types::Bytes;
@@ -23,12 +23,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// `None` unless `unit` is a power of two from the page (`1 << page_shift`) to 2 MiB and the map is not empty and
-    /// below 2^32 units.
+    /// `None` unless `unit` is a power of two from the page (`1 << page_shift`) to 2 MiB and the
+    /// map is not empty and below 2^32 units.
     #[must_use]
     pub fn new(bytes: Bytes, unit: Bytes, page_shift: u32) -> Option<Self> {
         let unit_shift = unit.0.trailing_zeros();
-        let sound = unit.0.is_power_of_two() && (page_shift..=21).contains(&unit_shift) && bytes.0 > 0;
+        let sound =
+            unit.0.is_power_of_two() && (page_shift..=21).contains(&unit_shift) && bytes.0 > 0;
         let bytes = bytes.0.checked_next_multiple_of(1 << page_shift)?;
         (sound && bytes >> unit_shift < u64::from(u32::MAX)).then_some(Self {
             unit_shift,

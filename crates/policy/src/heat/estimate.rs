@@ -28,8 +28,9 @@ pub struct Looks {
     pub direct: f32,
 }
 
-/// What looks tell of a page with so many accesses expected in each: a table, because an exponential
-/// for each page at each look would be half of what deciding costs. Steps are 1.6% wide.
+/// What looks tell of a page with so many accesses expected in each: a table, because an
+/// exponential for each page at each look would be half of what deciding costs. Steps are 1.6%
+/// wide.
 #[derive(Debug, Clone)]
 pub struct Curve {
     points: Vec<Point>,
@@ -113,7 +114,13 @@ impl Looks {
         let sound = per_second >= 0.0 && per_second.is_finite() && behind_s > 0.0 && window_s > 0.0;
         let looks = behind_s / window_s;
         let hits = looks * -(-per_second * window_s).exp_m1();
-        (sound && looks.is_finite()).then_some(Self { hits, looks, window: window_s, weight: 1.0, direct: per_second })
+        (sound && looks.is_finite()).then_some(Self {
+            hits,
+            looks,
+            window: window_s,
+            weight: 1.0,
+            direct: per_second,
+        })
     }
 
     /// Time looked at in all, seconds of evidence.
@@ -195,10 +202,15 @@ mod tests {
     #[test]
     fn rates_come_back_within_a_fifth() {
         let mut state = 7;
-        for (rate, window, looks) in
-            [(10.0, 0.005, 20), (160.0, 0.005, 20), (300.0, 0.005, 20), (20.0, 0.05, 1), (5.0, 0.05, 4)]
-        {
-            let mean: f32 = (0..40).map(|_| watch(rate, window, looks, 60, &mut state)).sum::<f32>() / 40.0;
+        for (rate, window, looks) in [
+            (10.0, 0.005, 20),
+            (160.0, 0.005, 20),
+            (300.0, 0.005, 20),
+            (20.0, 0.05, 1),
+            (5.0, 0.05, 4),
+        ] {
+            let mean: f32 =
+                (0..40).map(|_| watch(rate, window, looks, 60, &mut state)).sum::<f32>() / 40.0;
             assert!((mean / rate - 1.0).abs() < 0.2, "rate {rate}, read {mean}, seed 7");
         }
     }
@@ -230,9 +242,14 @@ mod tests {
         for (rate, behind) in [(1_150.0, 0.03), (3.0, 0.1), (4_000.0, 0.000_3), (0.0, 0.05)] {
             let looks = Looks::estimated(rate, behind, 0.000_3).unwrap();
             let (got, time) = looks.join(&curve, 0.0, 0.0);
-            assert!((got - rate).abs() <= 0.02 * rate && (time / behind - 1.0).abs() < 1e-3, "{rate}: {got}, {time}");
+            assert!(
+                (got - rate).abs() <= 0.02 * rate && (time / behind - 1.0).abs() < 1e-3,
+                "{rate}: {got}, {time}"
+            );
         }
-        for (rate, behind, window) in [(f32::NAN, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)] {
+        for (rate, behind, window) in
+            [(f32::NAN, 1.0, 1.0), (-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0)]
+        {
             assert_eq!(Looks::estimated(rate, behind, window), None);
         }
     }

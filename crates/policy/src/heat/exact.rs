@@ -49,8 +49,12 @@ impl Exact {
 
     /// Calls `each` with the parts of `range` that are in none of the ranges.
     pub fn outside(&self, pid: Pid, range: VpnRange, mut each: impl FnMut(VpnRange)) {
-        let mut inside: Vec<VpnRange> =
-            self.ranges.iter().filter(|(p, _, _)| *p == pid).filter_map(|(_, r, _)| r.intersect(range)).collect();
+        let mut inside: Vec<VpnRange> = self
+            .ranges
+            .iter()
+            .filter(|(p, _, _)| *p == pid)
+            .filter_map(|(_, r, _)| r.intersect(range))
+            .collect();
         inside.sort_unstable();
         let mut at: Vpn = range.start;
         for part in inside {

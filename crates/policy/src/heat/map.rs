@@ -9,7 +9,9 @@ use super::exact::{covers, parts, Exact};
 use super::round::{Behind, Pages, Round, FIRST_EXACT};
 use super::span::Span;
 use super::{PageLooks, PageWrites, Sighting, Sweeps, Told};
-use terrace_types::{Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange};
+use terrace_types::{
+    Area, Bytes, Move, Nanos, NodeId, PageFlags, PageStat, Pid, Tick, Vpn, VpnRange,
+};
 
 /// What the map may assume. The defaults need no tuning.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -186,7 +188,13 @@ impl HeatMap {
     }
 
     /// Merges findings, and lets older evidence fade by the time since the last call.
-    pub fn absorb(&mut self, seen: &[Sighting], looks: &[PageLooks], writes: &[PageWrites], now: Tick) -> Absorbed {
+    pub fn absorb(
+        &mut self,
+        seen: &[Sighting],
+        looks: &[PageLooks],
+        writes: &[PageWrites],
+        now: Tick,
+    ) -> Absorbed {
         self.fade(now);
         self.rounds = self.rounds.wrapping_add(1);
         let mut absorbed = Absorbed::default();
@@ -203,10 +211,17 @@ impl HeatMap {
             absorbed.stray += u64::from(pages == 0);
         }
         self.sweeps.learn(looks);
-        if let Some(most) = looks.iter().filter(|one| one.windows > 0).max_by_key(|one| one.hits.len()) {
+        if let Some(most) =
+            looks.iter().filter(|one| one.windows > 0).max_by_key(|one| one.hits.len())
+        {
             self.look_window = most.seconds();
-            let pages =
-                |shared: bool| looks.iter().filter(|one| one.at_random == shared).map(PageLooks::told).sum::<usize>();
+            let pages = |shared: bool| {
+                looks
+                    .iter()
+                    .filter(|one| one.at_random == shared)
+                    .map(PageLooks::told)
+                    .sum::<usize>()
+            };
             self.at_least = looks.iter().any(|one| one.at_random) && pages(true) > pages(false);
         }
         for one in looks {
@@ -258,8 +273,8 @@ impl HeatMap {
         }
     }
 
-    /// Heat has shifted: what was known of accesses counts for a sixteenth, so that the next looks say
-    /// what is hot, and not what was.
+    /// Heat has shifted: what was known of accesses counts for a sixteenth, so that the next looks
+    /// say what is hot, and not what was.
     pub fn doubt(&mut self) {
         for b in self.behind.iter_mut().flatten() {
             b.access = b.access.faded(SHIFTED).max(b.access.min(Span::LEAST));
@@ -280,20 +295,29 @@ impl HeatMap {
         }
         let known = if exact { self.params.known_looks } else { self.params.known_samples };
         let prior = if first_exact { FIRST_EXACT } else { 1.0 };
-        self.each_part(seen.pid, seen.range, weight * window * known, prior, seen.writes_only, |round, part, at| {
-            let dirty = exact && looks.hits > 0.0;
-            match (seen.writes_only, exact) {
-                (true, _) => round.writes(&looks, part, at, dirty),
-                (false, true) => round.accesses(&looks, part.0, part.1, at),
-                (false, false) => round.sampled(&looks, part.0, part.1, at),
-            }
-        })
+        self.each_part(
+            seen.pid,
+            seen.range,
+            weight * window * known,
+            prior,
+            seen.writes_only,
+            |round, part, at| {
+                let dirty = exact && looks.hits > 0.0;
+                match (seen.writes_only, exact) {
+                    (true, _) => round.writes(&looks, part, at, dirty),
+                    (false, true) => round.accesses(&looks, part.0, part.1, at),
+                    (false, false) => round.sampled(&looks, part.0, part.1, at),
+                }
+            },
+        )
     }
 
     fn absorb_writes(&mut self, of: &PageWrites, looked: &[(Pid, VpnRange)]) -> u64 {
         let window = of.window.as_secs_f64() as f32;
-        let looks = |told: &Told| Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window);
-        let table: Vec<(Option<Looks>, bool)> = of.told.iter().map(|told| (looks(told), told.dirty)).collect();
+        let looks =
+            |told: &Told| Looks::estimated(told.per_second, told.over.as_secs_f64() as f32, window);
+        let table: Vec<(Option<Looks>, bool)> =
+            of.told.iter().map(|told| (looks(told), told.dirty)).collect();
         if !table.iter().any(|(looks, _)| looks.is_some()) {
             return 0;
         }
@@ -323,10 +347,17 @@ impl HeatMap {
         // Parts seen by samples only so far start over; the rest goes on.
         for (range, known) in parts(before, seen.pid, seen.range()) {
             let prior = if known { 1.0 } else { FIRST_EXACT };
-            updated += self.each_part(seen.pid, range, enough, prior, false, |round, (pages, behind), start| {
-                let from = (start.0 - seen.start.0) as usize;
-                round.looks(&table, &seen.hits[from..from + pages.len()], pages, behind, start);
-            });
+            updated += self.each_part(
+                seen.pid,
+                range,
+                enough,
+                prior,
+                false,
+                |round, (pages, behind), start| {
+                    let from = (start.0 - seen.start.0) as usize;
+                    round.looks(&table, &seen.hits[from..from + pages.len()], pages, behind, start);
+                },
+            );
         }
         updated
     }
@@ -352,7 +383,8 @@ impl HeatMap {
         let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (pid, range.start));
         let mut updated = 0;
         for (area, behind) in self.areas.iter_mut().zip(&mut self.behind).skip(first) {
-            let Some(part) = (area.pid == pid).then(|| area.range().intersect(range)).flatten() else {
+            let Some(part) = (area.pid == pid).then(|| area.range().intersect(range)).flatten()
+            else {
                 break;
             };
             let from = (part.start.0 - area.start.0) as usize;
@@ -389,7 +421,8 @@ impl HeatMap {
     fn each_in(&mut self, pid: Pid, range: VpnRange, mut f: impl FnMut(&mut PageStat)) {
         let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (pid, range.start));
         for area in &mut self.areas[first..] {
-            let Some(part) = (area.pid == pid).then(|| area.range().intersect(range)).flatten() else {
+            let Some(part) = (area.pid == pid).then(|| area.range().intersect(range)).flatten()
+            else {
                 break;
             };
             let from = (part.start.0 - area.start.0) as usize;
@@ -416,11 +449,12 @@ impl HeatMap {
 
     /// Takes lent areas back.
     pub fn give_back(&mut self, areas: Vec<Area>) {
-        let sound =
-            areas.len() == self.behind.len() && areas.iter().zip(&self.behind).all(|(a, b)| a.pages.len() == b.len());
+        let sound = areas.len() == self.behind.len()
+            && areas.iter().zip(&self.behind).all(|(a, b)| a.pages.len() == b.len());
         self.areas = areas;
         if !sound {
-            self.behind = self.areas.iter().map(|a| vec![Behind::default(); a.pages.len()]).collect();
+            self.behind =
+                self.areas.iter().map(|a| vec![Behind::default(); a.pages.len()]).collect();
         }
     }
 
@@ -430,7 +464,8 @@ impl HeatMap {
         self.sweeps.share()
     }
 
-    /// Whether most of what the last looks told is a lower bound: see [`terrace_types::Snapshot::at_least`].
+    /// Whether most of what the last looks told is a lower bound: see
+    /// [`terrace_types::Snapshot::at_least`].
     #[must_use]
     pub fn at_least(&self) -> bool {
         self.at_least

@@ -37,7 +37,11 @@ fn eight_bytes_a_page() {
 fn hot_pages_stand_out_and_are_known_after_one_round() {
     let mut map = map(&[(Pid(1), range(0, 100))]);
     let absorbed = map.absorb(
-        &[seen(0, 50, 20, false, true), seen(50, 100, 11, false, true), seen(500, 501, 1, false, true)],
+        &[
+            seen(0, 50, 20, false, true),
+            seen(50, 100, 11, false, true),
+            seen(500, 501, 1, false, true),
+        ],
         &[],
         &[],
         Tick(0),
@@ -73,14 +77,18 @@ fn writes_are_told_from_reads_and_saturated_writes_are_bounded_by_accesses() {
     assert!(seldom.writes.rate() > 5 && seldom.writes.rate() < 60, "{seldom:?}");
     assert_eq!(never.writes, terrace_types::Heat::COLD);
     assert!(never.reads.rate() > 500);
-    assert!(map.by_node().iter().all(|n| n.pages == 0 && n.writes == 0.0), "nothing is present yet");
+    assert!(
+        map.by_node().iter().all(|n| n.pages == 0 && n.writes == 0.0),
+        "nothing is present yet"
+    );
 }
 
 #[test]
 fn one_dirty_page_in_a_cold_giant_is_found() {
     let mut map = map(&[(Pid(1), range(0, 262_144))]);
     for i in 0..4 {
-        let dirty: Vec<_> = (0..16).map(|k| seen(k * 16_000, k * 16_000 + 1, 20, true, true)).collect();
+        let dirty: Vec<_> =
+            (0..16).map(|k| seen(k * 16_000, k * 16_000 + 1, 20, true, true)).collect();
         let mut all = vec![seen(0, 262_144, 0, false, false)];
         all.extend(dirty);
         map.absorb(&all, &[], &[], Tick(i * 100_000_000));
@@ -93,11 +101,18 @@ fn one_dirty_page_in_a_cold_giant_is_found() {
 fn scattered_written_pages_get_their_regions_accesses() {
     let mut map = map(&[(Pid(1), range(0, 1000))]);
     for i in 0..4 {
-        let mut all: Vec<_> = (0..1000).map(|v| seen(v, v + 1, if v % 4 == 0 { 20 } else { 0 }, true, true)).collect();
+        let mut all: Vec<_> = (0..1000)
+            .map(|v| seen(v, v + 1, if v % 4 == 0 { 20 } else { 0 }, true, true))
+            .collect();
         all.push(seen(0, 1000, 13, false, false));
         map.absorb(&all, &[], &[], Tick(i * 100_000_000));
     }
-    assert!(at(&map, 400).rate() > 10 * at(&map, 401).rate(), "{:?} {:?}", at(&map, 400), at(&map, 401));
+    assert!(
+        at(&map, 400).rate() > 10 * at(&map, 401).rate(),
+        "{:?} {:?}",
+        at(&map, 400),
+        at(&map, 401)
+    );
 }
 
 #[test]
@@ -151,7 +166,8 @@ fn a_big_map_is_merged_quickly() {
 #[test]
 fn looks_by_page_say_what_single_sightings_say() {
     let (mut one, mut other) = (map(&[(Pid(1), range(0, 300))]), map(&[(Pid(1), range(0, 300))]));
-    let hits: Vec<u8> = (0..200u64).map(|i| if i == 7 { PageLooks::NOT_LOOKED } else { (i % 21) as u8 }).collect();
+    let hits: Vec<u8> =
+        (0..200u64).map(|i| if i == 7 { PageLooks::NOT_LOOKED } else { (i % 21) as u8 }).collect();
     for round in 0..3 {
         let tick = Tick(round * 100_000_000);
         let singly: Vec<Sighting> = (0..200u64)
@@ -187,8 +203,14 @@ fn looks_beyond_what_is_mapped_are_stray() {
         at_random: false,
         hits: vec![8; 20],
     };
-    assert_eq!(map.absorb(&[], &[looks(95), looks(105), looks(200)], &[], Tick(0)), Absorbed { pages: 15, stray: 1 });
-    assert_eq!(map.absorb(&[], &[looks(u64::MAX - 3)], &[], Tick(1)), Absorbed { pages: 0, stray: 1 });
+    assert_eq!(
+        map.absorb(&[], &[looks(95), looks(105), looks(200)], &[], Tick(0)),
+        Absorbed { pages: 15, stray: 1 }
+    );
+    assert_eq!(
+        map.absorb(&[], &[looks(u64::MAX - 3)], &[], Tick(1)),
+        Absorbed { pages: 0, stray: 1 }
+    );
     let nonsense = PageLooks { windows: 0, ..looks(100) };
     assert_eq!(map.absorb(&[], &[nonsense], &[], Tick(2)), Absorbed { pages: 0, stray: 1 });
 }
@@ -206,18 +228,31 @@ fn writes_by_page_are_taken_as_they_are_told() {
     let mut map = map(&[(Pid(1), range(0, 100))]);
     let one = writes(20, &[0, 0, 1, 2, 2, 9, 1]);
     let runs: Vec<_> = one.runs().map(|(r, t)| (r.start.0, r.len(), t.per_second as u64)).collect();
-    assert_eq!(runs, [(20, 2, 4), (22, 1, 800), (23, 2, 20), (26, 1, 800)], "what 9 means is not told");
+    assert_eq!(
+        runs,
+        [(20, 2, 4), (22, 1, 800), (23, 2, 20), (26, 1, 800)],
+        "what 9 means is not told"
+    );
     let absorbed = map.absorb(&[], &[], std::slice::from_ref(&one), Tick(0));
     assert_eq!(absorbed, Absorbed { pages: 6, stray: 0 });
     let page = |at: usize| map.areas()[0].pages[at];
-    for (at, rate, dirty) in [(20, 4.0, false), (22, 800.0, true), (24, 20.0, true), (25, 0.0, false)] {
+    for (at, rate, dirty) in
+        [(20, 4.0, false), (22, 800.0, true), (24, 20.0, true), (25, 0.0, false)]
+    {
         let got = page(at).writes.per_second();
         assert!((got - rate).abs() <= 0.1 * rate.max(10.0), "{at}: {got}");
         assert_eq!(page(at).flags.has(PageFlags::DIRTY), dirty, "{at}");
     }
-    assert!(map.watches(Pid(1), Vpn(99)) && !map.watches(Pid(1), Vpn(100)) && !map.watches(Pid(2), Vpn(5)));
+    assert!(
+        map.watches(Pid(1), Vpn(99))
+            && !map.watches(Pid(1), Vpn(100))
+            && !map.watches(Pid(2), Vpn(5))
+    );
     // Pages that are not mapped, and those that no address space has.
-    assert_eq!(map.absorb(&[], &[], &[writes(99, &[1, 1])], Tick(9_000_000)), Absorbed { pages: 1, stray: 0 });
+    assert_eq!(
+        map.absorb(&[], &[], &[writes(99, &[1, 1])], Tick(9_000_000)),
+        Absorbed { pages: 1, stray: 0 }
+    );
     assert_eq!(map.absorb(&[], &[], &[writes(u64::MAX - 1, &[1; 4])], Tick(9_000_001)).pages, 0);
 }
 
@@ -283,7 +318,9 @@ fn writes_are_known_once_they_were_told_of_nearly_all_pages() {
     assert!(!map.knows_writes(), "5 of 10");
     map.absorb(&[], &[], &[written_at_ten(0.0)], Tick(1_000_000));
     assert!(map.knows_writes(), "10 of 10, never written");
-    map.areas_mut()[0].pages[10..30].iter_mut().for_each(|p| p.flags = PageFlags::PRESENT.with(PageFlags::PINNED));
+    map.areas_mut()[0].pages[10..30]
+        .iter_mut()
+        .for_each(|p| p.flags = PageFlags::PRESENT.with(PageFlags::PINNED));
     assert!(map.knows_writes(), "of pages that stay where they are nothing need be known");
 }
 

@@ -63,10 +63,12 @@ pub struct PageLooks {
     pub windows: u8,
     /// Length of one window.
     pub window: Nanos,
-    /// Pages, neighbours in a row, that share one accessed bit: 512 of a huge page on x86-64, else one.
+    /// Pages, neighbours in a row, that share one accessed bit: 512 of a huge page on x86-64, else
+    /// one.
     pub each: u16,
-    /// Whether a touch of pages that share a bit is taken for one of any of them (else for one of each, in turn), so that each is as hot
-    /// as if it alone had been looked at for `each` times as long.
+    /// Whether a touch of pages that share a bit is taken for one of any of them (else for one of
+    /// each, in turn), so that each is as hot as if it alone had been looked at for `each` times as
+    /// long.
     pub at_random: bool,
     /// By page, windows in which it was found accessed; [`PageLooks::NOT_LOOKED`] where it was not
     /// looked at in all of them.

@@ -29,8 +29,8 @@ pub(super) struct Round<'a> {
 /// at itself.
 pub(super) const FIRST_EXACT: f32 = 0.05;
 
-/// Where no more than so many accesses were expected, looks that found none are no surprise, and what
-/// [`Looks::join`] comes to is a division. Most pages are such.
+/// Where no more than so many accesses were expected, looks that found none are no surprise, and
+/// what [`Looks::join`] comes to is a division. Most pages are such.
 const LITTLE: f32 = 2.0;
 
 /// So many accesses are seen none of one time in twenty: what looks that saw none leave room for.
@@ -47,8 +47,9 @@ struct Joined {
     time: f32,
 }
 
-/// What looks came to for pages met before: of tens of thousands of pages, most begin with the same few rates and
-/// are found touched equally often, so that looking it up takes a fifth of the instructions.
+/// What looks came to for pages met before: of tens of thousands of pages, most begin with the same
+/// few rates and are found touched equally often, so that looking it up takes a fifth of the
+/// instructions.
 struct Memo {
     slots: Vec<(u64, Joined)>,
 }
@@ -61,7 +62,13 @@ impl Memo {
     }
 
     /// `code`: which of the looks; `behind`: all evidence that they are joined to.
-    fn at(&mut self, page: &PageStat, behind: [Span; 2], code: u8, joined: impl FnOnce() -> Joined) -> Joined {
+    fn at(
+        &mut self,
+        page: &PageStat,
+        behind: [Span; 2],
+        code: u8,
+        joined: impl FnOnce() -> Joined,
+    ) -> Joined {
         let key = u64::from(page.reads.0)
             | u64::from(page.writes.0) << 16
             | u64::from(behind[0].0) << 32
@@ -77,26 +84,47 @@ impl Memo {
 }
 
 impl Round<'_> {
-    pub fn accesses(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
+    pub fn accesses(
+        &self,
+        looks: &Looks,
+        pages: &mut [PageStat],
+        behind: &mut [Behind],
+        start: Vpn,
+    ) {
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
             self.access(looks, self.joined(looks, page, b.access), page, b, self.dither(start, i));
         }
     }
 
     /// The same for pages with different hits; `table` has the looks for each number of hits.
-    pub fn looks(&self, table: &[Looks], hits: &[u8], pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
+    pub fn looks(
+        &self,
+        table: &[Looks],
+        hits: &[u8],
+        pages: &mut [PageStat],
+        behind: &mut [Behind],
+        start: Vpn,
+    ) {
         let mut memo = Memo::new();
         for (i, ((page, b), hits)) in pages.iter_mut().zip(behind).zip(hits).enumerate() {
             if *hits == PageLooks::NOT_LOOKED {
                 continue;
             }
             let Some(looks) = table.get(usize::from(*hits)) else { continue };
-            let known = memo.at(page, [b.access, Span::NONE], *hits, || self.joined(looks, page, b.access));
+            let known =
+                memo.at(page, [b.access, Span::NONE], *hits, || self.joined(looks, page, b.access));
             self.access(looks, known, page, b, self.dither(start, i));
         }
     }
 
-    fn access(&self, looks: &Looks, known: Joined, page: &mut PageStat, b: &mut Behind, dither: u32) {
+    fn access(
+        &self,
+        looks: &Looks,
+        known: Joined,
+        page: &mut PageStat,
+        b: &mut Behind,
+        dither: u32,
+    ) {
         (page.reads, page.writes) = (known.reads, known.writes);
         b.access = Span::from_seconds(known.time, dither);
         if looks.hits > 0.0 {
@@ -105,8 +133,8 @@ impl Round<'_> {
         self.know(page, known.time >= self.enough);
     }
 
-    /// What looks make of a page's heat and of the time looked at. They tell accesses, and not which of them are writes: that share
-    /// stays as it was.
+    /// What looks make of a page's heat and of the time looked at. They tell accesses, and not
+    /// which of them are writes: that share stays as it was.
     fn joined(&self, looks: &Looks, page: &PageStat, behind: Span) -> Joined {
         let mut page = *page;
         let had = behind.seconds() * self.prior;
@@ -125,13 +153,24 @@ impl Round<'_> {
         Joined { reads: page.reads, writes: page.writes, time }
     }
 
-    pub fn sampled(&self, looks: &Looks, pages: &mut [PageStat], behind: &mut [Behind], start: Vpn) {
+    pub fn sampled(
+        &self,
+        looks: &Looks,
+        pages: &mut [PageStat],
+        behind: &mut [Behind],
+        start: Vpn,
+    ) {
         let dirty = |page: &PageStat| 1.0 - (-(page.writes.per_second()) * self.write_window).exp();
-        let share =
-            Share::over(pages.iter().zip(&*behind).map(|(p, b)| (dirty(p), b.write.seconds() / self.write_window)));
+        let share = Share::over(
+            pages
+                .iter()
+                .zip(&*behind)
+                .map(|(p, b)| (dirty(p), b.write.seconds() / self.write_window)),
+        );
         let time = looks.time();
         for (i, (page, b)) in pages.iter_mut().zip(behind).enumerate() {
-            let (old, mut had) = ((page.reads.per_second() + page.writes.per_second()), b.access.seconds());
+            let (old, mut had) =
+                ((page.reads.per_second() + page.writes.per_second()), b.access.seconds());
             let rate = looks.direct * share.of(dirty(page));
             if rate > old * 4.0 || rate < old * 0.25 {
                 had *= 0.25;
@@ -149,8 +188,9 @@ impl Round<'_> {
         }
     }
 
-    /// The same for pages that differ; `table` has what `found` names, and whether such pages were found dirty. Gives the pages told of.
-    /// `looked`: looks at accesses were at each page, so that it is not written more often than they leave room for.
+    /// The same for pages that differ; `table` has what `found` names, and whether such pages were
+    /// found dirty. Gives the pages told of. `looked`: looks at accesses were at each page, so that
+    /// it is not written more often than they leave room for.
     pub fn page_writes(
         &self,
         table: &[(Option<Looks>, bool)],
@@ -162,7 +202,8 @@ impl Round<'_> {
         let (mut memo, mut updated) = (Memo::new(), 0);
         for (i, ((page, b), code)) in pages.0.iter_mut().zip(pages.1).zip(found).enumerate() {
             let Some((Some(looks), dirty)) = table.get(usize::from(*code)) else { continue };
-            let known = memo.at(page, [b.access, b.write], *code, || self.written(looks, page, b, looked));
+            let known =
+                memo.at(page, [b.access, b.write], *code, || self.written(looks, page, b, looked));
             self.write(known, page, b, *dirty, self.dither(start, i));
             updated += 1;
         }
@@ -198,7 +239,8 @@ impl Round<'_> {
         }
     }
 
-    /// Below one step of a span, from the page and the round: the same input always rounds the same way.
+    /// Below one step of a span, from the page and the round: the same input always rounds the same
+    /// way.
     fn dither(&self, start: Vpn, i: usize) -> u32 {
         let mixed = ((start.0 + i as u64) ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> (64 - Span::DITHER_BITS)) as u32
@@ -212,7 +254,8 @@ impl Round<'_> {
 /// from above. Between the bounds, half of the accesses are taken as writes.
 fn publish(page: &mut PageStat, accesses: f32, writes: f32, write_window: f32) {
     let saturated = writes * write_window >= 2.0;
-    let writes = if saturated { writes.min(4.0 / write_window).max(accesses / 2.0) } else { writes };
+    let writes =
+        if saturated { writes.min(4.0 / write_window).max(accesses / 2.0) } else { writes };
     page.writes = heat(writes);
     page.reads = heat(accesses - writes);
 }

@@ -1,9 +1,10 @@
-//! Whether touches are spread evenly over pages, for a fifth of what it costs to learn which pages are hot (ADR 0045).
+//! Whether touches are spread evenly over pages, for a fifth of what it costs to learn which pages
+//! are hot (ADR 0045).
 
 use terrace_types::Nanos;
 
-/// Two short looks at pages that are all touched alike find as many pages both times as chance gives. Hot pages are found both times: more
-/// than chance by this part,
+/// Two short looks at pages that are all touched alike find as many pages both times as chance
+/// gives. Hot pages are found both times: more than chance by this part,
 const MORE: f64 = 0.10;
 /// and by more than so many deviations of a count, is uneven.
 const DEVIATIONS: f64 = 4.0;
@@ -43,8 +44,8 @@ pub struct Skim {
 impl Skim {
     /// Length of each look.
     pub const LOOK: Nanos = Nanos::millis(1);
-    /// When to read once more, after the second look began: a program that goes through its memory in order has been
-    /// everywhere by then, or has not.
+    /// When to read once more, after the second look began: a program that goes through its memory
+    /// in order has been everywhere by then, or has not.
     pub const LATER: [Nanos; 2] = [Nanos::millis(16), Nanos::millis(40)];
 
     /// What can be said by now, the two looks made; none while another reading may tell more.
@@ -77,7 +78,9 @@ mod tests {
 
     /// What a skim comes to over groups of (pages, touches a second of each).
     fn seen(groups: &[(f64, f64)]) -> Option<Evenness> {
-        let sum = |of: &dyn Fn(f64) -> f64| groups.iter().map(|(pages, rate)| pages * of(*rate)).sum::<f64>() as u64;
+        let sum = |of: &dyn Fn(f64) -> f64| {
+            groups.iter().map(|(pages, rate)| pages * of(*rate)).sum::<f64>() as u64
+        };
         let touched = |span: Nanos| move |rate: f64| 1.0 - (-rate * span.as_secs_f64()).exp();
         let look = touched(Skim::LOOK);
         let mut skim = Skim {
@@ -101,9 +104,21 @@ mod tests {
         assert_eq!(seen(&[(40_000.0, 1_000.0)]), Some(Evenness::Even));
         assert_eq!(seen(&[(10_000.0, 3_000.0), (30_000.0, 250.0)]), Some(Evenness::Uneven));
         assert_eq!(seen(&[(2_000.0, 6_400.0), (8_000.0, 400.0)]), Some(Evenness::Uneven));
-        assert_eq!(seen(&[(1_500.0, 7_000.0), (30_800.0, 100.0)]), Some(Evenness::Uneven), "a small hot set");
-        assert_eq!(seen(&[(16.0, 50_000.0), (262_000.0, 1.0)]), Some(Evenness::Uneven), "a very small one");
-        assert_eq!(seen(&[(10_000.0, 500.0), (30_000.0, 0.0)]), Some(Evenness::Uneven), "the rest is never touched");
+        assert_eq!(
+            seen(&[(1_500.0, 7_000.0), (30_800.0, 100.0)]),
+            Some(Evenness::Uneven),
+            "a small hot set"
+        );
+        assert_eq!(
+            seen(&[(16.0, 50_000.0), (262_000.0, 1.0)]),
+            Some(Evenness::Uneven),
+            "a very small one"
+        );
+        assert_eq!(
+            seen(&[(10_000.0, 500.0), (30_000.0, 0.0)]),
+            Some(Evenness::Uneven),
+            "the rest is never touched"
+        );
     }
 
     #[test]
@@ -123,7 +138,11 @@ mod tests {
             Skim { later: later.to_vec(), ..skim }.verdict()
         };
         assert_eq!(sweep(40_000), Some(Evenness::Even));
-        assert_eq!(sweep(15_000), Some(Evenness::Unclear), "it goes through a part again and again, or is slow");
+        assert_eq!(
+            sweep(15_000),
+            Some(Evenness::Unclear),
+            "it goes through a part again and again, or is slow"
+        );
     }
 
     #[test]

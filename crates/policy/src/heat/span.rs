@@ -35,8 +35,8 @@ impl Span {
     /// Bits of a dither.
     pub const DITHER_BITS: u32 = SHIFT;
 
-    /// The span at or next to `seconds`; `dither`, of so many bits, decides which, so that many small
-    /// additions do not all vanish in rounding.
+    /// The span at or next to `seconds`; `dither`, of so many bits, decides which, so that many
+    /// small additions do not all vanish in rounding.
     pub fn from_seconds(seconds: f32, dither: u32) -> Self {
         if seconds.is_nan() || seconds < UNIT {
             return Self::NONE;

@@ -1,15 +1,18 @@
 //! How much of what is touched is swept through.
 //!
-//! An accessed bit tells that a page was touched, not whether one of its lines was read or all of them. The two cost
-//! differently: a lone line costs a latency, a page swept through costs the bus all its lines, while the prefetcher hides
-//! the latency. What tells them apart is the company a page is in: a sweep touches neighbours in the same looks, and
-//! accesses that are independent of each other do not.
+//! An accessed bit tells that a page was touched, not whether one of its lines was read or all of
+//! them. The two cost differently: a lone line costs a latency, a page swept through costs the bus
+//! all its lines, while the prefetcher hides the latency. What tells them apart is the company a
+//! page is in: a sweep touches neighbours in the same looks, and accesses that are independent of
+//! each other do not.
 //!
-//! Over the pairs of neighbours in a group of `n` looks, found accessed in `a` and `b` of them, the squared difference
-//! `(a - b)^2` is summed and set against what chance would give: with a common probability `p` its expectation is
-//! `2np(1 - p)`, of which `s(2n - s) / (2n - 1)` with `s = a + b` is the unbiased estimate. Independent touches give a
-//! ratio of one (more where neighbours differ in heat), sweeps one near zero. Touched in all looks or in none, a pair says
-//! nothing. A program that turns to one part of its memory after the other within a burst looks partly like a sweep.
+//! Over the pairs of neighbours in a group of `n` looks, found accessed in `a` and `b` of them, the
+//! squared difference `(a - b)^2` is summed and set against what chance would give: with a common
+//! probability `p` its expectation is `2np(1 - p)`, of which `s(2n - s) / (2n - 1)` with `s = a +
+//! b` is the unbiased estimate. Independent touches give a ratio of one (more where neighbours
+//! differ in heat), sweeps one near zero. Touched in all looks or in none, a pair says nothing. A
+//! program that turns to one part of its memory after the other within a burst looks partly like a
+//! sweep.
 
 use super::PageLooks;
 
@@ -28,8 +31,8 @@ pub struct Sweeps {
 }
 
 impl Sweeps {
-    /// Learns from one burst. What pages say that share a bit is said of as many pages; where they were touched at random, it
-    /// is that they are no sweep.
+    /// Learns from one burst. What pages say that share a bit is said of as many pages; where they
+    /// were touched at random, it is that they are no sweep.
     pub fn learn(&mut self, looks: &[PageLooks]) {
         let (mut differ, mut chance, mut told) = (0.0, 0.0, 0.0);
         for group in looks.iter().filter(|g| g.windows > 1) {
@@ -95,8 +98,18 @@ mod tests {
 
     fn burst(windows: u8, touched: impl FnMut(usize, u8) -> bool) -> PageLooks {
         let mut touched = touched;
-        let hits = (0..PAGES).map(|page| (0..windows).filter(|w| touched(page, *w)).count() as u8).collect();
-        PageLooks { pid: Pid(1), start: Vpn(0), windows, window: Nanos::millis(2), each: 1, at_random: false, hits }
+        let hits = (0..PAGES)
+            .map(|page| (0..windows).filter(|w| touched(page, *w)).count() as u8)
+            .collect();
+        PageLooks {
+            pid: Pid(1),
+            start: Vpn(0),
+            windows,
+            window: Nanos::millis(2),
+            each: 1,
+            at_random: false,
+            hits,
+        }
     }
 
     fn share(looks: PageLooks) -> f32 {
@@ -128,7 +141,8 @@ mod tests {
     fn a_hot_set_is_no_sweep_scattered_or_together() {
         let mut chance = Chance(Seed(7));
         let together = share(burst(8, |page, _| chance.of(if page < 1000 { 0.8 } else { 0.05 })));
-        let scattered = share(burst(8, |page, _| chance.of(if page % 8 == 3 { 0.8 } else { 0.05 })));
+        let scattered =
+            share(burst(8, |page, _| chance.of(if page % 8 == 3 { 0.8 } else { 0.05 })));
         assert!(together < 0.1 && scattered < 0.1, "{together} {scattered}");
     }
 
@@ -151,7 +165,11 @@ mod tests {
     fn half_and_half_is_between() {
         let mut chance = Chance(Seed(9));
         let swept = |page: usize, look: u8| page / 512 == usize::from(look);
-        let mixed = share(burst(8, |page, look| if page < PAGES / 2 { swept(page, look) } else { chance.of(0.125) }));
+        let mixed =
+            share(burst(
+                8,
+                |page, look| if page < PAGES / 2 { swept(page, look) } else { chance.of(0.125) },
+            ));
         assert!((0.3..0.7).contains(&mixed), "{mixed}");
     }
 
@@ -160,7 +178,10 @@ mod tests {
         assert_eq!(share(burst(8, |_, _| true)), 0.0);
         assert_eq!(share(burst(8, |_, _| false)), 0.0);
         assert_eq!(share(burst(1, |page, _| page < 4000)), 0.0, "one look tells nothing");
-        let few = PageLooks { hits: vec![1, 1, 1, 1, PageLooks::NOT_LOOKED, 1], ..burst(8, |_, _| false) };
+        let few = PageLooks {
+            hits: vec![1, 1, 1, 1, PageLooks::NOT_LOOKED, 1],
+            ..burst(8, |_, _| false)
+        };
         assert_eq!(share(few), 0.0);
     }
 }

@@ -1,11 +1,13 @@
 //! From how soon pages were first written to writes a second.
 //!
-//! A page first found written between two looks tells little by itself: of pages all written a thousand times a second, a
-//! third is not written in the first millisecond. Told one by one, they would seem to be written a hundred times apart,
-//! and every other of them would be moved. So the pages of a window are taken together: the mixture of rates under which what was found
-//! is likeliest (nonparametric maximum likelihood by expectation and maximisation: Laird, J. Am. Stat. Assoc. 73, 1978; for times known
-//! to intervals: Turnbull, J. R. Stat. Soc. B 38, 1976), and each page's rate is what that mixture makes of when it was found
-//! (Robbins' empirical Bayes). Pages that are alike are told alike; two kinds of pages are told apart as far as looks part them.
+//! A page first found written between two looks tells little by itself: of pages all written a
+//! thousand times a second, a third is not written in the first millisecond. Told one by one, they
+//! would seem to be written a hundred times apart, and every other of them would be moved. So the
+//! pages of a window are taken together: the mixture of rates under which what was found is
+//! likeliest (nonparametric maximum likelihood by expectation and maximisation: Laird, J. Am. Stat.
+//! Assoc. 73, 1978; for times known to intervals: Turnbull, J. R. Stat. Soc. B 38, 1976), and each
+//! page's rate is what that mixture makes of when it was found (Robbins' empirical Bayes). Pages
+//! that are alike are told alike; two kinds of pages are told apart as far as looks part them.
 
 use super::Told;
 use terrace_types::Nanos;
@@ -19,9 +21,10 @@ const LOWEST: f64 = 1.0 / 64.0;
 /// Steps of expectation and maximisation.
 const STEPS: usize = 300;
 
-/// What is told of pages not found written in a window, then of those first found so by its first look, its second, and so on. `looks` gives
-/// for each look how long it had watched since the window began, and how many pages were first found written by
-/// it; the times grow. `never` is how many pages were not found written.
+/// What is told of pages not found written in a window, then of those first found so by its first
+/// look, its second, and so on. `looks` gives for each look how long it had watched since the
+/// window began, and how many pages were first found written by it; the times grow. `never` is how
+/// many pages were not found written.
 #[must_use]
 pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<Told> {
     let (Some((first, _)), Some((last, _))) = (looks.first(), looks.last()) else {
@@ -29,7 +32,8 @@ pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<Told> {
     };
     let (first, last) = (first.as_secs_f64().max(1e-9), last.as_secs_f64().max(1e-9));
     let rates = grid(LOWEST / last, HIGHEST / first);
-    let counts: Vec<f64> = std::iter::once(never).chain(looks.iter().map(|l| l.1)).map(|n| n as f64).collect();
+    let counts: Vec<f64> =
+        std::iter::once(never).chain(looks.iter().map(|l| l.1)).map(|n| n as f64).collect();
     let chances: Vec<Vec<f64>> = rates.iter().map(|rate| chances(*rate, looks)).collect();
     let shares = likeliest(&chances, &counts);
     let tell = |class: usize| {
@@ -42,7 +46,8 @@ pub fn told(looks: &[(Nanos, u64)], never: u64) -> Vec<Told> {
         }
         (mean, square) = if all > 0.0 { (mean / all, square / all) } else { (0.0, 0.0) };
         let spread = (square - mean * mean).max(1e-12);
-        // Of a Gamma distribution, the time behind a rate is its mean by its variance. A page not found was watched for all of it.
+        // Of a Gamma distribution, the time behind a rate is its mean by its variance. A page not
+        // found was watched for all of it.
         let over = if class > 0 && mean > 0.0 { (mean / spread).clamp(first, last) } else { last };
         Told { per_second: mean as f32, over: Nanos((over * 1e9) as u64), dirty: class > 0 }
     };
@@ -103,7 +108,8 @@ mod tests {
                 *sum += pages * chance;
             }
         }
-        let looks = times.iter().zip(&sums[1..]).map(|((at, _), n)| (*at, n.round() as u64)).collect();
+        let looks =
+            times.iter().zip(&sums[1..]).map(|((at, _), n)| (*at, n.round() as u64)).collect();
         (looks, sums[0].round() as u64)
     }
 
@@ -137,18 +143,24 @@ mod tests {
     fn two_kinds_are_told_apart_as_far_as_looks_part_them() {
         let got = rates(&[(2_000.0, 4_000.0), (20_000.0, 20.0)]);
         assert!(got[1] > 2_500.0 && got[4] < 60.0, "{got:?}");
-        assert!(got.windows(2).skip(1).all(|pair| pair[0] >= pair[1]), "the sooner found, the hotter: {got:?}");
+        assert!(
+            got.windows(2).skip(1).all(|pair| pair[0] >= pair[1]),
+            "the sooner found, the hotter: {got:?}"
+        );
     }
 
     #[test]
     fn what_is_told_adds_up() {
-        for kinds in
-            [&[(5_000.0, 900.0), (9_000.0, 40.0)][..], &[(30_000.0, 3.0)], &[(2_000.0, 1_500.0), (70_000.0, 0.2)]]
-        {
+        for kinds in [
+            &[(5_000.0, 900.0), (9_000.0, 40.0)][..],
+            &[(30_000.0, 3.0)],
+            &[(2_000.0, 1_500.0), (70_000.0, 0.2)],
+        ] {
             let (looks, never) = found(kinds);
             let told = told(&looks, never);
             let counts = std::iter::once(never).chain(looks.iter().map(|l| l.1));
-            let sum: f64 = told.iter().zip(counts).map(|(t, n)| f64::from(t.per_second) * n as f64).sum();
+            let sum: f64 =
+                told.iter().zip(counts).map(|(t, n)| f64::from(t.per_second) * n as f64).sum();
             let want: f64 = kinds.iter().map(|(pages, rate)| pages * rate).sum();
             assert!(within(sum, want, 0.15), "{sum} for {want}: {told:?}");
         }
@@ -160,7 +172,10 @@ mod tests {
         let none = told(&[(Nanos::millis(2), 0), (Nanos::millis(6), 0)], 1_000);
         assert!(none[0].per_second < 0.1 && none[0].over == Nanos::millis(6), "{none:?}");
         let all = told(&[(Nanos::millis(2), 1_000), (Nanos::millis(6), 0)], 0);
-        assert!(within(f64::from(all[1].per_second), 1_000.0, 0.05), "twice before the first look: {all:?}");
+        assert!(
+            within(f64::from(all[1].per_second), 1_000.0, 0.05),
+            "twice before the first look: {all:?}"
+        );
         let nobody = told(&[(Nanos(1), 0), (Nanos(2), 0)], 0);
         assert!(nobody.iter().all(|t| t.per_second.is_finite()), "{nobody:?}");
     }

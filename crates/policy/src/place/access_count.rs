@@ -21,7 +21,9 @@ use super::{number, SetError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use terrace_machine::Machine;
-use terrace_types::{CellCount, Decision, MoveReason, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot, Tick, Vpn};
+use terrace_types::{
+    CellCount, Decision, MoveReason, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot, Tick, Vpn,
+};
 
 /// A node with CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +55,10 @@ impl Params {
     /// The machine's cells and groups.
     #[must_use]
     pub fn for_machine(machine: &Machine) -> Self {
-        let with_memory: Vec<NodeId> = machine.nodes.iter().filter(|n| n.capacity.get() > 0).map(|n| n.id).collect();
-        let cpus: Vec<NodeId> = machine.nodes.iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id).collect();
+        let with_memory: Vec<NodeId> =
+            machine.nodes.iter().filter(|n| n.capacity.get() > 0).map(|n| n.id).collect();
+        let cpus: Vec<NodeId> =
+            machine.nodes.iter().filter(|n| !n.cpus.is_empty()).map(|n| n.id).collect();
         let groups = groups(machine, &cpus);
         let memory = |id: NodeId| {
             if with_memory.contains(&id) {
@@ -63,8 +67,10 @@ impl Params {
                 nearest(machine, id, &with_memory)
             }
         };
-        let cells =
-            cpus.iter().zip(groups).filter_map(|(id, group)| Some(Cell { id: *id, group, memory: memory(*id)? }));
+        let cells = cpus
+            .iter()
+            .zip(groups)
+            .filter_map(|(id, group)| Some(Cell { id: *id, group, memory: memory(*id)? }));
         Self { cells: cells.collect(), least_samples: 1, period: Nanos::millis(500) }
     }
 
@@ -77,7 +83,9 @@ impl Params {
 
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), SetError> {
         match name {
-            "least_samples" => self.least_samples = number(value, 1.0, 1e9, "samples, from 1")? as u64,
+            "least_samples" => {
+                self.least_samples = number(value, 1.0, 1e9, "samples, from 1")? as u64
+            }
             "period_ms" => {
                 let ms = number(value, 1.0, 600_000.0, "milliseconds, 1 to 600000")?;
                 self.period = Nanos::millis(ms as u64);
@@ -89,7 +97,8 @@ impl Params {
 }
 
 fn groups(machine: &Machine, cells: &[NodeId]) -> Vec<u32> {
-    let packages: Vec<Option<u32>> = cells.iter().map(|c| machine.node(*c).and_then(|n| n.package)).collect();
+    let packages: Vec<Option<u32>> =
+        cells.iter().map(|c| machine.node(*c).and_then(|n| n.package)).collect();
     let first = packages.first().copied().flatten();
     if packages.iter().all(Option::is_some) && packages.iter().any(|p| *p != first) {
         return packages.into_iter().flatten().collect();
@@ -115,7 +124,12 @@ fn groups(machine: &Machine, cells: &[NodeId]) -> Vec<u32> {
 /// Sends every sampled page to the cell that equations 3 and 4 name.
 pub fn step(p: &Params, _s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed) -> Plan {
     let mut plan = Plan { requests: vec![Request::Wait(p.period)], ..Plan::default() };
-    let hold = |name: &str, why: String| Decision { name: name.to_owned(), why, gain_ns_per_s: 0, cost_ns: 0 };
+    let hold = |name: &str, why: String| Decision {
+        name: name.to_owned(),
+        why,
+        gain_ns_per_s: 0,
+        cost_ns: 0,
+    };
     if !snap.sees.cells {
         let why = "no tracker tells which cell accesses a page".to_owned();
         plan.decisions.push(hold("hold", why));
@@ -145,8 +159,10 @@ pub fn step(p: &Params, _s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed
             }
         }
     }
-    let why =
-        format!("{} pages go to the cell that accesses them most, {stay} are there, {full} find it full", runs.pages);
+    let why = format!(
+        "{} pages go to the cell that accesses them most, {stay} are there, {full} find it full",
+        runs.pages
+    );
     plan.decisions.push(hold(if runs.pages > 0 { "migrate" } else { "hold" }, why));
     plan.moves = runs.moves;
     plan
@@ -170,16 +186,20 @@ fn home(p: &Params, count: &BTreeMap<NodeId, u64>, here: NodeId) -> Option<NodeI
         }
     }
     // Largest sum; on a tie the group the page is in, then the lower number.
-    let (group, _) = sums.iter().max_by_key(|(g, (sum, here))| (*sum, *here, std::cmp::Reverse(**g)))?;
+    let (group, _) =
+        sums.iter().max_by_key(|(g, (sum, here))| (*sum, *here, std::cmp::Reverse(**g)))?;
     let members = count.iter().map(|(id, n)| (cell(*id), *n)).filter(|(c, _)| c.group == *group);
-    members.max_by_key(|(c, n)| (*n, c.memory == here, std::cmp::Reverse(c.id))).map(|(c, _)| c.memory)
+    members
+        .max_by_key(|(c, n)| (*n, c.memory == here, std::cmp::Reverse(c.id)))
+        .map(|(c, _)| c.memory)
 }
 
 /// Sampled accesses by cell for each unit that has any: (area, first page) to cell to count.
 fn by_unit(snap: &Snapshot) -> BTreeMap<(usize, usize), BTreeMap<NodeId, u64>> {
     let mut pages: BTreeMap<(Pid, Vpn), BTreeMap<NodeId, u64>> = BTreeMap::new();
     for CellCount { pid, vpn, cell, reads, writes, .. } in &snap.by_cell {
-        *pages.entry((*pid, *vpn)).or_default().entry(*cell).or_default() += u64::from(*reads) + u64::from(*writes);
+        *pages.entry((*pid, *vpn)).or_default().entry(*cell).or_default() +=
+            u64::from(*reads) + u64::from(*writes);
     }
     let mut found: BTreeMap<(usize, usize), BTreeMap<NodeId, u64>> = BTreeMap::new();
     for (i, area) in snap.areas.iter().enumerate() {

@@ -1,14 +1,18 @@
-//! `autonuma`: Linux's tiering extension of NUMA balancing (Huang and Verma, "autonuma: optimize memory placement in
-//! memory tiering system", 2020; since Linux 6.1 `kernel/sched/fair.c`, `should_numa_migrate_memory`).
+//! `autonuma`: Linux's tiering extension of NUMA balancing (Huang and Verma, "autonuma: optimize
+//! memory placement in memory tiering system", 2020; since Linux 6.1 `kernel/sched/fair.c`,
+//! `should_numa_migrate_memory`).
 //!
-//! A page of the slow tier whose time between two accesses is below a threshold comes up, as far as a rate of
-//! promotion allows. Pages go down only for room: reclaim demotes the coldest when the fast tier has less free than its
-//! watermark. Nothing is exchanged for its own sake, and reads and writes count alike.
+//! A page of the slow tier whose time between two accesses is below a threshold comes up, as far as
+//! a rate of promotion allows. Pages go down only for room: reclaim demotes the coldest when the
+//! fast tier has less free than its watermark. Nothing is exchanged for its own sake, and reads and
+//! writes count alike.
 //!
-//! Here the time between accesses is the inverse of a page's heat; the kernel measures it from unmapping a page to the
-//! next fault on it. Defaults are those of Linux 6.12: `numa_balancing_hot_threshold` 1 s, promotion 65,536 MB/s; the
-//! watermark is `watermark_scale_factor`'s tenth of a per cent twice. The kernel adapts its threshold to the rate every
-//! minute: halved or raised by a tenth of itself in steps; here the hottest come first, which that approximates.
+//! Here the time between accesses is the inverse of a page's heat; the kernel measures it from
+//! unmapping a page to the next fault on it. Defaults are those of Linux 6.12:
+//! `numa_balancing_hot_threshold` 1 s, promotion 65,536 MB/s; the watermark is
+//! `watermark_scale_factor`'s tenth of a per cent twice. The kernel adapts its threshold to the
+//! rate every minute: halved or raised by a tenth of itself in steps; here the hottest come first,
+//! which that approximates.
 
 use super::paced::{hottest, millis, one_tier, period, sum, told, Pages, State};
 use super::runs::page_size;
@@ -54,7 +58,8 @@ impl Params {
             "period_ms" => self.period = period(value)?,
             "hot_threshold_ms" => self.hot_threshold = period(value)?,
             "promote_mb_per_s" => {
-                self.promote = BytesPerSec::mb(number(value, 1.0, 1e9, "megabytes a second, from 1")? as u64);
+                self.promote =
+                    BytesPerSec::mb(number(value, 1.0, 1e9, "megabytes a second, from 1")? as u64);
             }
             "watermark" => self.watermark = number(value, 0.0, 0.5, "a share, 0 to 0.5")?,
             _ => return Err(SetError::Unknown),
@@ -76,8 +81,10 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     // Reclaim demotes inactive pages: those that would be promoted again at once stay.
     let colder: Vec<_> = all.fast.iter().copied().filter(|i| i.rate as f64 <= hot).collect();
     let kept = (snap.tiers[0].capacity.pages(page) as f64 * p.watermark) as u64;
-    let up = hottest(hotter, budget.min((all.free + sum(&colder)).saturating_sub(kept)), |i| i.rate);
+    let up =
+        hottest(hotter, budget.min((all.free + sum(&colder)).saturating_sub(kept)), |i| i.rate);
     let down = hottest(colder, (sum(&up) + kept).saturating_sub(all.free), |i| u64::MAX - i.rate);
-    let why = format!("{} pages accessed more often than every {} come up", sum(&up), p.hot_threshold);
+    let why =
+        format!("{} pages accessed more often than every {} come up", sum(&up), p.hot_threshold);
     told(all.exchange(snap, &up, &down, MoveReason::Hot), "promote", why, p.period)
 }

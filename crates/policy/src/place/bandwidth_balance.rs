@@ -1,11 +1,14 @@
-//! `bandwidth-balance`: hot pages over both tiers in the proportion of their bandwidths (HyPlacer, sections 2.3 and 3.3;
-//! BATMAN, Chou et al., MEMSYS 2017, is the best known).
+//! `bandwidth-balance`: hot pages over both tiers in the proportion of their bandwidths (HyPlacer,
+//! sections 2.3 and 3.3; BATMAN, Chou et al., MEMSYS 2017, is the best known).
 //!
-//! In theory all buses together carry more than the fast one; HyPlacer's observation 3 is that on persistent memory the
-//! gain is small. The fast tier's target share of traffic is its share of the read bandwidths. Below it, the hottest
-//! pages come up for cold ones; above it, hot pages go down until the share is met.
+//! In theory all buses together carry more than the fast one; HyPlacer's observation 3 is that on
+//! persistent memory the gain is small. The fast tier's target share of traffic is its share of the
+//! read bandwidths. Below it, the hottest pages come up for cold ones; above it, hot pages go down
+//! until the share is met.
 
-use super::paced::{first, hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State};
+use super::paced::{
+    first, hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State,
+};
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
 use terrace_machine::{rank, By, Machine};
@@ -27,7 +30,9 @@ pub struct Params {
 /// The best tier's share of all tiers' read bandwidth; a half where that is not known.
 pub(crate) fn fast_share(machine: &Machine) -> f64 {
     let Ok(ranking) = rank(machine, By::Bandwidth, None) else { return 0.5 };
-    let rate = |t: &terrace_machine::Tier| t.read_bandwidth.map(|f| f.value.get() as f64 * t.nodes.len() as f64);
+    let rate = |t: &terrace_machine::Tier| {
+        t.read_bandwidth.map(|f| f.value.get() as f64 * t.nodes.len() as f64)
+    };
     let rates: Option<Vec<f64>> = ranking.tiers.iter().map(rate).collect();
     match rates {
         Some(rates) if rates.iter().sum::<f64>() > 0.0 => rates[0] / rates.iter().sum::<f64>(),
@@ -37,7 +42,12 @@ pub(crate) fn fast_share(machine: &Machine) -> f64 {
 
 impl Params {
     pub(crate) fn for_machine(machine: &Machine) -> Self {
-        Self { period: Nanos::secs(1), round_pages: 131_072, fast_share: fast_share(machine), slack: 0.02 }
+        Self {
+            period: Nanos::secs(1),
+            round_pages: 131_072,
+            fast_share: fast_share(machine),
+            slack: 0.02,
+        }
     }
 
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
@@ -81,7 +91,12 @@ pub(crate) fn carrying(items: &[Item], amount: f64) -> Vec<Item> {
 }
 
 /// Moves so much traffic from one tier to the other that the fast one carries `share` of it.
-pub(crate) fn shift_to(all: &mut Pages, snap: &Snapshot, share: f64, most: u64) -> (Plan, u64, u64) {
+pub(crate) fn shift_to(
+    all: &mut Pages,
+    snap: &Snapshot,
+    share: f64,
+    most: u64,
+) -> (Plan, u64, u64) {
     let (fast, slow) = (traffic(&all.fast), traffic(&all.slow));
     let missing = (fast + slow) * share - fast;
     hottest_first(&mut all.slow, |i| i.rate);
@@ -105,7 +120,8 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let Some(mut all) = Pages::of(snap) else { return one_tier(p.period) };
     let (fast, slow) = (traffic(&all.fast), traffic(&all.slow));
     let share = if fast + slow > 0.0 { fast / (fast + slow) } else { p.fast_share };
-    let said = format!("{:.0}% of traffic is fast, {:.0}% wanted", share * 100.0, p.fast_share * 100.0);
+    let said =
+        format!("{:.0}% of traffic is fast, {:.0}% wanted", share * 100.0, p.fast_share * 100.0);
     if (share - p.fast_share).abs() <= p.slack {
         return told(Plan::default(), "hold", said, p.period);
     }

@@ -1,15 +1,17 @@
-//! `histogram`: the threshold at which the hot pages just fit the fast tier, read off a histogram of page heat (after
-//! MEMTIS: Lee et al., "MEMTIS: Efficient memory tiering with dynamic page classification and page size determination",
-//! SOSP 2023).
+//! `histogram`: the threshold at which the hot pages just fit the fast tier, read off a histogram
+//! of page heat (after MEMTIS: Lee et al., "MEMTIS: Efficient memory tiering with dynamic page
+//! classification and page size determination", SOSP 2023).
 //!
-//! Heat falls into bins, each twice as hot as the one below. The hot threshold is the lowest bin such that it and all
-//! hotter ones fit the fast tier; pages in it and above come up. The bin below is *warm*: those pages stay where they
-//! are, unless room is needed and nothing colder is left. Only the cold go down, and only for room. MEMTIS counts
-//! samples of processor events and halves the counts now and then; here the heat map does both. Its splitting of huge
-//! pages is not modelled.
+//! Heat falls into bins, each twice as hot as the one below. The hot threshold is the lowest bin
+//! such that it and all hotter ones fit the fast tier; pages in it and above come up. The bin below
+//! is *warm*: those pages stay where they are, unless room is needed and nothing colder is left.
+//! Only the cold go down, and only for room. MEMTIS counts samples of processor events and halves
+//! the counts now and then; here the heat map does both. Its splitting of huge pages is not
+//! modelled.
 //!
-//! Decided here: when the hot set is smaller than `warm_from` (0.9) of the fast tier, warm pages may come up into room
-//! that is free, and `reserve` (0.02) of the tier stays free, as MEMTIS keeps some for new pages.
+//! Decided here: when the hot set is smaller than `warm_from` (0.9) of the fast tier, warm pages
+//! may come up into room that is free, and `reserve` (0.02) of the tier stays free, as MEMTIS keeps
+//! some for new pages.
 
 use super::paced::{hottest, millis, one_tier, pages, period, sum, told, Item, Pages, State};
 use super::runs::page_size;
@@ -27,7 +29,8 @@ pub struct Params {
     pub round_pages: u64,
     /// `reserve`: share of the fast tier that stays free (0.02).
     pub reserve: f64,
-    /// `warm_from`: below this share of the fast tier's room that is hot, warm pages come up too (0.9).
+    /// `warm_from`: below this share of the fast tier's room that is hot, warm pages come up too
+    /// (0.9).
     pub warm_from: f64,
 }
 
@@ -106,7 +109,8 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let most = (free + cold).max(hot_up.min(free + cold + less_hot));
     let up = hottest(warmer, most.min(p.round_pages), |i| i.rate);
     let leaving = all.fast.iter().copied().filter(|i| bin(i.rate) < colder.max(hot)).collect();
-    let down = hottest(leaving, (sum(&up) + reserve).saturating_sub(all.free), |i| u64::MAX - i.rate);
+    let down =
+        hottest(leaving, (sum(&up) + reserve).saturating_sub(all.free), |i| u64::MAX - i.rate);
     let rate = |bin: usize| if bin >= BINS { u64::MAX } else { 1u64 << (bin - 1) };
     let why = format!(
         "hot from {} accesses a second: {held} of {room} pages; {} up, {} down",

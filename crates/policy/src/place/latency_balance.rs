@@ -1,15 +1,18 @@
-//! `latency-balance`: the hottest pages in the fast tier only while it is faster under its load (after Colloid:
-//! Vuppalapati and Agarwal, "Tiered memory management: access latency is the key!", SOSP 2024).
+//! `latency-balance`: the hottest pages in the fast tier only while it is faster under its load
+//! (after Colloid: Vuppalapati and Agarwal, "Tiered memory management: access latency is the key!",
+//! SOSP 2024).
 //!
-//! A tier's latency grows with its load; when the fast tier's exceeds the slow one's, pages in it would be served sooner
-//! from the other. The share of accesses that the fast tier should have is where both latencies are equal. Colloid
-//! measures latencies by Little's law from counters of the memory controllers; no tracker of ours has these, so they are
-//! estimated: idle latency divided by what is left of the bandwidth, `latency / (1 - load)`, from the rates in the heat
-//! map. As in Colloid the share is approached by bisection between the last share that was too small and the last that
-//! was too large, here on the estimate and in one step; at most `step` (0.2) of the traffic moves in a round.
+//! A tier's latency grows with its load; when the fast tier's exceeds the slow one's, pages in it
+//! would be served sooner from the other. The share of accesses that the fast tier should have is
+//! where both latencies are equal. Colloid measures latencies by Little's law from counters of the
+//! memory controllers; no tracker of ours has these, so they are estimated: idle latency divided by
+//! what is left of the bandwidth, `latency / (1 - load)`, from the rates in the heat map. As in
+//! Colloid the share is approached by bisection between the last share that was too small and the
+//! last that was too large, here on the estimate and in one step; at most `step` (0.2) of the
+//! traffic moves in a round.
 //!
-//! With heat that comes from accessed bits, rates are lower bounds, and so are loads: the fast tier looks emptier than it
-//! is, and the policy then fills it as `histogram` would.
+//! With heat that comes from accessed bits, rates are lower bounds, and so are loads: the fast tier
+//! looks emptier than it is, and the policy then fills it as `histogram` would.
 
 use super::bandwidth_balance::{shift_to, traffic};
 use super::paced::{by_value, millis, one_tier, pages, period, told, Pages, State};
@@ -29,7 +32,8 @@ pub struct Params {
     pub step: f64,
     /// `slack`: latencies that differ by less than this share are equal (0.05).
     pub slack: f64,
-    /// Of the best and the worst tier: idle latency in nanoseconds, and lines a second that they can carry.
+    /// Of the best and the worst tier: idle latency in nanoseconds, and lines a second that they
+    /// can carry.
     pub tiers: [(f64, f64); 2],
 }
 
@@ -37,11 +41,14 @@ impl Params {
     pub(crate) fn for_machine(machine: &Machine) -> Self {
         let figures = |t: &Tier| {
             let latency = t.read_latency.map_or(100.0, |f| f.value.get() as f64);
-            let rate = t.read_bandwidth.map_or(20e9, |f| f.value.get() as f64) * t.nodes.len() as f64;
+            let rate =
+                t.read_bandwidth.map_or(20e9, |f| f.value.get() as f64) * t.nodes.len() as f64;
             (latency, rate / 64.0)
         };
         let tiers = match rank(machine, By::Bandwidth, None) {
-            Ok(r) if r.tiers.len() > 1 => [figures(&r.tiers[0]), figures(&r.tiers[r.tiers.len() - 1])],
+            Ok(r) if r.tiers.len() > 1 => {
+                [figures(&r.tiers[0]), figures(&r.tiers[r.tiers.len() - 1])]
+            }
             _ => [(100.0, 1e9), (100.0, 1e9)],
         };
         Self { period: Nanos::millis(500), round_pages: 131_072, step: 0.2, slack: 0.05, tiers }
@@ -73,7 +80,8 @@ impl Params {
         [loaded(self.tiers[0], rate * share), loaded(self.tiers[1], rate * (1.0 - share))]
     }
 
-    /// The share at which both latencies are equal; one, where the fast tier is faster with all of it.
+    /// The share at which both latencies are equal; one, where the fast tier is faster with all of
+    /// it.
     fn balanced(&self, rate: f64) -> f64 {
         let (mut low, mut high) = (0.0, 1.0);
         for _ in 0..40 {
@@ -107,7 +115,12 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     }
     let target = p.balanced(rate).clamp(share - p.step, share + p.step);
     let (plan, up, down) = shift_to(&mut all, snap, target, p.round_pages);
-    told(plan, "balance", format!("{said}: towards {:.0}%, {up} pages up, {down} down", target * 100.0), p.period)
+    told(
+        plan,
+        "balance",
+        format!("{said}: towards {:.0}%, {up} pages up, {down} down", target * 100.0),
+        p.period,
+    )
 }
 
 #[cfg(test)]
@@ -116,7 +129,13 @@ mod tests {
 
     #[test]
     fn an_idle_machine_wants_all_fast_and_a_loaded_one_less() {
-        let p = Params { period: Nanos(1), round_pages: 1, step: 1.0, slack: 0.0, tiers: [(80.0, 1e8), (300.0, 1e8)] };
+        let p = Params {
+            period: Nanos(1),
+            round_pages: 1,
+            step: 1.0,
+            slack: 0.0,
+            tiers: [(80.0, 1e8), (300.0, 1e8)],
+        };
         assert!(p.balanced(1e6) > 0.999);
         let share = p.balanced(1.2e8);
         let [fast, slow] = p.latencies(1.2e8, share);

@@ -1,16 +1,19 @@
-//! `memos`: bandwidth balance that knows writes, every four seconds, with new pages in the slow tier (Liu et al.,
-//! "Memos", as HyPlacer, section 5.1, rebuilt it: period 4 s, one classification, 100,000 pages a period; no bank
-//! balance, no migration engine of its own).
+//! `memos`: bandwidth balance that knows writes, every four seconds, with new pages in the slow
+//! tier (Liu et al., "Memos", as HyPlacer, section 5.1, rebuilt it: period 4 s, one classification,
+//! 100,000 pages a period; no bank balance, no migration engine of its own).
 //!
-//! While the fast tier carries less than its share of the traffic (shares as the bandwidths are), hot pages come up,
-//! written ones first; beyond it the read-hot ones that carry the excess go down. Cold pages make room.
+//! While the fast tier carries less than its share of the traffic (shares as the bandwidths are),
+//! hot pages come up, written ones first; beyond it the read-hot ones that carry the excess go
+//! down. Cold pages make room.
 //!
-//! Decided here: hot is a page that heat expects to be accessed in a period. That new pages are *born* in the slow tier
-//! is for whoever sets the process up (see [`crate::place::Placement::starts_slow`]): a policy sees pages when they are
-//! there.
+//! Decided here: hot is a page that heat expects to be accessed in a period. That new pages are
+//! *born* in the slow tier is for whoever sets the process up (see
+//! [`crate::place::Placement::starts_slow`]): a policy sees pages when they are there.
 
 use super::bandwidth_balance::{carrying, fast_share, traffic};
-use super::paced::{first, hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State};
+use super::paced::{
+    first, hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State,
+};
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
 use terrace_machine::Machine;
@@ -72,7 +75,8 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
         let mut down = all.fast.clone();
         hottest_first(&mut down, |i| u64::MAX - i.rate);
         let (up, down) = pair(&up, &down, all.free, p.round_pages, |u, d| d.rate * 2 < u.rate);
-        let why = format!("{share}: {} hot pages come up, {} cold ones make room", sum(up), sum(down));
+        let why =
+            format!("{share}: {} hot pages come up, {} cold ones make room", sum(up), sum(down));
         return told(all.exchange(snap, up, down, MoveReason::Hot), "promote", why, p.period);
     }
     let mut reads: Vec<Item> = all.fast.iter().copied().filter(|i| i.writes * 2 < i.rate).collect();

@@ -152,7 +152,10 @@ impl Placement {
             state: hyplacer::State::default(),
         };
         let terrace = |write_blind| Self::Terrace {
-            params: Box::new(terrace::Params { write_blind, ..terrace::Params::for_machine(machine) }),
+            params: Box::new(terrace::Params {
+                write_blind,
+                ..terrace::Params::for_machine(machine)
+            }),
             state: Box::default(),
         };
         match name {
@@ -171,7 +174,8 @@ impl Placement {
         }
     }
 
-    /// Whether the pages of a program should be born in the slow tier, as far as whoever starts it can arrange that.
+    /// Whether the pages of a program should be born in the slow tier, as far as whoever starts it
+    /// can arrange that.
     #[must_use]
     pub fn starts_slow(&self) -> bool {
         matches!(self, Self::Paced { rule: paced::Rule::Memos(_), .. })
@@ -206,9 +210,12 @@ impl Placement {
                 Needs { heat: true, writes: !params.write_blind, bits: true, ..Needs::default() }
             }
             Self::AccessCount { .. } => Needs { cells: true, ..Needs::default() },
-            Self::Terrace { params, .. } => {
-                Needs { heat: true, writes: params.writes_matter(), dozes: true, ..Needs::default() }
-            }
+            Self::Terrace { params, .. } => Needs {
+                heat: true,
+                writes: params.writes_matter(),
+                dozes: true,
+                ..Needs::default()
+            },
             Self::Paced { rule, .. } => rule.needs(),
         }
     }
@@ -218,14 +225,16 @@ impl Placement {
         match self {
             Self::FirstTouch => first_touch::step(),
             Self::HyPlacer { params, state } => hyplacer::step(params, state, snapshot, now, seed),
-            Self::AccessCount { params, state } => access_count::step(params, state, snapshot, now, seed),
+            Self::AccessCount { params, state } => {
+                access_count::step(params, state, snapshot, now, seed)
+            }
             Self::Terrace { params, state } => terrace::step(params, state, snapshot, now, seed),
             Self::Paced { rule, state } => rule.step(state, snapshot, now, seed),
         }
     }
 
-    /// The next moves of what the last step decided, once those before are made and the snapshot shows them: a policy may hand out a
-    /// long plan in parts. Empty: no more.
+    /// The next moves of what the last step decided, once those before are made and the snapshot
+    /// shows them: a policy may hand out a long plan in parts. Empty: no more.
     pub fn go_on(&mut self, snapshot: &Snapshot, now: Tick) -> Vec<Move> {
         match self {
             Self::Terrace { params, state } => terrace::go_on(params, state, snapshot, now),
@@ -266,9 +275,12 @@ impl Placement {
                 name: name.to_owned(),
                 known: if known.is_empty() { "none".to_owned() } else { known },
             },
-            SetError::Bad(expected) => {
-                PolicyError::BadValue { policy, name: name.to_owned(), value: value.to_owned(), expected }
-            }
+            SetError::Bad(expected) => PolicyError::BadValue {
+                policy,
+                name: name.to_owned(),
+                value: value.to_owned(),
+                expected,
+            },
         })
     }
 
@@ -292,7 +304,12 @@ pub(crate) enum SetError {
 }
 
 /// Parses a number within bounds.
-pub(crate) fn number(value: &str, least: f64, most: f64, expected: &'static str) -> Result<f64, SetError> {
+pub(crate) fn number(
+    value: &str,
+    least: f64,
+    most: f64,
+    expected: &'static str,
+) -> Result<f64, SetError> {
     match value.trim().parse::<f64>() {
         Ok(n) if n >= least && n <= most => Ok(n),
         _ => Err(SetError::Bad(expected)),

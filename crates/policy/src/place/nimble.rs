@@ -1,13 +1,15 @@
-//! `nimble`: the hotter pages to the fast tier, by hotness alone (Yan et al., "Nimble page management for tiered memory
-//! systems", ASPLOS 2019, as HyPlacer, sections 2.3 and 5, describes it).
+//! `nimble`: the hotter pages to the fast tier, by hotness alone (Yan et al., "Nimble page
+//! management for tiered memory systems", ASPLOS 2019, as HyPlacer, sections 2.3 and 5, describes
+//! it).
 //!
-//! Each node has an active and an inactive list; a page is active when it was referenced in the last period. Active
-//! pages of the slow tier come up: into free room, then in exchange for inactive ones. Reads and writes count alike,
-//! and among active pages none is preferred: the lists know no rates. Nimble's other half, faster copying and moving of
-//! huge pages, is the mover's business.
+//! Each node has an active and an inactive list; a page is active when it was referenced in the
+//! last period. Active pages of the slow tier come up: into free room, then in exchange for
+//! inactive ones. Reads and writes count alike, and among active pages none is preferred: the lists
+//! know no rates. Nimble's other half, faster copying and moving of huge pages, is the mover's
+//! business.
 //!
-//! Decided here, where the descriptions are silent: the period (`period_ms`, 5000) and that a page counts as referenced
-//! where heat predicts an access with even chance within a period.
+//! Decided here, where the descriptions are silent: the period (`period_ms`, 5000) and that a page
+//! counts as referenced where heat predicts an access with even chance within a period.
 
 use super::paced::{first, millis, one_tier, pages, period, sum, told, Pages, State};
 use super::SetError;

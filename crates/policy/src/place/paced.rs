@@ -1,16 +1,20 @@
-//! What the periodic policies of others share: when to act, the pages of each tier, and an exchange of some of them.
+//! What the periodic policies of others share: when to act, the pages of each tier, and an exchange
+//! of some of them.
 //!
-//! These policies look at the pages once a period, choose some to bring up and some to send down, and know nothing
-//! else. Each has a file of its own for the choosing.
+//! These policies look at the pages once a period, choose some to bring up and some to send down,
+//! and know nothing else. Each has a file of its own for the choosing.
 
 use super::runs::{free_pages, interleave, units, Runs, Unit};
 use super::{
-    autonuma, bandwidth_balance, histogram, latency_balance, memos, nimble, number, partitioned, Needs, SetError,
+    autonuma, bandwidth_balance, histogram, latency_balance, memos, nimble, number, partitioned,
+    Needs, SetError,
 };
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use terrace_machine::Machine;
-use terrace_types::{Decision, MoveReason, Nanos, NodeId, PageFlags, Plan, Request, Seed, Snapshot, Tick};
+use terrace_types::{
+    Decision, MoveReason, Nanos, NodeId, PageFlags, Plan, Request, Seed, Snapshot, Tick,
+};
 
 /// All that a periodic policy remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -23,7 +27,9 @@ impl State {
     /// Whether a period is over, and begins anew; else the request to wait for the rest of it.
     pub(crate) fn due(&mut self, now: Tick, period: Nanos) -> Result<(), Plan> {
         match self.next {
-            Some(next) if now < next => Err(Plan { requests: vec![Request::Wait(next.since(now))], ..Plan::default() }),
+            Some(next) if now < next => {
+                Err(Plan { requests: vec![Request::Wait(next.since(now))], ..Plan::default() })
+            }
             _ => {
                 self.next = Some(now.after(period));
                 Ok(())
@@ -65,10 +71,12 @@ pub(crate) struct Pages {
 impl Pages {
     /// Sorted by tier. `None` with one tier only. Pages that nothing is known of yet are left out.
     pub(crate) fn of(snap: &Snapshot) -> Option<Self> {
-        let (best, worst) = (snap.tiers.first()?, snap.tiers.last().filter(|_| snap.tiers.len() > 1)?);
+        let (best, worst) =
+            (snap.tiers.first()?, snap.tiers.last().filter(|_| snap.tiers.len() > 1)?);
         let (to_fast, to_slow) = (*best.nodes.first()?, *worst.nodes.first()?);
         let (free, free_slow) = (free_pages(snap, 0), free_pages(snap, snap.tiers.len() - 1));
-        let known = |a| units(a).filter(|u: &Unit| u.stat.movable() && u.stat.flags.has(PageFlags::KNOWN));
+        let known =
+            |a| units(a).filter(|u: &Unit| u.stat.movable() && u.stat.flags.has(PageFlags::KNOWN));
         let is_fast = |unit: &Unit| best.nodes.contains(&unit.stat.node());
         // Counted first, for growing copies all of them several times.
         let (mut all, mut near) = (0, 0);
@@ -80,16 +88,23 @@ impl Pages {
         let mut pages = Self { fast, slow, free, free_slow, to_fast, to_slow };
         for (area, a) in snap.areas.iter().enumerate() {
             for unit in known(a) {
-                let item = Item { area, unit, rate: unit.stat.rate(), writes: unit.stat.writes.rate() };
+                let item =
+                    Item { area, unit, rate: unit.stat.rate(), writes: unit.stat.writes.rate() };
                 if is_fast(&unit) { &mut pages.fast } else { &mut pages.slow }.push(item);
             }
         }
         Some(pages)
     }
 
-    /// Brings `up` to the best tier and sends `down` away, room being made just before it is used; fewer of both where
-    /// the worst tier cannot take as many.
-    pub(crate) fn exchange(&self, snap: &Snapshot, up: &[Item], down: &[Item], why: MoveReason) -> Plan {
+    /// Brings `up` to the best tier and sends `down` away, room being made just before it is used;
+    /// fewer of both where the worst tier cannot take as many.
+    pub(crate) fn exchange(
+        &self,
+        snap: &Snapshot,
+        up: &[Item],
+        down: &[Item],
+        why: MoveReason,
+    ) -> Plan {
         let runs = |items: &[Item], to: NodeId, why: MoveReason| {
             let mut items = items.to_vec();
             items.sort_unstable_by_key(|i| (i.area, i.unit.index));
@@ -117,7 +132,8 @@ fn by_heat(heat: &impl Fn(&Item) -> u64, a: &Item, b: &Item) -> Ordering {
     heat(b).cmp(&heat(a)).then((a.area, a.unit.index).cmp(&(b.area, b.unit.index)))
 }
 
-/// The [`first`] of them by [`hottest_first`], with at most `pages` base pages together. The rest is not put in order.
+/// The [`first`] of them by [`hottest_first`], with at most `pages` base pages together. The rest
+/// is not put in order.
 pub(crate) fn hottest(mut items: Vec<Item>, pages: u64, heat: impl Fn(&Item) -> u64) -> Vec<Item> {
     // None of them is less than a page.
     let most = usize::try_from(pages).unwrap_or(usize::MAX);
@@ -133,7 +149,10 @@ pub(crate) fn hottest(mut items: Vec<Item>, pages: u64, heat: impl Fn(&Item) -> 
 /// The first of `items` with at most `pages` base pages together.
 pub(crate) fn first(items: &[Item], pages: u64) -> &[Item] {
     let mut left = pages;
-    let count = items.iter().take_while(|i| left.checked_sub(i.pages()).map(|l| left = l).is_some()).count();
+    let count = items
+        .iter()
+        .take_while(|i| left.checked_sub(i.pages()).map(|l| left = l).is_some())
+        .count();
     &items[..count]
 }
 
@@ -142,8 +161,9 @@ pub(crate) fn sum(items: &[Item]) -> u64 {
     items.iter().map(Item::pages).sum()
 }
 
-/// Pairs the hottest of `up` with the coldest of `down`, beyond what room is free, as long as `gains` says that one is
-/// worth the other's place; at most `most` base pages up. Both must be sorted: `up` hottest first, `down` coldest first.
+/// Pairs the hottest of `up` with the coldest of `down`, beyond what room is free, as long as
+/// `gains` says that one is worth the other's place; at most `most` base pages up. Both must be
+/// sorted: `up` hottest first, `down` coldest first.
 pub(crate) fn pair<'a>(
     up: &'a [Item],
     down: &'a [Item],
@@ -281,8 +301,10 @@ mod tests {
 
     #[test]
     fn pairs_stop_where_nothing_is_gained() {
-        let up: Vec<Item> = [90, 80, 20, 10].iter().enumerate().map(|(i, r)| item(i, *r, 1)).collect();
-        let down: Vec<Item> = [1, 30, 40].iter().enumerate().map(|(i, r)| item(10 + i, *r, 1)).collect();
+        let up: Vec<Item> =
+            [90, 80, 20, 10].iter().enumerate().map(|(i, r)| item(i, *r, 1)).collect();
+        let down: Vec<Item> =
+            [1, 30, 40].iter().enumerate().map(|(i, r)| item(10 + i, *r, 1)).collect();
         let (u, d) = pair(&up, &down, 0, 10, |u, d| u.rate > d.rate);
         assert_eq!((u.len(), d.len()), (2, 2));
         let (u, d) = pair(&up, &down, 3, 10, |u, d| u.rate > d.rate);

@@ -1,13 +1,18 @@
-//! `partitioned`: written pages in the fast tier, pages that are mostly read in the slow one (CLOCK-DWF: Lee, Bahn and
-//! Noh, IEEE Transactions on Computers 63(9), 2014, as HyPlacer, sections 2.3 and 3.1, describes it).
+//! `partitioned`: written pages in the fast tier, pages that are mostly read in the slow one
+//! (CLOCK-DWF: Lee, Bahn and Noh, IEEE Transactions on Computers 63(9), 2014, as HyPlacer, sections
+//! 2.3 and 3.1, describes it).
 //!
-//! A page on which writes are detected comes up; a page of the fast tier that is mostly read goes down even where there
-//! is room (what HyPlacer's observation 1 is about). When the fast tier is full, the page written least makes room.
+//! A page on which writes are detected comes up; a page of the fast tier that is mostly read goes
+//! down even where there is room (what HyPlacer's observation 1 is about). When the fast tier is
+//! full, the page written least makes room.
 //!
-//! Decided here: "mostly read" is fewer writes than `least_writes` (0.1) of all accesses; CLOCK's hand with its
-//! reference bits is replaced by heat, which orders pages as several laps of the hand would.
+//! Decided here: "mostly read" is fewer writes than `least_writes` (0.1) of all accesses; CLOCK's
+//! hand with its reference bits is replaced by heat, which orders pages as several laps of the hand
+//! would.
 
-use super::paced::{hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State};
+use super::paced::{
+    hottest_first, millis, one_tier, pages, pair, period, sum, told, Item, Pages, State,
+};
 use super::{number, SetError};
 use serde::{Deserialize, Serialize};
 use terrace_machine::Machine;
@@ -58,13 +63,20 @@ pub fn step(p: &Params, state: &mut State, snap: &Snapshot, now: Tick, _seed: Se
     let mut up: Vec<Item> = all.slow.iter().copied().filter(written).collect();
     hottest_first(&mut up, |i| i.writes);
     // Read pages leave in any case, hot or not, but for those that nothing was seen of.
-    let mut leave: Vec<Item> = all.fast.iter().copied().filter(|i| i.rate > 0 && !written(i)).collect();
+    let mut leave: Vec<Item> =
+        all.fast.iter().copied().filter(|i| i.rate > 0 && !written(i)).collect();
     hottest_first(&mut leave, |i| u64::MAX - i.rate);
     let leave = super::paced::first(&leave, p.round_pages);
-    let mut rest: Vec<Item> = all.fast.iter().copied().filter(|i| i.rate == 0 || written(i)).collect();
+    let mut rest: Vec<Item> =
+        all.fast.iter().copied().filter(|i| i.rate == 0 || written(i)).collect();
     hottest_first(&mut rest, |i| u64::MAX - i.writes);
-    let (up, more) = pair(&up, &rest, all.free + sum(leave), p.round_pages, |u, d| d.writes < u.writes);
+    let (up, more) =
+        pair(&up, &rest, all.free + sum(leave), p.round_pages, |u, d| d.writes < u.writes);
     let down: Vec<Item> = leave.iter().chain(more).copied().collect();
-    let why = format!("{} written pages come up, {} read or less written ones go down", sum(up), sum(&down));
+    let why = format!(
+        "{} written pages come up, {} read or less written ones go down",
+        sum(up),
+        sum(&down)
+    );
     told(all.exchange(snap, up, &down, MoveReason::WriteIntensive), "partition", why, p.period)
 }

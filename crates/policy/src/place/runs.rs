@@ -1,6 +1,8 @@
 //! Walking pages, and gathering single pages into runs.
 
-use terrace_types::{Area, Bytes, Move, MoveReason, NodeId, PageFlags, PageStat, Pid, Snapshot, Vpn, VpnRange};
+use terrace_types::{
+    Area, Bytes, Move, MoveReason, NodeId, PageFlags, PageStat, Pid, Snapshot, Vpn, VpnRange,
+};
 
 /// What moves as one: a base page, or a huge page whole.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +40,9 @@ pub(crate) fn units_from(area: &Area, mut index: usize) -> impl Iterator<Item = 
 /// A huge page: mean heat, pinned if any part is, known if all parts are.
 fn whole(pages: &[PageStat], index: usize) -> Unit {
     let n = pages.len() as u64;
-    let mean = |rate: fn(&PageStat) -> u64| terrace_types::Heat::from_rate(pages.iter().map(rate).sum::<u64>() / n);
+    let mean = |rate: fn(&PageStat) -> u64| {
+        terrace_types::Heat::from_rate(pages.iter().map(rate).sum::<u64>() / n)
+    };
     let mut stat = pages[0];
     stat.reads = mean(|p| p.reads.rate());
     stat.writes = mean(|p| p.writes.rate());
@@ -67,7 +71,10 @@ impl Runs {
     pub fn push(&mut self, pid: Pid, area_start: Vpn, unit: &Unit, to: NodeId, why: MoveReason) {
         self.pages += u64::from(unit.pages);
         let start = Vpn(area_start.0 + unit.index as u64);
-        add(&mut self.moves, Move { pid, start, pages: unit.pages, from: unit.stat.node(), to, reason: why });
+        add(
+            &mut self.moves,
+            Move { pid, start, pages: unit.pages, from: unit.stat.node(), to, reason: why },
+        );
     }
 
     /// Adds all of `other` after its own.
@@ -82,7 +89,9 @@ impl Runs {
         self.truncate(pages);
         let kept = self.moves.len();
         let mut rest = Vec::new();
-        if let (Some(last), Some(was)) = (self.moves.last(), kept.checked_sub(1).and_then(|i| whole.get(i))) {
+        if let (Some(last), Some(was)) =
+            (self.moves.last(), kept.checked_sub(1).and_then(|i| whole.get(i)))
+        {
             let range = VpnRange::new(last.range().end, was.range().end);
             if !range.is_empty() {
                 rest.push((was.pid, range));
@@ -170,7 +179,11 @@ impl Pieces {
             };
             let fits = (pages - taken).min(u64::from(next.pages)) as u32;
             if fits < next.pages {
-                let rest = Move { start: Vpn(next.start.0 + u64::from(fits)), pages: next.pages - fits, ..next };
+                let rest = Move {
+                    start: Vpn(next.start.0 + u64::from(fits)),
+                    pages: next.pages - fits,
+                    ..next
+                };
                 self.rest = Some(rest);
                 next.pages = fits;
             }

@@ -21,13 +21,14 @@ const UNKNOWN_GAP_NS: f64 = 100.0;
 impl Worth {
     /// Of `fast` over `slow`, as the CPUs of the machine see them, for touches such as these.
     ///
-    /// A lone access saves the difference in latency. Misses overlap: a core with `n` outstanding misses waits for
-    /// between one and `1/n` of a latency; the geometric mean, `1/sqrt(n)`, is off by at most `sqrt(n)` either way. A page
-    /// that is swept through saves none: the prefetcher hides it.
+    /// A lone access saves the difference in latency. Misses overlap: a core with `n` outstanding
+    /// misses waits for between one and `1/n` of a latency; the geometric mean, `1/sqrt(n)`, is off
+    /// by at most `sqrt(n)` either way. A page that is swept through saves none: the prefetcher
+    /// hides it.
     ///
-    /// Both save the difference in time that their lines hold the bus, as far as anybody waits for it ([`Touches::wait`]).
-    /// A lone write fetches its line (a read) and later leaves one medium block on the bus, at write bandwidth; a sweep
-    /// fetches and leaves all lines of its page.
+    /// Both save the difference in time that their lines hold the bus, as far as anybody waits for
+    /// it ([`Touches::wait`]). A lone write fetches its line (a read) and later leaves one medium
+    /// block on the bus, at write bandwidth; a sweep fetches and leaves all lines of its page.
     #[must_use]
     pub fn between(machine: &Machine, fast: &[NodeId], slow: &[NodeId], touches: &Touches) -> Self {
         let overlap = f64::from(machine.core.outstanding_misses.max(1)).sqrt();
@@ -38,7 +39,9 @@ impl Worth {
         let wait = touches.wait(machine, slow);
         let page = touches.lines * LINE;
         let read = touches.mix(LINE, page) * per_byte(machine, slow, false, fast);
-        let written = |nodes| touches.mix(block(machine, nodes), page) * per_byte(machine, nodes, true, nodes);
+        let written = |nodes| {
+            touches.mix(block(machine, nodes), page) * per_byte(machine, nodes, true, nodes)
+        };
         let write = (written(slow) - written(fast)).max(0.0);
         let read_ns = (touches.mix(latency / overlap, 0.0) + wait * read).max(0.0);
         Self { read_ns, write_ns: read_ns + wait * write }
@@ -50,7 +53,8 @@ impl Worth {
         self.read_ns.max(self.write_ns)
     }
 
-    /// In units of the larger: what one access counts for beside another, whatever either is worth now.
+    /// In units of the larger: what one access counts for beside another, whatever either is worth
+    /// now.
     #[must_use]
     pub fn relative(self) -> Self {
         let unit = self.unit().max(f64::MIN_POSITIVE);
@@ -71,7 +75,8 @@ pub struct Touches {
     pub reads: f64,
     /// Pages found written, a second.
     pub writes: f64,
-    /// Part of both, from 0 to 1, that belongs to sweeps through whole pages ([`crate::heat::Sweeps`]).
+    /// Part of both, from 0 to 1, that belongs to sweeps through whole pages
+    /// ([`crate::heat::Sweeps`]).
     pub swept: f64,
     /// Lines of a page.
     pub lines: f64,
@@ -84,7 +89,12 @@ impl Touches {
     /// Of pages of `page` bytes.
     #[must_use]
     pub fn new(reads: f64, writes: f64, swept: f32, page: Bytes) -> Self {
-        Self { reads, writes, swept: f64::from(swept.clamp(0.0, 1.0)), lines: (page.get() as f64 / LINE).max(1.0) }
+        Self {
+            reads,
+            writes,
+            swept: f64::from(swept.clamp(0.0, 1.0)),
+            lines: (page.get() as f64 / LINE).max(1.0),
+        }
     }
 
     /// Of a figure of a lone access and that of a sweep through a page.
@@ -92,15 +102,17 @@ impl Touches {
         (1.0 - self.swept) * lone + self.swept * sweep
     }
 
-    /// How long a transfer waits for the bus of `slow`, in transfers, if all that is touched were there: the mean wait of
-    /// a queue with random arrivals and equal transfers, `u / 2(1 - u)` at utilisation `u` (Pollaczek and Khinchine), and
-    /// at most one, for a core has few misses in flight. Reckoned with all accesses, wherever they go now, so that what a
-    /// page is worth does not change as pages move.
+    /// How long a transfer waits for the bus of `slow`, in transfers, if all that is touched were
+    /// there: the mean wait of a queue with random arrivals and equal transfers, `u / 2(1 - u)` at
+    /// utilisation `u` (Pollaczek and Khinchine), and at most one, for a core has few misses in
+    /// flight. Reckoned with all accesses, wherever they go now, so that what a page is worth does
+    /// not change as pages move.
     #[must_use]
     pub fn wait(&self, machine: &Machine, slow: &[NodeId]) -> f64 {
         let page = self.lines * LINE;
         let bytes = self.mix(block(machine, slow), page);
-        let (read, write) = (per_byte(machine, slow, false, slow), per_byte(machine, slow, true, slow));
+        let (read, write) =
+            (per_byte(machine, slow, false, slow), per_byte(machine, slow, true, slow));
         let busy = ((self.reads + self.writes) * bytes * read + self.writes * bytes * write) / 1e9;
         if busy >= 2.0 / 3.0 {
             1.0
@@ -114,7 +126,11 @@ impl Touches {
 fn per_byte(machine: &Machine, nodes: &[NodeId], write: bool, than: &[NodeId]) -> f64 {
     let of = |nodes: &[NodeId]| {
         best(machine, nodes, |link| {
-            let figure = if write { link.write_bandwidth.or(link.read_bandwidth) } else { link.read_bandwidth };
+            let figure = if write {
+                link.write_bandwidth.or(link.read_bandwidth)
+            } else {
+                link.read_bandwidth
+            };
             figure.map(|f: Figure<BytesPerSec>| 1e9 / f.value.get().max(1) as f64)
         })
     };
@@ -135,9 +151,14 @@ fn latency(machine: &Machine, nodes: &[NodeId]) -> Option<f64> {
 }
 
 /// The least figure over all links from nodes with CPUs to `nodes`.
-fn best(machine: &Machine, nodes: &[NodeId], figure: impl Fn(&terrace_machine::Link) -> Option<f64>) -> Option<f64> {
+fn best(
+    machine: &Machine,
+    nodes: &[NodeId],
+    figure: impl Fn(&terrace_machine::Link) -> Option<f64>,
+) -> Option<f64> {
     let from_cpus = |link: &&terrace_machine::Link| {
-        nodes.contains(&link.target) && machine.node(link.initiator).is_some_and(|n| !n.cpus.is_empty())
+        nodes.contains(&link.target)
+            && machine.node(link.initiator).is_some_and(|n| !n.cpus.is_empty())
     };
     machine.links.iter().filter(from_cpus).filter_map(figure).min_by(f64::total_cmp)
 }
@@ -178,9 +199,15 @@ mod tests {
 
     #[test]
     fn a_lone_access_saves_latency_and_a_sweep_the_bus() {
-        // 220 ns of latency over sqrt(2) misses in flight and one line at 20 instead of 100 GB/s; or 64 lines.
+        // 220 ns of latency over sqrt(2) misses in flight and one line at 20 instead of 100 GB/s;
+        // or 64 lines.
         let of = |part| worth("lab-cxl", (FAST, SLOW), swept(part)).read_ns;
-        assert!(close(of(0.0), 155.6 + 2.56) && close(of(1.0), 64.0 * 2.56), "{} {}", of(0.0), of(1.0));
+        assert!(
+            close(of(0.0), 155.6 + 2.56) && close(of(1.0), 64.0 * 2.56),
+            "{} {}",
+            of(0.0),
+            of(1.0)
+        );
         assert!(close(of(0.5), (of(0.0) + of(1.0)) / 2.0));
     }
 
@@ -188,7 +215,10 @@ mod tests {
     fn where_only_bandwidth_differs_sweeps_are_worth_a_page_of_lines() {
         // 10 against 50 GB/s, latencies alike.
         let (lone, sweep) = (worth("lab-hbm", HBM, swept(0.0)), worth("lab-hbm", HBM, swept(1.0)));
-        assert!(close(lone.read_ns, 5.12) && close(sweep.read_ns, 64.0 * 5.12), "{lone:?} {sweep:?}");
+        assert!(
+            close(lone.read_ns, 5.12) && close(sweep.read_ns, 64.0 * 5.12),
+            "{lone:?} {sweep:?}"
+        );
     }
 
     #[test]
@@ -205,10 +235,14 @@ mod tests {
 
     #[test]
     fn writes_of_a_sweep_leave_whole_blocks() {
-        // Optane, 4.6 GB/s against 40: alone a line costs a block of 256 bytes, in a sweep it shares one with three more.
+        // Optane, 4.6 GB/s against 40: alone a line costs a block of 256 bytes, in a sweep it
+        // shares one with three more.
         let of = |part| worth("lab-dcpmm", (FAST, SLOW), swept(part));
         let (lone, sweep) = (of(0.0), of(1.0));
         assert!(close(lone.write_ns - lone.read_ns, 256.0 / 4.6 - 64.0 / 40.0), "{lone:?}");
-        assert!(close(sweep.write_ns - sweep.read_ns, 4096.0 * (1.0 / 4.6 - 1.0 / 40.0)), "{sweep:?}");
+        assert!(
+            close(sweep.write_ns - sweep.read_ns, 4096.0 * (1.0 / 4.6 - 1.0 / 40.0)),
+            "{sweep:?}"
+        );
     }
 }

@@ -66,7 +66,8 @@ impl TrackingQuota {
         self.bucket.advance(now);
         let cost = cpu.as_secs_f64();
         self.bucket.spend(cost);
-        self.glance_cost = if self.glance_cost == 0.0 { cost } else { 0.7 * self.glance_cost + 0.3 * cost };
+        self.glance_cost =
+            if self.glance_cost == 0.0 { cost } else { 0.7 * self.glance_cost + 0.3 * cost };
     }
 
     /// Time from glance to glance that half of the steady share pays for.
@@ -132,6 +133,10 @@ mod tests {
             quota.book(Nanos::millis(9), true, now);
             cpu += Nanos::millis(9);
         }
-        assert!(cpu.as_secs_f64() / Nanos(now.0).as_secs_f64() < 0.031, "{cpu} in {}", Nanos(now.0));
+        assert!(
+            cpu.as_secs_f64() / Nanos(now.0).as_secs_f64() < 0.031,
+            "{cpu} in {}",
+            Nanos(now.0)
+        );
     }
 }

@@ -36,12 +36,14 @@ pub(super) fn search(items: &Items, start: Vec<u64>) -> (Vec<u64>, bool) {
             let i = items.list[*item];
             i.whole && fixed[*item].is_none() && row(*item).iter().filter(|u| **u > 0).count() > 1
         };
-        let widest = (0..items.list.len()).filter(split).max_by_key(|item| items.list[*item].grains);
+        let widest =
+            (0..items.list.len()).filter(split).max_by_key(|item| items.list[*item].grains);
         match widest {
             None => {
                 let lies = |item: usize| row(item).iter().position(|u| *u > 0);
-                let columns: Vec<Option<usize>> =
-                    (0..items.list.len()).map(|i| if items.list[i].whole { lies(i) } else { None }).collect();
+                let columns: Vec<Option<usize>> = (0..items.list.len())
+                    .map(|i| if items.list[i].whole { lies(i) } else { None })
+                    .collect();
                 // The same again with the divisible ones sharing evenly.
                 let flow = around(items, &columns, &groups, None);
                 let found = score(items, &flow);
@@ -51,7 +53,8 @@ pub(super) fn search(items: &Items, start: Vec<u64>) -> (Vec<u64>, bool) {
                 }
             }
             Some(item) => {
-                let mut columns: Vec<usize> = (0..n).filter(|c| items.row(item)[*c] != BARRED).collect();
+                let mut columns: Vec<usize> =
+                    (0..n).filter(|c| items.row(item)[*c] != BARRED).collect();
                 // The last pushed is looked at first: where most of it lies.
                 columns.sort_by_key(|c| row(item)[*c]);
                 for column in columns {

@@ -1,10 +1,11 @@
-//! Divisible supplies onto columns with room, at the highest count: a transportation problem with many sources and few
-//! sinks, solved exactly.
+//! Divisible supplies onto columns with room, at the highest count: a transportation problem with
+//! many sources and few sinks, solved exactly.
 //!
-//! Every source starts where its count less the column's price is highest. Such a start is the optimum for the load that it
-//! gives; what is too much in one column is then carried to where room is left along the cheapest paths between
-//! columns, which keeps it an optimum (successive shortest paths). Good prices leave little to carry: they are found on
-//! a thinned copy of the problem, one source in eight with an eighth of the room.
+//! Every source starts where its count less the column's price is highest. Such a start is the
+//! optimum for the load that it gives; what is too much in one column is then carried to where room
+//! is left along the cheapest paths between columns, which keeps it an optimum (successive shortest
+//! paths). Good prices leave little to carry: they are found on a thinned copy of the problem, one
+//! source in eight with an eighth of the room.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -18,8 +19,8 @@ const THIN: usize = 8;
 
 /// Sources with equal columns.
 pub(super) struct Supplies<'a> {
-    /// What a unit counts: `columns` numbers a source; [`BARRED`] where it may not lie. Whole numbers, so that paths
-    /// of equal length are equal and no circle seems cheap by a hair.
+    /// What a unit counts: `columns` numbers a source; [`BARRED`] where it may not lie. Whole
+    /// numbers, so that paths of equal length are equal and no circle seems cheap by a hair.
     pub counts: &'a [i64],
     /// Units of each source.
     pub units: &'a [u64],
@@ -54,11 +55,13 @@ struct State<'a> {
     columns: usize,
     counts: &'a [i64],
     sources: usize,
-    /// Units by source and column; one row more for the room that stays empty, which counts nothing anywhere.
+    /// Units by source and column; one row more for the room that stays empty, which counts nothing
+    /// anywhere.
     flow: Vec<u64>,
     /// Too much (above zero) or too little in each column.
     excess: Vec<i128>,
-    /// Moves from column `a` to `b` at `a * columns + b`; those whose source has left `a` are stale.
+    /// Moves from column `a` to `b` at `a * columns + b`; those whose source has left `a` are
+    /// stale.
     steps: Vec<BinaryHeap<Step>>,
 }
 
@@ -77,7 +80,8 @@ pub(super) fn transport(s: &Supplies<'_>, start: Option<&[i64]>) -> (Vec<u64>, V
     (state.flow, prices)
 }
 
-/// Prices of a copy with few sources: an eighth of all that are large, and one in eight of the rest.
+/// Prices of a copy with few sources: an eighth of all that are large, and one in eight of the
+/// rest.
 fn thinned(s: &Supplies<'_>) -> Vec<i64> {
     let columns = s.room.len();
     let all: u64 = s.units.iter().sum();
@@ -133,7 +137,8 @@ impl<'a> State<'a> {
             excess[best] += i128::from(units);
             for (to, count) in row.iter().enumerate() {
                 if to != best && *count != BARRED {
-                    lists[best * columns + to].push(Step { cost: row[best] - count, source: source as u32 });
+                    lists[best * columns + to]
+                        .push(Step { cost: row[best] - count, source: source as u32 });
                 }
             }
         }
@@ -218,8 +223,15 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The cheapest path from a column with too much to one with too little, into `path`; false where there is none.
-    fn path(&self, costs: &[Option<(i64, usize)>], far: &mut [i64], from: &mut [usize], path: &mut Vec<usize>) -> bool {
+    /// The cheapest path from a column with too much to one with too little, into `path`; false
+    /// where there is none.
+    fn path(
+        &self,
+        costs: &[Option<(i64, usize)>],
+        far: &mut [i64],
+        from: &mut [usize],
+        path: &mut Vec<usize>,
+    ) -> bool {
         let n = self.columns;
         far.fill(i64::MAX);
         from.fill(usize::MAX);

@@ -5,7 +5,8 @@ use super::{Object, Problem, SolveError, Split};
 
 /// What the most worthy grain counts. Counts are whole numbers: see `flow`.
 const SCALE: f64 = (1_u64 << 32) as f64;
-/// A fallback tier counts less than the least tier asked for by its count over this, and by one at least.
+/// A fallback tier counts less than the least tier asked for by its count over this, and by one at
+/// least.
 const FALLBACK: i64 = 1_000_000;
 /// Tiers at most, so that sums of counts along a path stay in range.
 pub(super) const MOST_TIERS: usize = 64;
@@ -42,9 +43,11 @@ impl Items {
         let grain = problem.grain.get();
         let columns = problem.tiers.len() + 1;
         let worth = |o: &Object, t: &super::Tier| {
-            o.priority.max(0.0) * (o.reads.max(0.0) * t.read_gain + o.writes.max(0.0) * t.write_gain)
+            o.priority.max(0.0)
+                * (o.reads.max(0.0) * t.read_gain + o.writes.max(0.0) * t.write_gain)
         };
-        let pairs = problem.objects.iter().flat_map(|o| problem.tiers.iter().map(move |t| worth(o, t)));
+        let pairs =
+            problem.objects.iter().flat_map(|o| problem.tiers.iter().map(move |t| worth(o, t)));
         let most = pairs.fold(0.0_f64, f64::max);
         let scale = if most > 0.0 { SCALE / most } else { 0.0 };
         let mut list = Vec::with_capacity(problem.objects.len());
@@ -56,7 +59,14 @@ impl Items {
             }
             let mut add = |want: Option<usize>, bytes: u64, wanted: &[usize]| {
                 let grains = bytes.div_ceil(grain);
-                list.push(Item { object, want, grains, whole: o.whole, strict: o.strict, out: false });
+                list.push(Item {
+                    object,
+                    want,
+                    grains,
+                    whole: o.whole,
+                    strict: o.strict,
+                    out: false,
+                });
                 row(o, wanted, &worths, &mut counts);
             };
             match &o.split {
@@ -68,7 +78,8 @@ impl Items {
                 }
             }
         }
-        // Leaving out costs more than any exchange of places, leaving out what is strict more than any of that.
+        // Leaving out costs more than any exchange of places, leaving out what is strict more than
+        // any of that.
         let loose = -(columns as i64 + 1) * (2 * SCALE as i64 + 1);
         let strict = loose * (columns as i64 + 2) * 2;
         for (item, row) in list.iter().zip(counts.chunks_exact_mut(columns)) {
@@ -132,7 +143,8 @@ fn check(problem: &Problem) -> Result<(), SolveError> {
         return Err(SolveError::TooManyTiers { tiers: problem.tiers.len(), most: MOST_TIERS });
     }
     let fine = |gain: f64| gain.is_finite() && gain > 0.0;
-    if let Some(tier) = problem.tiers.iter().position(|t| !fine(t.read_gain) || !fine(t.write_gain)) {
+    if let Some(tier) = problem.tiers.iter().position(|t| !fine(t.read_gain) || !fine(t.write_gain))
+    {
         return Err(SolveError::BadGain { tier });
     }
     let tiers = problem.tiers.len();

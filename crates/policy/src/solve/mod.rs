@@ -1,38 +1,46 @@
 //! Which object lies in which tier: the solver behind the allocation library's `commit`.
 //!
 //! # The objective
-//! An object is a request for memory with a priority, expected reads and writes a byte, a size and the tiers it
-//! asked for. A byte of object `i` in tier `t` is worth
+//! An object is a request for memory with a priority, expected reads and writes a byte, a size and
+//! the tiers it asked for. A byte of object `i` in tier `t` is worth
 //!
 //! ```text
 //! worth(i, t) = priority_i * (reads_i * read_gain_t + writes_i * write_gain_t)
 //! ```
 //!
-//! and the solver maximises the sum of that over all bytes, subject to every tier's capacity. The gains are the
-//! caller's (a tier's bandwidth over the best tier's, say) and above zero. What a byte *counts* is its worth, but
+//! and the solver maximises the sum of that over all bytes, subject to every tier's capacity. The
+//! gains are the caller's (a tier's bandwidth over the best tier's, say) and above zero. What a
+//! byte *counts* is its worth, but
 //!
-//! - in a tier that was not asked for (fallback) no more than in the least of those asked for, less a millionth, so that
-//!   nobody is given better memory than asked for at somebody else's cost, and asking is preferred to falling back;
-//! - with [`Split::Ordered`], in each tier of the list less than in those before it, by a millionth at least: the order is the wish;
-//! - nowhere, nothing. Leaving a byte out is taken only where all tiers that may hold it are full: it costs twice the
-//!   largest worth of any byte, times the number of tiers and two. That is more than any exchange of places gains, but
-//!   of whole objects a smaller one worth much may be placed before a larger one worth little.
+//! - in a tier that was not asked for (fallback) no more than in the least of those asked for, less
+//!   a millionth, so that nobody is given better memory than asked for at somebody else's cost, and
+//!   asking is preferred to falling back;
+//! - with [`Split::Ordered`], in each tier of the list less than in those before it, by a millionth
+//!   at least: the order is the wish;
+//! - nowhere, nothing. Leaving a byte out is taken only where all tiers that may hold it are full:
+//!   it costs twice the largest worth of any byte, times the number of tiers and two. That is more
+//!   than any exchange of places gains, but of whole objects a smaller one worth much may be placed
+//!   before a larger one worth little.
 //!
 //! # The rules
 //! - *Whole* objects lie in one tier; the others are divisible at the grain (a page).
-//! - Objects of equal worth everywhere and equal wishes share evenly: of each divisible one the same fraction lies in
-//!   each tier, to the page.
-//! - *Strict* objects lie in the tiers they asked for, completely, or are refused. As many of their bytes as possible
-//!   are placed before anything else is weighed; then the least worthy are refused first.
-//! - [`Split::Fixed`] states how many bytes belong in each tier; each such part is then placed by the rules above.
+//! - Objects of equal worth everywhere and equal wishes share evenly: of each divisible one the
+//!   same fraction lies in each tier, to the page.
+//! - *Strict* objects lie in the tiers they asked for, completely, or are refused. As many of their
+//!   bytes as possible are placed before anything else is weighed; then the least worthy are
+//!   refused first.
+//! - [`Split::Fixed`] states how many bytes belong in each tier; each such part is then placed by
+//!   the rules above.
 //!
 //! # The method, and how exact it is
-//! Without whole and strict objects this is a transportation problem, and the result is its exact optimum: objects go
-//! where worth less the tier's price is highest, and shortest paths between tiers mend what does not fit (`flow`). Prices
-//! come from a thinned copy of the problem. Whole objects that the optimum would split (about one a tier) are rounded by
-//! price, and the divisible ones are solved again around them (`round`). With few objects a branch and bound makes
-//! that exact as well (`exact`). [`Solution::bound`] is the optimum without wholeness: no placement counts for more,
-//! so the distance is known in each case. Worths are weighed in steps of 2^-32 of the greatest one. Nothing here reads a clock: the work is bounded by counts.
+//! Without whole and strict objects this is a transportation problem, and the result is its exact
+//! optimum: objects go where worth less the tier's price is highest, and shortest paths between
+//! tiers mend what does not fit (`flow`). Prices come from a thinned copy of the problem. Whole
+//! objects that the optimum would split (about one a tier) are rounded by price, and the divisible
+//! ones are solved again around them (`round`). With few objects a branch and bound makes that
+//! exact as well (`exact`). [`Solution::bound`] is the optimum without wholeness: no placement
+//! counts for more, so the distance is known in each case. Worths are weighed in steps of 2^-32 of
+//! the greatest one. Nothing here reads a clock: the work is bounded by counts.
 
 mod exact;
 mod flow;
@@ -97,7 +105,8 @@ pub struct Problem {
     pub objects: Vec<Object>,
 }
 
-/// Where one part of an object lies. Objects have one part, those of fixed splits one for each tier they asked for.
+/// Where one part of an object lies. Objects have one part, those of fixed splits one for each tier
+/// they asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
     /// The tier that a fixed split asks for here.
@@ -160,9 +169,11 @@ pub struct Solution {
     pub placed: Vec<Placed>,
     /// What the placement counts, in bytes times worth.
     pub value: f64,
-    /// No placement counts for more, whole objects divided or not (strict ones that were refused are left out).
+    /// No placement counts for more, whole objects divided or not (strict ones that were refused
+    /// are left out).
     pub bound: f64,
-    /// Whether no better placement exists: nothing had to be rounded, or all ways of rounding were weighed.
+    /// Whether no better placement exists: nothing had to be rounded, or all ways of rounding were
+    /// weighed.
     pub exact: bool,
 }
 

@@ -1,5 +1,5 @@
-//! From the divisible optimum to a placement: strict objects that do not fit are refused, whole ones are rounded, the
-//! divisible ones are solved again around them and share evenly.
+//! From the divisible optimum to a placement: strict objects that do not fit are refused, whole
+//! ones are rounded, the divisible ones are solved again around them and share evenly.
 
 use super::flow::{self, BARRED};
 use super::items::Items;
@@ -59,11 +59,17 @@ pub(super) fn place(problem: &Problem, mut items: Items) -> Solution {
         }
         let mut lacking = lacking(&items, &flow);
         if lacking.is_empty() {
-            // With strict objects refused, which ones were is a choice that was not weighed in all ways.
+            // With strict objects refused, which ones were is a choice that was not weighed in all
+            // ways.
             exact &= refusals == 0;
             readmit(&mut items, &mut flow);
             let value = value(&items, &flow);
-            return Solution { placed: report(problem, &items, &flow), value, bound: relaxed.value.max(value), exact };
+            return Solution {
+                placed: report(problem, &items, &flow),
+                value,
+                bound: relaxed.value.max(value),
+                exact,
+            };
         }
         refusals += 1;
         if refusals < ONE_BY_ONE {
@@ -92,7 +98,9 @@ fn row_value(units: &[u64], counts: &[i64]) -> f64 {
 fn lacking(items: &Items, flow: &[u64]) -> Vec<usize> {
     let mut found: Vec<(i64, usize)> = Vec::new();
     for (item, i) in items.list.iter().enumerate().filter(|(_, i)| i.strict && !i.out) {
-        if flow[item * items.columns + items.nowhere()] > 0 && found.last().is_none_or(|(_, o)| *o != i.object) {
+        if flow[item * items.columns + items.nowhere()] > 0
+            && found.last().is_none_or(|(_, o)| *o != i.object)
+        {
             found.push((best(items, item), i.object));
         }
     }
@@ -121,7 +129,9 @@ pub(super) fn group(items: &Items) -> Groups {
     let mut first: Option<(u64, u32)> = None;
     for (hash, item) in sorted {
         let alike = first.is_some_and(|(h, first)| {
-            h == hash && !items.list[item as usize].strict && items.row(first as usize) == items.row(item as usize)
+            h == hash
+                && !items.list[item as usize].strict
+                && items.row(first as usize) == items.row(item as usize)
         });
         if !alike {
             if first.is_some() {
@@ -142,12 +152,19 @@ fn relax(items: &Items) -> Relaxed {
     let (flow, prices) = spread(items, &groups, &items.room, None);
     let n = items.columns;
     let rows = groups.iter().zip(flow.chunks_exact(n));
-    let value = rows.map(|(members, units)| row_value(units, items.row(members[0] as usize))).sum::<f64>() * items.unit;
+    let value =
+        rows.map(|(members, units)| row_value(units, items.row(members[0] as usize))).sum::<f64>()
+            * items.unit;
     Relaxed { groups, flow, prices, value }
 }
 
 /// The divisible optimum of groups in `room`.
-fn spread(items: &Items, groups: &Groups, room: &[u64], start: Option<&[i64]>) -> (Vec<u64>, Vec<i64>) {
+fn spread(
+    items: &Items,
+    groups: &Groups,
+    room: &[u64],
+    start: Option<&[i64]>,
+) -> (Vec<u64>, Vec<i64>) {
     let mut counts = Vec::with_capacity(groups.ends.len() * items.columns);
     let mut units = Vec::with_capacity(groups.ends.len());
     for members in groups.iter() {
@@ -157,7 +174,8 @@ fn spread(items: &Items, groups: &Groups, room: &[u64], start: Option<&[i64]>) -
     flow::transport(&flow::Supplies { counts: &counts, units: &units, room }, start)
 }
 
-/// Grains by item and column, and whether a whole object had to be put elsewhere than the optimum has it.
+/// Grains by item and column, and whether a whole object had to be put elsewhere than the optimum
+/// has it.
 fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
     let n = items.columns;
     let whole = |item: &u32| items.list[*item as usize].whole;
@@ -173,7 +191,10 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
     let mut left: Vec<u32> = Vec::new();
     for (members, units) in relaxed.groups.iter().zip(relaxed.flow.chunks_exact(n)) {
         if let [only] = members {
-            let at = units.iter().position(|u| *u > 0).filter(|c| units[*c] == items.list[*only as usize].grains);
+            let at = units
+                .iter()
+                .position(|u| *u > 0)
+                .filter(|c| units[*c] == items.list[*only as usize].grains);
             match at {
                 _ if !whole(only) => {}
                 Some(column) => {
@@ -189,7 +210,9 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
         wholes.sort_by_key(|i| std::cmp::Reverse(items.list[*i as usize].grains));
         for item in wholes {
             let grains = items.list[item as usize].grains;
-            let roomy = (0..n).filter(|c| rest[*c] >= grains).max_by_key(|c| (rest[*c], std::cmp::Reverse(*c)));
+            let roomy = (0..n)
+                .filter(|c| rest[*c] >= grains)
+                .max_by_key(|c| (rest[*c], std::cmp::Reverse(*c)));
             match roomy {
                 Some(column) => {
                     rest[column] -= grains;
@@ -202,13 +225,16 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
     }
     let rounded = !left.is_empty();
     // Those that count most choose first.
-    let weight = |i: &u32| i128::from(best(items, *i as usize)) * i128::from(items.list[*i as usize].grains);
+    let weight =
+        |i: &u32| i128::from(best(items, *i as usize)) * i128::from(items.list[*i as usize].grains);
     left.sort_by_key(|i| (std::cmp::Reverse(weight(i)), *i));
     for item in left {
         let grains = items.list[item as usize].grains;
         let row = items.row(item as usize);
         let worth = |c: &usize| row[*c] - relaxed.prices[*c];
-        let fits = |c: &usize| items.room[*c] - used[*c].min(items.room[*c]) >= grains && row[*c] != BARRED;
+        let fits = |c: &usize| {
+            items.room[*c] - used[*c].min(items.room[*c]) >= grains && row[*c] != BARRED
+        };
         let column = (0..n).filter(fits).max_by_key(|c| (worth(c), std::cmp::Reverse(*c)));
         let column = column.unwrap_or(items.nowhere());
         used[column] += grains;
@@ -219,8 +245,14 @@ fn round(items: &Items, relaxed: &Relaxed) -> (Vec<u64>, bool) {
     (flow, rounded || moved)
 }
 
-/// All grains, given the column of each whole item: the divisible ones at their optimum in what room is left.
-pub(super) fn around(items: &Items, columns: &[Option<usize>], groups: &Groups, prices: Option<&[i64]>) -> Vec<u64> {
+/// All grains, given the column of each whole item: the divisible ones at their optimum in what
+/// room is left.
+pub(super) fn around(
+    items: &Items,
+    columns: &[Option<usize>],
+    groups: &Groups,
+    prices: Option<&[i64]>,
+) -> Vec<u64> {
     let n = items.columns;
     let mut flow = vec![0; items.list.len() * n];
     let mut room = items.room.clone();
@@ -251,7 +283,9 @@ fn share(items: &Items, members: &[u32], units: &[u64], flow: &mut [u64]) {
         return;
     }
     let all: u64 = units.iter().sum();
-    let part = |size: u64, column: u64| (u128::from(size) * u128::from(column) / u128::from(all.max(1))) as u64;
+    let part = |size: u64, column: u64| {
+        (u128::from(size) * u128::from(column) / u128::from(all.max(1))) as u64
+    };
     let mut rest = units.to_vec();
     for member in members {
         let size = items.list[*member as usize].grains;
@@ -298,7 +332,9 @@ fn fill(items: &Items, flow: &mut [u64]) -> bool {
                 continue;
             }
             let row = items.row(item);
-            let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else { continue };
+            let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else {
+                continue;
+            };
             for to in (0..n - 1).filter(|c| row[*c] > row[at] && room[*c] >= i.grains) {
                 found.push((i128::from(row[to] - row[at]) * i128::from(i.grains), item as u32, to));
             }
@@ -309,7 +345,9 @@ fn fill(items: &Items, flow: &mut [u64]) -> bool {
             let item = item as usize;
             let grains = items.list[item].grains;
             let row = items.row(item);
-            let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else { continue };
+            let Some(at) = flow[item * n..(item + 1) * n].iter().position(|u| *u > 0) else {
+                continue;
+            };
             if room[to] < grains || row[to] <= row[at] {
                 continue;
             }
@@ -339,7 +377,8 @@ fn readmit(items: &mut Items, flow: &mut [u64]) {
     refused.sort_by_key(|(worth, object)| (std::cmp::Reverse(*worth), *object));
     let mut room = left_over(items, flow);
     for (_, object) in refused {
-        let parts: Vec<usize> = (0..items.list.len()).filter(|i| items.list[*i].object == object).collect();
+        let parts: Vec<usize> =
+            (0..items.list.len()).filter(|i| items.list[*i].object == object).collect();
         let mut trial = room.clone();
         let mut given: Vec<(usize, u64)> = Vec::new();
         let fits = parts.iter().all(|item| {
@@ -380,7 +419,11 @@ fn report(problem: &Problem, items: &Items, flow: &[u64]) -> Vec<Placed> {
             part.nowhere = bytes(item.grains);
         } else {
             part.nowhere = bytes(row[n - 1]);
-            let mut got = row[..n - 1].iter().enumerate().filter(|(_, u)| **u > 0).map(|(t, u)| (t, bytes(*u)));
+            let mut got = row[..n - 1]
+                .iter()
+                .enumerate()
+                .filter(|(_, u)| **u > 0)
+                .map(|(t, u)| (t, bytes(*u)));
             part.first = got.next();
             part.more = got.collect();
         }

@@ -28,32 +28,41 @@ fn problem(tiers: Vec<Tier>, objects: Vec<Object>) -> Problem {
     Problem { grain: Bytes(KIB4), tiers, objects }
 }
 
-/// What a byte counts, written down a second time from the module's text; `None` where it may not lie.
+/// What a byte counts, written down a second time from the module's text; `None` where it may not
+/// lie.
 fn counts(p: &Problem, o: &Object, tier: usize) -> Option<f64> {
-    let worth = |t: usize| o.priority * (o.reads * p.tiers[t].read_gain + o.writes * p.tiers[t].write_gain);
+    let worth =
+        |t: usize| o.priority * (o.reads * p.tiers[t].read_gain + o.writes * p.tiers[t].write_gain);
     let ordered = o.split == Split::Ordered;
     // Of the first so many tiers asked for.
     let least = |upto: usize| {
-        let less = |least: f64, t: &usize| worth(*t).min(if ordered { least * (1.0 - 1e-6) } else { least });
+        let less = |least: f64, t: &usize| {
+            worth(*t).min(if ordered { least * (1.0 - 1e-6) } else { least })
+        };
         o.wanted[..upto].iter().fold(f64::INFINITY, less)
     };
     match o.wanted.iter().position(|t| *t == tier) {
         Some(at) if ordered => Some(least(at + 1)),
         Some(_) => Some(worth(tier)),
-        None if !o.strict && o.fallback.contains(&tier) => Some(worth(tier).min(least(o.wanted.len())) * (1.0 - 1e-6)),
+        None if !o.strict && o.fallback.contains(&tier) => {
+            Some(worth(tier).min(least(o.wanted.len())) * (1.0 - 1e-6))
+        }
         None => None,
     }
 }
 
-/// What a placed byte adds besides, as the module's text has it: twice the largest worth, times the tiers and two.
+/// What a placed byte adds besides, as the module's text has it: twice the largest worth, times the
+/// tiers and two.
 fn pull(p: &Problem) -> f64 {
-    let worth = |o: &Object, t: &Tier| o.priority * (o.reads * t.read_gain + o.writes * t.write_gain);
+    let worth =
+        |o: &Object, t: &Tier| o.priority * (o.reads * t.read_gain + o.writes * t.write_gain);
     let pairs = p.objects.iter().flat_map(|o| p.tiers.iter().map(move |t| worth(o, t)));
     let most = pairs.fold(0.0, f64::max);
     2.0 * (p.tiers.len() as f64 + 2.0) * if most > 0.0 { most } else { 1.0 }
 }
 
-/// The optimum of the linear programme, with the whole objects of `fixed` where they are told to be (`None`: nowhere).
+/// The optimum of the linear programme, with the whole objects of `fixed` where they are told to be
+/// (`None`: nowhere).
 fn linear(p: &Problem, fixed: &[Option<Option<usize>>]) -> Option<f64> {
     let pull = pull(p);
     let mut lp = microlp::Problem::new(OptimizationDirection::Maximize);
@@ -116,7 +125,10 @@ fn check_rules(p: &Problem, s: &Solution) {
             assert_eq!(all + nowhere, o.size.get().div_ceil(KIB4) * KIB4);
         }
         for part in placed.parts() {
-            assert!(!o.whole || part.got().count() + usize::from(part.nowhere > Bytes::ZERO) <= 1, "split: {part:?}");
+            assert!(
+                !o.whole || part.got().count() + usize::from(part.nowhere > Bytes::ZERO) <= 1,
+                "split: {part:?}"
+            );
         }
         if o.strict {
             assert_eq!(placed.refused, all == 0 && o.size > Bytes::ZERO, "{placed:?}");
@@ -165,7 +177,10 @@ prop_compose! {
     }
 }
 
-fn some_problem(tiers: std::ops::Range<usize>, objects: std::ops::Range<usize>) -> impl Strategy<Value = Problem> {
+fn some_problem(
+    tiers: std::ops::Range<usize>,
+    objects: std::ops::Range<usize>,
+) -> impl Strategy<Value = Problem> {
     (tiers, objects).prop_flat_map(|(tiers, objects)| {
         (some_tiers(tiers), prop::collection::vec(some_object(tiers), objects))
             .prop_map(|(tiers, objects)| problem(tiers, objects))
@@ -209,8 +224,9 @@ proptest! {
 
 /// The best over all ways of placing the whole objects.
 fn enumerated(p: &Problem) -> f64 {
-    let wholes: Vec<usize> =
-        (0..p.objects.len()).filter(|i| p.objects[*i].whole && p.objects[*i].size.get() > 0).collect();
+    let wholes: Vec<usize> = (0..p.objects.len())
+        .filter(|i| p.objects[*i].whole && p.objects[*i].size.get() > 0)
+        .collect();
     let ways = p.tiers.len() + 1;
     let mut best = f64::NEG_INFINITY;
     for code in 0..ways.pow(wholes.len() as u32) {
@@ -306,7 +322,8 @@ fn the_papers_stream_arrays_lie_as_its_table_has_them() {
 #[test]
 fn equals_share_to_the_page() {
     let tiers = vec![tier(10, 1.0), tier(100, 0.5)];
-    let s = solve(&problem(tiers, vec![object(1.0, 7, &[0], &[1]), object(1.0, 14, &[0], &[1])])).unwrap();
+    let s = solve(&problem(tiers, vec![object(1.0, 7, &[0], &[1]), object(1.0, 14, &[0], &[1])]))
+        .unwrap();
     let fast: Vec<u64> = s.placed.iter().map(|o| o.bytes_in(0).get() / KIB4).collect();
     // A third and two thirds of ten pages, rounded.
     assert_eq!(fast.iter().sum::<u64>(), 10);
@@ -332,7 +349,10 @@ fn fixed_parts_lie_where_they_were_asked_for() {
     let mut o = object(1.0, 9, &[0, 1], &[]);
     o.split = Split::Fixed(vec![Bytes(4 * KIB4), Bytes(5 * KIB4)]);
     let s = solve(&problem(vec![tier(100, 1.0), tier(100, 0.5)], vec![o.clone()])).unwrap();
-    assert_eq!((s.placed[0].bytes_in(0).get() / KIB4, s.placed[0].bytes_in(1).get() / KIB4), (4, 5));
+    assert_eq!(
+        (s.placed[0].bytes_in(0).get() / KIB4, s.placed[0].bytes_in(1).get() / KIB4),
+        (4, 5)
+    );
     o.strict = true;
     let s = solve(&problem(vec![tier(100, 1.0), tier(4, 0.5)], vec![o])).unwrap();
     assert!(s.placed[0].refused && s.placed[0].bytes_in(0) == Bytes::ZERO);
@@ -340,7 +360,9 @@ fn fixed_parts_lie_where_they_were_asked_for() {
 
 #[test]
 fn slow_memory_asked_for_is_slow_memory_got() {
-    let s = solve(&problem(vec![tier(100, 1.0), tier(100, 0.5)], vec![object(9.0, 50, &[1], &[0])])).unwrap();
+    let s =
+        solve(&problem(vec![tier(100, 1.0), tier(100, 0.5)], vec![object(9.0, 50, &[1], &[0])]))
+            .unwrap();
     assert_eq!(s.placed[0].bytes_in(1).get() / KIB4, 50);
     let mut spill = object(9.0, 150, &[1, 0], &[]);
     spill.split = Split::Ordered;
@@ -351,11 +373,18 @@ fn slow_memory_asked_for_is_slow_memory_got() {
 
 #[test]
 fn the_order_asked_for_is_kept_where_tiers_are_worth_the_same() {
-    for (wanted, got) in [([1, 0, 2], [50, 100, 0]), ([2, 1, 0], [0, 50, 100]), ([0, 2, 1], [100, 0, 50])] {
+    for (wanted, got) in
+        [([1, 0, 2], [50, 100, 0]), ([2, 1, 0], [0, 50, 100]), ([0, 2, 1], [100, 0, 50])]
+    {
         let mut spill = object(9.0, 150, &wanted, &[]);
         spill.split = Split::Ordered;
-        let s = solve(&problem(vec![tier(100, 0.5), tier(100, 0.5), tier(100, 0.5)], vec![spill])).unwrap();
-        assert_eq!([0, 1, 2].map(|tier| s.placed[0].bytes_in(tier).get() / KIB4), got, "{wanted:?}");
+        let s = solve(&problem(vec![tier(100, 0.5), tier(100, 0.5), tier(100, 0.5)], vec![spill]))
+            .unwrap();
+        assert_eq!(
+            [0, 1, 2].map(|tier| s.placed[0].bytes_in(tier).get() / KIB4),
+            got,
+            "{wanted:?}"
+        );
     }
 }
 
@@ -370,8 +399,14 @@ fn what_cannot_be_posed_is_named() {
     assert_eq!(with(&|p| p.grain = Bytes::ZERO), SolveError::NoGrain);
     assert_eq!(with(&|p| p.tiers[0].read_gain = f64::NAN), SolveError::BadGain { tier: 0 });
     assert_eq!(with(&|p| p.objects[0].reads = f64::INFINITY), SolveError::BadWeight { object: 0 });
-    assert_eq!(with(&|p| p.objects[0].wanted = vec![3]), SolveError::NoSuchTier { object: 0, tier: 3, tiers: 1 });
+    assert_eq!(
+        with(&|p| p.objects[0].wanted = vec![3]),
+        SolveError::NoSuchTier { object: 0, tier: 3, tiers: 1 }
+    );
     assert_eq!(with(&|p| p.objects[0].wanted.clear()), SolveError::NothingWanted { object: 0 });
-    assert_eq!(with(&|p| p.objects[0].split = Split::Fixed(vec![])), SolveError::BadSplit { object: 0 });
+    assert_eq!(
+        with(&|p| p.objects[0].split = Split::Fixed(vec![])),
+        SolveError::BadSplit { object: 0 }
+    );
     assert_eq!(solve(&problem(vec![], vec![])).unwrap().value, 0.0);
 }

@@ -59,7 +59,8 @@ pub fn compile(folder: &Path, source: &str, out: &str, flags: &[&str]) -> bool {
     true
 }
 
-/// Runs a script without the library, with it, and with a plan that sends sizes to different arenas.
+/// Runs a script without the library, with it, and with a plan that sends sizes to different
+/// arenas.
 pub fn same(name: &str, needs: &[&str], script: &str) {
     if let Some(missing) = needs.iter().find(|p| !has(p)) {
         return println!("skipped: {missing} is not installed");
@@ -69,7 +70,8 @@ pub fn same(name: &str, needs: &[&str], script: &str) {
     std::fs::write(&plan, rules).unwrap();
     let plain = run(&folder(name), script, &[]);
     let ours = run(&folder(name), script, &[("LD_PRELOAD", library())]);
-    let planned = run(&folder(name), script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
+    let planned =
+        run(&folder(name), script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", &plan)]);
     assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stderr));
     assert!(!plain.stdout.is_empty());
     for other in [ours, planned] {

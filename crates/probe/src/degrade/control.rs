@@ -1,10 +1,13 @@
-//! Keeps what a node has left at the wanted figure while the command runs. Pure: is told a reading, says how to load from then on.
+//! Keeps what a node has left at the wanted figure while the command runs. Pure: is told a reading,
+//! says how to load from then on.
 //!
-//! A reading is what the command's CPUs could read of the node at that moment, and what the load took meanwhile. The rule goes by the
-//! second: what is left too much the load shall take besides, what is left too little it shall take less, times a factor that follows from what earlier
-//! changes did. How a load of so many bytes a second is made of threads and additions follows from the time of an addition, which
-//! is known. So nothing of the machine is assumed but that who takes more leaves less, and a bus that becomes another one
-//! (a virtual machine's, when its neighbours do something else) is one reading more.
+//! A reading is what the command's CPUs could read of the node at that moment, and what the load
+//! took meanwhile. The rule goes by the second: what is left too much the load shall take besides,
+//! what is left too little it shall take less, times a factor that follows from what earlier
+//! changes did. How a load of so many bytes a second is made of threads and additions follows from
+//! the time of an addition, which is known. So nothing of the machine is assumed but that who takes
+//! more leaves less, and a bus that becomes another one (a virtual machine's, when its neighbours
+//! do something else) is one reading more.
 
 use super::loader::CHUNK_BYTES;
 use super::search::MOST_ADDS;
@@ -25,15 +28,18 @@ pub struct Reading {
 const NEAR: f64 = 0.03;
 /// And one that is off by less than so many of its standard errors: it may be chance.
 const SURE: f64 = 3.0;
-/// Readings that means are of, the newest ones: of few, what changed just now is seen; of many, what is off by little.
+/// Readings that means are of, the newest ones: of few, what changed just now is seen; of many,
+/// what is off by little.
 const NEWEST: [usize; 7] = [2, 3, 5, 10, 20, 40, 80];
-/// What is taken for the scatter of a reading before any was seen, and the least that it is taken for.
+/// What is taken for the scatter of a reading before any was seen, and the least that it is taken
+/// for.
 const SCATTER: (f64, f64) = (0.05, 0.012);
 /// How much a difference between two readings teaches of scatter.
 const LEARNT: f64 = 0.03;
 /// The load becomes so many times as strong or as weak at most by one change.
 const STEP: f64 = 3.0;
-/// Bytes a second that the load takes besides for each one that is left too much; bounds of what changes teach.
+/// Bytes a second that the load takes besides for each one that is left too much; bounds of what
+/// changes teach.
 const FACTOR: (f64, f64) = (0.4, 4.0);
 /// How much one change teaches: little, for the bus may have been another one meanwhile.
 const TRUST: f64 = 0.25;
@@ -60,7 +66,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Begins with `now`, of `most` threads at most; an addition takes a loading thread `add` nanoseconds.
+    /// Begins with `now`, of `most` threads at most; an addition takes a loading thread `add`
+    /// nanoseconds.
     #[must_use]
     pub fn new(wanted: BytesPerSec, now: Knobs, most: u32, add: f64) -> Self {
         let wanted = wanted.get().max(1) as f64;
@@ -91,8 +98,9 @@ impl Control {
         self.changes
     }
 
-    /// Until the next reading, where one takes the command's CPUs for `reading`: so that all of them take a 150th of its time; a 50th where
-    /// they scatter, so that many are needed, and a 30th while too few were seen since the last change.
+    /// Until the next reading, where one takes the command's CPUs for `reading`: so that all of
+    /// them take a 150th of its time; a 50th where they scatter, so that many are needed, and a
+    /// 30th while too few were seen since the last change.
     #[must_use]
     pub fn pause(&self, reading: Nanos) -> Nanos {
         let times = match (self.recent.len(), self.scatter()) {
@@ -111,7 +119,8 @@ impl Control {
     pub fn told(&mut self, reading: Reading) -> Option<Knobs> {
         let new = (reading.left.get() as f64, reading.load.get() as f64);
         if let Some(last) = self.recent.back() {
-            // Two readings with the same load: half of the square is the variance of each, unless the bus changed between.
+            // Two readings with the same load: half of the square is the variance of each, unless
+            // the bus changed between.
             let apart = ((new.0 - last.0) / self.wanted).clamp(-0.5, 0.5);
             self.variance += LEARNT * (apart * apart / 2.0 - self.variance);
         }
@@ -137,7 +146,8 @@ impl Control {
         Some(next)
     }
 
-    /// The mean of the newest readings that is most surely off, and by how many times as much as is let be.
+    /// The mean of the newest readings that is most surely off, and by how many times as much as is
+    /// let be.
     fn surest(&self) -> Option<((f64, f64), f64)> {
         let means = NEWEST.iter().filter(|n| **n <= self.recent.len()).map(|n| {
             let newest = self.recent.iter().rev().take(*n);
@@ -149,7 +159,8 @@ impl Control {
         means.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// What the last change did to what is left. Where the node itself changed meanwhile it teaches nonsense, within bounds and for a step.
+    /// What the last change did to what is left. Where the node itself changed meanwhile it teaches
+    /// nonsense, within bounds and for a step.
     fn learn(&mut self, (left, load): (f64, f64)) {
         let Some((left_before, load_before)) = self.before else { return };
         let (given, taken) = (left_before - left, load - load_before);
@@ -159,7 +170,8 @@ impl Control {
         }
     }
 
-    /// The load that leaves what is wanted, if it was `seen` that so much was left with so much load.
+    /// The load that leaves what is wanted, if it was `seen` that so much was left with so much
+    /// load.
     fn knobs(&mut self, (left, load): (f64, f64)) -> Knobs {
         // Nanoseconds of 64 lines by a thread that takes so much.
         let span = |rate: f64| CHUNK_BYTES as f64 / rate.max(1.0) * 1e9;
@@ -183,8 +195,8 @@ impl Control {
         if needed > self.now.threads {
             self.too_few = (self.now.threads, load);
         }
-        // One fewer only where these have something to spare: else they would come and go. What a thread would take is
-        // not what it gets where it meets others.
+        // One fewer only where these have something to spare: else they would come and go. What a
+        // thread would take is not what it gets where it meets others.
         let spare = |most: f64| aim * 1.1 < most;
         let fewer = needed < self.now.threads
             && spare(full * (threads - 1.0))
@@ -199,7 +211,8 @@ fn bounded(adds: f64) -> u32 {
     adds.clamp(0.0, f64::from(MOST_ADDS)) as u32
 }
 
-/// What is left is told by means over so long: what is read in a third of a millisecond scatters where nobody changes anything.
+/// What is left is told by means over so long: what is read in a third of a millisecond scatters
+/// where nobody changes anything.
 pub const WINDOW: Nanos = Nanos::millis(250);
 
 /// What was left over the time that the command ran.
@@ -216,7 +229,8 @@ pub struct Held {
     pub readings: u32,
     /// Time they stand for.
     pub span_ns: u64,
-    /// Share of it in which what was left was within 10% of what was wanted, by means over [`WINDOW`].
+    /// Share of it in which what was left was within 10% of what was wanted, by means over
+    /// [`WINDOW`].
     pub share_within: f64,
     /// The same by single readings, each of a third of a millisecond or so.
     pub readings_within: f64,
@@ -258,7 +272,8 @@ impl Tally {
         })
     }
 
-    /// Share of the time in windows whose mean is `within`. What is left at the end belongs to the last one.
+    /// Share of the time in windows whose mean is `within`. What is left at the end belongs to the
+    /// last one.
     fn windows_within(&self, within: &dyn Fn(f64) -> bool) -> f64 {
         let mut windows: Vec<(f64, f64)> = Vec::new();
         let mut open = true;
@@ -281,7 +296,11 @@ impl Tally {
             }
         }
         let all: f64 = windows.iter().map(|w| w.1).sum();
-        let good: f64 = windows.iter().filter(|w| within(w.0 / w.1.max(1.0))).map(|w| w.1).fold(0.0, |a, b| a + b);
+        let good: f64 = windows
+            .iter()
+            .filter(|w| within(w.0 / w.1.max(1.0)))
+            .map(|w| w.1)
+            .fold(0.0, |a, b| a + b);
         good / all.max(1.0)
     }
 }
@@ -298,7 +317,8 @@ mod tests {
         Equal,
         /// In proportion to what each wants.
         Proportion,
-        /// Each has a bus of its own, and slows the other by a part of what it takes: threads of one core, say.
+        /// Each has a bus of its own, and slows the other by a part of what it takes: threads of
+        /// one core, say.
         Apart(f64),
     }
 
@@ -315,7 +335,15 @@ mod tests {
 
     impl Bus {
         fn new(sharing: Sharing, noise: f64, seed: u64) -> Self {
-            Self { sharing, capacity: 30.0, own: 25.0, each: 20.0, add: 1.3, noise, seed: Seed(seed) }
+            Self {
+                sharing,
+                capacity: 30.0,
+                own: 25.0,
+                each: 20.0,
+                add: 1.3,
+                noise,
+                seed: Seed(seed),
+            }
         }
 
         /// What is left, and what the load takes, GB/s.
@@ -330,10 +358,13 @@ mod tests {
                 }
                 Sharing::Equal => {
                     let part = self.capacity / (threads + 1.0);
-                    let (mine, theirs) = (self.own.min(self.capacity - load), load.min(self.capacity - self.own));
+                    let (mine, theirs) =
+                        (self.own.min(self.capacity - load), load.min(self.capacity - self.own));
                     (mine.max(part.min(self.own)), theirs.max((part * threads).min(load)))
                 }
-                Sharing::Apart(part) => (self.own * (1.0 - part * load / self.each / threads.max(1.0)), load),
+                Sharing::Apart(part) => {
+                    (self.own * (1.0 - part * load / self.each / threads.max(1.0)), load)
+                }
             }
         }
 
@@ -393,7 +424,10 @@ mod tests {
                         let mut control = control(wanted, knobs, most);
                         share(&mut control, &mut bus, wanted, 60);
                         let held = share(&mut control, &mut bus, wanted, 200);
-                        assert!(held >= 0.95, "bus {number}, seed {seed}, {wanted} by {most} from {knobs:?}: {held}");
+                        assert!(
+                            held >= 0.95,
+                            "bus {number}, seed {seed}, {wanted} by {most} from {knobs:?}: {held}"
+                        );
                     }
                 }
             }
@@ -402,7 +436,8 @@ mod tests {
 
     #[test]
     fn readings_that_scatter_are_not_followed() {
-        // As on a virtual machine, where a reading is within a tenth of what it is of a third of the time.
+        // As on a virtual machine, where a reading is within a tenth of what it is of a third of
+        // the time.
         for (number, sharing) in ALL.into_iter().enumerate() {
             for seed in 0..20 {
                 let mut bus = Bus::new(sharing, 0.35, seed);
@@ -411,7 +446,10 @@ mod tests {
                 let changes = control.changes();
                 let held = share(&mut control, &mut bus, 18.0, 1000);
                 let changes = control.changes() - changes;
-                assert!(held >= 0.95 && changes < 40, "bus {number}, seed {seed}: {held}, {changes} changes");
+                assert!(
+                    held >= 0.95 && changes < 40,
+                    "bus {number}, seed {seed}: {held}, {changes} changes"
+                );
             }
         }
     }
@@ -438,7 +476,8 @@ mod tests {
                 let mut good = 0.0;
                 for flip in 0..8 {
                     let by = if flip % 2 == 0 { 1.0 / 1.45 } else { 1.45 };
-                    (bus.capacity, bus.own, bus.each) = (bus.capacity * by, bus.own * by, bus.each * by);
+                    (bus.capacity, bus.own, bus.each) =
+                        (bus.capacity * by, bus.own * by, bus.each * by);
                     good += share(&mut control, &mut bus, 16.0, 80) / 8.0;
                 }
                 assert!(good > 0.85, "bus {number}, seed {seed}: {good}");
@@ -448,11 +487,15 @@ mod tests {
 
     #[test]
     fn out_of_reach_it_does_all_it_can_and_comes_back() {
-        // A node that has less than is wanted without any load, then one of which all loading threads leave more.
+        // A node that has less than is wanted without any load, then one of which all loading
+        // threads leave more.
         let mut bus = Bus { own: 10.0, ..Bus::new(Sharing::Equal, 0.02, 3) };
         let mut control = control(16.0, (2, 0), 2);
         share(&mut control, &mut bus, 16.0, 60);
-        assert!(bus.truth(control.now()).0 > 9.9 && bus.truth(control.now()).1 < 0.5, "{control:?}");
+        assert!(
+            bus.truth(control.now()).0 > 9.9 && bus.truth(control.now()).1 < 0.5,
+            "{control:?}"
+        );
         bus.own = 25.0;
         bus.capacity = 60.0;
         share(&mut control, &mut bus, 16.0, 60);

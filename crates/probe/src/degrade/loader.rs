@@ -1,7 +1,9 @@
-//! The load: threads that run a 3-point stencil over a field of records, a line each, until they are let go.
+//! The load: threads that run a 3-point stencil over a field of records, a line each, until they
+//! are let go.
 //!
-//! They only read (ADR 0212): lines that a load writes lie in caches that it shares with the command, and are written back by whoever
-//! needs their place, which slows the command at nodes that shall not be slower, and by more or less as its own accesses have it.
+//! They only read (ADR 0212): lines that a load writes lie in caches that it shares with the
+//! command, and are written back by whoever needs their place, which slows the command at nodes
+//! that shall not be slower, and by more or less as its own accesses have it.
 
 use super::Knobs;
 use crate::task::Trouble;
@@ -13,7 +15,8 @@ use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
 /// Records between two looks at the knobs.
 const CHUNK: usize = 64;
-/// Doubles of a record: a line, of which the first is the field. So lines cross the bus whole and few instructions stand between.
+/// Doubles of a record: a line, of which the first is the field. So lines cross the bus whole and
+/// few instructions stand between.
 const RECORD: usize = 8;
 /// Bytes that cross the bus between two looks at the knobs.
 pub(super) const CHUNK_BYTES: usize = CHUNK * RECORD * 8;
@@ -52,8 +55,8 @@ struct Layout {
 }
 
 impl Loader {
-    /// Sets room for regions of up to `largest` on `node` aside, not touched, and makes a thread for each of `cpus`; none works until
-    /// [`Loader::set`].
+    /// Sets room for regions of up to `largest` on `node` aside, not touched, and makes a thread
+    /// for each of `cpus`; none works until [`Loader::set`].
     ///
     /// # Errors
     /// No such node, or no such CPU.
@@ -71,12 +74,13 @@ impl Loader {
         let mut loader = Self { shared, threads: Vec::new() };
         for (index, cpu) in cpus.iter().enumerate() {
             let (shared, cpu) = (loader.shared.clone(), *cpu);
-            let made = std::thread::Builder::new().name("terrace-load".to_owned()).spawn(move || {
-                block_signals();
-                // A CPU that went away meanwhile: the load is elsewhere, and measured as it is.
-                let _elsewhere = pin(&[cpu]);
-                shared.work(index);
-            });
+            let made =
+                std::thread::Builder::new().name("terrace-load".to_owned()).spawn(move || {
+                    block_signals();
+                    // A CPU that went away meanwhile: the load is elsewhere, and measured as it is.
+                    let _elsewhere = pin(&[cpu]);
+                    shared.work(index);
+                });
             let thread = made.map_err(|e| {
                 Trouble::Sys(terrace_sys::SysError::from_io(
                     "clone",
@@ -104,7 +108,8 @@ impl Loader {
         if knobs.threads == 0 {
             return Ok(());
         }
-        let bytes = usize::try_from(knobs.region.get()).unwrap_or(usize::MAX).min(shared.memory.len());
+        let bytes =
+            usize::try_from(knobs.region.get()).unwrap_or(usize::MAX).min(shared.memory.len());
         if bytes > touched {
             shared.memory.prefault(touched..bytes)?;
             shared.memory.fill_part(touched..bytes);
@@ -142,7 +147,10 @@ impl Shared {
     fn work(&self, index: usize) {
         while !self.over.load(Ordering::Relaxed) {
             let layout = self.layout.read().unwrap_or_else(PoisonError::into_inner);
-            if index >= layout.threads || layout.each < CHUNK || self.changing.load(Ordering::Relaxed) {
+            if index >= layout.threads
+                || layout.each < CHUNK
+                || self.changing.load(Ordering::Relaxed)
+            {
                 drop(layout);
                 sleep(Nanos::millis(1));
                 continue;
@@ -154,11 +162,13 @@ impl Shared {
     /// Works by this layout until it shall change.
     fn load(&self, index: usize, layout: &RwLockReadGuard<'_, Layout>) {
         let (doubles, base) = (layout.each * RECORD, self.memory.as_ptr().cast::<f64>());
-        // SAFETY: thread `index` has the doubles from `index * doubles` to `(index + 1) * doubles`, which lie in the mapping (each is
-        // its records by the threads that work, rounded down, and `index` is one of these). All only read while the layout is held, as
-        // it is as long as this slice lives; `set` writes when nobody holds it. The mapping lives as long as `self`. Its bytes
-        // are zero or doubles.
-        let records = unsafe { std::slice::from_raw_parts(base.add(index * doubles).cast_const(), doubles) };
+        // SAFETY: thread `index` has the doubles from `index * doubles` to `(index + 1) * doubles`,
+        // which lie in the mapping (each is its records by the threads that work, rounded down, and
+        // `index` is one of these). All only read while the layout is held, as it is as long as
+        // this slice lives; `set` writes when nobody holds it. The mapping lives as long as `self`.
+        // Its bytes are zero or doubles.
+        let records =
+            unsafe { std::slice::from_raw_parts(base.add(index * doubles).cast_const(), doubles) };
         let mut chunks = records.chunks_exact(CHUNK * RECORD).cycle();
         let mut sum = 0.0;
         while !self.over.load(Ordering::Relaxed) && !self.changing.load(Ordering::Relaxed) {
@@ -181,7 +191,8 @@ fn additions(number: u32) {
     }
 }
 
-/// Nanoseconds of an addition on the CPU that this thread is on, which is taken to be like the load's.
+/// Nanoseconds of an addition on the CPU that this thread is on, which is taken to be like the
+/// load's.
 #[must_use]
 pub fn addition() -> f64 {
     const MANY: u32 = 20_000;
@@ -217,7 +228,9 @@ mod tests {
         let me = terrace_types::Pid(std::process::id() as i32);
         let mine = || {
             let threads = terrace_sys::task::threads(&root, me).unwrap_or_default();
-            let name = |t: &terrace_types::Tid| root.text(&format!("/proc/self/task/{t}/comm")).unwrap_or_default();
+            let name = |t: &terrace_types::Tid| {
+                root.text(&format!("/proc/self/task/{t}/comm")).unwrap_or_default()
+            };
             threads.iter().filter(|t| name(t).starts_with("terrace-load")).count()
         };
         let cpu = terrace_sys::own_cpus().unwrap()[0];
@@ -229,7 +242,9 @@ mod tests {
         assert_eq!((loader.bytes(), mine()), (0, 2), "nothing until it is set");
         let works = |more: u64| {
             let (began, before) = (terrace_sys::now(), loader.bytes());
-            while loader.bytes() < before + more && terrace_sys::now().since(began) < Nanos::secs(20) {
+            while loader.bytes() < before + more
+                && terrace_sys::now().since(began) < Nanos::secs(20)
+            {
                 sleep(Nanos::millis(2));
             }
             loader.bytes() >= before + more
@@ -252,7 +267,8 @@ mod tests {
     #[test]
     fn the_stencil_is_one() {
         let fields = [3.0, 6.0, 9.0, 0.0, 3.0];
-        let records: Vec<f64> = fields.iter().flat_map(|f| [*f, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0]).collect();
+        let records: Vec<f64> =
+            fields.iter().flat_map(|f| [*f, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0]).collect();
         assert_eq!(stencil(&records), 6.0 + 5.0 + 4.0);
         assert_eq!(stencil(&records[..RECORD]), 0.0);
     }

@@ -1,6 +1,7 @@
-//! A node made slower: threads near it run a 3-point stencil over a region of it and so take of its bandwidth, as in section
-//! III.B of Perarnau et al., "Exploring Data Migration for Future Deep-Memory Many-Core Systems". Their number, the
-//! additions between two steps and the region are found by [`Search`], which is pure; [`Loader`] is the load itself.
+//! A node made slower: threads near it run a 3-point stencil over a region of it and so take of its
+//! bandwidth, as in section III.B of Perarnau et al., "Exploring Data Migration for Future
+//! Deep-Memory Many-Core Systems". Their number, the additions between two steps and the region are
+//! found by [`Search`], which is pure; [`Loader`] is the load itself.
 
 mod control;
 mod loader;
@@ -39,7 +40,9 @@ pub enum DegradeError {
         wanted: Bytes,
     },
     /// The command has less than that anyway.
-    #[error("node {node} gives the command's CPUs {free} without any load; --to must be below that")]
+    #[error(
+        "node {node} gives the command's CPUs {free} without any load; --to must be below that"
+    )]
     AboveFree {
         /// Node.
         node: NodeId,
@@ -84,14 +87,20 @@ pub struct Division {
     pub program: Vec<CpuId>,
 }
 
-/// Divides the CPUs that may be used: those of the node load it where others remain for the command; else, and for a node
-/// without CPUs, half of those nearest to it. `load` are the load's where somebody chose them.
+/// Divides the CPUs that may be used: those of the node load it where others remain for the
+/// command; else, and for a node without CPUs, half of those nearest to it. `load` are the load's
+/// where somebody chose them.
 ///
 /// # Errors
 /// [`DegradeError::NoSuchNode`], [`DegradeError::OneCpu`], [`DegradeError::NoSuchCpu`].
-pub fn divide(situation: &Situation, node: NodeId, load: Option<&[CpuId]>) -> Result<Division, DegradeError> {
+pub fn divide(
+    situation: &Situation,
+    node: NodeId,
+    load: Option<&[CpuId]>,
+) -> Result<Division, DegradeError> {
     let machine = &situation.machine;
-    let known = machine.node(node).is_some_and(|n| n.capacity > Bytes::ZERO) && situation.nodes.contains(&node);
+    let known = machine.node(node).is_some_and(|n| n.capacity > Bytes::ZERO)
+        && situation.nodes.contains(&node);
     if !known {
         return Err(DegradeError::NoSuchNode(node));
     }
@@ -111,12 +120,14 @@ pub fn divide(situation: &Situation, node: NodeId, load: Option<&[CpuId]>) -> Re
         cells.sort_by_key(|cell| (distance(machine, *cell, node), *cell));
         let near: Vec<CpuId> = cells.iter().flat_map(|cell| situation.cpus_of(*cell)).collect();
         let half = (near.len() / 2).max(1);
-        // The last ones of the nearest node, so that the command keeps the first, where programs expect to be.
+        // The last ones of the nearest node, so that the command keeps the first, where programs
+        // expect to be.
         let nearest = cells.first().map_or(near.len(), |cell| situation.cpus_of(*cell).len());
         let from = nearest.saturating_sub(half);
         near[from..nearest].to_vec()
     };
-    let program: Vec<CpuId> = situation.cpus.iter().copied().filter(|cpu| !loader.contains(cpu)).collect();
+    let program: Vec<CpuId> =
+        situation.cpus.iter().copied().filter(|cpu| !loader.contains(cpu)).collect();
     if program.is_empty() || loader.is_empty() {
         return Err(DegradeError::OneCpu);
     }
@@ -130,8 +141,8 @@ fn distance(machine: &Machine, from: NodeId, to: NodeId) -> u64 {
     latency.or_else(|| link.and_then(|l| l.distance).map(u64::from)).unwrap_or(u64::MAX)
 }
 
-/// The load's regions, the smallest and the largest: two and sixteen times the caches, of which half and next to all comes from memory,
-/// within what the node has to spare.
+/// The load's regions, the smallest and the largest: two and sixteen times the caches, of which
+/// half and next to all comes from memory, within what the node has to spare.
 ///
 /// # Errors
 /// [`DegradeError::NoRoom`].
@@ -160,10 +171,16 @@ mod tests {
     fn the_nodes_own_cpus_load_it_where_others_remain() {
         let two = situation(&[(4, 8_000, 4_000), (4, 8_000, 4_000)]);
         let division = divide(&two, NodeId(1), None).unwrap();
-        assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![4, 5, 6, 7], vec![0, 1, 2, 3]));
+        assert_eq!(
+            (numbers(&division.loader), numbers(&division.program)),
+            (vec![4, 5, 6, 7], vec![0, 1, 2, 3])
+        );
         let one = situation(&[(4, 8_000, 4_000)]);
         let division = divide(&one, NodeId(0), None).unwrap();
-        assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![2, 3], vec![0, 1]));
+        assert_eq!(
+            (numbers(&division.loader), numbers(&division.program)),
+            (vec![2, 3], vec![0, 1])
+        );
         let without = situation(&[(3, 8_000, 4_000), (0, 8_000, 4_000)]);
         let division = divide(&without, NodeId(1), None).unwrap();
         assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![2], vec![0, 1]));
@@ -173,24 +190,43 @@ mod tests {
     fn the_loads_cpus_may_be_chosen() {
         let one = situation(&[(4, 8_000, 4_000)]);
         let division = divide(&one, NodeId(0), Some(&[CpuId(1), CpuId(2), CpuId(3)])).unwrap();
-        assert_eq!((numbers(&division.loader), numbers(&division.program)), (vec![1, 2, 3], vec![0]));
+        assert_eq!(
+            (numbers(&division.loader), numbers(&division.program)),
+            (vec![1, 2, 3], vec![0])
+        );
         let all: Vec<CpuId> = (0..4).map(CpuId).collect();
-        assert_eq!(divide(&one, NodeId(0), Some(&all)), Err(DegradeError::OneCpu), "none is left for the command");
+        assert_eq!(
+            divide(&one, NodeId(0), Some(&all)),
+            Err(DegradeError::OneCpu),
+            "none is left for the command"
+        );
         assert_eq!(divide(&one, NodeId(0), Some(&[])), Err(DegradeError::OneCpu));
-        assert_eq!(divide(&one, NodeId(0), Some(&[CpuId(4)])), Err(DegradeError::NoSuchCpu(CpuId(4))));
+        assert_eq!(
+            divide(&one, NodeId(0), Some(&[CpuId(4)])),
+            Err(DegradeError::NoSuchCpu(CpuId(4)))
+        );
     }
 
     #[test]
     fn what_cannot_be_divided_is_an_error() {
-        assert_eq!(divide(&situation(&[(1, 8_000, 4_000)]), NodeId(0), None), Err(DegradeError::OneCpu));
-        assert_eq!(divide(&situation(&[(2, 8_000, 4_000)]), NodeId(3), None), Err(DegradeError::NoSuchNode(NodeId(3))));
+        assert_eq!(
+            divide(&situation(&[(1, 8_000, 4_000)]), NodeId(0), None),
+            Err(DegradeError::OneCpu)
+        );
+        assert_eq!(
+            divide(&situation(&[(2, 8_000, 4_000)]), NodeId(3), None),
+            Err(DegradeError::NoSuchNode(NodeId(3)))
+        );
         assert_eq!(
             divide(&situation(&[(2, 8, 4), (2, 0, 0)]), NodeId(1), None),
             Err(DegradeError::NoSuchNode(NodeId(1)))
         );
         let full = regions(&situation(&[(2, 8_000, 40)]), NodeId(0));
         assert!(matches!(full, Err(DegradeError::NoRoom { .. })), "{full:?}");
-        assert_eq!(regions(&situation(&[(2, 8_000, 4_000)]), NodeId(0)), Ok((Bytes::mib(64), Bytes::mib(512))));
+        assert_eq!(
+            regions(&situation(&[(2, 8_000, 4_000)]), NodeId(0)),
+            Ok((Bytes::mib(64), Bytes::mib(512)))
+        );
         let (least, most) = regions(&situation(&[(2, 8_000, 300)]), NodeId(0)).unwrap();
         assert_eq!((least, most), (Bytes::mib(64), situation(&[(2, 8_000, 300)]).room(NodeId(0))));
     }

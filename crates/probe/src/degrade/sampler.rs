@@ -1,7 +1,8 @@
-//! What the command's CPUs can read of a node at this moment: a burst of reads by one thread on each of them at the same time, now and then.
+//! What the command's CPUs can read of a node at this moment: a burst of reads by one thread on
+//! each of them at the same time, now and then.
 //!
-//! A burst takes the CPUs from the command for a quarter of a millisecond or so; what all of them took is counted. Each goes on where the last one
-//! ended, over a region that no cache holds.
+//! A burst takes the CPUs from the command for a quarter of a millisecond or so; what all of them
+//! took is counted. Each goes on where the last one ended, over a region that no cache holds.
 
 use super::{Loader, Reading};
 use crate::kernels::{run, Form, Kernel, GRAIN};
@@ -12,7 +13,8 @@ use std::thread::JoinHandle;
 use terrace_sys::{block_signals, now, pin, sleep, thread_cpu, Mapping, Pages, SysError};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId, Tick};
 
-/// What all threads read in a burst, and a thread at least: enough that the clock and the first miss do not matter.
+/// What all threads read in a burst, and a thread at least: enough that the clock and the first
+/// miss do not matter.
 const BURST: usize = 4 << 20;
 const LEAST: usize = 256 << 10;
 /// A thread that has not come after this does not get its CPU soon; the burst is left out.
@@ -20,7 +22,8 @@ const PATIENCE: Nanos = Nanos::millis(1);
 /// A thread that had less of its CPU was interrupted in its burst.
 const UNDISTURBED: f64 = 0.97;
 
-/// Threads that take readings, one on each CPU. The one that asks must be on the first ([`Sampler::on_first`]).
+/// Threads that take readings, one on each CPU. The one that asks must be on the first
+/// ([`Sampler::on_first`]).
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
@@ -45,7 +48,8 @@ struct Shared {
     go: AtomicU32,
     left_out: AtomicU32,
     done: AtomicU32,
-    /// Of the burst: when the first began and the last ended, and whether one was interrupted; what helpers' CPUs were used for.
+    /// Of the burst: when the first began and the last ended, and whether one was interrupted; what
+    /// helpers' CPUs were used for.
     began: AtomicU64,
     ended: AtomicU64,
     interrupted: AtomicBool,
@@ -80,17 +84,24 @@ impl Sampler {
             spent: AtomicU64::new(0),
         });
         let first = cpus.first().copied().unwrap_or_default();
-        let mut sampler = Self { shared, threads: Vec::new(), first, spent: Nanos::ZERO, disturbed: 0 };
+        let mut sampler =
+            Self { shared, threads: Vec::new(), first, spent: Nanos::ZERO, disturbed: 0 };
         for (index, cpu) in cpus.iter().enumerate().skip(1) {
             let (shared, cpu) = (sampler.shared.clone(), *cpu);
-            let made = std::thread::Builder::new().name("terrace-read".to_owned()).spawn(move || {
-                block_signals();
-                // A CPU that went away meanwhile: the burst is read elsewhere.
-                let _elsewhere = pin(&[cpu]);
-                shared.help(index);
-            });
+            let made =
+                std::thread::Builder::new().name("terrace-read".to_owned()).spawn(move || {
+                    block_signals();
+                    // A CPU that went away meanwhile: the burst is read elsewhere.
+                    let _elsewhere = pin(&[cpu]);
+                    shared.help(index);
+                });
             let failed = |e: std::io::Error| {
-                Trouble::Sys(SysError::from_io("clone", "a reading thread", &e, "raise the limit on threads"))
+                Trouble::Sys(SysError::from_io(
+                    "clone",
+                    "a reading thread",
+                    &e,
+                    "raise the limit on threads",
+                ))
             };
             sampler.threads.push(made.map_err(failed)?);
         }
@@ -105,7 +116,8 @@ impl Sampler {
         pin(&[self.first])
     }
 
-    /// What is left now, and what `load` took meanwhile. None where a thread did not get its CPU in time or lost it.
+    /// What is left now, and what `load` took meanwhile. None where a thread did not get its CPU in
+    /// time or lost it.
     pub fn read(&mut self, load: &Loader) -> Option<Reading> {
         let (cpu, asked) = (thread_cpu(), now());
         let reading = self.shared.lead(asked, load);
@@ -151,8 +163,9 @@ impl Shared {
         let at = (round as usize * self.all as usize + index) % bursts * self.each;
         let (cpu, start) = (thread_cpu(), now());
         let part = self.memory.as_ptr().wrapping_add(at).cast::<f64>();
-        // SAFETY: `each` bytes from there lie in the mapping, since `at` is below as many whole bursts as fit in it; they are doubles
-        // from a multiple of 64 bytes on, are written by nobody, and are a multiple of the grain. Every processor has this form.
+        // SAFETY: `each` bytes from there lie in the mapping, since `at` is below as many whole
+        // bursts as fit in it; they are doubles from a multiple of 64 bytes on, are written by
+        // nobody, and are a multiple of the grain. Every processor has this form.
         std::hint::black_box(unsafe { run(Kernel::Read, Form::Lines, &[part], self.each / 8) });
         let end = now();
         let busy = (thread_cpu() - cpu).get() as f64 / end.since(start).get().max(1) as f64;
@@ -171,7 +184,9 @@ impl Shared {
                 match *asked {
                     None => return,
                     Some(round) if round != last => break round,
-                    Some(_) => asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner),
+                    Some(_) => {
+                        asked = self.changed.wait(asked).unwrap_or_else(PoisonError::into_inner)
+                    }
                 }
             };
             drop(asked);
@@ -179,7 +194,9 @@ impl Shared {
             let cpu = thread_cpu();
             self.here.fetch_add(1, Ordering::AcqRel);
             // No longer than the one who leads has patience.
-            while self.go.load(Ordering::Acquire) != round && self.left_out.load(Ordering::Acquire) != round {
+            while self.go.load(Ordering::Acquire) != round
+                && self.left_out.load(Ordering::Acquire) != round
+            {
                 std::hint::spin_loop();
             }
             if self.go.load(Ordering::Acquire) == round {
@@ -216,13 +233,17 @@ impl Shared {
         while self.done.load(Ordering::Acquire) < others {
             sleep(Nanos::micros(20));
         }
-        // A burst or so later than it ended where others were waited for: it is the rate that counts.
+        // A burst or so later than it ended where others were waited for: it is the rate that
+        // counts.
         let (span, taken) = (now(), load.bytes() - before);
-        let (began, ended) = (Tick(self.began.load(Ordering::Relaxed)), Tick(self.ended.load(Ordering::Relaxed)));
+        let (began, ended) =
+            (Tick(self.began.load(Ordering::Relaxed)), Tick(self.ended.load(Ordering::Relaxed)));
         if !all || self.interrupted.load(Ordering::Relaxed) {
             return None;
         }
-        let rate = |bytes: u64, span: Nanos| BytesPerSec((bytes as f64 / span.get().max(1) as f64 * 1e9) as u64);
+        let rate = |bytes: u64, span: Nanos| {
+            BytesPerSec((bytes as f64 / span.get().max(1) as f64 * 1e9) as u64)
+        };
         let left = rate((self.each * self.all as usize) as u64, ended.since(began));
         Some(Reading { left, load: rate(taken, span.since(began)) })
     }
@@ -241,11 +262,13 @@ mod tests {
         let cpus = terrace_sys::own_cpus().unwrap();
         // More threads than CPUs too: then nobody comes in time, and nothing hangs.
         for cpus in [cpus[..1].to_vec(), cpus.clone(), vec![cpus[0]; 3]] {
-            let (loader, mut sampler) =
-                match (Loader::start(&cpus[..1], node, Bytes::mib(4)), Sampler::start(&cpus, node, Bytes::mib(16))) {
-                    (Ok(loader), Ok(sampler)) => (loader, sampler),
-                    (Err(e), _) | (_, Err(e)) => return println!("skipped: {e}"),
-                };
+            let (loader, mut sampler) = match (
+                Loader::start(&cpus[..1], node, Bytes::mib(4)),
+                Sampler::start(&cpus, node, Bytes::mib(16)),
+            ) {
+                (Ok(loader), Ok(sampler)) => (loader, sampler),
+                (Err(e), _) | (_, Err(e)) => return println!("skipped: {e}"),
+            };
             loader.set(Knobs { threads: 0, adds: 0, region: Bytes::mib(4) }).unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {

@@ -36,8 +36,8 @@ const PATIENCE: u32 = 40;
 enum Stage {
     /// Without load.
     Free,
-    /// With all threads, over a region that is twice as large each time, until it is enough: what stays in caches of a small one takes
-    /// nothing of the node.
+    /// With all threads, over a region that is twice as large each time, until it is enough: what
+    /// stays in caches of a small one takes nothing of the node.
     Full,
     /// The fewest threads that are enough: `low` are too few, `high` enough.
     Threads { low: u32, high: u32 },
@@ -45,8 +45,9 @@ enum Stage {
     Adds { low: u32, high: u32 },
 }
 
-/// The search. More threads leave less, and so does a larger region; more additions leave more. The region is found first, the smallest
-/// that is enough: it is memory that the command cannot have, and room in the caches that it shares.
+/// The search. More threads leave less, and so does a larger region; more additions leave more. The
+/// region is found first, the smallest that is enough: it is memory that the command cannot have,
+/// and room in the caches that it shares.
 #[derive(Debug, Clone)]
 pub struct Search {
     node: NodeId,
@@ -62,12 +63,28 @@ pub struct Search {
 }
 
 impl Search {
-    /// For `wanted` of `node`, with `most` threads at most, over regions of the two sizes and what lies between. Begins without load.
+    /// For `wanted` of `node`, with `most` threads at most, over regions of the two sizes and what
+    /// lies between. Begins without load.
     #[must_use]
-    pub fn new(node: NodeId, wanted: BytesPerSec, most: u32, (smallest, largest): (Bytes, Bytes)) -> Self {
+    pub fn new(
+        node: NodeId,
+        wanted: BytesPerSec,
+        most: u32,
+        (smallest, largest): (Bytes, Bytes),
+    ) -> Self {
         let now = Knobs { threads: 0, adds: 0, region: smallest };
         let (free, least) = (0.0, f64::INFINITY);
-        Self { node, wanted: wanted.get() as f64, most, largest, free, least, stage: Stage::Free, now, tries: 0 }
+        Self {
+            node,
+            wanted: wanted.get() as f64,
+            most,
+            largest,
+            free,
+            least,
+            stage: Stage::Free,
+            now,
+            tries: 0,
+        }
     }
 
     /// What to try first.
@@ -117,7 +134,13 @@ impl Search {
             }
             Stage::Full if !enough => {
                 let (free, cpus, least) = (self.free(), self.most, BytesPerSec(self.least as u64));
-                return Err(DegradeError::OutOfReach { node, least, free, cpus, region: self.now.region });
+                return Err(DegradeError::OutOfReach {
+                    node,
+                    least,
+                    free,
+                    cpus,
+                    region: self.now.region,
+                });
             }
             Stage::Full => self.threads(0, self.most),
             Stage::Threads { low, .. } if enough => self.threads(low, self.now.threads),
@@ -146,7 +169,10 @@ impl Search {
             let (stage, knobs) = self.adds(0, MOST_ADDS);
             return (stage, Knobs { threads: high, ..knobs });
         }
-        (Stage::Threads { low, high }, Knobs { threads: low + (high - low) / 2, adds: 0, ..self.now })
+        (
+            Stage::Threads { low, high },
+            Knobs { threads: low + (high - low) / 2, adds: 0, ..self.now },
+        )
     }
 
     /// Between, by ratio: twice the additions are about half the load.
@@ -164,8 +190,8 @@ mod tests {
     /// Regions that no cache holds any of.
     const LARGE: (Bytes, Bytes) = (Bytes::gib(1), Bytes::gib(1));
 
-    /// A node of `capacity` that a command can use `own` of; each loading thread takes `each`, less with additions, and nothing for what
-    /// stays in `cache`.
+    /// A node of `capacity` that a command can use `own` of; each loading thread takes `each`, less
+    /// with additions, and nothing for what stays in `cache`.
     struct Node {
         cache: Bytes,
         capacity: f64,
@@ -178,7 +204,8 @@ mod tests {
     impl Node {
         fn left(&mut self, knobs: Knobs) -> BytesPerSec {
             let missed = (1.0 - self.cache.get() as f64 / knobs.region.get() as f64).max(0.0);
-            let load = f64::from(knobs.threads) * self.each * missed / (1.0 + f64::from(knobs.adds) / 200.0);
+            let load = f64::from(knobs.threads) * self.each * missed
+                / (1.0 + f64::from(knobs.adds) / 200.0);
             let (random, seed) = self.seed.next();
             self.seed = seed;
             let noise = 1.0 + self.noise * (random as f64 / u64::MAX as f64 - 0.5);
@@ -197,7 +224,8 @@ mod tests {
             most: u32,
             regions: (Bytes, Bytes),
         ) -> Result<(Knobs, BytesPerSec), DegradeError> {
-            let mut search = Search::new(NodeId(1), BytesPerSec((wanted * 1e9) as u64), most, regions);
+            let mut search =
+                Search::new(NodeId(1), BytesPerSec((wanted * 1e9) as u64), most, regions);
             let mut action = search.first();
             loop {
                 match action {
@@ -211,14 +239,25 @@ mod tests {
     #[test]
     fn every_figure_within_reach_is_met_within_a_tenth() {
         for seed in 0..40 {
-            let mut node =
-                Node { cache: Bytes::ZERO, capacity: 60.0, own: 50.0, each: 12.0, noise: 0.04, seed: Seed(seed) };
+            let mut node = Node {
+                cache: Bytes::ZERO,
+                capacity: 60.0,
+                own: 50.0,
+                each: 12.0,
+                noise: 0.04,
+                seed: Seed(seed),
+            };
             for wanted in [20.0, 25.0, 33.0, 40.0, 48.0] {
-                let (knobs, _) = node.search(wanted, 24).unwrap_or_else(|e| panic!("seed {seed}, {wanted}: {e}"));
+                let (knobs, _) = node
+                    .search(wanted, 24)
+                    .unwrap_or_else(|e| panic!("seed {seed}, {wanted}: {e}"));
                 node.noise = 0.0;
                 let truth = node.left(knobs).get() as f64 / 1e9;
                 node.noise = 0.04;
-                assert!((truth / wanted - 1.0).abs() < 0.10, "seed {seed}: {wanted} wanted, {truth} with {knobs:?}");
+                assert!(
+                    (truth / wanted - 1.0).abs() < 0.10,
+                    "seed {seed}: {wanted} wanted, {truth} with {knobs:?}"
+                );
             }
         }
     }
@@ -226,14 +265,31 @@ mod tests {
     #[test]
     fn the_region_is_the_smallest_that_is_enough() {
         let (mib, regions) = (Bytes::mib, (Bytes::mib(64), Bytes::mib(600)));
-        // Four threads take 48 of memory: 24 while half of a region of 64 MiB stays in the cache, 36 of 128 MiB, and so on.
-        for (wanted, region) in [(42.0, mib(64)), (38.0, mib(128)), (34.3, mib(256)), (32.3, mib(512))] {
-            let mut node = Node { cache: mib(32), capacity: 60.0, own: 55.0, each: 12.0, noise: 0.0, seed: Seed(0) };
+        // Four threads take 48 of memory: 24 while half of a region of 64 MiB stays in the cache,
+        // 36 of 128 MiB, and so on.
+        for (wanted, region) in
+            [(42.0, mib(64)), (38.0, mib(128)), (34.3, mib(256)), (32.3, mib(512))]
+        {
+            let mut node = Node {
+                cache: mib(32),
+                capacity: 60.0,
+                own: 55.0,
+                each: 12.0,
+                noise: 0.0,
+                seed: Seed(0),
+            };
             let (knobs, rate) = node.search_over(wanted, 4, regions).unwrap();
             assert_eq!(knobs.region, region, "{wanted}: {knobs:?}");
             assert!((rate.get() as f64 / 1e9 / wanted - 1.0).abs() < 0.1, "{wanted}: {rate}");
         }
-        let mut node = Node { cache: mib(32), capacity: 60.0, own: 55.0, each: 12.0, noise: 0.0, seed: Seed(0) };
+        let mut node = Node {
+            cache: mib(32),
+            capacity: 60.0,
+            own: 55.0,
+            each: 12.0,
+            noise: 0.0,
+            seed: Seed(0),
+        };
         let below = node.search_over(20.0, 4, regions).unwrap_err();
         let least = 55.0 / ((48.0 * (1.0 - 32.0 / 600.0) + 55.0) / 60.0);
         match below {
@@ -250,16 +306,33 @@ mod tests {
 
     #[test]
     fn one_loading_thread_is_enough_where_additions_do_the_rest() {
-        let mut node = Node { cache: Bytes::ZERO, capacity: 30.0, own: 25.0, each: 25.0, noise: 0.0, seed: Seed(0) };
+        let mut node = Node {
+            cache: Bytes::ZERO,
+            capacity: 30.0,
+            own: 25.0,
+            each: 25.0,
+            noise: 0.0,
+            seed: Seed(0),
+        };
         let (knobs, _) = node.search(20.0, 1).unwrap();
         assert!(knobs.threads == 1 && knobs.adds > 0, "{knobs:?}");
     }
 
     #[test]
     fn what_cannot_be_is_said_with_what_can() {
-        let mut node = Node { cache: Bytes::ZERO, capacity: 60.0, own: 50.0, each: 12.0, noise: 0.0, seed: Seed(0) };
+        let mut node = Node {
+            cache: Bytes::ZERO,
+            capacity: 60.0,
+            own: 50.0,
+            each: 12.0,
+            noise: 0.0,
+            seed: Seed(0),
+        };
         let above = node.search(80.0, 24).unwrap_err();
-        assert!(matches!(above, DegradeError::AboveFree { free: BytesPerSec(50_000_000_000), .. }), "{above}");
+        assert!(
+            matches!(above, DegradeError::AboveFree { free: BytesPerSec(50_000_000_000), .. }),
+            "{above}"
+        );
         let below = node.search(3.0, 4).unwrap_err();
         assert!(matches!(below, DegradeError::OutOfReach { cpus: 4, .. }), "{below}");
         // As it is: no load is needed.

@@ -30,8 +30,9 @@ fn chained(cpu: CpuId, held: &mut Held, bytes: Bytes) -> Result<NonNull<u8>, Tro
         let mapping = &held.mapping;
         team::on(cpu, move || {
             if let Some(start) = NonNull::new(mapping.as_ptr()) {
-                // SAFETY: the mapping is longer than `bytes`, aligned to 2 MiB, writable, and reached by this thread alone:
-                // it is held by the one instrument, which is borrowed here.
+                // SAFETY: the mapping is longer than `bytes`, aligned to 2 MiB, writable, and
+                // reached by this thread alone: it is held by the one instrument, which is borrowed
+                // here.
                 unsafe { chain(start, bytes.min(mapping.len()), Seed(0x7e44_ace0)) };
             }
         })?;
@@ -73,8 +74,8 @@ impl Live<'_> {
         let (at, loads) = (AtomicUsize::new(start.as_ptr() as usize), AtomicUsize::new(0));
         let work = |_: usize| {
             let Some(element) = NonNull::new(at.load(Ordering::Relaxed) as *mut u8) else { return };
-            // SAFETY: `at` holds elements of the chain only; its memory is held until this function returns, and nobody
-            // writes it.
+            // SAFETY: `at` holds elements of the chain only; its memory is held until this function
+            // returns, and nobody writes it.
             let end = unsafe {
                 if loads.load(Ordering::Relaxed) == 0 {
                     let (paced, end) = pace(element, elements);
@@ -111,11 +112,17 @@ impl Live<'_> {
         // At memory's latency, this many loads of each chain take about as long as a run should.
         let loads = 40_000;
         let work = |_: usize| {
-            let mut at: Vec<NonNull<u8>> =
-                starts.iter().filter_map(|s| NonNull::new(s.load(Ordering::Relaxed) as *mut u8)).collect();
-            // SAFETY: all are elements of the chain, which is held until this function returns; nobody writes it.
+            let mut at: Vec<NonNull<u8>> = starts
+                .iter()
+                .filter_map(|s| NonNull::new(s.load(Ordering::Relaxed) as *mut u8))
+                .collect();
+            // SAFETY: all are elements of the chain, which is held until this function returns;
+            // nobody writes it.
             unsafe { follow_many(&mut at, loads) };
-            starts.iter().zip(&at).for_each(|(s, a)| s.store(a.as_ptr() as usize, Ordering::Relaxed));
+            starts
+                .iter()
+                .zip(&at)
+                .for_each(|(s, a)| s.store(a.as_ptr() as usize, Ordering::Relaxed));
         };
         let reps = team::repeat(&[cpu], &rule, stop, work)?;
         let figure = judge_alone(&reps, fine, |span| span.get() as f64 / (loads * count) as f64);
@@ -152,13 +159,20 @@ impl Live<'_> {
         let (at, elements) = (start.as_ptr() as usize, region / ELEMENT);
         let (reps, share) = std::thread::scope(|scope| {
             let (load, rule, cpu) = (&load, &rule, cpus[0]);
-            let loader = |(index, cpu): (usize, CpuId)| scope.spawn(move || pin(&[cpu]).map(|()| load.run(index)));
+            let loader = |(index, cpu): (usize, CpuId)| {
+                scope.spawn(move || pin(&[cpu]).map(|()| load.run(index)))
+            };
             let loaders: Vec<_> = cpus[1..].iter().copied().enumerate().map(loader).collect();
-            let chaser = scope.spawn(move || pin(&[cpu]).map(|()| under_load(at, elements, rule, stop, load)));
+            let chaser = scope
+                .spawn(move || pin(&[cpu]).map(|()| under_load(at, elements, rule, stop, load)));
             let reps = chaser.join();
             load.over.store(true, Ordering::Relaxed);
-            let shares = loaders.into_iter().filter_map(|l| l.join().ok()).collect::<Result<Vec<f64>, _>>();
-            Ok::<_, Trouble>((reps.unwrap_or(Ok(Vec::new()))?, shares?.into_iter().fold(1.0, f64::min)))
+            let shares =
+                loaders.into_iter().filter_map(|l| l.join().ok()).collect::<Result<Vec<f64>, _>>();
+            Ok::<_, Trouble>((
+                reps.unwrap_or(Ok(Vec::new()))?,
+                shares?.into_iter().fold(1.0, f64::min),
+            ))
         })?;
         let reps = under_some_load(reps, threads)?;
         let busy = |run: &Loaded| run.busy.min(share);
@@ -169,7 +183,8 @@ impl Live<'_> {
     }
 }
 
-/// Those runs that met any load: a thread that makes it may have had no CPU time in one, where the machine is busy.
+/// Those runs that met any load: a thread that makes it may have had no CPU time in one, where the
+/// machine is busy.
 fn under_some_load(mut runs: Vec<Loaded>, threads: u32) -> Result<Vec<Loaded>, Trouble> {
     let made = runs.len();
     runs.retain(|run| run.rate > 0.0);
@@ -191,9 +206,16 @@ struct Loaded {
 }
 
 /// Chases from the element at address `at`, as long as `rule` says.
-fn under_load(at: usize, elements: usize, rule: &Rule, stop: &AtomicBool, load: &Load) -> Vec<Loaded> {
+fn under_load(
+    at: usize,
+    elements: usize,
+    rule: &Rule,
+    stop: &AtomicBool,
+    load: &Load,
+) -> Vec<Loaded> {
     let Some(start) = NonNull::new(at as *mut u8) else { return Vec::new() };
-    // SAFETY: `at` is an element of a chain that the caller holds until this returns; loading threads write behind it.
+    // SAFETY: `at` is an element of a chain that the caller holds until this returns; loading
+    // threads write behind it.
     let (loads, mut at) = unsafe { pace(start, elements) };
     let (mut reps, mut runs) = (Vec::new(), Vec::new());
     let began = now();
@@ -239,10 +261,12 @@ impl Load {
         let (cpu, began) = (thread_cpu(), now());
         let mut offset = 0;
         while !self.over.load(Ordering::Relaxed) && length > 0 {
-            let at: Vec<*mut f64> = (0..arrays).map(|k| base.wrapping_add(k * length + offset).cast()).collect();
-            // SAFETY: each array has `length` bytes of this thread's own part of the memory, which the instrument holds until
-            // all threads are joined; `offset + chunk` is at most `length`, a multiple of the chunk, which is one of 64
-            // doubles; parts begin at multiples of a page.
+            let at: Vec<*mut f64> =
+                (0..arrays).map(|k| base.wrapping_add(k * length + offset).cast()).collect();
+            // SAFETY: each array has `length` bytes of this thread's own part of the memory, which
+            // the instrument holds until all threads are joined; `offset + chunk` is at most
+            // `length`, a multiple of the chunk, which is one of 64 doubles; parts begin at
+            // multiples of a page.
             unsafe { kernels::run(self.kernel, form, &at, chunk / 8) };
             for _ in 0..self.delay {
                 std::hint::black_box(());
@@ -264,6 +288,9 @@ mod tests {
         let some = under_some_load(vec![run(0.0), run(2e9), run(0.0)], 1);
         assert_eq!(some.ok(), Some(vec![run(2e9)]));
         assert!(matches!(under_some_load(vec![run(0.0)], 2), Err(Trouble::NoLoad { threads: 2 })));
-        assert!(under_some_load(Vec::new(), 2).is_ok_and(|runs| runs.is_empty()), "interrupted before the first");
+        assert!(
+            under_some_load(Vec::new(), 2).is_ok_and(|runs| runs.is_empty()),
+            "interrupted before the first"
+        );
     }
 }

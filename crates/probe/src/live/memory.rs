@@ -26,11 +26,12 @@ pub(super) fn pages_of(kind: PageKind) -> Pages {
     }
 }
 
-/// Memory that is touched between two looks at whether to stop: the first touch of memory that a host must find too takes seconds
-/// a GiB.
+/// Memory that is touched between two looks at whether to stop: the first touch of memory that a
+/// host must find too takes seconds a GiB.
 const PIECE: usize = 16 << 20;
 
-/// Memory of `node`, touched by a thread on `cpu`. Asked for huge pages, it has them or none of it is given.
+/// Memory of `node`, touched by a thread on `cpu`. Asked for huge pages, it has them or none of it
+/// is given.
 pub(super) fn fresh(
     cpu: CpuId,
     node: NodeId,
@@ -51,7 +52,9 @@ pub(super) fn fresh(
         Ok(())
     };
     team::on(cpu, pieces)?.unwrap_or(Ok(()))?;
-    if pages == PageKind::Huge && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9 {
+    if pages == PageKind::Huge
+        && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9
+    {
         return Err(Trouble::NoHugePages);
     }
     Ok(mapping)
@@ -63,7 +66,8 @@ pub(super) fn touch(cpu: CpuId, mapping: &Mapping) -> Result<(), SysError> {
 }
 
 impl Live<'_> {
-    /// At least `bytes` of memory, kept from the last measurement where it is of the kind asked for.
+    /// At least `bytes` of memory, kept from the last measurement where it is of the kind asked
+    /// for.
     pub(super) fn hold(
         &mut self,
         cpu: CpuId,
@@ -71,7 +75,8 @@ impl Live<'_> {
         pages: PageKind,
         bytes: Bytes,
     ) -> Result<&mut Held, Trouble> {
-        let fits = |h: &Held| h.node == node && h.pages == pages && h.mapping.len() as u64 >= bytes.get();
+        let fits =
+            |h: &Held| h.node == node && h.pages == pages && h.mapping.len() as u64 >= bytes.get();
         if !self.held.as_ref().is_some_and(fits) {
             // First gives back what is held: both at once may be more than there is.
             self.held = None;
@@ -86,7 +91,12 @@ impl Live<'_> {
     }
 
     /// Memory with huge pages where they are to be had.
-    pub(super) fn hold_best(&mut self, cpu: CpuId, node: NodeId, bytes: Bytes) -> Result<&mut Held, Trouble> {
+    pub(super) fn hold_best(
+        &mut self,
+        cpu: CpuId,
+        node: NodeId,
+        bytes: Bytes,
+    ) -> Result<&mut Held, Trouble> {
         match self.hold(cpu, node, PageKind::Huge, bytes).map(|_| ()) {
             Err(Trouble::NoHugePages) => self.hold(cpu, node, PageKind::Base, bytes),
             Err(other) => Err(other),

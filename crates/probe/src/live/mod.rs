@@ -20,20 +20,40 @@ use terrace_types::{Bytes, CpuId, Nanos, NodeId, Tick};
 pub fn situation(machine: Machine, root: &Root) -> Situation {
     let allowed = Allowance::own(root);
     let zones = zones::zones(root).unwrap_or_default();
-    let free: BTreeMap<NodeId, Bytes> =
-        machine.nodes.iter().map(|n| (n.id, zones::room(&zones, n.id, machine.page_size).free)).collect();
-    // Free memory of one node alone leaves out page cache, which gives way; where there is one node, what is available
-    // is the truth.
+    let free: BTreeMap<NodeId, Bytes> = machine
+        .nodes
+        .iter()
+        .map(|n| (n.id, zones::room(&zones, n.id, machine.page_size).free))
+        .collect();
+    // Free memory of one node alone leaves out page cache, which gives way; where there is one
+    // node, what is available is the truth.
     let single = machine.nodes.iter().filter(|n| n.capacity > Bytes::ZERO).count() == 1;
-    let free = if single { free.into_keys().map(|node| (node, allowed.memory)).collect() } else { free };
-    let nodes = if allowed.nodes.is_empty() { machine.nodes.iter().map(|n| n.id).collect() } else { allowed.nodes };
+    let free =
+        if single { free.into_keys().map(|node| (node, allowed.memory)).collect() } else { free };
+    let nodes = if allowed.nodes.is_empty() {
+        machine.nodes.iter().map(|n| n.id).collect()
+    } else {
+        allowed.nodes
+    };
     let siblings = |cpu: CpuId| {
-        let text = root.text(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
-        text.ok().and_then(|t| parse_list(t.trim(), 8191).ok()).and_then(|l| l.first().copied()).unwrap_or(cpu.0)
+        let text =
+            root.text(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+        text.ok()
+            .and_then(|t| parse_list(t.trim(), 8191).ok())
+            .and_then(|l| l.first().copied())
+            .unwrap_or(cpu.0)
     };
     let cpus = cores_first(&allowed.cpus, siblings);
     let last_cache = last_caches(&machine, root);
-    Situation { machine, cpus, nodes, free, memory: allowed.memory, bound_by: allowed.bound_by, last_cache }
+    Situation {
+        machine,
+        cpus,
+        nodes,
+        free,
+        memory: allowed.memory,
+        bound_by: allowed.bound_by,
+        last_cache,
+    }
 }
 
 /// One CPU of each core, then the second ones, and so on; `core` names a CPU's core.
@@ -58,15 +78,19 @@ fn last_caches(machine: &Machine, root: &Root) -> Bytes {
         (0..8).find_map(|index| {
             let folder = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}");
             let level = root.number(&format!("{folder}/level")).ok()?;
-            (level == u64::from(last.level)).then(|| root.text(&format!("{folder}/shared_cpu_list")).ok())?
+            (level == u64::from(last.level))
+                .then(|| root.text(&format!("{folder}/shared_cpu_list")).ok())?
         })
     };
-    let caches = machine.nodes.iter().map(|n| n.cpus.iter().filter_map(of).collect::<BTreeSet<String>>().len());
+    let caches = machine
+        .nodes
+        .iter()
+        .map(|n| n.cpus.iter().filter_map(of).collect::<BTreeSet<String>>().len());
     Bytes(last.size.get().saturating_mul(caches.max().unwrap_or(1).max(1) as u64))
 }
 
-/// The machine this runs on. Threads are kept on the CPUs of the situation; memory is held between measurements and
-/// given back when this is dropped.
+/// The machine this runs on. Threads are kept on the CPUs of the situation; memory is held between
+/// measurements and given back when this is dropped.
 #[derive(Debug)]
 pub struct Live<'a> {
     situation: &'a Situation,
@@ -87,7 +111,9 @@ impl<'a> Live<'a> {
     /// How often the short things are repeated.
     fn rule(&self) -> Rule {
         match self.depth {
-            Depth::Brief | Depth::Quick => Rule { least: 3, most: 9, enough: 0.01, limit: Nanos::millis(150) },
+            Depth::Brief | Depth::Quick => {
+                Rule { least: 3, most: 9, enough: 0.01, limit: Nanos::millis(150) }
+            }
             Depth::Full => Rule { least: 7, most: 31, enough: 0.005, limit: Nanos::millis(1_000) },
         }
     }
@@ -99,7 +125,9 @@ impl<'a> Live<'a> {
         }
         if wanted <= 1 {
             // Where other work runs, a single thread finds the CPU with least of it.
-            return Ok(crate::team::quietest(&cpus).map_or_else(|| cpus[..1].to_vec(), |cpu| vec![cpu]));
+            return Ok(
+                crate::team::quietest(&cpus).map_or_else(|| cpus[..1].to_vec(), |cpu| vec![cpu])
+            );
         }
         cpus.truncate(wanted as usize);
         Ok(cpus)
@@ -117,8 +145,12 @@ impl Instrument for Live<'_> {
     fn measure(&mut self, task: &Task) -> Result<Outcome, Trouble> {
         self.stopped()?;
         let outcome = match task {
-            Task::Chase { initiator, target, pages, bytes } => self.chase(*initiator, *target, *pages, *bytes),
-            Task::Misses { initiator, target, bytes, chains } => self.misses(*initiator, *target, *bytes, *chains),
+            Task::Chase { initiator, target, pages, bytes } => {
+                self.chase(*initiator, *target, *pages, *bytes)
+            }
+            Task::Misses { initiator, target, bytes, chains } => {
+                self.misses(*initiator, *target, *bytes, *chains)
+            }
             Task::Stream { initiator, target, kernel, threads, bytes } => {
                 self.stream(*initiator, *target, *kernel, *threads, *bytes)
             }
@@ -191,7 +223,10 @@ mod tests {
         let chase = |pages, bytes| Task::Chase { initiator, target, pages, bytes };
         let near = live.measure(&chase(PageKind::Base, Bytes(8 << 10))).unwrap().figure.value;
         let far = live.measure(&chase(PageKind::Base, bytes)).unwrap().figure.value;
-        assert!(near > 0.1 && near < 50.0 && far > near && far < 10_000.0, "{near} ns and {far} ns a load");
+        assert!(
+            near > 0.1 && near < 50.0 && far > near && far < 10_000.0,
+            "{near} ns and {far} ns a load"
+        );
         match live.measure(&chase(PageKind::Huge, bytes)) {
             Ok(huge) => assert!(huge.figure.value > near * 0.5),
             Err(e) => println!("skipped: {e}"),
@@ -201,13 +236,28 @@ mod tests {
         for kernel in [Kernel::Copy, Kernel::Triad, Kernel::Read, Kernel::Mix4] {
             let task = Task::Stream { initiator, target, kernel, threads: cpus.min(2), bytes };
             let got = live.measure(&task).unwrap();
-            assert!(got.figure.value > 1e8 && got.figure.value < 1e13, "{task}: {}", got.figure.value);
+            assert!(
+                got.figure.value > 1e8 && got.figure.value < 1e13,
+                "{task}: {}",
+                got.figure.value
+            );
         }
         if cpus > 1 {
-            let task = Task::Loaded { initiator, target, kernel: Kernel::Mix2, delay: 64, threads: 1, bytes };
+            let task = Task::Loaded {
+                initiator,
+                target,
+                kernel: Kernel::Mix2,
+                delay: 64,
+                threads: 1,
+                bytes,
+            };
             match live.measure(&task) {
-                Ok(got) => assert!(got.figure.value > 0.5 && got.second.unwrap().value > 1e7, "{got:?}"),
-                Err(Trouble::NoLoad { threads: 1 }) => println!("skipped: the machine is too busy to make a load"),
+                Ok(got) => {
+                    assert!(got.figure.value > 0.5 && got.second.unwrap().value > 1e7, "{got:?}")
+                }
+                Err(Trouble::NoLoad { threads: 1 }) => {
+                    println!("skipped: the machine is too busy to make a load")
+                }
                 Err(e) => panic!("{e}"),
             }
         }
@@ -244,6 +294,9 @@ mod tests {
         let node = here.machine.nodes[0].id;
         let stop = AtomicBool::new(true);
         let mut live = Live::new(&here, Depth::Full, &stop);
-        assert_eq!(live.measure(&Task::Shootdown { initiator: node, others: 0 }), Err(Trouble::Interrupted));
+        assert_eq!(
+            live.measure(&Task::Shootdown { initiator: node, others: 0 }),
+            Err(Trouble::Interrupted)
+        );
     }
 }

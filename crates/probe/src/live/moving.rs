@@ -35,7 +35,12 @@ impl Order {
 }
 
 impl Live<'_> {
-    pub(super) fn moved(&mut self, order: &Order, caller: NodeId, threads: u32) -> Result<Outcome, Trouble> {
+    pub(super) fn moved(
+        &mut self,
+        order: &Order,
+        caller: NodeId,
+        threads: u32,
+    ) -> Result<Outcome, Trouble> {
         let cpus = self.cpus(caller, threads)?;
         self.held = None;
         let rule = Rule { limit: Nanos(self.rule().limit.get() * 2), ..self.rule() };
@@ -45,7 +50,8 @@ impl Live<'_> {
             self.stopped()?;
             reps.push(one(order, &cpus, self.stop)?);
         }
-        let whole = order.bytes.get() as f64 * if order.method == Method::Exchange { 2.0 } else { 1.0 };
+        let whole =
+            order.bytes.get() as f64 * if order.method == Method::Exchange { 2.0 } else { 1.0 };
         let figure = judge(&reps, |span| whole / span.get().max(1) as f64 * 1e9);
         let second = Some(judge(&reps, |span| span.get() as f64));
         let how = if order.pages == PageKind::Huge { "huge pages" } else { "base pages" };
@@ -67,8 +73,8 @@ impl Live<'_> {
                     ready.fetch_add(1, Ordering::Release);
                     pinned?;
                     while !over.load(Ordering::Relaxed) {
-                        // SAFETY: the byte is readable at all times: only the right to write is taken away; nobody writes it
-                        // but by an atomic of the same type.
+                        // SAFETY: the byte is readable at all times: only the right to write is
+                        // taken away; nobody writes it but by an atomic of the same type.
                         unsafe { (*mapping.as_ptr().cast::<AtomicU32>()).load(Ordering::Relaxed) };
                     }
                     Ok(())
@@ -87,8 +93,11 @@ impl Live<'_> {
                     let (mut spent, cpu, start) = (Nanos::ZERO, terrace_sys::thread_cpu(), now());
                     for _ in 0..CALLS {
                         mapping.protect(0..1, true)?;
-                        // SAFETY: the page is writable again, and written by this thread alone, atomically.
-                        unsafe { (*mapping.as_ptr().cast::<AtomicU32>()).fetch_add(1, Ordering::Relaxed) };
+                        // SAFETY: the page is writable again, and written by this thread alone,
+                        // atomically.
+                        unsafe {
+                            (*mapping.as_ptr().cast::<AtomicU32>()).fetch_add(1, Ordering::Relaxed)
+                        };
                         let before = now();
                         mapping.protect(0..1, false)?;
                         spent += now().since(before);
@@ -103,7 +112,10 @@ impl Live<'_> {
             });
             let values = caller.join();
             over.store(true, Ordering::Relaxed);
-            threads.into_iter().filter_map(|t| t.join().ok()).collect::<Result<Vec<()>, Trouble>>()?;
+            threads
+                .into_iter()
+                .filter_map(|t| t.join().ok())
+                .collect::<Result<Vec<()>, Trouble>>()?;
             values.unwrap_or(Ok(Vec::new()))
         })?;
         Ok(Outcome::new(judge_values(&values), None, "mprotect of one page"))
@@ -117,7 +129,8 @@ fn one(order: &Order, cpus: &[CpuId], stop: &AtomicBool) -> Result<Rep, Trouble>
     let part = |thread: usize| share(bytes, order.unit(), cpus.len(), thread);
     match order.method {
         Method::MovePages => {
-            let rep = team::once(cpus, |thread| move_range(order, &source, part(thread), order.to))?;
+            let rep =
+                team::once(cpus, |thread| move_range(order, &source, part(thread), order.to))?;
             arrived(order, &source, bytes, order.to)?;
             Ok(rep)
         }
@@ -127,7 +140,8 @@ fn one(order: &Order, cpus: &[CpuId], stop: &AtomicBool) -> Result<Rep, Trouble>
                 let range = part(thread);
                 for at in range.clone().step_by(step) {
                     // What did not move is found by looking afterwards.
-                    let _looked_up_after = source.move_by_mbind(at..(at + step).min(range.end), order.to);
+                    let _looked_up_after =
+                        source.move_by_mbind(at..(at + step).min(range.end), order.to);
                 }
             })?;
             arrived(order, &source, bytes, order.to)?;
@@ -157,9 +171,11 @@ fn one(order: &Order, cpus: &[CpuId], stop: &AtomicBool) -> Result<Rep, Trouble>
             }
             Ok(team::once(cpus, |thread| {
                 let range = part(thread);
-                // SAFETY: both mappings are longer than the range, do not overlap, and threads have parts of their own.
+                // SAFETY: both mappings are longer than the range, do not overlap, and threads have
+                // parts of their own.
                 unsafe {
-                    let (from, to) = (source.as_ptr().add(range.start), target.as_ptr().add(range.start));
+                    let (from, to) =
+                        (source.as_ptr().add(range.start), target.as_ptr().add(range.start));
                     std::ptr::copy_nonoverlapping(from.cast_const(), to, range.len());
                 }
                 if faulting {
@@ -181,7 +197,9 @@ fn placed(order: &Order, cpu: CpuId, node: NodeId, stop: &AtomicBool) -> Result<
         mapping.prefault(0..mapping.len()).map(|()| mapping.fill())
     })?;
     touched.unwrap_or(Ok(()))?;
-    if order.pages == PageKind::Huge && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9 {
+    if order.pages == PageKind::Huge
+        && mapping.huge_bytes(&Root::live()).get() * 10 < mapping.len() as u64 * 9
+    {
         return Err(Trouble::NoHugePages);
     }
     Ok(mapping)
@@ -213,10 +231,12 @@ fn move_range(order: &Order, mapping: &Mapping, range: Range<usize>, to: NodeId)
     }
 }
 
-/// Looks up where pages are now; up to one in a hundred may have been in use elsewhere for a moment.
+/// Looks up where pages are now; up to one in a hundred may have been in use elsewhere for a
+/// moment.
 fn arrived(order: &Order, mapping: &Mapping, bytes: usize, node: NodeId) -> Result<(), Trouble> {
     let pages = units(order, mapping, 0..bytes);
-    let left = query_pages(Pid(0), &pages)?.iter().filter(|s| **s != PageStatus::On(node)).count() as u64;
+    let left =
+        query_pages(Pid(0), &pages)?.iter().filter(|s| **s != PageStatus::On(node)).count() as u64;
     if left * 100 > pages.len() as u64 {
         return Err(Trouble::NotMoved { left, all: pages.len() as u64 });
     }
@@ -229,8 +249,11 @@ mod tests {
 
     #[test]
     fn threads_share_whole_units_and_leave_none() {
-        for (bytes, unit, threads) in [(1 << 20, 4096, 3), (4096, 4096, 2), (10_000, 4096, 2), (6 << 20, 2 << 20, 4)] {
-            let parts: Vec<Range<usize>> = (0..threads).map(|t| share(bytes, unit, threads, t)).collect();
+        for (bytes, unit, threads) in
+            [(1 << 20, 4096, 3), (4096, 4096, 2), (10_000, 4096, 2), (6 << 20, 2 << 20, 4)]
+        {
+            let parts: Vec<Range<usize>> =
+                (0..threads).map(|t| share(bytes, unit, threads, t)).collect();
             assert_eq!(parts[0].start, 0);
             assert_eq!(parts[threads - 1].end, bytes);
             assert!(parts.windows(2).all(|w| w[0].end == w[1].start));

@@ -8,8 +8,9 @@ use crate::team;
 use terrace_sys::{bind_thread_memory, Mapping, Pages, SysError};
 use terrace_types::{Bytes, CpuId, Nanos, NodeId};
 
-/// Arrays do not all begin at the same offset into a page: loads and stores of different arrays would be taken for
-/// dependent by their low address bits (4K aliasing, Intel Optimization Reference Manual).
+/// Arrays do not all begin at the same offset into a page: loads and stores of different arrays
+/// would be taken for dependent by their low address bits (4K aliasing, Intel Optimization
+/// Reference Manual).
 const STAGGER: usize = 17 * 64;
 
 /// Arrays of a kernel in a stretch of memory.
@@ -70,10 +71,12 @@ impl Live<'_> {
         let mut best: Option<Outcome> = None;
         for form in kernels::forms(kernel) {
             let work = |thread: usize| {
-                // SAFETY: the parts of different threads and arrays do not overlap and lie in the `length` bytes from `first`:
-                // arrays are a stride and their stagger apart, and end before the next begins. All are multiples of 64
-                // bytes from a page's start.
-                std::hint::black_box(unsafe { kernels::run(kernel, form, &arrays.of(thread), arrays.each) });
+                // SAFETY: the parts of different threads and arrays do not overlap and lie in the
+                // `length` bytes from `first`: arrays are a stride and their stagger apart, and end
+                // before the next begins. All are multiples of 64 bytes from a page's start.
+                std::hint::black_box(unsafe {
+                    kernels::run(kernel, form, &arrays.of(thread), arrays.each)
+                });
             };
             let reps = team::repeat(cpus, &self.rule(), self.stop, work)?;
             let rate = |span: Nanos| bytes / span.get().max(1) as f64 * 1e9;
@@ -81,7 +84,12 @@ impl Live<'_> {
             let figure = judge_alone(&reps, self.fine && cpus.len() == 1, rate);
             if best.as_ref().is_none_or(|b| figure.value > b.figure.value) {
                 let read_first = kernel == Kernel::Write && kernels::stores_read_first();
-                best = Some(Outcome { figure, second: None, how: format!("{}, {how}", form.name()), read_first });
+                best = Some(Outcome {
+                    figure,
+                    second: None,
+                    how: format!("{}, {how}", form.name()),
+                    read_first,
+                });
             }
         }
         best.ok_or(Trouble::Interrupted)
@@ -103,8 +111,9 @@ impl Live<'_> {
     }
 }
 
-/// Touches the pages of a mapping so that they lie on the nodes in turn, each as often as its weight says. By the policy of
-/// the touching threads, not of the mapping: that would take a kernel's mapping for every few pages.
+/// Touches the pages of a mapping so that they lie on the nodes in turn, each as often as its
+/// weight says. By the policy of the touching threads, not of the mapping: that would take a
+/// kernel's mapping for every few pages.
 fn deal(mapping: &Mapping, parts: &[(NodeId, u32)]) -> Result<(), Trouble> {
     let page = terrace_sys::page_size().get() as usize;
     let round: usize = parts.iter().map(|p| p.1 as usize).sum::<usize>().max(1);
@@ -131,10 +140,15 @@ mod tests {
 
     #[test]
     fn parts_of_threads_and_arrays_do_not_overlap() {
-        for (bytes, arrays, threads) in [(24 << 20, 3, 2), (1 << 20, 5, 7), (40 << 10, 5, 1), (4096, 3, 2)] {
-            let layout = Arrays::new(std::ptr::without_provenance_mut(1 << 21), bytes, arrays, threads);
-            let mut spans: Vec<(usize, usize)> =
-                (0..threads).flat_map(|t| layout.of(t)).map(|p| (p as usize, p as usize + layout.each * 8)).collect();
+        for (bytes, arrays, threads) in
+            [(24 << 20, 3, 2), (1 << 20, 5, 7), (40 << 10, 5, 1), (4096, 3, 2)]
+        {
+            let layout =
+                Arrays::new(std::ptr::without_provenance_mut(1 << 21), bytes, arrays, threads);
+            let mut spans: Vec<(usize, usize)> = (0..threads)
+                .flat_map(|t| layout.of(t))
+                .map(|p| (p as usize, p as usize + layout.each * 8))
+                .collect();
             spans.sort_unstable();
             assert!(spans.windows(2).all(|w| w[0].1 <= w[1].0), "{bytes} {arrays} {threads}");
             let end = spans.last().map_or(0, |s| s.1);

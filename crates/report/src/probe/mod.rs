@@ -60,7 +60,8 @@ impl Probe {
         self.all().filter_map(|m| Some((m["initiator"].as_u64()?, m["target"].as_u64()?))).collect()
     }
 
-    /// Lines of one plot: points of measurements of `kind` for a pair, by what names a line and what a point.
+    /// Lines of one plot: points of measurements of `kind` for a pair, by what names a line and
+    /// what a point.
     fn lines(
         &self,
         kind: &str,
@@ -69,8 +70,9 @@ impl Probe {
         point: impl Fn(&Value) -> Option<(f64, f64)>,
     ) -> Vec<Line> {
         let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        let here =
-            self.of(kind).filter(|m| m["initiator"].as_u64() == Some(pair.0) && m["target"].as_u64() == Some(pair.1));
+        let here = self.of(kind).filter(|m| {
+            m["initiator"].as_u64() == Some(pair.0) && m["target"].as_u64() == Some(pair.1)
+        });
         for m in here {
             if let (Some(name), Some(point)) = (name(m), point(m)) {
                 lines.entry(name).or_default().push(point);
@@ -89,7 +91,10 @@ impl Probe {
             "{}: measured in {:.0} s{}\n",
             plain(&self.value["machine"]),
             self.value["probe_seconds"].as_f64().unwrap_or(0.0),
-            self.value["partial"].as_str().map(|p| format!(", PARTIAL: {}", clean(p))).unwrap_or_default()
+            self.value["partial"]
+                .as_str()
+                .map(|p| format!(", PARTIAL: {}", clean(p)))
+                .unwrap_or_default()
         );
         for tier in self.value["tiers"].as_array().into_iter().flatten() {
             let figure = |key: &str| tier[key].as_u64();
@@ -137,10 +142,14 @@ impl Probe {
             self.pair(&mut body, pair);
         }
         moves::sections(self, &mut body);
-        let notes: Vec<String> = self.value["notes"].as_array().into_iter().flatten().map(plain).collect();
+        let notes: Vec<String> =
+            self.value["notes"].as_array().into_iter().flatten().map(plain).collect();
         if !notes.is_empty() {
             body.push_str("<section><h2>Notes</h2>\n");
-            notes.iter().take(100).for_each(|n| put!(&mut body, "<p class=\"small\">{}</p>\n", brief(n, 400)));
+            notes
+                .iter()
+                .take(100)
+                .for_each(|n| put!(&mut body, "<p class=\"small\">{}</p>\n", brief(n, 400)));
             body.push_str("</section>\n");
         }
         page(&format!("Memory of {machine}"), &body)
@@ -149,21 +158,23 @@ impl Probe {
     fn tiles(&self, body: &mut String) {
         body.push_str("<div class=\"tiles\">\n");
         for tier in self.value["tiers"].as_array().into_iter().flatten().take(16) {
-            let nodes: Vec<String> = tier["nodes"].as_array().into_iter().flatten().map(plain).collect();
+            let nodes: Vec<String> =
+                tier["nodes"].as_array().into_iter().flatten().map(plain).collect();
             let name = format!("Tier {}: node {}", plain(&tier["rank"]), nodes.join(", "));
             let spread = |key: &str| tier[format!("{key}_spread")].as_f64();
             if let Some(read) = tier["read_bandwidth_bytes_per_s"].as_u64() {
-                let apart =
-                    spread("read_bandwidth_bytes_per_s").map_or(String::new(), |s| format!("± {}", rate(s as u64)));
+                let apart = spread("read_bandwidth_bytes_per_s")
+                    .map_or(String::new(), |s| format!("± {}", rate(s as u64)));
                 tile(body, &rate(read), &name, &format!("read {apart}"));
             }
             if let Some(write) = tier["write_bandwidth_bytes_per_s"].as_u64() {
-                let apart =
-                    spread("write_bandwidth_bytes_per_s").map_or(String::new(), |s| format!("± {}", rate(s as u64)));
+                let apart = spread("write_bandwidth_bytes_per_s")
+                    .map_or(String::new(), |s| format!("± {}", rate(s as u64)));
                 tile(body, &rate(write), &name, &format!("write {apart}"));
             }
             if let Some(ns) = tier["read_latency_ns"].as_u64() {
-                let apart = spread("read_latency_ns").map_or(String::new(), |s| format!("± {s:.1} ns"));
+                let apart =
+                    spread("read_latency_ns").map_or(String::new(), |s| format!("± {s:.1} ns"));
                 tile(body, &format!("{ns} ns"), &name, &format!("idle latency {apart}"));
             }
         }
@@ -188,16 +199,34 @@ impl Probe {
                 |m| Some((m["threads"].as_f64()?, m["bandwidth_bytes_per_s"].as_f64()?)),
             )
         };
-        plot(body, "Bandwidth by threads", &kernels(&["copy", "scale", "add", "triad"]), Axis::Threads, Axis::Rate);
+        plot(
+            body,
+            "Bandwidth by threads",
+            &kernels(&["copy", "scale", "add", "triad"]),
+            Axis::Threads,
+            Axis::Rate,
+        );
         let mixes = kernels(&["read", "mix4", "mix3", "mix2", "write"]);
-        plot(body, "Bandwidth by mix of reads and writes (mix2: two reads a write)", &mixes, Axis::Threads, Axis::Rate);
+        plot(
+            body,
+            "Bandwidth by mix of reads and writes (mix2: two reads a write)",
+            &mixes,
+            Axis::Threads,
+            Axis::Rate,
+        );
         let loaded = self.lines(
             "loaded",
             pair,
             |m| m["kernel"].as_str().map(str::to_owned),
             |m| Some((m["bandwidth_bytes_per_s"].as_f64()?, m["latency_ns"].as_f64()?)),
         );
-        plot(body, "Latency of one CPU while others load the node", &loaded, Axis::Rate, Axis::Nanos);
+        plot(
+            body,
+            "Latency of one CPU while others load the node",
+            &loaded,
+            Axis::Rate,
+            Axis::Nanos,
+        );
         let misses = self.lines(
             "misses",
             pair,

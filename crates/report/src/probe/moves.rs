@@ -1,5 +1,5 @@
-//! What moving data costs, as the three papers draw it: by size, pages a call, threads, page size and caller; interleaved memory, and
-//! translations dropped.
+//! What moving data costs, as the three papers draw it: by size, pages a call, threads, page size
+//! and caller; interleaved memory, and translations dropped.
 
 use super::plot::{bars, plot, Axis, Line};
 use super::{plain, Probe, MOST_PAIRS};
@@ -103,11 +103,15 @@ fn pair(body: &mut String, all: &[Moved<'_>]) {
     by(body, "Bandwidth by threads", &usual, alike, |m| rate(m.threads as f64, m), axes);
     let size = largest(&|m| m.pages == "huge");
     let alike = |m: &&&Moved<'_>| whole(m) && m.bytes == size && m.threads == 1;
-    let huge = usual.iter().filter(alike).map(|m| (format!("{}, {} pages", m.name, m.pages), m.rate()));
+    let huge =
+        usual.iter().filter(alike).map(|m| (format!("{}, {} pages", m.name, m.pages), m.rate()));
     figures(body, "Bandwidth by page size, one thread", huge);
     let size = largest(&|m| m.caller != *first);
     let alike = |m: &&Moved<'_>| whole(m) && m.bytes == size && m.plain();
-    let called = all.iter().filter(alike).map(|m| (format!("{}, by CPUs of node {}", m.name, m.caller), m.rate()));
+    let called = all
+        .iter()
+        .filter(alike)
+        .map(|m| (format!("{}, by CPUs of node {}", m.name, m.caller), m.rate()));
     figures(body, "Bandwidth by the caller's node, one thread", called);
 }
 
@@ -130,7 +134,13 @@ fn by(
             }
         }
     }
-    drawn(body, title, lines.into_iter().map(|(name, points)| (name.to_owned(), points)).collect(), across, up);
+    drawn(
+        body,
+        title,
+        lines.into_iter().map(|(name, points)| (name.to_owned(), points)).collect(),
+        across,
+        up,
+    );
 }
 
 fn drawn(body: &mut String, title: &str, mut lines: Vec<Line>, across: Axis, up: Axis) {
@@ -152,13 +162,18 @@ fn figures(body: &mut String, title: &str, all: impl Iterator<Item = (String, f6
     }
 }
 
-/// Memory interleaved between nodes by weights: two nodes are drawn by the share of the first, of what was measured as well.
+/// Memory interleaved between nodes by weights: two nodes are drawn by the share of the first, of
+/// what was measured as well.
 fn interleaved(probe: &Probe, body: &mut String) {
     let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     let mut rows = String::new();
     for m in probe.of("interleave").take(2000) {
-        let parts: Vec<(String, f64)> =
-            m["parts"].as_array().into_iter().flatten().filter_map(|p| Some((plain(&p[0]), p[1].as_f64()?))).collect();
+        let parts: Vec<(String, f64)> = m["parts"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|p| Some((plain(&p[0]), p[1].as_f64()?)))
+            .collect();
         let read = m["bandwidth_bytes_per_s"].as_f64().filter(|r| *r > 0.0);
         if let ([(near, of_near), (far, of_far)], Some(read)) = (parts.as_slice(), read) {
             let name = format!("nodes {near} and {far}, {} threads", plain(&m["threads"]));
@@ -168,7 +183,8 @@ fn interleaved(probe: &Probe, body: &mut String) {
                 line.push((share, read));
             }
         }
-        let told: Vec<String> = parts.iter().map(|(node, weight)| format!("{weight} of node {node}")).collect();
+        let told: Vec<String> =
+            parts.iter().map(|(node, weight)| format!("{weight} of node {node}")).collect();
         let read = read.map_or("unknown".to_owned(), |r| rate(r as u64));
         let what = format!("read, {} ({} threads)", told.join(" to "), plain(&m["threads"]));
         put!(&mut rows, "<tr><th>{}</th><td>{}</td></tr>\n", escape(&what), escape(&read));
@@ -197,7 +213,10 @@ fn ends(probe: &Probe, like: &Value, near: &str, far: &str) -> Vec<(f64, f64)> {
         };
         probe.of("stream").find(same).and_then(|m| m["bandwidth_bytes_per_s"].as_f64())
     };
-    [(1.0, alone(near)), (0.0, alone(far))].into_iter().filter_map(|(share, read)| Some((share, read?))).collect()
+    [(1.0, alone(near)), (0.0, alone(far))]
+        .into_iter()
+        .filter_map(|(share, read)| Some((share, read?)))
+        .collect()
 }
 
 fn shootdown(probe: &Probe, body: &mut String) {
@@ -207,16 +226,28 @@ fn shootdown(probe: &Probe, body: &mut String) {
     for m in figures {
         let ns = m["latency_ns"].as_f64().filter(|ns| *ns > 0.0);
         if let (Some(others), Some(ns)) = (m["others"].as_f64(), ns) {
-            lines.entry(format!("CPUs of node {}", plain(&m["initiator"]))).or_default().push((others, ns));
+            lines
+                .entry(format!("CPUs of node {}", plain(&m["initiator"])))
+                .or_default()
+                .push((others, ns));
         }
         let told = ns.map_or("unknown".to_owned(), |n| format!("{n:.0} ns"));
-        let what = format!("taking a right to a page away while {} other threads run", plain(&m["others"]));
+        let what = format!(
+            "taking a right to a page away while {} other threads run",
+            plain(&m["others"])
+        );
         put!(&mut rows, "<tr><th>{}</th><td>{}</td></tr>\n", escape(&what), escape(&told));
     }
     if rows.is_empty() {
         return;
     }
     body.push_str("<section><h2>Translations dropped</h2>\n");
-    drawn(body, "Time by other threads that run", lines.into_iter().collect(), Axis::Threads, Axis::Nanos);
+    drawn(
+        body,
+        "Time by other threads that run",
+        lines.into_iter().collect(),
+        Axis::Threads,
+        Axis::Nanos,
+    );
     put!(body, "<table class=\"plain\">\n{rows}</table></section>\n");
 }

@@ -61,7 +61,11 @@ impl Axis {
                 let whole = (0..=8).map(|k| f64::from(k) * step).take_while(|v| *v <= high);
                 (0.0, high, whole.map(|v| (v, format!("{v:.0}"))).collect())
             }
-            Self::Share => (0.0, 1.0, (0..=4).map(|k| f64::from(k) / 4.0).map(|v| (v, told(self, v))).collect()),
+            Self::Share => (
+                0.0,
+                1.0,
+                (0..=4).map(|k| f64::from(k) / 4.0).map(|v| (v, told(self, v))).collect(),
+            ),
             Self::Rate => (0.0, high * 1.05, crate::chart::marks(high * 1.05, |v| rate(v as u64))),
         }
     }
@@ -69,22 +73,28 @@ impl Axis {
 
 /// A plot of lines with points, where there is more than one point.
 pub(super) fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis, up: Axis) {
-    let all: Vec<(f64, f64)> =
-        lines.iter().flat_map(|l| l.1.iter().copied()).filter(|p| p.0 >= 0.0 && p.1 > 0.0).collect();
+    let all: Vec<(f64, f64)> = lines
+        .iter()
+        .flat_map(|l| l.1.iter().copied())
+        .filter(|p| p.0 >= 0.0 && p.1 > 0.0)
+        .collect();
     if all.len() < 2 {
         return;
     }
     let one = all.iter().all(|p| p.0 == all[0].0);
     if let (true, Axis::Threads, Axis::Rate) = (one, across, up) {
         let threads = format!("{title} ({} threads)", told(across, all[0].0));
-        let figures: Vec<(&str, f64)> =
-            lines.iter().flat_map(|(name, points)| points.iter().map(move |p| (name.as_str(), p.1))).collect();
+        let figures: Vec<(&str, f64)> = lines
+            .iter()
+            .flat_map(|(name, points)| points.iter().map(move |p| (name.as_str(), p.1)))
+            .collect();
         return bars(body, &threads, &figures);
     }
     let (x0, x1, labels) = across.span(&all.iter().map(|p| p.0).collect::<Vec<_>>());
     let (y0, y1, marks) = up.span(&all.iter().map(|p| p.1).collect::<Vec<_>>());
     let width = (x1 - x0).max(1e-9);
-    let labels: Vec<(f64, String)> = labels.into_iter().map(|(at, name)| ((at - x0) / width, name)).collect();
+    let labels: Vec<(f64, String)> =
+        labels.into_iter().map(|(at, name)| ((at - x0) / width, name)).collect();
     let marks: Vec<(f64, String)> = marks.into_iter().map(|(at, name)| (at - y0, name)).collect();
     put!(body, "<h3>{}</h3>\n", escape(title));
     let mut chart = Chart::labelled(title, 260.0, y1 - y0, &marks, &labels);
@@ -94,7 +104,12 @@ pub(super) fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis,
         let class = format!("t{}", index % 8);
         chart.line(&times, &Series { class: class.clone(), values: values.clone() });
         for ((x, y), point) in times.iter().zip(&values).zip(points) {
-            chart.dot(*x, *y, &class, &format!("{name}: {} at {}", told(up, point.1), told(across, point.0)));
+            chart.dot(
+                *x,
+                *y,
+                &class,
+                &format!("{name}: {} at {}", told(up, point.1), told(across, point.0)),
+            );
         }
     }
     body.push_str(&chart.finish());
@@ -107,7 +122,8 @@ pub(super) fn plot(body: &mut String, title: &str, lines: &[Line], across: Axis,
     body.push_str(&legend(&names));
 }
 
-/// A bar a figure, bytes a second: where one count of threads was measured, there is nothing to draw a line through.
+/// A bar a figure, bytes a second: where one count of threads was measured, there is nothing to
+/// draw a line through.
 pub(super) fn bars(body: &mut String, title: &str, figures: &[(&str, f64)]) {
     let most = figures.iter().map(|f| f.1).fold(1.0, f64::max);
     put!(body, "<h3>{}</h3>\n<table class=\"plain meter ours\">\n", escape(title));

@@ -1,7 +1,9 @@
-//! What a recording of loads and stores comes to: who is accessed, when, how, and how much memory that takes.
+//! What a recording of loads and stores comes to: who is accessed, when, how, and how much memory
+//! that takes.
 //!
-//! A trace is read twice, the second time for the heat map, whose rows are known only after the first. Memory grows with
-//! the pages that were touched (some 100 bytes each), not with the length of the trace.
+//! A trace is read twice, the second time for the heat map, whose rows are known only after the
+//! first. Memory grows with the pages that were touched (some 100 bytes each), not with the length
+//! of the trace.
 
 mod objects;
 mod pages;
@@ -58,7 +60,8 @@ pub struct Recording {
     pub total: Uses,
     /// Threads that made accesses.
     pub threads: usize,
-    /// From the first access to the last, seconds of the trace's clock; nominal where that counts instructions.
+    /// From the first access to the last, seconds of the trace's clock; nominal where that counts
+    /// instructions.
     pub seconds: f64,
     /// By time, equal parts of `seconds`.
     pub columns: Vec<Uses>,
@@ -90,8 +93,9 @@ impl Reuse {
         self.sum[power] += span as f64;
     }
 
-    /// Mean pages in a working set of a span of 2^power ticks: each use keeps its page in for as long as the span, or
-    /// until the next use (P. J. Denning and S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972, eq. 8).
+    /// Mean pages in a working set of a span of 2^power ticks: each use keeps its page in for as
+    /// long as the span, or until the next use (P. J. Denning and S. C. Schwartz, Properties of the
+    /// Working-Set Model, CACM 15(3), 1972, eq. 8).
     fn mean(&self, power: usize, whole: f64) -> f64 {
         let shorter: f64 = self.sum[..=power].iter().sum();
         let longer: u64 = self.count[power + 1..].iter().sum();
@@ -122,10 +126,12 @@ impl Recording {
         let header = reader.header().clone();
         let shift = header.page_size_bytes.max(1).ilog2();
         let accesses = reader.blocks().iter().filter(|b| b.kind == BlockKind::Accesses);
-        let (first, last) =
-            accesses.fold((u64::MAX, 0), |(first, last), b| (first.min(b.first_time), last.max(b.last_time)));
+        let (first, last) = accesses.fold((u64::MAX, 0), |(first, last), b| {
+            (first.min(b.first_time), last.max(b.last_time))
+        });
         let clock = Clock { first, ticks: last.saturating_sub(first).max(1) };
-        let mut damage: Vec<String> = reader.damage().map(ToString::to_string).into_iter().collect();
+        let mut damage: Vec<String> =
+            reader.damage().map(ToString::to_string).into_iter().collect();
         let mut pages = Pages::default();
         let mut objects = Objects::default();
         let mut columns = vec![Uses::default(); COLUMNS];
@@ -162,12 +168,14 @@ impl Recording {
         }
         total.pages = pages.all().len() as u64;
         let heat = Self::heat(reader, &mut pages, clock, shift)?;
-        let mut by_page: Vec<u64> = pages.all().iter().map(|p| p.uses.all()).filter(|n| *n > 0).collect();
+        let mut by_page: Vec<u64> =
+            pages.all().iter().map(|p| p.uses.all()).filter(|n| *n > 0).collect();
         by_page.sort_unstable_by(|a, b| b.cmp(a));
         let tick = header.ns_per_tick / 1e9;
         let powers = 0..=(u64::BITS - clock.ticks.leading_zeros()) as usize;
         let page_bytes = header.page_size_bytes as f64;
-        let curve = powers.map(|p| (2f64.powi(p as i32) * tick, reuse.mean(p, clock.ticks as f64) * page_bytes));
+        let curve = powers
+            .map(|p| (2f64.powi(p as i32) * tick, reuse.mean(p, clock.ticks as f64) * page_bytes));
         Ok(Self {
             total,
             threads: threads.len(),
@@ -208,14 +216,19 @@ impl Recording {
         })?;
         let column_s = clock.ticks as f64 * reader.header().ns_per_tick / 1e9 / COLUMNS as f64;
         let table = |of: fn(&Uses) -> u64| -> Vec<Vec<i64>> {
-            let rate = |cell: &Uses, pages: u64| (of(cell) as f64 / pages.max(1) as f64 / column_s) as i64;
+            let rate =
+                |cell: &Uses, pages: u64| (of(cell) as f64 / pages.max(1) as f64 / column_s) as i64;
             let row = |(cells, row): (&[Uses], &crate::heatmap::Stretch)| {
                 cells.iter().map(|cell| rate(cell, row.end - row.start)).collect()
             };
             cells.chunks(COLUMNS).zip(&rows).map(row).collect()
         };
         let page = |row: &crate::heatmap::Stretch| {
-            serde_json::json!([row.pid, format!("{:x}", u128::from(row.start) << shift), row.end - row.start])
+            serde_json::json!([
+                row.pid,
+                format!("{:x}", u128::from(row.start) << shift),
+                row.end - row.start
+            ])
         };
         Ok(serde_json::json!({
             "page_size_bytes": 1u64 << shift,

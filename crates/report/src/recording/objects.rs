@@ -49,8 +49,12 @@ impl Objects {
         let number = name.map(|name| self.number(name));
         let space = self.spaces.entry(event.process).or_default();
         match (&event.what, number) {
-            (What::Map { start, length, .. }, Some(number)) => lay(&mut space.mapped, *start, *length, Some(number)),
-            (What::Object { start, length, .. }, number) => lay(&mut space.named, *start, *length, number),
+            (What::Map { start, length, .. }, Some(number)) => {
+                lay(&mut space.mapped, *start, *length, Some(number))
+            }
+            (What::Object { start, length, .. }, number) => {
+                lay(&mut space.named, *start, *length, number)
+            }
             (What::Unmap { start, length }, _) => {
                 lay(&mut space.mapped, *start, *length, None);
                 lay(&mut space.named, *start, *length, None);
@@ -91,12 +95,13 @@ impl Objects {
         number
     }
 
-    /// Counts an access for the object that its page belongs to: the one the page's first access lies in since anything
-    /// changed.
+    /// Counts an access for the object that its page belongs to: the one the page's first access
+    /// lies in since anything changed.
     pub fn count(&mut self, process: u32, address: u64, page: &mut Page, store: bool) {
         if page.epoch != self.epoch {
             let space = self.spaces.get(&process);
-            let found = space.and_then(|s| at(&s.named, address).or_else(|| at(&s.mapped, address)));
+            let found =
+                space.and_then(|s| at(&s.named, address).or_else(|| at(&s.mapped, address)));
             let object = found.unwrap_or_else(|| self.number(UNKNOWN.to_owned()));
             if page.epoch == u32::MAX || page.object != object {
                 self.list[object as usize].uses.pages += 1;
@@ -108,7 +113,8 @@ impl Objects {
 
     /// Those that were used, the most used first.
     pub fn finish(self) -> Vec<ObjectUses> {
-        let mut used: Vec<ObjectUses> = self.list.into_iter().filter(|o| o.uses.all() > 0).collect();
+        let mut used: Vec<ObjectUses> =
+            self.list.into_iter().filter(|o| o.uses.all() > 0).collect();
         used.sort_by(|a, b| b.uses.all().cmp(&a.uses.all()).then_with(|| a.name.cmp(&b.name)));
         used
     }
@@ -154,7 +160,8 @@ mod tests {
         lay(&mut ranges, 0, 100, Some(1));
         lay(&mut ranges, 40, 20, Some(2));
         lay(&mut ranges, 90, 20, None);
-        let seen: Vec<Option<u32>> = [0, 39, 40, 59, 60, 89, 90, 105].map(|a| at(&ranges, a)).to_vec();
+        let seen: Vec<Option<u32>> =
+            [0, 39, 40, 59, 60, 89, 90, 105].map(|a| at(&ranges, a)).to_vec();
         assert_eq!(seen, [Some(1), Some(1), Some(2), Some(2), Some(1), Some(1), None, None]);
         lay(&mut ranges, 0, u64::MAX, Some(3));
         assert_eq!(ranges.len(), 1);
@@ -164,18 +171,23 @@ mod tests {
     fn names_follow_forks_moves_and_the_heap() {
         let mut objects = Objects::default();
         let mut take = |process, what| objects.take(&Event { time: 0, process, thread: 0, what });
-        take(0, What::Map { start: 4096, length: 4096, protection: 3, flags: 2, name: "/lib".into() });
+        take(
+            0,
+            What::Map { start: 4096, length: 4096, protection: 3, flags: 2, name: "/lib".into() },
+        );
         take(0, What::Break { end: 0x10_0000 });
         take(0, What::Break { end: 0x20_0000 });
         take(0, What::Object { start: 0x18_0000, length: 0x1000, name: "main+0x10".into() });
         take(1, What::Fork { parent: 0 });
         take(1, What::Remap { from: 4096, old_length: 4096, to: 0x40_0000, length: 8192 });
         let mut pages = super::super::pages::Pages::default();
-        let uses = [(0, 4100), (0, 0x18_0010), (0, 0x18_2000), (1, 0x40_1000), (1, 0x18_0010), (1, 4100)];
+        let uses =
+            [(0, 4100), (0, 0x18_0010), (0, 0x18_2000), (1, 0x40_1000), (1, 0x18_0010), (1, 4100)];
         for (process, address) in uses {
             objects.count(process, address, pages.find(process, address >> 12), true);
         }
-        let found: Vec<(String, u64)> = objects.finish().into_iter().map(|o| (o.name, o.uses.stores)).collect();
+        let found: Vec<(String, u64)> =
+            objects.finish().into_iter().map(|o| (o.name, o.uses.stores)).collect();
         let expected = [("/lib", 2), ("main+0x10", 2), ("[heap]", 1), ("unknown", 1)];
         assert_eq!(found, expected.map(|(name, n)| (name.to_owned(), n)));
     }

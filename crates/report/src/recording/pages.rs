@@ -1,4 +1,5 @@
-//! Pages by process and number, found quickly: nearly every access is to a page that was used a moment ago.
+//! Pages by process and number, found quickly: nearly every access is to a page that was used a
+//! moment ago.
 
 use super::{Uses, COLUMNS};
 use crate::heatmap::{rows, Stretch};
@@ -70,20 +71,27 @@ impl Pages {
     /// The heat map's rows, lowest address first; every page learns its own.
     pub fn rows(&mut self) -> Vec<Stretch> {
         let mut order: Vec<u32> = (0..self.list.len() as u32).collect();
-        order.sort_unstable_by_key(|i| (self.list[*i as usize].process, self.list[*i as usize].number));
+        order.sort_unstable_by_key(|i| {
+            (self.list[*i as usize].process, self.list[*i as usize].number)
+        });
         let mut stretches: Vec<Stretch> = Vec::new();
         for i in &order {
             let page = &self.list[*i as usize];
             let (pid, end) = (page.process as i32, page.number.saturating_add(1));
             match stretches.last_mut() {
-                Some(last) if last.pid == pid && page.number.saturating_sub(last.end) <= GAP => last.end = end,
+                Some(last) if last.pid == pid && page.number.saturating_sub(last.end) <= GAP => {
+                    last.end = end
+                }
                 _ => stretches.push(Stretch { pid, start: page.number, end }),
             }
         }
         let rows = rows(&stretches);
         for page in &mut self.list {
-            let row = rows.partition_point(|r| (r.pid, r.end) <= (page.process as i32, page.number));
-            let inside = rows.get(row).is_some_and(|r| r.pid == page.process as i32 && r.start <= page.number);
+            let row =
+                rows.partition_point(|r| (r.pid, r.end) <= (page.process as i32, page.number));
+            let inside = rows
+                .get(row)
+                .is_some_and(|r| r.pid == page.process as i32 && r.start <= page.number);
             page.row = if inside { row as u32 } else { u32::MAX };
         }
         rows

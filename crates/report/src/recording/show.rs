@@ -87,7 +87,12 @@ impl Recording {
         let all = self.total.all().max(1) as f64;
         body.push_str("<div class=\"tiles\">\n");
         tile(body, &count(self.total.all()), "accesses", &format!("by {}", threads(self.threads)));
-        tile(body, &percent(self.total.loads as f64 / all), "loads", &format!("{} stores", count(self.total.stores)));
+        tile(
+            body,
+            &percent(self.total.loads as f64 / all),
+            "loads",
+            &format!("{} stores", count(self.total.stores)),
+        );
         tile(body, &bytes(self.touched()), "touched", &pages(self.total.pages));
         let share = self.bytes_for(0.8) as f64 / self.touched().max(1) as f64;
         let hot = format!("{} of what was touched", percent(share));
@@ -102,7 +107,8 @@ impl Recording {
     fn over_time(&self, body: &mut String) {
         let width = self.column_seconds().max(1e-15);
         // Each column from its begin to its end, as steps.
-        let times: Vec<f64> = (0..=COLUMNS).flat_map(|c| [c as f64 * width; 2]).skip(1).take(2 * COLUMNS).collect();
+        let times: Vec<f64> =
+            (0..=COLUMNS).flat_map(|c| [c as f64 * width; 2]).skip(1).take(2 * COLUMNS).collect();
         let series = |class: &str, of: &dyn Fn(&Uses) -> f64| Series {
             class: class.to_owned(),
             values: self.columns.iter().flat_map(|c| [of(c); 2]).collect(),
@@ -110,7 +116,8 @@ impl Recording {
         let most = |of: &dyn Fn(&Uses) -> f64| self.columns.iter().map(of).fold(0.0, f64::max);
         let rate = |n: u64| n as f64 / width;
         let top = most(&|c| rate(c.all())) * 1.05;
-        let mut chart = Chart::new("Accesses a second", 200.0, self.seconds, top, &marks(top, short));
+        let mut chart =
+            Chart::new("Accesses a second", 200.0, self.seconds, top, &marks(top, short));
         chart.stack(&times, &[series("t0", &|c| rate(c.loads)), series("t1", &|c| rate(c.stores))]);
         put!(
             body,
@@ -134,7 +141,9 @@ impl Recording {
     /// What a second is.
     fn of_clock(&self) -> &'static str {
         match self.header.clock {
-            Clock::Instructions => " of nominal time, which counts instructions, a quarter of a nanosecond each",
+            Clock::Instructions => {
+                " of nominal time, which counts instructions, a quarter of a nanosecond each"
+            }
             Clock::Nanoseconds => "",
         }
     }
@@ -163,12 +172,20 @@ impl Recording {
         sums.push(0u64);
         self.by_page.iter().for_each(|n| sums.push(sums.last().copied().unwrap_or(0) + n));
         let at = |i: usize| i * self.by_page.len() / points.max(1);
-        let times: Vec<f64> = (0..=points).map(|i| at(i) as f64 / self.by_page.len().max(1) as f64).collect();
+        let times: Vec<f64> =
+            (0..=points).map(|i| at(i) as f64 / self.by_page.len().max(1) as f64).collect();
         let all = self.total.all().max(1) as f64;
         let values = (0..=points).map(|i| sums[at(i)] as f64 / all).collect();
         let touched = self.touched();
-        let sizes: Vec<(f64, String)> = (0..=4).map(|i| (f64::from(i) / 4.0, bytes(touched / 4 * i as u64))).collect();
-        let mut chart = Chart::labelled("Share of accesses by memory", 220.0, 1.0, &marks(1.0, percent), &sizes);
+        let sizes: Vec<(f64, String)> =
+            (0..=4).map(|i| (f64::from(i) / 4.0, bytes(touched / 4 * i as u64))).collect();
+        let mut chart = Chart::labelled(
+            "Share of accesses by memory",
+            220.0,
+            1.0,
+            &marks(1.0, percent),
+            &sizes,
+        );
         chart.line(&times, &Series { class: "t0".into(), values });
         body.push_str(&chart.finish());
         self.histogram(body);
@@ -193,7 +210,12 @@ impl Recording {
         let mut chart = Chart::labelled("Pages by accesses", 190.0, most, &marks, &ticks);
         for (power, n) in powers.iter().enumerate().filter(|(_, n)| **n > 0) {
             let from = 2f64.powi(power as i32);
-            let title = format!("{} with {} to {} accesses", pages(*n), short(from), short(2.0 * from - 1.0));
+            let title = format!(
+                "{} with {} to {} accesses",
+                pages(*n),
+                short(from),
+                short(2.0 * from - 1.0)
+            );
             let at = power as f64 * wide;
             chart.block((at + 0.08 * wide, at + 0.92 * wide), *n as f64, "t0", &title);
         }
@@ -212,7 +234,8 @@ impl Recording {
         );
         // Below a page nothing happens.
         let page = self.header.page_size_bytes as f64;
-        let start = self.working_set.iter().position(|(_, b)| *b > page).unwrap_or(0).saturating_sub(1);
+        let start =
+            self.working_set.iter().position(|(_, b)| *b > page).unwrap_or(0).saturating_sub(1);
         let curve = &self.working_set[start..];
         let last = curve.len().saturating_sub(1).max(1) as f64;
         let times: Vec<f64> = (0..curve.len()).map(|i| i as f64 / last).collect();
@@ -223,7 +246,10 @@ impl Recording {
         let most = curve.iter().map(|(_, b)| *b).fold(0.0, f64::max);
         let (top, marks) = byte_marks(most, |v| bytes(v as u64));
         let mut chart = Chart::labelled("Working set by span", 220.0, top, &marks, &ticks);
-        chart.line(&times, &Series { class: "t0".into(), values: curve.iter().map(|(_, b)| *b).collect() });
+        chart.line(
+            &times,
+            &Series { class: "t0".into(), values: curve.iter().map(|(_, b)| *b).collect() },
+        );
         body.push_str(&chart.finish());
         body.push_str("</section>\n");
     }
@@ -263,7 +289,9 @@ impl Recording {
         if self.header.notes.is_empty() {
             return;
         }
-        body.push_str("<section><h2>What the recording says of itself</h2>\n<table class=\"plain\">\n");
+        body.push_str(
+            "<section><h2>What the recording says of itself</h2>\n<table class=\"plain\">\n",
+        );
         for note in self.header.notes.iter().take(40) {
             put!(body, "<tr><td>{}</td></tr>\n", brief(note, 300));
         }
@@ -273,16 +301,32 @@ impl Recording {
     /// For a terminal: one screen.
     #[must_use]
     pub fn text(&self) -> String {
-        let clean =
-            |text: &str| text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect::<String>();
-        let mut out = format!("{}\n{}\n\n{}\n", clean(&self.header.command.join(" ")), self.time(), self.verdict());
+        let clean = |text: &str| {
+            text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect::<String>()
+        };
+        let mut out = format!(
+            "{}\n{}\n\n{}\n",
+            clean(&self.header.command.join(" ")),
+            self.time(),
+            self.verdict()
+        );
         for share in SHARES {
-            put!(&mut out, "{} of accesses go to {}\n", percent(share), bytes(self.bytes_for(share)));
+            put!(
+                &mut out,
+                "{} of accesses go to {}\n",
+                percent(share),
+                bytes(self.bytes_for(share))
+            );
         }
         let all = self.total.all().max(1) as f64;
         for object in self.objects.iter().take(12) {
             let touched = bytes(object.uses.pages.saturating_mul(self.header.page_size_bytes));
-            put!(&mut out, "{:>5} {touched:>10}  {}\n", percent(object.uses.all() as f64 / all), clean(&object.name));
+            put!(
+                &mut out,
+                "{:>5} {touched:>10}  {}\n",
+                percent(object.uses.all() as f64 / all),
+                clean(&object.name)
+            );
         }
         for damage in &self.damage {
             put!(&mut out, "{}\n", clean(damage));

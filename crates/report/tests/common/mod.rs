@@ -1,8 +1,8 @@
 //! Recordings made up for tests: a run like the lab's `skew`, and a comparison.
 
 use terrace_engine::journal::{
-    encode, encode_header, DecisionEntry, Entry, FailureCount, Header, HeatRow, NoteEntry, OutcomeEntry, SnapshotEntry,
-    Summary, TierHeader, TierSummary, TrackerHeader, VERSION,
+    encode, encode_header, DecisionEntry, Entry, FailureCount, Header, HeatRow, NoteEntry,
+    OutcomeEntry, SnapshotEntry, Summary, TierHeader, TierSummary, TrackerHeader, VERSION,
 };
 use terrace_engine::MoveFailure;
 use terrace_types::{NodeId, Pid, ThroughputSource, Vpn};
@@ -131,7 +131,8 @@ pub fn journal(command: &str, why: &str) -> String {
             lines.push(encode(&decision("hold", why, 0, 0)));
             continue;
         }
-        let text = "1,800 pages above 180 accesses/s lie on the slow tier; 2,100 colder ones make room";
+        let text =
+            "1,800 pages above 180 accesses/s lie on the slow tier; 2,100 colder ones make room";
         lines.push(encode(&decision("exchange", text, 310_000_000, 39_000_000)));
         promoted += todo;
         failed += 40;
@@ -184,7 +185,13 @@ pub fn comparison(input: &str) -> String {
         })
     };
     let mut failed = run("kernel:damos", None, 0.0, 0);
-    for key in ["fast_access_share", "promoted_pages", "demoted_pages", "migrated_bytes", "overhead_seconds"] {
+    for key in [
+        "fast_access_share",
+        "promoted_pages",
+        "demoted_pages",
+        "migrated_bytes",
+        "overhead_seconds",
+    ] {
         failed[key] = serde_json::Value::Null;
     }
     failed["error"] = "the guest's kernel has no DAMON; boot another".into();

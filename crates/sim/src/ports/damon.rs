@@ -1,11 +1,13 @@
 //! Accesses by region as DAMON sees them, after `mm/damon/core.c` and `vaddr.c` of Linux 6.12.
 //!
-//! Memory is cut into regions that are taken to be alike inside. Each sampling interval one page of each, chosen by
-//! chance, is looked at: its accessed bit is cleared and, an interval later, asked for. After an aggregation interval
-//! neighbours whose counts differ by at most a tenth of the highest possible are joined, what was counted is told, and
-//! regions are cut in two at a random tenth, while there are fewer than half of the maximum. Intervals and bounds are
-//! those that the live tracker asks for (`crates/track/src/damon.rs`). Two differences: regions rest between windows,
-//! where a live kdamond goes on; and new mappings join at the next window, not at an update interval.
+//! Memory is cut into regions that are taken to be alike inside. Each sampling interval one page of
+//! each, chosen by chance, is looked at: its accessed bit is cleared and, an interval later, asked
+//! for. After an aggregation interval neighbours whose counts differ by at most a tenth of the
+//! highest possible are joined, what was counted is told, and regions are cut in two at a random
+//! tenth, while there are fewer than half of the maximum. Intervals and bounds are those that the
+//! live tracker asks for (`crates/track/src/damon.rs`). Two differences: regions rest between
+//! windows, where a live kdamond goes on; and new mappings join at the next window, not at an
+//! update interval.
 
 use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, ACCESSED};
@@ -65,8 +67,8 @@ impl Regions {
         Self { before: list.len(), list, most, least }
     }
 
-    /// `kdamond_merge_regions`: neighbours within `threshold` of each other become one, up to a size; ever more
-    /// tolerantly while there are too many.
+    /// `kdamond_merge_regions`: neighbours within `threshold` of each other become one, up to a
+    /// size; ever more tolerantly while there are too many.
     fn merge(&mut self, highest: u32) {
         let all: u64 = self.list.iter().map(Region::pages).sum();
         let largest = (all / self.least.max(1) as u64).max(1);
@@ -80,7 +82,8 @@ impl Regions {
                             && last.hits.abs_diff(region.hits) <= threshold
                             && last.pages() + region.pages() <= largest =>
                     {
-                        let hits = u64::from(last.hits) * last.pages() + u64::from(region.hits) * region.pages();
+                        let hits = u64::from(last.hits) * last.pages()
+                            + u64::from(region.hits) * region.pages();
                         last.hits = (hits / (last.pages() + region.pages())) as u32;
                         last.end = region.end;
                     }
@@ -95,7 +98,8 @@ impl Regions {
         }
     }
 
-    /// `kdamond_split_regions`: each in two, or in three where that did not change their number the last time.
+    /// `kdamond_split_regions`: each in two, or in three where that did not change their number the
+    /// last time.
     fn split(&mut self, chance: &mut Chance) {
         let count = self.list.len();
         if count > self.most / 2 {
@@ -211,8 +215,12 @@ impl DamonScan {
 
 /// All mappings but for the two widest gaps between them: what DAMON takes as one process's areas.
 fn areas(ranges: &[VpnRange]) -> Vec<(u64, u64)> {
-    let mut gaps: Vec<(u64, usize)> =
-        ranges.windows(2).enumerate().map(|(i, w)| (w[1].start.0 - w[0].end.0, i)).filter(|g| g.0 > 0).collect();
+    let mut gaps: Vec<(u64, usize)> = ranges
+        .windows(2)
+        .enumerate()
+        .map(|(i, w)| (w[1].start.0 - w[0].end.0, i))
+        .filter(|g| g.0 > 0)
+        .collect();
     gaps.sort_unstable_by_key(|g| std::cmp::Reverse(g.0));
     gaps.truncate(2);
     let mut areas: Vec<(u64, u64)> = Vec::new();
@@ -308,16 +316,24 @@ mod tests {
 
     #[test]
     fn regions_cover_all_and_stay_within_their_bounds() {
-        let (mut chance, mut r) = (Chance(7), Regions::new(&[(0, 10_000), (20_000, 20_500)], 25, 100));
+        let (mut chance, mut r) =
+            (Chance(7), Regions::new(&[(0, 10_000), (20_000, 20_500)], 25, 100));
         for _ in 0..200 {
             hits(&mut r, 3_000..3_100);
             r.merge(20);
             r.split(&mut chance);
-            assert!(r.list.len() <= 150 && r.list.iter().all(|x| x.start < x.end), "{}", r.list.len());
+            assert!(
+                r.list.len() <= 150 && r.list.iter().all(|x| x.start < x.end),
+                "{}",
+                r.list.len()
+            );
             assert_eq!(r.list.iter().map(Region::pages).sum::<u64>(), 10_500);
         }
         // Nobody is joined across the gap.
-        assert!(r.list.windows(2).all(|w| w[0].end == w[1].start || (w[0].end, w[1].start) == (10_000, 20_000)));
+        assert!(r
+            .list
+            .windows(2)
+            .all(|w| w[0].end == w[1].start || (w[0].end, w[1].start) == (10_000, 20_000)));
     }
 
     #[test]

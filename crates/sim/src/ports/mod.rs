@@ -1,5 +1,5 @@
-//! The engine's ports onto a [`World`]: what is live a system call is here a look at the model, at the cost that the
-//! call has.
+//! The engine's ports onto a [`World`]: what is live a system call is here a look at the model, at
+//! the cost that the call has.
 
 pub(crate) mod costs;
 mod damon;
@@ -48,8 +48,8 @@ impl Clock for SimClock {
     }
 }
 
-/// What the engine has to do with what the ports showed it since it was last charged for that. Nothing: it doubled a doze or waited for free
-/// memory to stand still.
+/// What the engine has to do with what the ports showed it since it was last charged for that.
+/// Nothing: it doubled a doze or waited for free memory to stand still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     /// A glance was compared with what the heat map foresees.
@@ -90,8 +90,8 @@ impl Work {
     }
 }
 
-/// The manager's CPU time as the engine asks for it, before and after each part of a step. What was to be done in between
-/// is charged when it asks for the second time, by what the ports showed.
+/// The manager's CPU time as the engine asks for it, before and after each part of a step. What was
+/// to be done in between is charged when it asks for the second time, by what the ports showed.
 pub fn own_cpu(world: &Shared) -> Box<dyn FnMut() -> Nanos> {
     let world = world.clone();
     let mut after = false;
@@ -122,8 +122,11 @@ mod tests {
 
     #[test]
     fn what_was_not_shown_is_not_charged() {
-        let plan = Plan::new(&terrace_machine::preset("lab-cxl").unwrap(), "skew,accesses=50k,size=2MiB").unwrap();
-        let world: Shared = Rc::new(RefCell::new(plan.world(Mode::Plain, Births::Nearest).unwrap()));
+        let plan =
+            Plan::new(&terrace_machine::preset("lab-cxl").unwrap(), "skew,accesses=50k,size=2MiB")
+                .unwrap();
+        let world: Shared =
+            Rc::new(RefCell::new(plan.world(Mode::Plain, Births::Nearest).unwrap()));
         world.borrow_mut().pass(Nanos::millis(1));
         let pages = world.borrow().memory.pages.len() as u64;
         let times = |visit: crate::kernel::Visit, n: u64| visit.worked(n * pages);
@@ -136,10 +139,15 @@ mod tests {
         assert!(pages > 0);
         assert_eq!(step(&[]), Nanos::ZERO);
         let is = |foreseen, looks, writes| Work { foreseen, looks, writes, located: false };
-        let (foreseen, decided) =
-            (step(&[is(true, false, false)]), step(&[is(false, true, false), is(true, false, false)]));
+        let (foreseen, decided) = (
+            step(&[is(true, false, false)]),
+            step(&[is(false, true, false), is(true, false, false)]),
+        );
         let both = step(&[is(false, true, false), is(false, false, true)]);
-        assert!((times(costs::FORESEEING, 1)..times(costs::FORESEEING, 2)).contains(&foreseen), "{foreseen}");
+        assert!(
+            (times(costs::FORESEEING, 1)..times(costs::FORESEEING, 2)).contains(&foreseen),
+            "{foreseen}"
+        );
         assert!((times(costs::BOOKS, 1)..times(costs::BOOKS, 6)).contains(&decided), "{decided}");
         let writes = times(Visit { work: costs::MERGING_WRITES, ..costs::BOOKS }, 1);
         assert!(foreseen < decided && decided + writes <= both, "{foreseen}, {decided}, {both}");

@@ -1,4 +1,5 @@
-//! Moves pages of the simulated process as `move_pages` does on Linux, in batches as the live mover makes them.
+//! Moves pages of the simulated process as `move_pages` does on Linux, in batches as the live mover
+//! makes them.
 
 use super::{costs, Shared};
 use crate::kernel::Visit;
@@ -12,10 +13,12 @@ use terrace_types::{Bytes, Move, MoveReason, Nanos, NodeId, Vpn};
 
 /// Most base pages in one call, as live.
 const BIGGEST_BATCH: u64 = 16_384;
-/// Base pages that the kernel unmaps, copies and maps again together (`NR_MAX_BATCHED_MIGRATION`, `mm/migrate.c`).
+/// Base pages that the kernel unmaps, copies and maps again together (`NR_MAX_BATCHED_MIGRATION`,
+/// `mm/migrate.c`).
 const TOGETHER: usize = 512;
-/// Of what a page costs, the parts before it is unmapped (taken off its list) and until all of its group are unmapped;
-/// the rest is copying and mapping, one after the other. Estimates: nothing that was measured tells them apart.
+/// Of what a page costs, the parts before it is unmapped (taken off its list) and until all of its
+/// group are unmapped; the rest is copying and mapping, one after the other. Estimates: nothing
+/// that was measured tells them apart.
 const ISOLATING: (u64, u64) = (15, 100);
 const UNMAPPING: (u64, u64) = (25, 100);
 const COPYING: (u64, u64) = (100 - ISOLATING.0 - UNMAPPING.0, 100);
@@ -40,9 +43,11 @@ pub struct SimMover {
     world: Shared,
     ids: Vec<NodeId>,
     cost: MigrationCost,
-    /// What of a page's cost is waiting for memory where nobody else uses it, by the nodes that it goes from and to.
+    /// What of a page's cost is waiting for memory where nobody else uses it, by the nodes that it
+    /// goes from and to.
     idle: BTreeMap<(usize, usize), Nanos>,
-    /// What a page is expected to take, by the calls so far; as the live mover learns it, so that calls are as large.
+    /// What a page is expected to take, by the calls so far; as the live mover learns it, so that
+    /// calls are as large.
     page_cost: Option<Nanos>,
 }
 
@@ -80,7 +85,8 @@ impl SimMover {
         units
     }
 
-    /// Base pages of one call: three quarters of the time that a call may take; as many as were asked for while nothing is known.
+    /// Base pages of one call: three quarters of the time that a call may take; as many as were
+    /// asked for while nothing is known.
     fn batch(&self, limits: &MoveLimits) -> u64 {
         let span = limits.longest_call.get() * 3 / 4;
         match self.page_cost {
@@ -105,7 +111,8 @@ impl SimMover {
     fn call(&mut self, world: &mut World, run: &mut Run<'_>, which: &[usize]) {
         let Some(first) = which.first() else { return };
         let id = run.moves[run.units[*first].of].to;
-        let pages = which.iter().flat_map(|u| (run.units[*u].vpn..).take(run.units[*u].pages as usize));
+        let pages =
+            which.iter().flat_map(|u| (run.units[*u].vpn..).take(run.units[*u].pages as usize));
         world.visit(pages, costs::QUERYING);
         run.outcome.tried += which.iter().map(|u| run.units[*u].pages).sum::<u64>();
         let Some(to) = self.ids.iter().position(|n| *n == id) else {
@@ -117,8 +124,12 @@ impl SimMover {
             let fate = run.units[*u].head.map(|h| world.memory.pages[h]);
             match fate {
                 None => run.units[*u].fate = Some(Err(MoveFailure::Gone)),
-                Some(p) if p.frame == ABSENT => run.units[*u].fate = Some(Err(MoveFailure::NotPresent)),
-                Some(p) if p.node as usize == to => run.units[*u].fate = Some(Err(MoveFailure::AlreadyThere)),
+                Some(p) if p.frame == ABSENT => {
+                    run.units[*u].fate = Some(Err(MoveFailure::NotPresent))
+                }
+                Some(p) if p.node as usize == to => {
+                    run.units[*u].fate = Some(Err(MoveFailure::AlreadyThere))
+                }
                 Some(_) => left.push(*u),
             }
         }
@@ -154,19 +165,22 @@ impl SimMover {
         self.learn(asked, took);
     }
 
-    /// Pages that the kernel unmaps together and copies one after the other. Who touches one waits until it is copied.
+    /// Pages that the kernel unmaps together and copies one after the other. Who touches one waits
+    /// until it is copied.
     ///
-    /// What the machine file says of a page is with idle buses. Where the kernel's own memory is waited for, so is this: a page's new frame is
-    /// filled with zeros when it is allocated (`init_on_alloc`, mm/page_alloc.c; what Debian, Ubuntu and Fedora build), which is before
-    /// any page of the group is copied, and both take longer by what others use of the buses. Elsewhere a page takes what the file says or
-    /// what its copy alone takes.
+    /// What the machine file says of a page is with idle buses. Where the kernel's own memory is
+    /// waited for, so is this: a page's new frame is filled with zeros when it is allocated
+    /// (`init_on_alloc`, mm/page_alloc.c; what Debian, Ubuntu and Fedora build), which is before
+    /// any page of the group is copied, and both take longer by what others use of the buses.
+    /// Elsewhere a page takes what the file says or what its copy alone takes.
     fn group(&mut self, world: &mut World, run: &mut Run<'_>, which: &[usize], to: usize) {
         let pages: u64 = which.iter().map(|u| run.units[*u].pages).sum();
         if pages == 0 {
             return;
         }
         let waits = world.waits_for_records();
-        let (unmapping, copying) = (part(self.cost.page, 1, UNMAPPING), part(self.cost.page, 1, COPYING));
+        let (unmapping, copying) =
+            (part(self.cost.page, 1, UNMAPPING), part(self.cost.page, 1, COPYING));
         let mut copies = Vec::with_capacity(which.len());
         for u in which {
             let unit = run.units[*u];
@@ -194,14 +208,18 @@ impl SimMover {
             let took = world.copy(u64::from(page.frame), frame, pages * PAGE);
             let asked = times(copying, pages);
             world.charge(match waits {
-                true => asked.saturating_sub(times(self.idle(world, (page.node as usize, to)), pages)) + took,
+                true => {
+                    asked.saturating_sub(times(self.idle(world, (page.node as usize, to)), pages))
+                        + took
+                }
                 false => asked.max(took),
             });
             world.has_moved(head);
         }
     }
 
-    /// What filling a page with zeros and copying another to it takes from one node to another where nobody else uses either.
+    /// What filling a page with zeros and copying another to it takes from one node to another
+    /// where nobody else uses either.
     fn idle(&mut self, world: &World, way: (usize, usize)) -> Nanos {
         *self.idle.entry(way).or_insert_with(|| idle_move(world.engine().params(), way))
     }
@@ -222,7 +240,8 @@ impl SimMover {
         while !rest.is_empty() && may_go_on(world, run) {
             let taken = Self::take(run, rest, self.batch(run.limits));
             let m = &run.moves[run.units[rest[0]].of];
-            // As live (ADR 0182): pages that go down lie on lists of the CPU on which those must be that take their room.
+            // As live (ADR 0182): pages that go down lie on lists of the CPU on which those must be
+            // that take their room.
             if before.replace(m.to) != Some(m.to) && m.reason == MoveReason::Cold {
                 world.take_turn();
             }
@@ -269,21 +288,27 @@ fn may_go_on(world: &mut World, run: &Run<'_>) -> bool {
     run.outcome.cost < run.limits.total && !world.ended()
 }
 
-/// Waiting for memory of one page that is filled with zeros and another that is copied to it, the mean of some that no cache has, on a
-/// machine of these figures on which nothing else happens.
+/// Waiting for memory of one page that is filled with zeros and another that is copied to it, the
+/// mean of some that no cache has, on a machine of these figures on which nothing else happens.
 fn idle_move(params: &Params, (from, to): (usize, usize)) -> Nanos {
     const PAGES: u64 = 64;
     const QUANTUM: u64 = 10_000_000;
-    let (Ok(mut engine), layout) = (Engine::new(params.clone(), QUANTUM), &params.layout) else { return Nanos::ZERO };
+    let (Ok(mut engine), layout) = (Engine::new(params.clone(), QUANTUM), &params.layout) else {
+        return Nanos::ZERO;
+    };
     let mut took = 0;
     let mut takes = |engine: &mut Engine, span: u64| {
         took += span;
         engine.units[0].core.time += span;
-        while engine.lockstep().end() <= engine.units[0].core.time && engine.advance(|core| core != 0) {}
+        while engine.lockstep().end() <= engine.units[0].core.time
+            && engine.advance(|core| core != 0)
+        {}
     };
     // Every other page, as pages lie that are not taken in order.
     let pages: Vec<(u64, u64)> = (0..PAGES)
-        .filter_map(|n| Some((layout.address(from, 2 * n * PAGE)?, layout.address(to, (2 * n + 1) * PAGE)?)))
+        .filter_map(|n| {
+            Some((layout.address(from, 2 * n * PAGE)?, layout.address(to, (2 * n + 1) * PAGE)?))
+        })
         .collect();
     for (_, to) in &pages {
         let span = engine.zero(0, *to, PAGE);
@@ -341,7 +366,11 @@ impl Run<'_> {
                 Ok(()) => {
                     *moved.entry(m.to).or_default() += unit.pages;
                     match self.outcome.done.last_mut() {
-                        Some(last) if last.to == m.to && last.from == m.from && last.range().end.0 == unit.vpn => {
+                        Some(last)
+                            if last.to == m.to
+                                && last.from == m.from
+                                && last.range().end.0 == unit.vpn =>
+                        {
                             last.pages += unit.pages as u32;
                         }
                         _ => {
@@ -366,7 +395,8 @@ mod tests {
     use std::rc::Rc;
     use terrace_machine::preset;
 
-    /// What a page takes that is moved there, or with `busy` while the program runs: the mean of so many.
+    /// What a page takes that is moved there, or with `busy` while the program runs: the mean of so
+    /// many.
     fn takes(machine: &str, busy: bool) -> f64 {
         let machine = preset(machine).unwrap();
         let plan = Plan::new(&machine, "skew,accesses=8M,size=24MiB,threads=1").unwrap();
@@ -392,7 +422,12 @@ mod tests {
             to: NodeId(1),
             reason: MoveReason::Cold,
         };
-        let limits = MoveLimits { longest_call: Nanos::millis(100), rate: None, batch: 512, total: Nanos::secs(1) };
+        let limits = MoveLimits {
+            longest_call: Nanos::millis(100),
+            rate: None,
+            batch: 512,
+            total: Nanos::secs(1),
+        };
         let mut mover = SimMover::new(shared.clone(), plan.ids.clone(), machine.migration);
         let outcome = mover.apply(&[m], false, &limits);
         assert_eq!(outcome.moved, [(NodeId(1), u64::from(pages))], "{outcome:?}");

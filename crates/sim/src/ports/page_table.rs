@@ -1,7 +1,8 @@
-//! Accesses page by page from accessed bits, as the live tracker of page tables sees them (`crates/track`, ADR 0040):
-//! bursts of short looks whose length follows the share of pages found accessed, or one look over the engine's window.
-//! Blind to accesses through translations that were there before the look, since clearing the bits drops none; not so where huge
-//! pages are looked at by themselves (ADR 0188).
+//! Accesses page by page from accessed bits, as the live tracker of page tables sees them
+//! (`crates/track`, ADR 0040): bursts of short looks whose length follows the share of pages found
+//! accessed, or one look over the engine's window. Blind to accesses through translations that were
+//! there before the look, since clearing the bits drops none; not so where huge pages are looked at
+//! by themselves (ADR 0188).
 
 use super::{costs, Shared, Work, PID};
 use crate::kernel::Visit;
@@ -10,7 +11,9 @@ use crate::pool::Pool;
 use crate::world::World;
 use terrace_engine::aim::{Aim, Found, Group, Tally};
 use terrace_engine::large::{at_once, by_bit, order, together, LargeAim, AIMED, PAGES};
-use terrace_engine::{Ask, Mapping, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo};
+use terrace_engine::{
+    Ask, Mapping, Observation, PageLooks, Skim, TrackError, Tracker, TrackerInfo,
+};
 use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange};
 
 /// The tracker.
@@ -79,7 +82,8 @@ impl PageTableScan {
             let Some(index) = world.memory.index(vpn, &mut hint) else { continue };
             if world.memory.pages[index].frame != ABSENT {
                 present += 1;
-                accessed += u64::from(world.memory.pages[world.memory.head(index)].bits & ACCESSED != 0);
+                accessed +=
+                    u64::from(world.memory.pages[world.memory.head(index)].bits & ACCESSED != 0);
             }
         }
         (present, accessed)
@@ -114,7 +118,13 @@ impl PageTableScan {
     }
 
     /// Looks of one length, reported.
-    fn group(&mut self, world: &mut World, group: Group, seen: &mut Observation, slept: &mut Nanos) -> Found {
+    fn group(
+        &mut self,
+        world: &mut World,
+        group: Group,
+        seen: &mut Observation,
+        slept: &mut Nanos,
+    ) -> Found {
         let mut found = Found::default();
         self.begin_group();
         for _ in 0..group.looks {
@@ -130,7 +140,8 @@ impl PageTableScan {
         found.tally(group.looks, self.tallies.iter().flatten());
         self.heads = heads(world, &self.ranges);
         if !group.sharp {
-            let entries: Vec<Tally> = self.heads.iter().filter_map(|head| self.tally_of(*head)).collect();
+            let entries: Vec<Tally> =
+                self.heads.iter().filter_map(|head| self.tally_of(*head)).collect();
             self.large.consider(group, entries.into_iter());
         }
         self.report(group.looks, seen);
@@ -139,7 +150,8 @@ impl PageTableScan {
 
     fn begin_group(&mut self) {
         self.waited = Nanos::ZERO;
-        self.tallies = self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
+        self.tallies =
+            self.ranges.iter().map(|r| vec![Tally::default(); r.len() as usize]).collect();
     }
 
     fn report(&mut self, looks: u8, seen: &mut Observation) {
@@ -147,8 +159,15 @@ impl PageTableScan {
         for (range, tallies) in self.ranges.iter().zip(self.tallies.drain(..)) {
             let hits: Vec<u8> = tallies.into_iter().map(|t| t.reported(looks)).collect();
             seen.memory += Bytes(hits.len() as u64);
-            let all =
-                PageLooks { pid: PID, start: range.start, windows: looks, window, each: 1, at_random: false, hits };
+            let all = PageLooks {
+                pid: PID,
+                start: range.start,
+                windows: looks,
+                window,
+                each: 1,
+                at_random: false,
+                hits,
+            };
             seen.looks.extend(by_bit(all, &self.heads));
         }
     }
@@ -159,11 +178,13 @@ impl PageTableScan {
         self.tallies.get(at)?.get((page.0 - first.0) as usize).copied()
     }
 
-    /// Looks at huge pages by themselves, as the live tracker does; what ordinary looks told of them is left out.
+    /// Looks at huge pages by themselves, as the live tracker does; what ordinary looks told of
+    /// them is left out.
     fn look_at_large(&mut self, world: &mut World, ask: &Ask, seen: &mut Observation) {
         for number in 0..AIMED {
             let one = Group { length: self.large.aim.length(), looks: 1, sharp: false };
-            let (mut found, mut tallies) = (Found::default(), vec![Tally::default(); self.heads.len()]);
+            let (mut found, mut tallies) =
+                (Found::default(), vec![Tally::default(); self.heads.len()]);
             self.large_look(world, one.length, number, &mut tallies, &mut found);
             self.large.aim.learn(one, found, ask);
             if self.large.aim.length() == one.length {
@@ -176,7 +197,8 @@ impl PageTableScan {
         }
         let (start, mut looks, mut lengths) = (world.now(), 0, Nanos::ZERO);
         for group in groups {
-            let (mut found, mut tallies) = (Found::default(), vec![Tally::default(); self.heads.len()]);
+            let (mut found, mut tallies) =
+                (Found::default(), vec![Tally::default(); self.heads.len()]);
             let mut waited = Nanos::ZERO;
             for number in 0..group.looks {
                 waited += self.large_look(world, group.length, number, &mut tallies, &mut found);
@@ -244,7 +266,9 @@ const fn midway(from: Tick, to: Tick) -> Tick {
 fn heads(world: &World, ranges: &[VpnRange]) -> Vec<Vpn> {
     let mut hint = 0;
     let first = |r: &VpnRange| r.start.0.next_multiple_of(PAGES);
-    let all = ranges.iter().flat_map(|r| (first(r)..r.end.0.saturating_sub(PAGES - 1)).step_by(PAGES as usize));
+    let all = ranges
+        .iter()
+        .flat_map(|r| (first(r)..r.end.0.saturating_sub(PAGES - 1)).step_by(PAGES as usize));
     let huge = |vpn: &u64| {
         let index = world.memory.index(*vpn, &mut hint);
         index.is_some_and(|i| world.memory.pages[i].frame != ABSENT && world.memory.span(i) > 1)
@@ -256,8 +280,14 @@ impl Tracker for PageTableScan {
     fn info(&self) -> TrackerInfo {
         TrackerInfo {
             name: "page-table",
-            sees: Sees { reads: true, pages: true, bits: BitSource::Approximate, ..Sees::default() },
-            blind_to: "reads told from writes; accesses served by a translation cached before the look",
+            sees: Sees {
+                reads: true,
+                pages: true,
+                bits: BitSource::Approximate,
+                ..Sees::default()
+            },
+            blind_to:
+                "reads told from writes; accesses served by a translation cached before the look",
         }
     }
 

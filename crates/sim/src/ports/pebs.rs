@@ -1,9 +1,11 @@
-//! Accesses from the processor's samples (see [`crate::sampler`]): loads that the last level did not serve, and stores.
+//! Accesses from the processor's samples (see [`crate::sampler`]): loads that the last level did
+//! not serve, and stores.
 //!
-//! Of a page that was sampled `n` times with a period `P` in a window `W` is told that it was seen in `n` of many looks
-//! which are `W / P` long together: a stream thinned to one in `P` and watched for `W` shows as much as all of it in
-//! `W / P`. The period of loads follows what draining costs, between 199 and 19,997, as in MEMTIS (Lee et al., SOSP 2023,
-//! which keeps its sampler below 3% of a core in this way); that of stores stays at about 100,000, as there.
+//! Of a page that was sampled `n` times with a period `P` in a window `W` is told that it was seen
+//! in `n` of many looks which are `W / P` long together: a stream thinned to one in `P` and watched
+//! for `W` shows as much as all of it in `W / P`. The period of loads follows what draining costs,
+//! between 199 and 19,997, as in MEMTIS (Lee et al., SOSP 2023, which keeps its sampler below 3% of
+//! a core in this way); that of stores stays at about 100,000, as there.
 
 use super::runs::{join, Looks};
 use super::{costs, Shared, Work};
@@ -15,8 +17,8 @@ use terrace_types::{BitSource, Bytes, Nanos, Request, Sees, Tick, Vpn, VpnRange}
 
 const LOADS: (u64, u64) = (199, 19_997);
 const STORES: u64 = 100_003;
-/// Linux's buffer on x86, 64 KiB a CPU (`arch/x86/events/intel/ds.c`), at 192 bytes a record (MCHPC'18, as in
-/// [`costs::SAMPLES_INTERRUPT`]); 64 Ki records wait for the manager.
+/// Linux's buffer on x86, 64 KiB a CPU (`arch/x86/events/intel/ds.c`), at 192 bytes a record
+/// (MCHPC'18, as in [`costs::SAMPLES_INTERRUPT`]); 64 Ki records wait for the manager.
 const BUFFER: usize = (64 << 10) / 192;
 const ROOM: usize = 1 << 16;
 
@@ -28,12 +30,14 @@ pub struct PebsScan {
     period: u64,
     since: Tick,
     ranges: Vec<VpnRange>,
-    /// Between windows the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who dozes pays nothing.
+    /// Between windows the processor does not sample (`PERF_EVENT_IOC_DISABLE`), so that who dozes
+    /// pays nothing.
     parked: Option<Sampler>,
 }
 
 impl PebsScan {
-    /// Of this world, whose processor samples during windows; draining is to cost no more than `share` of a core.
+    /// Of this world, whose processor samples during windows; draining is to cost no more than
+    /// `share` of a core.
     #[must_use]
     pub fn new(world: Shared, share: f64) -> Self {
         let (record, interrupt) = (costs::SAMPLING.get() * PS, costs::SAMPLES_INTERRUPT.get() * PS);
@@ -56,8 +60,9 @@ impl PebsScan {
         let looks = Looks { windows, window: each, writes_only: store };
         for range in &self.ranges {
             let mut sampled = counts.range(range.start.0..range.end.0).peekable();
-            let hits = (range.start.0..range.end.0)
-                .map(|vpn| Some(sampled.next_if(|(page, _)| **page == vpn).map_or(0, |(_, count)| *count)));
+            let hits = (range.start.0..range.end.0).map(|vpn| {
+                Some(sampled.next_if(|(page, _)| **page == vpn).map_or(0, |(_, count)| *count))
+            });
             join(looks, Vpn(range.start.0), hits, &mut seen.sightings);
         }
     }

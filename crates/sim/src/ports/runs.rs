@@ -13,7 +13,12 @@ pub(super) struct Looks {
 }
 
 /// Hits of consecutive pages from `start` on; pages with `None` were not looked at.
-pub(super) fn join(looks: Looks, start: Vpn, hits: impl Iterator<Item = Option<u16>>, into: &mut Vec<Sighting>) {
+pub(super) fn join(
+    looks: Looks,
+    start: Vpn,
+    hits: impl Iterator<Item = Option<u16>>,
+    into: &mut Vec<Sighting>,
+) {
     let mut open: Option<Sighting> = None;
     for (page, hit) in (start.0..).zip(hits) {
         match (&mut open, hit) {

@@ -1,6 +1,6 @@
-//! Writes page by page from soft-dirty bits, as the live tracker sees them (`crates/track`, ADR 0043): all pages are
-//! write-protected, the first write to each costs the program a fault, and it is asked which were written 2 and 6 ms
-//! later and when the window is over, after 25 ms at least.
+//! Writes page by page from soft-dirty bits, as the live tracker sees them (`crates/track`, ADR
+//! 0043): all pages are write-protected, the first write to each costs the program a fault, and it
+//! is asked which were written 2 and 6 ms later and when the window is over, after 25 ms at least.
 
 use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, WATCHED};
@@ -36,7 +36,10 @@ impl Open {
     /// Looks which pages are dirty by now.
     fn look(&mut self, world: &mut World) {
         let before = world.now();
-        self.cpu += world.visit(self.ranges.iter().flat_map(|range| range.start.0..range.end.0), costs::SCANNING);
+        self.cpu += world.visit(
+            self.ranges.iter().flat_map(|range| range.start.0..range.end.0),
+            costs::SCANNING,
+        );
         let (mut hint, since) = (0, self.since);
         // A page's bit was read somewhere on the way: the middle is least wrong.
         let middle = Nanos((before.since(since).0 + world.now().since(since).0) / 2);
@@ -54,8 +57,8 @@ fn there(world: &World, range: VpnRange, hint: &mut usize, tell: &mut dyn FnMut(
     }
 }
 
-/// Tells the pages of `range` that are dirty. One that was never protected, because it came later, counts as written: so it
-/// does live.
+/// Tells the pages of `range` that are dirty. One that was never protected, because it came later,
+/// counts as written: so it does live.
 fn written(world: &World, range: VpnRange, hint: &mut usize, tell: &mut dyn FnMut(VpnRange)) {
     for vpn in range.start.0..range.end.0 {
         let clean = world.memory.index(vpn, hint).is_none_or(|index| {
@@ -88,12 +91,14 @@ impl Tracker for SoftDirtyScan {
     fn begin(&mut self, mappings: &[Mapping], ask: &Ask) -> Result<(), TrackError> {
         let mut world = self.world.borrow_mut();
         self.budget.advance(world.now());
-        if self.open.is_some() || !ask.writes || self.budget.level() < self.last_cost.as_secs_f64() {
+        if self.open.is_some() || !ask.writes || self.budget.level() < self.last_cost.as_secs_f64()
+        {
             return Ok(());
         }
         let ranges: Vec<VpnRange> = mappings.iter().map(|m| m.range).collect();
         let all = || ranges.iter().flat_map(|range| range.start.0..range.end.0);
-        let cpu = world.visit(all(), costs::SCANNING) + world.visit_alone(&ranges, costs::CLEARING_SOFT_DIRTY);
+        let cpu = world.visit(all(), costs::SCANNING)
+            + world.visit_alone(&ranges, costs::CLEARING_SOFT_DIRTY);
         for index in 0..world.memory.pages.len() {
             if world.memory.pages[index].frame != ABSENT {
                 let head = world.memory.head(index);

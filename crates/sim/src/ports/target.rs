@@ -3,12 +3,18 @@
 use super::{costs, Shared, Work, PID};
 use crate::memory::{ABSENT, PART_OF_HUGE};
 use terrace_engine::{Mapping, MappingKind, Target, TargetChange, TargetError};
-use terrace_types::{Area, Bytes, NodeId, PageFlags, PageStat, ThroughputSource, TierState, VpnRange};
+use terrace_types::{
+    Area, Bytes, NodeId, PageFlags, PageStat, ThroughputSource, TierState, VpnRange,
+};
 
 /// A base page.
 const PAGE: u64 = 4096;
 const PLACE: PageFlags = PageFlags(
-    PageFlags::PRESENT.0 | PageFlags::HUGE_HEAD.0 | PageFlags::HUGE_TAIL.0 | PageFlags::PINNED.0 | PageFlags::SHARED.0,
+    PageFlags::PRESENT.0
+        | PageFlags::HUGE_HEAD.0
+        | PageFlags::HUGE_TAIL.0
+        | PageFlags::PINNED.0
+        | PageFlags::SHARED.0,
 );
 
 /// The process of a world.
@@ -22,7 +28,8 @@ pub struct SimTarget {
 }
 
 impl SimTarget {
-    /// The process of `world` on a machine with nodes `ids` and these tiers (indexes of nodes), best first.
+    /// The process of `world` on a machine with nodes `ids` and these tiers (indexes of nodes),
+    /// best first.
     #[must_use]
     pub fn new(world: Shared, ids: Vec<NodeId>, tiers: &[Vec<usize>]) -> Self {
         let tiers = tiers.iter().map(|t| t.iter().map(|n| (*n, ids[*n])).collect()).collect();
@@ -33,7 +40,8 @@ impl SimTarget {
     fn locate_those(&self, areas: &mut [Area], which: impl Fn(&PageStat) -> bool) {
         let mut world = self.world.borrow_mut();
         world.show(Work { located: true, ..Work::default() });
-        let those = areas.iter().flat_map(|a| (a.start.0..).zip(&a.pages)).filter(|(_, page)| which(page));
+        let those =
+            areas.iter().flat_map(|a| (a.start.0..).zip(&a.pages)).filter(|(_, page)| which(page));
         let those: Vec<u64> = those.map(|(vpn, _)| vpn).collect();
         world.visit(those.iter().copied(), costs::LOOKING_UP);
         world.visit(those, costs::NOTING);
@@ -44,17 +52,22 @@ impl SimTarget {
                     continue;
                 }
                 stat.flags = stat.flags.without(PLACE);
-                let Some(index) = world.memory.index(vpn, &mut hint).filter(|_| area.pid == PID) else { continue };
+                let Some(index) = world.memory.index(vpn, &mut hint).filter(|_| area.pid == PID)
+                else {
+                    continue;
+                };
                 let page = world.memory.pages[index];
                 if page.frame == ABSENT {
                     continue;
                 }
                 stat.node = self.ids[page.node as usize].0 as u8;
-                stat.flags = stat.flags.with(PageFlags::PRESENT).with(match (page.bits & PART_OF_HUGE, page.part) {
-                    (0, _) => PageFlags::default(),
-                    (_, 0) => PageFlags::HUGE_HEAD,
-                    _ => PageFlags::HUGE_TAIL,
-                });
+                stat.flags = stat.flags.with(PageFlags::PRESENT).with(
+                    match (page.bits & PART_OF_HUGE, page.part) {
+                        (0, _) => PageFlags::default(),
+                        (_, 0) => PageFlags::HUGE_HEAD,
+                        _ => PageFlags::HUGE_TAIL,
+                    },
+                );
             }
         }
     }
@@ -66,7 +79,12 @@ impl Target for SimTarget {
         if world.ended() {
             return Err(TargetError::Ended);
         }
-        let of = |range: VpnRange| Mapping { pid: PID, range, kind: MappingKind::Anonymous, writable: true };
+        let of = |range: VpnRange| Mapping {
+            pid: PID,
+            range,
+            kind: MappingKind::Anonymous,
+            writable: true,
+        };
         let mappings: Vec<Mapping> = world.memory.mappings().map(of).collect();
         let mappings_changed = mappings != self.mappings;
         self.mappings = mappings;

@@ -12,6 +12,7 @@ pub fn recording(write: impl FnOnce(&mut TraceWriter<Vec<u8>>)) -> Input {
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     write(&mut writer);
     let bytes = writer.finish().unwrap();
-    let open: Arc<Open> = Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
+    let open: Arc<Open> =
+        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
     Input::Recording { name: "test".to_owned(), recording: Recording::new(open).unwrap() }
 }

@@ -1,7 +1,8 @@
 //! The driver's library, loaded by `cudarc`.
 //!
-//! `cudarc` finds the library and knows the types; functions are looked up here one by one. Its own wrappers panic where
-//! the library lacks a function, and read results into an enum that a newer driver's numbers are not in.
+//! `cudarc` finds the library and knows the types; functions are looked up here one by one. Its own
+//! wrappers panic where the library lacks a function, and read results into an enum that a newer
+//! driver's numbers are not in.
 
 use super::{CudaDevice, CudaError, CudaHome};
 use crate::Root;
@@ -12,7 +13,8 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_types::{Bytes, NodeId};
 
-/// The CPUs, where a function takes a device: `CU_DEVICE_CPU` of cuda.h, a macro that bindings do not have.
+/// The CPUs, where a function takes a device: `CU_DEVICE_CPU` of cuda.h, a macro that bindings do
+/// not have.
 const CPU: c_int = -1;
 const TEXT: usize = 256;
 
@@ -28,11 +30,13 @@ macro_rules! calls {
             /// # Safety
             /// The library can be loaded: `is_culib_present` said so.
             unsafe fn find() -> Result<Self, CudaError> {
-                // SAFETY: it panics where there is no library, and there is one by the caller's promise.
+                // SAFETY: it panics where there is no library, and there is one by the caller's
+                // promise.
                 let library = unsafe { sys::culib() };
                 Ok(Self {
                     $($field: {
-                        // SAFETY: the type is that of cuda.h for the function of this name, which the driver keeps for ever.
+                        // SAFETY: the type is that of cuda.h for the function of this name, which
+                        // the driver keeps for ever.
                         let found = unsafe {
                             library.get::<unsafe extern "C" fn($($argument),*) -> c_int>(concat!($symbol, "\0").as_bytes())
                         };
@@ -70,7 +74,8 @@ calls! {
 #[derive(Debug, Clone, Copy)]
 struct Context(sys::CUcontext);
 
-// SAFETY: the driver allows a context to be made current by any thread, several at once too; nothing else is done with it.
+// SAFETY: the driver allows a context to be made current by any thread, several at once too;
+// nothing else is done with it.
 unsafe impl Send for Context {}
 
 #[derive(Debug, Default)]
@@ -94,12 +99,14 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Loads the driver's library and asks it for GPUs; their nodes are read below `root`. No GPU's memory is taken for it.
+    /// Loads the driver's library and asks it for GPUs; their nodes are read below `root`. No GPU's
+    /// memory is taken for it.
     ///
     /// # Errors
     /// Why there is no CUDA here.
     pub fn load(root: &Root) -> Result<Self, CudaError> {
-        // SAFETY: runs the initialisers of the libraries it finds: the driver's, which are made to be loaded so.
+        // SAFETY: runs the initialisers of the libraries it finds: the driver's, which are made to
+        // be loaded so.
         if !unsafe { sys::is_culib_present() } {
             return Err(CudaError::NoLibrary);
         }
@@ -115,10 +122,16 @@ impl Cuda {
         // SAFETY: takes a number.
         match unsafe { (calls.init)(0) } {
             0 => {}
-            code if code == sys::CUresult::CUDA_ERROR_NO_DEVICE as c_int => return Err(CudaError::NoDevice),
+            code if code == sys::CUresult::CUDA_ERROR_NO_DEVICE as c_int => {
+                return Err(CudaError::NoDevice)
+            }
             // What a child gets whose parent used the driver.
-            code if code == sys::CUresult::CUDA_ERROR_NOT_INITIALIZED as c_int => return Err(CudaError::Forked),
-            code if code == sys::CUresult::CUDA_ERROR_STUB_LIBRARY as c_int => return Err(CudaError::Stub),
+            code if code == sys::CUresult::CUDA_ERROR_NOT_INITIALIZED as c_int => {
+                return Err(CudaError::Forked)
+            }
+            code if code == sys::CUresult::CUDA_ERROR_STUB_LIBRARY as c_int => {
+                return Err(CudaError::Stub)
+            }
             code => return Err(cuda.failed("cuInit", "the driver", code)),
         }
         let mut count = 0;
@@ -145,15 +158,19 @@ impl Cuda {
         let handle = self.handles[number];
         let target = format!("GPU {number}");
         let mut text: [c_char; TEXT] = [0; TEXT];
-        // SAFETY: writes at most as many bytes as it is told to a place of ours that has them, with a zero at the end.
+        // SAFETY: writes at most as many bytes as it is told to a place of ours that has them, with
+        // a zero at the end.
         let code = unsafe { (self.calls.name)(text.as_mut_ptr(), TEXT as c_int, handle) };
         self.done("cuDeviceGetName", &target, code)?;
         let name = shown(&mut text);
         let mut total = 0;
         // SAFETY: writes one number to a place of ours.
-        self.done("cuDeviceTotalMem_v2", &target, unsafe { (self.calls.total)(&mut total, handle) })?;
+        self.done("cuDeviceTotalMem_v2", &target, unsafe {
+            (self.calls.total)(&mut total, handle)
+        })?;
         let mut places = 0;
-        let concurrent = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS as c_int;
+        let concurrent =
+            sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS as c_int;
         // SAFETY: writes one number to a place of ours.
         let code = unsafe { (self.calls.attribute)(&mut places, concurrent, handle) };
         self.done("cuDeviceGetAttribute", &target, code)?;
@@ -179,8 +196,8 @@ impl Cuda {
         &self.devices
     }
 
-    /// Free memory of a GPU, all processes counted. The first call for a GPU has the driver set itself up there, which takes
-    /// some hundred megabytes of its memory.
+    /// Free memory of a GPU, all processes counted. The first call for a GPU has the driver set
+    /// itself up there, which takes some hundred megabytes of its memory.
     ///
     /// # Errors
     /// What the driver said.
@@ -194,8 +211,9 @@ impl Cuda {
         Ok(Bytes(free as u64))
     }
 
-    /// `len` bytes of managed memory for all GPUs and the CPUs; `gpu` is the one the driver books it with. Pages that were never
-    /// touched read as zeros in practice; the driver's documentation does not promise that.
+    /// `len` bytes of managed memory for all GPUs and the CPUs; `gpu` is the one the driver books
+    /// it with. Pages that were never touched read as zeros in practice; the driver's documentation
+    /// does not promise that.
     ///
     /// # Errors
     /// What the driver said.
@@ -226,14 +244,15 @@ impl Cuda {
     }
 
     fn give_back(&self, state: &mut State, address: usize, gpu: u16) -> Result<(), CudaError> {
-        // SAFETY: the driver gave this address to us, and has it still; that nobody uses it is what giving back means.
+        // SAFETY: the driver gave this address to us, and has it still; that nobody uses it is what
+        // giving back means.
         self.within(state, gpu, "cuMemFree_v2", &format_args!("{address:#x}"), || unsafe {
             (self.calls.release)(address as sys::CUdeviceptr)
         })
     }
 
-    /// The home of the pages of `part`: the driver keeps them there, and brings them back; with `None` they have none, and lie
-    /// with whoever touches them.
+    /// The home of the pages of `part`: the driver keeps them there, and brings them back; with
+    /// `None` they have none, and lie with whoever touches them.
     ///
     /// # Errors
     /// [`CudaError::NotOurs`], or what the driver said.
@@ -245,7 +264,8 @@ impl Cuda {
         self.advise(part, advice, home.unwrap_or(CudaHome::Host))
     }
 
-    /// Whether CPUs or a GPU keep a way to the pages of `part` wherever these are, without bringing them near.
+    /// Whether CPUs or a GPU keep a way to the pages of `part` wherever these are, without bringing
+    /// them near.
     ///
     /// # Errors
     /// [`CudaError::NotOurs`], or what the driver said.
@@ -257,14 +277,31 @@ impl Cuda {
         self.advise(part, advice, from)
     }
 
-    fn advise(&self, part: &Range<usize>, advice: sys::CUmem_advise, whom: CudaHome) -> Result<(), CudaError> {
+    fn advise(
+        &self,
+        part: &Range<usize>,
+        advice: sys::CUmem_advise,
+        whom: CudaHome,
+    ) -> Result<(), CudaError> {
         let device = self.handle(whom);
         let mut state = self.state()?;
         let gpu = owner(&state, part)?;
-        // SAFETY: the range is of a block that the driver gave to us and has still; advice changes no byte of it.
-        self.within(&mut state, gpu, "cuMemAdvise", &format_args!("{:#x} for {whom}", part.start), || unsafe {
-            (self.calls.advise)(part.start as sys::CUdeviceptr, part.len(), advice as c_int, device)
-        })
+        // SAFETY: the range is of a block that the driver gave to us and has still; advice changes
+        // no byte of it.
+        self.within(
+            &mut state,
+            gpu,
+            "cuMemAdvise",
+            &format_args!("{:#x} for {whom}", part.start),
+            || unsafe {
+                (self.calls.advise)(
+                    part.start as sys::CUdeviceptr,
+                    part.len(),
+                    advice as c_int,
+                    device,
+                )
+            },
+        )
     }
 
     /// Brings the pages of `part` to a home, and waits until they are there.
@@ -279,13 +316,15 @@ impl Cuda {
         let gpu = if let CudaHome::Gpu(gpu) = to { gpu } else { owner };
         let target = format_args!("{:#x} to {to}", part.start).to_string();
         let stream: sys::CUstream = std::ptr::null_mut();
-        // SAFETY: the range is of a block that the driver gave to us and has still; no byte of it changes. A null stream is
-        // the context's own.
+        // SAFETY: the range is of a block that the driver gave to us and has still; no byte of it
+        // changes. A null stream is the context's own.
         self.within(&mut state, gpu, "cuMemPrefetchAsync", &target, || unsafe {
             (self.calls.bring)(part.start as sys::CUdeviceptr, part.len(), device, stream)
         })?;
         // SAFETY: a null stream is the context's own.
-        self.within(&mut state, gpu, "cuStreamSynchronize", &target, || unsafe { (self.calls.wait)(stream) })
+        self.within(&mut state, gpu, "cuStreamSynchronize", &target, || unsafe {
+            (self.calls.wait)(stream)
+        })
     }
 
     fn handle(&self, home: CudaHome) -> c_int {
@@ -317,7 +356,8 @@ impl Cuda {
             None => {
                 let mut context: sys::CUcontext = std::ptr::null_mut();
                 // SAFETY: writes one pointer to a place of ours.
-                let code = unsafe { (self.calls.retain)(&mut context, self.handle(CudaHome::Gpu(gpu))) };
+                let code =
+                    unsafe { (self.calls.retain)(&mut context, self.handle(CudaHome::Gpu(gpu))) };
                 self.done("cuDevicePrimaryCtxRetain", &CudaHome::Gpu(gpu), code)?;
                 state.contexts.insert(gpu, Context(context));
                 context
@@ -327,13 +367,19 @@ impl Cuda {
         self.done("cuCtxPushCurrent_v2", target, unsafe { (self.calls.push)(context) })?;
         let code = call();
         let mut popped: sys::CUcontext = std::ptr::null_mut();
-        // SAFETY: writes one pointer to a place of ours; takes off what was put on above, by the same thread.
+        // SAFETY: writes one pointer to a place of ours; takes off what was put on above, by the
+        // same thread.
         let off = unsafe { (self.calls.pop)(&mut popped) };
         self.done(name, target, code)?;
         self.done("cuCtxPopCurrent_v2", target, off)
     }
 
-    fn done(&self, call: &'static str, target: &dyn std::fmt::Display, code: c_int) -> Result<(), CudaError> {
+    fn done(
+        &self,
+        call: &'static str,
+        target: &dyn std::fmt::Display,
+        code: c_int,
+    ) -> Result<(), CudaError> {
         match code {
             0 => Ok(()),
             code => Err(self.failed(call, &target.to_string(), code)),
@@ -346,7 +392,8 @@ impl Cuda {
             return CudaError::Full { call, target };
         }
         let mut name: *const c_char = std::ptr::null();
-        // SAFETY: writes one pointer to a place of ours: null, or a text of the library, which stays.
+        // SAFETY: writes one pointer to a place of ours: null, or a text of the library, which
+        // stays.
         let known = unsafe { (self.calls.error_name)(code, &mut name) } == 0 && !name.is_null();
         let name = match known {
             // SAFETY: not null, and a C string of the library by its documentation.
@@ -359,11 +406,13 @@ impl Cuda {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        // In a child the blocks are the parent's. At a process's end the driver may be gone before; there is nobody to tell.
+        // In a child the blocks are the parent's. At a process's end the driver may be gone before;
+        // there is nobody to tell.
         if std::process::id() != self.process {
             return;
         }
-        let mut state = std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut state =
+            std::mem::take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
         for (address, (_, gpu)) in std::mem::take(&mut state.blocks) {
             let _given_back = self.give_back(&mut state, address, gpu);
         }

@@ -1,7 +1,8 @@
-//! GPUs of CUDA, through the driver's own library, which is loaded when it is asked for. Nothing of it is needed to build
-//! Terrace or to run it: where it is missing, [`Cuda::load`] says what is.
+//! GPUs of CUDA, through the driver's own library, which is loaded when it is asked for. Nothing of
+//! it is needed to build Terrace or to run it: where it is missing, [`Cuda::load`] says what is.
 //!
-//! Only managed memory: one address for CPUs and GPUs, with pages that the driver moves and that advice has a home for.
+//! Only managed memory: one address for CPUs and GPUs, with pages that the driver moves and that
+//! advice has a home for.
 
 #[cfg(feature = "cuda")]
 mod live;
@@ -65,7 +66,9 @@ pub enum CudaError {
     #[error("the library that was loaded is the toolkit's stub, not the driver's; take folders called stubs out of LD_LIBRARY_PATH")]
     Stub,
     /// A driver and no GPU.
-    #[error("the driver shows no GPU; look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set")]
+    #[error(
+        "the driver shows no GPU; look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set"
+    )]
     NoDevice,
     /// GPUs, and none that managed memory can be placed on.
     #[error("none of {gpus} GPUs lets managed memory be placed (no concurrent managed access); it takes Pascal or later, outside of WSL")]
@@ -77,7 +80,9 @@ pub enum CudaError {
     #[error("the driver does not serve a process that was forked after it was first used; use it in the parent only, or exec")]
     Forked,
     /// The memory is not of this handle.
-    #[error("{address:#x} is not managed memory of this handle; give the address that was allocated")]
+    #[error(
+        "{address:#x} is not managed memory of this handle; give the address that was allocated"
+    )]
     NotOurs {
         /// Its address.
         address: usize,

@@ -53,7 +53,11 @@ impl Cuda {
     ///
     /// # Errors
     /// Never: it cannot be called.
-    pub const fn prefer(&self, _part: &Range<usize>, _home: Option<CudaHome>) -> Result<(), CudaError> {
+    pub const fn prefer(
+        &self,
+        _part: &Range<usize>,
+        _home: Option<CudaHome>,
+    ) -> Result<(), CudaError> {
         match self.0 {}
     }
 
@@ -61,7 +65,12 @@ impl Cuda {
     ///
     /// # Errors
     /// Never: it cannot be called.
-    pub const fn reach(&self, _part: &Range<usize>, _from: CudaHome, _on: bool) -> Result<(), CudaError> {
+    pub const fn reach(
+        &self,
+        _part: &Range<usize>,
+        _from: CudaHome,
+        _on: bool,
+    ) -> Result<(), CudaError> {
         match self.0 {}
     }
 

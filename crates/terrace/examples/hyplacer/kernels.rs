@@ -13,12 +13,13 @@ use terrace_workload::Spec;
 /// The kernels.
 pub const NAMES: [&str; 4] = ["BT", "FT", "MG", "CG"];
 /// The paper's solutions, in the order of its figures, and ours.
-pub const POLICIES: [&str; 7] = ["default", "memm", "autonuma", "memos", "nimble", "hyplacer", "terrace"];
+pub const POLICIES: [&str; 7] =
+    ["default", "memm", "autonuma", "memos", "nimble", "hyplacer", "terrace"];
 /// Bytes of a base page.
 const PAGE: f64 = 4096.0;
 
-/// Sizes as shares of the fast tier (table III over 32 GB), small, medium, large; iterations; and units of work of one
-/// iteration a byte of data, as the kernels count them.
+/// Sizes as shares of the fast tier (table III over 32 GB), small, medium, large; iterations; and
+/// units of work of one iteration a byte of data, as the kernels count them.
 const KERNELS: [(&str, [f64; 3], f64, f64); 4] = [
     ("BT", [0.89, 1.22, 1.68], 8.0, 6.0 / 168.0),
     ("FT", [0.63, 1.25, 2.5], 8.0, 4.0 / 40.0),
@@ -52,7 +53,10 @@ pub struct Run {
 }
 
 fn spec(scale: Scale, kernel: &str, size: usize) -> Result<Spec, String> {
-    let row = KERNELS.iter().find(|k| k.0 == kernel).ok_or(format!("{kernel}: no kernel; there are BT, FT, MG, CG"))?;
+    let row = KERNELS
+        .iter()
+        .find(|k| k.0 == kernel)
+        .ok_or(format!("{kernel}: no kernel; there are BT, FT, MG, CG"))?;
     let fast = (32u64 << 30) / scale.size;
     let bytes = row.1[size] * fast as f64;
     // Half an iteration more, so that rounding of sizes does not take one away.
@@ -76,19 +80,25 @@ pub fn runs(
     let mut tasks = Vec::new();
     for kernel in kernels {
         for size in sizes {
-            let index = ["S", "M", "L"].iter().position(|s| s == size).ok_or("sizes are S, M, L")?;
+            let index =
+                ["S", "M", "L"].iter().position(|s| s == size).ok_or("sizes are S, M, L")?;
             let mut plan =
-                Plan::of(&scale.machine()?, Input::Workload(spec(scale, kernel, index)?)).map_err(|e| e.to_string())?;
+                Plan::of(&scale.machine()?, Input::Workload(spec(scale, kernel, index)?))
+                    .map_err(|e| e.to_string())?;
             plan.quantum = scale.quantum();
             plan.waits_for_records = false;
-            tasks.extend(policies.iter().map(|p| (kernel.clone(), (*size).to_owned(), p.clone(), plan.clone())));
+            tasks.extend(
+                policies
+                    .iter()
+                    .map(|p| (kernel.clone(), (*size).to_owned(), p.clone(), plan.clone())),
+            );
         }
     }
     let outcomes = each(&tasks, workers, |(kernel, size, policy, plan)| {
         let started = std::time::Instant::now();
         let journal = journals.map(|folder| folder.join(format!("{kernel}-{size}-{policy}.jsonl")));
-        let outcome =
-            run(plan, policy, scale, journal.as_deref()).map_err(|why| format!("{kernel} {size} {policy}: {why}"));
+        let outcome = run(plan, policy, scale, journal.as_deref())
+            .map_err(|why| format!("{kernel} {size} {policy}: {why}"));
         eprintln!("{kernel} {size} {policy}: {:.1} s", started.elapsed().as_secs_f64());
         outcome
     })?;
@@ -100,28 +110,29 @@ pub fn runs(
         Input::Workload(spec) => spec.size.bytes(spec.fast),
         Input::Recording { .. } => Bytes::ZERO,
     };
-    let result = |((kernel, size, policy, plan), o): (&(String, String, String, Plan), &Outcome)| {
-        let c = &o.counters;
-        let fast = plan.usable(0) as f64;
-        let sum = |v: &[u64]| v.iter().sum::<u64>() as f64;
-        let gb = |v: &[u64]| [0, 1].map(|n| v[n] as f64 * scale.size as f64 / 1e9);
-        let misses = c.llc_misses();
-        Run {
-            kernel: kernel.clone(),
-            size: size.clone(),
-            policy: policy.clone(),
-            share: words(plan).get() as f64 / fast,
-            seconds: o.span.as_secs_f64(),
-            real_seconds: o.span.as_secs_f64() * scale.clock as f64,
-            speedup: base(kernel, size) / o.span.as_secs_f64(),
-            fast_share: misses[0] as f64 / sum(&misses).max(1.0),
-            read_gb: gb(&c.read_bytes),
-            written_gb: gb(&c.write_bytes),
-            line_mix: sum(&misses) / sum(&c.writebacks).max(1.0),
-            access_mix: c.loads as f64 / c.stores.max(1) as f64,
-            moved: [o.moved.0, o.moved.1].map(|pages| pages as f64 * PAGE / fast),
-        }
-    };
+    let result =
+        |((kernel, size, policy, plan), o): (&(String, String, String, Plan), &Outcome)| {
+            let c = &o.counters;
+            let fast = plan.usable(0) as f64;
+            let sum = |v: &[u64]| v.iter().sum::<u64>() as f64;
+            let gb = |v: &[u64]| [0, 1].map(|n| v[n] as f64 * scale.size as f64 / 1e9);
+            let misses = c.llc_misses();
+            Run {
+                kernel: kernel.clone(),
+                size: size.clone(),
+                policy: policy.clone(),
+                share: words(plan).get() as f64 / fast,
+                seconds: o.span.as_secs_f64(),
+                real_seconds: o.span.as_secs_f64() * scale.clock as f64,
+                speedup: base(kernel, size) / o.span.as_secs_f64(),
+                fast_share: misses[0] as f64 / sum(&misses).max(1.0),
+                read_gb: gb(&c.read_bytes),
+                written_gb: gb(&c.write_bytes),
+                line_mix: sum(&misses) / sum(&c.writebacks).max(1.0),
+                access_mix: c.loads as f64 / c.stores.max(1) as f64,
+                moved: [o.moved.0, o.moved.1].map(|pages| pages as f64 * PAGE / fast),
+            }
+        };
     Ok(tasks.iter().zip(&outcomes).map(result).collect())
 }
 
@@ -151,7 +162,8 @@ pub fn each<T: Sync, R: Send>(
 /// The tables of a figure.
 pub fn tell(out: &mut String, figure: u32, runs: &[Run], policies: &[String]) {
     let _ = writeln!(out, "## Figure {figure}: speedup over first touch (ADM-default)\n");
-    let policies: Vec<&str> = policies.iter().map(String::as_str).filter(|p| *p != "default").collect();
+    let policies: Vec<&str> =
+        policies.iter().map(String::as_str).filter(|p| *p != "default").collect();
     let _ = writeln!(out, "| | size / DRAM | {} |", policies.join(" | "));
     let _ = writeln!(out, "|---|---|{}", "---|".repeat(policies.len()));
     let mut means: Vec<(String, Vec<Vec<f64>>)> = Vec::new();
@@ -162,19 +174,34 @@ pub fn tell(out: &mut String, figure: u32, runs: &[Run], policies: &[String]) {
         };
         let row: Vec<f64> = policies.iter().map(|p| of(p)).collect();
         let cells: Vec<String> = row.iter().map(|v| format!("{v:.2}")).collect();
-        let _ = writeln!(out, "| {} {} | {:.2} | {} |", base.kernel, base.size, base.share, cells.join(" | "));
+        let _ = writeln!(
+            out,
+            "| {} {} | {:.2} | {} |",
+            base.kernel,
+            base.size,
+            base.share,
+            cells.join(" | ")
+        );
         match means.iter_mut().find(|m| m.0 == base.size) {
             Some(mean) => mean.1.push(row),
             None => means.push((base.size.clone(), vec![row])),
         }
     }
     for (size, rows) in means {
-        let mean = |i: usize| (rows.iter().map(|r| r[i].ln()).sum::<f64>() / rows.len() as f64).exp();
+        let mean =
+            |i: usize| (rows.iter().map(|r| r[i].ln()).sum::<f64>() / rows.len() as f64).exp();
         let cells: Vec<String> = (0..policies.len()).map(|i| format!("{:.2}", mean(i))).collect();
         let _ = writeln!(out, "| geometric mean {size} | | {} |", cells.join(" | "));
     }
-    let _ = writeln!(out, "\n## Figure {}: traffic, which energy follows\n", if figure == 5 { "6" } else { "7, too" });
-    let _ = writeln!(out, "| | policy | seconds | DRAM serves | DRAM GB r/w | DCPMM GB r/w | moved up/down |");
+    let _ = writeln!(
+        out,
+        "\n## Figure {}: traffic, which energy follows\n",
+        if figure == 5 { "6" } else { "7, too" }
+    );
+    let _ = writeln!(
+        out,
+        "| | policy | seconds | DRAM serves | DRAM GB r/w | DCPMM GB r/w | moved up/down |"
+    );
     let _ = writeln!(out, "|---|---|---|---|---|---|---|");
     for r in runs {
         let _ = writeln!(
@@ -195,7 +222,8 @@ pub fn tell(out: &mut String, figure: u32, runs: &[Run], policies: &[String]) {
     }
     let _ = writeln!(out, "\n## Reads to writes, under first touch\n\n| | accesses | lines at memory |\n|---|---|---|");
     for r in runs.iter().filter(|r| r.policy == "default") {
-        let _ = writeln!(out, "| {} {} | {:.1} | {:.1} |", r.kernel, r.size, r.access_mix, r.line_mix);
+        let _ =
+            writeln!(out, "| {} {} | {:.1} | {:.1} |", r.kernel, r.size, r.access_mix, r.line_mix);
     }
     let _ = writeln!(out);
 }

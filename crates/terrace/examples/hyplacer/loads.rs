@@ -1,5 +1,6 @@
-//! Figures 2 and 3: threads that read and write memory line after line, and what one that follows pointers meanwhile
-//! sees, as Intel's Memory Latency Checker does it. Threads are recordings, made here.
+//! Figures 2 and 3: threads that read and write memory line after line, and what one that follows
+//! pointers meanwhile sees, as Intel's Memory Latency Checker does it. Threads are recordings, made
+//! here.
 
 use crate::kernels::each;
 use crate::machine::{Scale, CORES, OF_EACH};
@@ -64,7 +65,8 @@ struct Load {
     chase: bool,
 }
 
-/// The machine at its own speed, caches as small as the scaled one's so that little memory misses them, room on both.
+/// The machine at its own speed, caches as small as the scaled one's so that little memory misses
+/// them, room on both.
 fn machine() -> Result<Machine, String> {
     let mut machine = Scale { size: 8192, clock: 8192, ..Scale::default() }.machine()?;
     machine.name = "dram-dcpmm, loaded".to_owned();
@@ -79,9 +81,12 @@ fn recording(load: Load) -> Result<Recording, String> {
     let access = |address: u64| Access { address, size: 8, ..Access::default() };
     let first = u32::from(load.chase);
     if load.chase {
-        // Every page once, so that later loads meet no fault; then lines in no order, each found by the one before.
+        // Every page once, so that later loads meet no fault; then lines in no order, each found by
+        // the one before.
         for page in 0..CHASED * LINE / 4096 {
-            writer.access(0, 0, &Access { gap: 4, ..access(BASE + page * 4096) }).map_err(|e| told(&e))?;
+            writer
+                .access(0, 0, &Access { gap: 4, ..access(BASE + page * 4096) })
+                .map_err(|e| told(&e))?;
         }
         for i in 0..CHASE {
             let line = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % CHASED;
@@ -98,20 +103,24 @@ fn recording(load: Load) -> Result<Recording, String> {
         }
     }
     let bytes: Arc<[u8]> = writer.finish().map_err(|e| told(&e))?.into();
-    let open: Arc<Open> = Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
+    let open: Arc<Open> =
+        Arc::new(move || Ok(Box::new(Cursor::new(bytes.clone())) as Box<dyn Source>));
     Recording::new(open).map_err(|e| told(&e))
 }
 
-/// GB/s on all buses, and ns a load of the chase, once all memory has been touched. Pages that `births` puts on several nodes must be
-/// found on several.
+/// GB/s on all buses, and ns a load of the chase, once all memory has been touched. Pages that
+/// `births` puts on several nodes must be found on several.
 fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), String> {
     let dealt_out = match &births {
-        Births::Placed(nodes) => [0, 1].into_iter().filter(|node| nodes.values().any(|n| n == node)).count(),
+        Births::Placed(nodes) => {
+            [0, 1].into_iter().filter(|node| nodes.values().any(|n| n == node)).count()
+        }
         _ => 1,
     };
     let input = Input::Recording { name: "load".to_owned(), recording: recording(load)? };
     let mut plan = Plan::of(machine, input).map_err(|e| e.to_string())?;
-    // What is measured is memory that was filled before: no zeros are written to it, which caches would have.
+    // What is measured is memory that was filled before: no zeros are written to it, which caches
+    // would have.
     plan.waits_for_records = false;
     let mut world = plan.world(Mode::Plain, births).map_err(|e| e.to_string())?;
     let first = usize::from(load.chase);
@@ -145,15 +154,16 @@ fn measure(machine: &Machine, load: Load, births: Births) -> Result<(f64, f64), 
     Ok(((bytes(&world) - before) as f64 / span.max(1.0), latency))
 }
 
-/// Latency under load, of both tiers, reads only and with a write for each three and each two reads.
+/// Latency under load, of both tiers, reads only and with a write for each three and each two
+/// reads.
 pub fn figure2() -> Result<Vec<Point>, String> {
     let machine = machine()?;
     let mut points = Vec::new();
     for (tier, births) in [("DRAM", Births::Nearest), ("DCPMM", Births::Slow)] {
         for reads in [0, 3, 2] {
             for gap in [2048, 1024, 640, 448, 320, 224, 160, 112, 80, 56, 40, 28] {
-                // A line that is stored to is read first, and written when it leaves: with one in n stored to, n reads
-                // go with each write.
+                // A line that is stored to is read first, and written when it leaves: with one in n
+                // stored to, n reads go with each write.
                 let load = Load { threads: CORES, gap, store_every: reads, chase: true };
                 let (gb_per_s, latency_ns) = measure(&machine, load, births.clone())?;
                 points.push(Point { tier, reads, gap, gb_per_s, latency_ns });
@@ -164,8 +174,13 @@ pub fn figure2() -> Result<Vec<Point>, String> {
 }
 
 pub fn tell2(out: &mut String, points: &[Point]) {
-    let of = |tier: &str, reads: u64| points.iter().filter(|p| p.tier == tier && p.reads == reads).collect::<Vec<_>>();
-    let _ = writeln!(out, "## Figure 2: latency (ns) at bandwidth (GB/s), by instructions between lines\n");
+    let of = |tier: &str, reads: u64| {
+        points.iter().filter(|p| p.tier == tier && p.reads == reads).collect::<Vec<_>>()
+    };
+    let _ = writeln!(
+        out,
+        "## Figure 2: latency (ns) at bandwidth (GB/s), by instructions between lines\n"
+    );
     let kinds = [("DRAM", 0), ("DRAM", 3), ("DRAM", 2), ("DCPMM", 0), ("DCPMM", 3), ("DCPMM", 2)];
     let title = |(tier, reads): &(&str, u64)| match reads {
         0 => format!("{tier} reads"),
@@ -178,14 +193,17 @@ pub fn tell2(out: &mut String, points: &[Point]) {
         "---|".repeat(6)
     );
     for (i, first) in of("DRAM", 0).iter().enumerate() {
-        let cell =
-            |kind: &(&str, u64)| of(kind.0, kind.1).get(i).map(|p| format!("{:.0} @ {:.1}", p.latency_ns, p.gb_per_s));
+        let cell = |kind: &(&str, u64)| {
+            of(kind.0, kind.1).get(i).map(|p| format!("{:.0} @ {:.1}", p.latency_ns, p.gb_per_s))
+        };
         let cells: Vec<String> = kinds.iter().filter_map(cell).collect();
         let _ = writeln!(out, "| {} | {} |", first.gap, cells.join(" | "));
     }
-    let peak = |tier: &str, reads: u64| of(tier, reads).iter().map(|p| p.gb_per_s).fold(0.0, f64::max);
+    let peak =
+        |tier: &str, reads: u64| of(tier, reads).iter().map(|p| p.gb_per_s).fold(0.0, f64::max);
     let (dram, dcpmm) = (of("DRAM", 0), of("DCPMM", 0));
-    let ratio = dram.iter().zip(&dcpmm).map(|(a, b)| b.latency_ns / a.latency_ns).fold(0.0, f64::max);
+    let ratio =
+        dram.iter().zip(&dcpmm).map(|(a, b)| b.latency_ns / a.latency_ns).fold(0.0, f64::max);
     let _ = writeln!(
         out,
         "\nReads only, DCPMM against DRAM at equal demand: latency up to {ratio:.1} times, peak bandwidth {:.2} times less. \
@@ -200,10 +218,14 @@ pub fn tell2(out: &mut String, points: &[Point]) {
 fn dealt(percent: u64) -> Births {
     let fast = percent / 5;
     // All memory lies in one GiB, which is the first that is touched.
-    Births::in_order_from(FIRST, (0..1u64 << 14).map(|page| u8::from((page + 1) * fast / 20 == page * fast / 20)))
+    Births::in_order_from(
+        FIRST,
+        (0..1u64 << 14).map(|page| u8::from((page + 1) * fast / 20 == page * fast / 20)),
+    )
 }
 
-/// The best share of pages in DRAM by threads and channels; a thread asks for what its miss registers allow.
+/// The best share of pages in DRAM by threads and channels; a thread asks for what its miss
+/// registers allow.
 pub fn figure3(workers: usize) -> Result<Vec<Balance>, String> {
     let mut tasks = Vec::new();
     for channels in [[3, 3], [2, 4], [1, 5]] {
@@ -215,13 +237,16 @@ pub fn figure3(workers: usize) -> Result<Vec<Balance>, String> {
         let mut machine = machine()?;
         // Modules of the machine file: two of each.
         for (link, modules) in machine.links.iter_mut().zip(channels) {
-            for rate in [&mut link.read_bandwidth, &mut link.write_bandwidth].into_iter().flatten() {
+            for rate in [&mut link.read_bandwidth, &mut link.write_bandwidth].into_iter().flatten()
+            {
                 rate.value = BytesPerSec(rate.value.get() / 2 * modules);
             }
         }
         let latency = machine.links[0].read_latency.map_or(100.0, |f| f.value.get() as f64);
-        // Four simulated threads ask for what that many cores would: the fewer, the better buses are shared.
-        let a_line = latency / f64::from(machine.core.outstanding_misses / OF_EACH) * 4.0 / f64::from(*threads);
+        // Four simulated threads ask for what that many cores would: the fewer, the better buses
+        // are shared.
+        let a_line = latency / f64::from(machine.core.outstanding_misses / OF_EACH) * 4.0
+            / f64::from(*threads);
         let gap = (a_line / machine.core.ns_per_instruction) as u32;
         let load = Load { threads: 4, gap, store_every: 0, chase: false };
         let mut best = (100, 0.0);
@@ -237,21 +262,38 @@ pub fn figure3(workers: usize) -> Result<Vec<Balance>, String> {
             }
         }
         let gain = best.1 / all;
-        Ok(Balance { channels: *channels, threads: *threads, best_percent: best.0, gain, dram_gb_per_s: all })
+        Ok(Balance {
+            channels: *channels,
+            threads: *threads,
+            best_percent: best.0,
+            gain,
+            dram_gb_per_s: all,
+        })
     })
 }
 
 pub fn tell3(out: &mut String, points: &[Balance]) {
-    let _ = writeln!(out, "## Figure 3: what the best share of pages in DRAM gains over all of them, reads only\n");
+    let _ = writeln!(
+        out,
+        "## Figure 3: what the best share of pages in DRAM gains over all of them, reads only\n"
+    );
     let _ = writeln!(out, "| cores | 3:3 | 2:4 | 1:5 |\n|---|---|---|---|");
     for first in points.iter().filter(|p| p.channels == [3, 3]) {
         let cell = |channels: [u64; 2]| {
-            let point = points.iter().find(|p| p.channels == channels && p.threads == first.threads);
+            let point =
+                points.iter().find(|p| p.channels == channels && p.threads == first.threads);
             point.map_or_else(String::new, |p| {
                 format!("{:.2} with {}% (all: {:.1} GB/s)", p.gain, p.best_percent, p.dram_gb_per_s)
             })
         };
-        let _ = writeln!(out, "| {} | {} | {} | {} |", first.threads, cell([3, 3]), cell([2, 4]), cell([1, 5]));
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} |",
+            first.threads,
+            cell([3, 3]),
+            cell([2, 4]),
+            cell([1, 5])
+        );
     }
     let _ = writeln!(out);
 }

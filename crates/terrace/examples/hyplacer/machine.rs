@@ -1,22 +1,27 @@
-//! HyPlacer's machine, scaled down so that hours become seconds and what the figures compare stays in proportion.
+//! HyPlacer's machine, scaled down so that hours become seconds and what the figures compare stays
+//! in proportion.
 //!
-//! With `size` = S, memory has one S-th of its bytes, and everything is S times slower: latencies, transfer times,
-//! instructions, the cost of moving a page. What a policy can see and do in one of its periods then stands as on the real
-//! machine: sweeps of the fast tier, pages moved of all pages, accesses to a page. Policies, heat map and engine keep
-//! their spans. Limits in pages, and those in bytes a second, are divided by S. Seconds are the real machine's.
+//! With `size` = S, memory has one S-th of its bytes, and everything is S times slower: latencies,
+//! transfer times, instructions, the cost of moving a page. What a policy can see and do in one of
+//! its periods then stands as on the real machine: sweeps of the fast tier, pages moved of all
+//! pages, accesses to a page. Policies, heat map and engine keep their spans. Limits in pages, and
+//! those in bytes a second, are divided by S. Seconds are the real machine's.
 //!
-//! With `clock` = C above 1 those spans are C times shorter and memory is only D = S / C times slower. It is there to show
-//! that this does worse: the engine's shortest looks are no shorter then, and tell hot pages apart no more.
+//! With `clock` = C above 1 those spans are C times shorter and memory is only D = S / C times
+//! slower. It is there to show that this does worse: the engine's shortest looks are no shorter
+//! then, and tell hot pages apart no more.
 //!
-//! Not in proportion: costs of tracking and of faults, which are the simulator's own constants (D times too cheap; the
-//! figures say nothing of tracking's cost); the page, S times as large a part of memory as it was; and the caches. What
-//! the last level holds of these kernels are planes and vectors, not volumes, so it is divided by S to the power 2/3;
-//! the first level here is the real second one, likewise.
+//! Not in proportion: costs of tracking and of faults, which are the simulator's own constants (D
+//! times too cheap; the figures say nothing of tracking's cost); the page, S times as large a part
+//! of memory as it was; and the caches. What the last level holds of these kernels are planes and
+//! vectors, not volumes, so it is divided by S to the power 2/3; the first level here is the real
+//! second one, likewise.
 //!
-//! One simulated core stands for two of the 16 real ones, with their instructions and their miss registers; a real core's
-//! two hardware threads share both. With sixteen the model's buses carry a third more than their bandwidth when all of
-//! them ask for as much as they can (`terrace_model::channel` rounds shares down to a 1024th and gives what is left to
-//! each); with eight, a few per cent.
+//! One simulated core stands for two of the 16 real ones, with their instructions and their miss
+//! registers; a real core's two hardware threads share both. With sixteen the model's buses carry a
+//! third more than their bandwidth when all of them ask for as much as they can
+//! (`terrace_model::channel` rounds shares down to a 1024th and gives what is left to each); with
+//! eight, a few per cent.
 
 use terrace_machine::{preset, Machine};
 use terrace_types::{Bytes, BytesPerSec, Nanos};
@@ -82,7 +87,8 @@ impl Scale {
             for latency in [&mut link.read_latency, &mut link.write_latency].into_iter().flatten() {
                 latency.value = times(latency.value);
             }
-            for rate in [&mut link.read_bandwidth, &mut link.write_bandwidth].into_iter().flatten() {
+            for rate in [&mut link.read_bandwidth, &mut link.write_bandwidth].into_iter().flatten()
+            {
                 rate.value = self.rate(rate.value);
             }
         }
@@ -91,7 +97,8 @@ impl Scale {
         for cache in &mut machine.caches {
             cache.level -= 1;
             cache.hit = times(cache.hit);
-            let sets = cache.size.get() as f64 / areas / (cache.line.get() * u64::from(cache.ways)) as f64;
+            let sets =
+                cache.size.get() as f64 / areas / (cache.line.get() * u64::from(cache.ways)) as f64;
             let sets = 1 << (sets.max(1.0).log2().round() as u32);
             cache.size = Bytes(sets * cache.line.get() * u64::from(cache.ways));
         }

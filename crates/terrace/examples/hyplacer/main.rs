@@ -4,9 +4,9 @@
 //! hyplacer [--scale N] [--clock N] [--budget PERCENT] [--only 2,3,5,7] [--kernels BT,FT,MG,CG]
 //!          [--policies P,...] [--workers N] [--json FILE] [--journals FOLDER]
 //! ```
-//! Figures 2 and 3 load the memory of `dram-dcpmm` as it is. Figures 5, 6 and 7 run the NAS kernels under each policy on
-//! that machine scaled down (`machine.rs` says how), with the paper's parameters. Tables go to standard output as
-//! Markdown, all numbers as JSON to the file.
+//! Figures 2 and 3 load the memory of `dram-dcpmm` as it is. Figures 5, 6 and 7 run the NAS kernels
+//! under each policy on that machine scaled down (`machine.rs` says how), with the paper's
+//! parameters. Tables go to standard output as Markdown, all numbers as JSON to the file.
 #![allow(clippy::unwrap_used)] // a check that fails may panic
 
 mod kernels;
@@ -29,7 +29,8 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let (mut only, mut names) = (vec![2, 3, 5, 7], kernels::NAMES.map(str::to_owned).to_vec());
     let mut policies = kernels::POLICIES.map(str::to_owned).to_vec();
     let mut journals: Option<std::path::PathBuf> = None;
-    let (mut json, mut workers) = (None, std::thread::available_parallelism().map_or(1, usize::from));
+    let (mut json, mut workers) =
+        (None, std::thread::available_parallelism().map_or(1, usize::from));
     for pair in arguments.chunks(2) {
         let [key, value] = pair else { return Err(format!("{pair:?} has no value")) };
         let number = || value.parse::<u64>().map_err(|e| format!("{key} {value}: {e}"));
@@ -61,16 +62,21 @@ fn run(arguments: &[String]) -> Result<(), String> {
     print!("{}", std::mem::take(&mut text));
     for (figure, sizes) in [(5, &["M", "L"][..]), (7, &["S"])] {
         if only.contains(&figure) {
-            let runs = kernels::runs(scale, (&names, sizes, &policies), workers, journals.as_deref())?;
+            let runs =
+                kernels::runs(scale, (&names, sizes, &policies), workers, journals.as_deref())?;
             kernels::tell(&mut text, figure, &runs, &policies);
-            all.insert(format!("figure{figure}"), serde_json::to_value(&runs).map_err(|e| e.to_string())?);
+            all.insert(
+                format!("figure{figure}"),
+                serde_json::to_value(&runs).map_err(|e| e.to_string())?,
+            );
             print!("{}", std::mem::take(&mut text));
         }
     }
     if let Some(path) = json {
         let mut out = serde_json::to_string_pretty(&all).map_err(|e| e.to_string())?;
         let _ = writeln!(out);
-        std::fs::write(&path, out).map_err(|e| format!("{path}: {e}; give a folder that exists"))?;
+        std::fs::write(&path, out)
+            .map_err(|e| format!("{path}: {e}; give a folder that exists"))?;
     }
     Ok(())
 }

@@ -11,7 +11,9 @@ use terrace_model::Counters;
 use terrace_policy::heat::HeatParams;
 use terrace_policy::place::paced::Rule;
 use terrace_policy::place::Placement;
-use terrace_sim::ports::{own_cpu, PageTableScan, Shared, SimClock, SimMover, SimTarget, SoftDirtyScan};
+use terrace_sim::ports::{
+    own_cpu, PageTableScan, Shared, SimClock, SimMover, SimTarget, SoftDirtyScan,
+};
 use terrace_sim::world::World;
 use terrace_sim::{Births, Mode, Plan};
 use terrace_types::{BytesPerSec, Nanos};
@@ -35,7 +37,8 @@ struct JournalFile(BufWriter<File>);
 
 impl JournalFile {
     fn create(path: &Path) -> Result<Box<dyn Journal>, String> {
-        let file = File::create(path).map_err(|e| format!("{}: {e}; give a folder that exists", path.display()))?;
+        let file = File::create(path)
+            .map_err(|e| format!("{}: {e}; give a folder that exists", path.display()))?;
         Ok(Box::new(Self(BufWriter::new(file))))
     }
 }
@@ -47,7 +50,12 @@ impl Journal for JournalFile {
 }
 
 /// Runs `policy`; `default` is first touch, `memm` memory mode.
-pub fn run(plan: &Plan, policy: &str, scale: Scale, journal: Option<&Path>) -> Result<Outcome, String> {
+pub fn run(
+    plan: &Plan,
+    policy: &str,
+    scale: Scale,
+    journal: Option<&Path>,
+) -> Result<Outcome, String> {
     let told = |e: &dyn std::fmt::Display| e.to_string();
     let (mut world, moved) = match policy {
         "default" | "memm" => {
@@ -63,11 +71,19 @@ pub fn run(plan: &Plan, policy: &str, scale: Scale, journal: Option<&Path>) -> R
     Ok(Outcome { span, counters, moved })
 }
 
-fn managed(plan: &Plan, policy: &str, scale: Scale, journal: Option<&Path>) -> Result<(World, (u64, u64)), String> {
-    let placement = scaled(Placement::named(policy, &plan.machine).map_err(|e| e.to_string())?, scale);
-    // A huge page would be half of the scaled fast tier: all policies have base pages here, nimble too.
+fn managed(
+    plan: &Plan,
+    policy: &str,
+    scale: Scale,
+    journal: Option<&Path>,
+) -> Result<(World, (u64, u64)), String> {
+    let placement =
+        scaled(Placement::named(policy, &plan.machine).map_err(|e| e.to_string())?, scale);
+    // A huge page would be half of the scaled fast tier: all policies have base pages here, nimble
+    // too.
     let births = if placement.starts_slow() { Births::Slow } else { Births::Nearest };
-    let world: Shared = Rc::new(RefCell::new(plan.world(Mode::Plain, births).map_err(|e| e.to_string())?));
+    let world: Shared =
+        Rc::new(RefCell::new(plan.world(Mode::Plain, births).map_err(|e| e.to_string())?));
     let config = config(scale);
     let trackers: Vec<Box<dyn Tracker>> = vec![
         Box::new(PageTableScan::new(world.clone())),
@@ -89,7 +105,8 @@ fn managed(plan: &Plan, policy: &str, scale: Scale, journal: Option<&Path>) -> R
         return Err(stop.to_string());
     }
     drop(engine);
-    let mut world = Rc::try_unwrap(world).map_err(|_| "the engine still holds the world")?.into_inner();
+    let mut world =
+        Rc::try_unwrap(world).map_err(|_| "the engine still holds the world")?.into_inner();
     world.pass(FOR_EVER);
     Ok((world, (summary.promoted_pages, summary.demoted_pages)))
 }
@@ -97,10 +114,16 @@ fn managed(plan: &Plan, policy: &str, scale: Scale, journal: Option<&Path>) -> R
 fn config(scale: Scale) -> Config {
     let plain = Config::default();
     let limits = plain.limits;
-    let limits =
-        MoveLimits { longest_call: scale.span(limits.longest_call), total: scale.span(limits.total), ..limits };
-    let heat =
-        HeatParams { memory: scale.span(plain.heat.memory), exact_for: scale.span(plain.heat.exact_for), ..plain.heat };
+    let limits = MoveLimits {
+        longest_call: scale.span(limits.longest_call),
+        total: scale.span(limits.total),
+        ..limits
+    };
+    let heat = HeatParams {
+        memory: scale.span(plain.heat.memory),
+        exact_for: scale.span(plain.heat.exact_for),
+        ..plain.heat
+    };
     Config {
         limits,
         heat,

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use terrace_engine::{
-    Ask, Config, Engine, Mapping, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, Parts, TrackError, Tracker,
-    TrackerInfo,
+    Ask, Config, Engine, Mapping, MoveFailure, MoveLimits, MoveOutcome, Mover, Observation, Parts,
+    TrackError, Tracker, TrackerInfo,
 };
 use terrace_machine::{rank, By};
 use terrace_policy::place::hyplacer::{class, Class, Params};
@@ -69,12 +69,17 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let steps: u32 = steps.parse().map_err(|e| format!("{steps}: {e}"))?;
     let share: f64 = share.parse().map_err(|e| format!("{share}: {e}"))?;
     let machine = load_machine(&Source::Live).map_err(|e| e.to_string())?;
-    let tiers: Vec<Vec<NodeId>> =
-        rank(&machine, By::Bandwidth, None).map_err(|e| e.to_string())?.tiers.into_iter().map(|t| t.nodes).collect();
+    let tiers: Vec<Vec<NodeId>> = rank(&machine, By::Bandwidth, None)
+        .map_err(|e| e.to_string())?
+        .tiers
+        .into_iter()
+        .map(|t| t.nodes)
+        .collect();
     let root = Root::live();
     let able = Capabilities::probe(&root);
     let budget = Budget::new(share, Nanos((share * 60e9) as u64));
-    let trackers = LiveTrackers::new(&root, &able, TrackerChoice::Auto, budget).map_err(|e| e.to_string())?;
+    let trackers =
+        LiveTrackers::new(&root, &able, TrackerChoice::Auto, budget).map_err(|e| e.to_string())?;
     println!("trackers {}", trackers.names().join(" "));
     let argv: Vec<OsString> = [program, spec].map(OsString::from).into();
     let runner = Rc::new(RefCell::new(Runner::start(&argv).map_err(|e| e.to_string())?));
@@ -95,21 +100,29 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let mut engine = Engine::new(parts, Config { tracking_share: share, ..Config::default() });
     await_layout(&mut engine)?;
-    let watch =
-        Watch { params: Params::for_machine(&machine), sees, fast: tiers[0].clone(), slow: tiers[1..].concat() };
+    let watch = Watch {
+        params: Params::for_machine(&machine),
+        sees,
+        fast: tiers[0].clone(),
+        slow: tiers[1..].concat(),
+    };
     mark(Mark::Begin);
     let origin = now();
     let mut text = String::new();
     for _ in 0..steps {
         if let Some(stop) = engine.run_step().stop {
-            return Err(format!("after {} lines: {stop}; give the workload more accesses", text.lines().count()));
+            return Err(format!(
+                "after {} lines: {stop}; give the workload more accesses",
+                text.lines().count()
+            ));
         }
         let seen = *window.borrow();
         watch.keep(&engine, seen.begun.since(origin), seen.ended.since(origin), &mut text);
     }
     mark(Mark::End);
     let spent = engine.summary();
-    let overhead = (spent.tracking_cpu_ns + spent.deciding_cpu_ns) as f64 / spent.at_ns.max(1) as f64;
+    let overhead =
+        (spent.tracking_cpu_ns + spent.deciding_cpu_ns) as f64 / spent.at_ns.max(1) as f64;
     let handle = terrace_sys::open_pidfd(pid).map_err(|e| e.to_string())?;
     let _ended = terrace_sys::signal_process(&handle, 9);
     runner.borrow_mut().wait_to_end();
@@ -140,7 +153,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// `step BEGIN END ESTIMATE` and for each mapping `area VPN RUNS`: lengths and classes, capital on the fast tier.
+    /// `step BEGIN END ESTIMATE` and for each mapping `area VPN RUNS`: lengths and classes, capital
+    /// on the fast tier.
     fn keep(&self, engine: &Engine, begun: Nanos, ended: Nanos, text: &mut String) {
         let estimate = engine.heat().write_throughput(&self.slow).get();
         let _ = writeln!(text, "step {} {} {estimate}", begun.get(), ended.get());
@@ -155,7 +169,11 @@ impl Watch {
                     Class::Cold => 'c',
                     Class::Unknown => 'u',
                 };
-                let letter = if self.fast.contains(&page.node()) { letter.to_ascii_uppercase() } else { letter };
+                let letter = if self.fast.contains(&page.node()) {
+                    letter.to_ascii_uppercase()
+                } else {
+                    letter
+                };
                 if letter != run.0 {
                     if run.1 > 0 {
                         let _ = write!(text, "{}{}", run.1, run.0);

@@ -38,13 +38,15 @@ struct Report {
     /// From one decision to the next, mean.
     step_seconds: f64,
     cpu_share: f64,
-    /// `[tier][truth][class]` in pages, over all steps: truth cold, read, written; class cold, read, write, unknown.
+    /// `[tier][truth][class]` in pages, over all steps: truth cold, read, written; class cold,
+    /// read, write, unknown.
     fast: [[u64; 4]; 3],
     slow: [[u64; 4]; 3],
     slow_wrong_share: f64,
     all_wrong_share: f64,
     unknown_share: f64,
-    /// Written to the slow node on the bus, by everybody: target, kernel and the trackers themselves.
+    /// Written to the slow node on the bus, by everybody: target, kernel and the trackers
+    /// themselves.
     bus_writes_bytes_per_s: f64,
     /// The target's stores to pages on the slow node, a line each: what the estimate is of.
     stored_bytes_per_s: f64,
@@ -57,7 +59,8 @@ struct Report {
 
 /// `[--machine M] [--steps N] [--cpu SHARE] [--json] WORKLOAD...`
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
-    let (mut machine, mut steps, mut share, mut json) = ("lab-cxl".to_string(), 20_u32, 0.03_f64, false);
+    let (mut machine, mut steps, mut share, mut json) =
+        ("lab-cxl".to_string(), 20_u32, 0.03_f64, false);
     let mut workloads = Vec::new();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -91,19 +94,28 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
 
 fn one(bench: &Bench, spec: &str, steps: u32, share: f64) -> Result<Report, Failure> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    let workload = bench.lab().guest_program("terrace-workload").ok_or("no bin/terrace-workload in the lab")?;
+    let workload = bench
+        .lab()
+        .guest_program("terrace-workload")
+        .ok_or("no bin/terrace-workload in the lab")?;
     let argv = [GUEST_SELF, "guest", &steps.to_string(), &share.to_string(), GUEST_WORKLOAD, spec];
     let mut job = JobSpec::new(argv.map(String::from).into());
     // Its loader and libraries at their own paths, itself at a fixed one.
     job.carry(&own).map_err(|e| e.to_string())?;
     job.carry_as(&own, GUEST_SELF);
     job.carry_as(Path::new(&workload), GUEST_WORKLOAD);
-    let plain = terrace_lab::policies::plan("first-touch", bench.shape()).map_err(|e| e.to_string())?;
+    let plain =
+        terrace_lab::policies::plan("first-touch", bench.shape()).map_err(|e| e.to_string())?;
     job.before = plain.before;
     job.profile = true;
-    job.plugin = vec![("profile_all".into(), "on".into()), ("profile_window_ms".into(), WINDOW_MS.to_string())];
+    job.plugin = vec![
+        ("profile_all".into(), "on".into()),
+        ("profile_window_ms".into(), WINDOW_MS.to_string()),
+    ];
     let result = bench.run(&job).map_err(|e| e.to_string())?;
-    result.success().map_err(|how| format!("{spec}: {how}: {}", String::from_utf8_lossy(&result.stderr)))?;
+    result
+        .success()
+        .map_err(|how| format!("{spec}: {how}: {}", String::from_utf8_lossy(&result.stderr)))?;
     eprintln!("{spec}: {:.0} wall s", result.wall_seconds);
     let windows = windows(result.profile.as_deref().unwrap_or_default())?;
     let account = account(&String::from_utf8_lossy(&result.stdout))?;
@@ -170,7 +182,12 @@ fn account(text: &str) -> Result<Account, Failure> {
             "step" => {
                 let n: Vec<f64> = rest.split(' ').map_while(|w| w.parse().ok()).collect();
                 let [begun, ended, estimate] = n[..] else { return Err(bad()) };
-                all.steps.push(Step { begun: begun as u64, ended: ended as u64, estimate, areas: Vec::new() });
+                all.steps.push(Step {
+                    begun: begun as u64,
+                    ended: ended as u64,
+                    estimate,
+                    areas: Vec::new(),
+                });
             }
             "area" => {
                 let (start, runs) = rest.split_once(' ').ok_or_else(bad)?;
@@ -245,7 +262,11 @@ fn compare(spec: &str, account: &Account, windows: &[Truth], slow_node: usize) -
     let [fast, slow] = tables;
     let both = || fast.iter().chain(&slow);
     let count = account.steps.len();
-    let span = account.steps.last().map_or(0, |s| s.ended).saturating_sub(account.steps.first().map_or(0, |s| s.begun));
+    let span = account
+        .steps
+        .last()
+        .map_or(0, |s| s.ended)
+        .saturating_sub(account.steps.first().map_or(0, |s| s.begun));
     let n = count.max(1) as f64;
     Report {
         workload: spec.into(),
@@ -257,7 +278,8 @@ fn compare(spec: &str, account: &Account, windows: &[Truth], slow_node: usize) -
         slow,
         slow_wrong_share: wrong(&slow),
         all_wrong_share: wrong(&[fast, slow].concat()),
-        unknown_share: both().map(|r| r[3]).sum::<u64>() as f64 / both().flatten().sum::<u64>().max(1) as f64,
+        unknown_share: both().map(|r| r[3]).sum::<u64>() as f64
+            / both().flatten().sum::<u64>().max(1) as f64,
         bus_writes_bytes_per_s: bus_sum / n,
         stored_bytes_per_s: stored_sum / n,
         estimated_writes_bytes_per_s: estimate_sum / n,
@@ -285,12 +307,20 @@ fn show(r: &Report) {
         r.cpu_share * 100.0,
         r.unknown_share * 100.0
     );
-    for (tier, table, share) in [("slow", &r.slow, r.slow_wrong_share), ("fast", &r.fast, wrong(&r.fast))] {
+    for (tier, table, share) in
+        [("slow", &r.slow, r.slow_wrong_share), ("fast", &r.fast, wrong(&r.fast))]
+    {
         println!("  {tier} tier: {:.1}% of pages classed wrongly; pages a step:", share * 100.0);
-        println!("    {:>12} {:>10} {:>10} {:>10} {:>10}", "in truth", "cold", "read", "write", "unknown");
+        println!(
+            "    {:>12} {:>10} {:>10} {:>10} {:>10}",
+            "in truth", "cold", "read", "write", "unknown"
+        );
         for (name, row) in ["untouched", "read", "written"].iter().zip(table) {
             let mean = row.map(|n| n / r.steps.max(1) as u64);
-            println!("    {name:>12} {:>10} {:>10} {:>10} {:>10}", mean[0], mean[1], mean[2], mean[3]);
+            println!(
+                "    {name:>12} {:>10} {:>10} {:>10} {:>10}",
+                mean[0], mean[1], mean[2], mean[3]
+            );
         }
     }
     println!(

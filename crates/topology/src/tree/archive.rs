@@ -1,5 +1,6 @@
-//! The tar format (POSIX.1-1988 ustar, with the pax and GNU extensions for long names), as little of it as a tree of
-//! small text files needs. Archives written here are the same for the same tree: sorted, no owners, no times.
+//! The tar format (POSIX.1-1988 ustar, with the pax and GNU extensions for long names), as little
+//! of it as a tree of small text files needs. Archives written here are the same for the same tree:
+//! sorted, no owners, no times.
 
 use super::{MemoryTree, MAX_FILE};
 use crate::error::TopologyError;
@@ -34,7 +35,9 @@ pub fn read_archive(bytes: &[u8], name: &str) -> Result<MemoryTree, TopologyErro
         let end = start.checked_add(size).filter(|end| *end <= bytes.len());
         let data = &bytes[start..end.ok_or_else(|| damaged(at, "content is cut off"))?];
         match kind {
-            b'x' => (long_name, long_link) = pax(data).ok_or_else(|| damaged(at, "bad pax header"))?,
+            b'x' => {
+                (long_name, long_link) = pax(data).ok_or_else(|| damaged(at, "bad pax header"))?
+            }
             b'L' => long_name = Some(c_string(data)),
             b'K' => long_link = Some(c_string(data)),
             _ => {
@@ -167,7 +170,14 @@ impl<'w> Archive<'w> {
         self.out.write_all(&[0; BLOCK][..rest])
     }
 
-    fn header(&mut self, path: &str, target: &str, size: usize, kind: u8, mode: u32) -> io::Result<()> {
+    fn header(
+        &mut self,
+        path: &str,
+        target: &str,
+        size: usize,
+        kind: u8,
+        mode: u32,
+    ) -> io::Result<()> {
         let split = split_name(path);
         if split.is_none() || target.len() > 100 {
             let mut records = pax_record("path", path);
@@ -205,9 +215,16 @@ fn pax_record(key: &str, value: &str) -> String {
     format!("{length}{rest}")
 }
 
-fn raw_header((prefix, name): (&str, &str), target: &str, size: usize, kind: u8, mode: u32) -> [u8; BLOCK] {
+fn raw_header(
+    (prefix, name): (&str, &str),
+    target: &str,
+    size: usize,
+    kind: u8,
+    mode: u32,
+) -> [u8; BLOCK] {
     let mut block = [0u8; BLOCK];
-    let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
+    let mut put =
+        |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
     put(100, &format!("{mode:07o}"));
     put(108, "0000000");

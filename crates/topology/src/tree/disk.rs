@@ -61,18 +61,27 @@ impl Tree for DiskTree {
         let mut bytes = Vec::new();
         file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
         if bytes.len() > MAX_FILE {
-            return Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_FILE, unit: "bytes" });
+            return Err(TopologyError::TooLarge {
+                path: path.to_owned(),
+                limit: MAX_FILE,
+                unit: "bytes",
+            });
         }
         Ok(bytes)
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>, TopologyError> {
-        let folder = fs::read_dir(self.path(path)).map_err(|error| TopologyError::io("list", path, &error))?;
+        let folder = fs::read_dir(self.path(path))
+            .map_err(|error| TopologyError::io("list", path, &error))?;
         let mut names = Vec::new();
         // Names that are not text are none of the kernel's.
         for name in folder.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
             if names.len() >= MAX_NAMES {
-                return Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_NAMES, unit: "names" });
+                return Err(TopologyError::TooLarge {
+                    path: path.to_owned(),
+                    limit: MAX_NAMES,
+                    unit: "names",
+                });
             }
             names.push(name);
         }

@@ -25,7 +25,8 @@ impl MemoryTree {
         Self::default()
     }
 
-    /// Adds a file, and the folders on the way. Content above [`MAX_FILE`] is not kept, and refused when read.
+    /// Adds a file, and the folders on the way. Content above [`MAX_FILE`] is not kept, and refused
+    /// when read.
     pub fn file(&mut self, path: &str, content: impl Into<Vec<u8>>) -> &mut Self {
         let content = content.into();
         self.add(path, Item::File((content.len() <= MAX_FILE).then_some(content)))
@@ -68,9 +69,11 @@ impl Tree for MemoryTree {
     fn read(&self, path: &str) -> Result<Vec<u8>, TopologyError> {
         match self.items.get(path) {
             Some(Item::File(Some(content))) => Ok(content.clone()),
-            Some(Item::File(None)) => {
-                Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_FILE, unit: "bytes" })
-            }
+            Some(Item::File(None)) => Err(TopologyError::TooLarge {
+                path: path.to_owned(),
+                limit: MAX_FILE,
+                unit: "bytes",
+            }),
             _ => Err(TopologyError::Absent { path: path.to_owned() }),
         }
     }
@@ -86,7 +89,11 @@ impl Tree for MemoryTree {
             .take(MAX_NAMES + 1)
             .collect();
         if names.len() > MAX_NAMES {
-            return Err(TopologyError::TooLarge { path: path.to_owned(), limit: MAX_NAMES, unit: "names" });
+            return Err(TopologyError::TooLarge {
+                path: path.to_owned(),
+                limit: MAX_NAMES,
+                unit: "names",
+            });
         }
         Ok(names)
     }

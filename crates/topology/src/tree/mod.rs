@@ -1,6 +1,6 @@
-//! A tree of files laid out as `/`: on disk below some folder, or in memory from an archive. Symbolic links are followed
-//! here, one component at a time, and never lead out of the tree: an absolute target starts at the tree's own root, and
-//! `..` at the root stays there.
+//! A tree of files laid out as `/`: on disk below some folder, or in memory from an archive.
+//! Symbolic links are followed here, one component at a time, and never lead out of the tree: an
+//! absolute target starts at the tree's own root, and `..` at the root stays there.
 
 mod archive;
 mod disk;
@@ -34,8 +34,8 @@ pub enum Entry {
     Other,
 }
 
-/// Files by path. Paths have no leading slash and no `.` or `..`; the empty path is the root. Implementations follow no
-/// links: [`View`] has done that.
+/// Files by path. Paths have no leading slash and no `.` or `..`; the empty path is the root.
+/// Implementations follow no links: [`View`] has done that.
 pub trait Tree {
     /// What the path stands for.
     fn entry(&self, path: &str) -> Entry;
@@ -53,13 +53,15 @@ pub struct View<'t> {
 }
 
 impl<'t> View<'t> {
-    /// The view from the folder that holds `sys/devices/system`: the root, or the only folder in it.
+    /// The view from the folder that holds `sys/devices/system`: the root, or the only folder in
+    /// it.
     pub fn new(tree: &'t dyn Tree, name: &str) -> Result<Self, TopologyError> {
         let view = Self { tree, base: String::new() };
         if view.resolve("sys/devices/system")?.is_some() {
             return Ok(view);
         }
-        let folders: Vec<String> = tree.list("")?.into_iter().filter(|n| tree.entry(n) == Entry::Folder).collect();
+        let folders: Vec<String> =
+            tree.list("")?.into_iter().filter(|n| tree.entry(n) == Entry::Folder).collect();
         if let [only] = folders.as_slice() {
             let view = Self { tree, base: format!("{only}/") };
             if view.resolve("sys/devices/system")?.is_some() {
@@ -106,7 +108,8 @@ impl<'t> View<'t> {
         Ok(Some(done.join("/")))
     }
 
-    /// Text of a file; `None` where there is none, or where the kernel refuses to give it (attributes may).
+    /// Text of a file; `None` where there is none, or where the kernel refuses to give it
+    /// (attributes may).
     pub fn text(&self, path: &str) -> Result<Option<String>, TopologyError> {
         let Some(real) = self.resolve(path)? else {
             return Ok(None);

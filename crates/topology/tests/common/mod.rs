@@ -14,13 +14,16 @@ pub fn fixture(path: &str) -> PathBuf {
     workspace().join("fixtures").join(path)
 }
 
-/// Data of others that is kept outside the repository; `None`, said on the test's output, where it is absent.
+/// Data of others that is kept outside the repository; `None`, said on the test's output, where it
+/// is absent.
 pub fn outside(path: &str) -> Option<PathBuf> {
     let named = std::env::var_os("TERRACE_SHARED_DATA").map(PathBuf::from);
     let beside = ["../shared/data", "../../shared/data"].map(|p| workspace().join(p));
     let found = named.into_iter().chain(beside).map(|p| p.join(path)).find(|p| p.exists());
     if found.is_none() {
-        println!("skipped: {path} is not there; set TERRACE_SHARED_DATA to the folder of outside data");
+        println!(
+            "skipped: {path} is not there; set TERRACE_SHARED_DATA to the folder of outside data"
+        );
     }
     found
 }

@@ -1,5 +1,5 @@
-//! What a block of x86-64 code says of the accesses it makes: where each instruction stands, and which values their
-//! addresses are computed from.
+//! What a block of x86-64 code says of the accesses it makes: where each instruction stands, and
+//! which values their addresses are computed from.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, Register};
 
@@ -25,8 +25,8 @@ impl Origin {
     }
 }
 
-/// An origin as it is looked up for every access: up to two registers (`NONE` holds no load), a load (0 is none), and
-/// the rare further registers as bits.
+/// An origin as it is looked up for every access: up to two registers (`NONE` holds no load), a
+/// load (0 is none), and the rare further registers as bits.
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
     pub registers: [u8; 2],
@@ -86,13 +86,20 @@ impl Code {
         self.blocks.get(number).copied().flatten()
     }
 
-    /// Reads the `code` of a block, which begins at `pc`; at most `count` instructions, 512 at most.
+    /// Reads the `code` of a block, which begins at `pc`; at most `count` instructions, 512 at
+    /// most.
     pub fn add(&mut self, number: usize, pc: u64, code: &[u8], count: usize) -> Span {
         let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
         let mut factory = InstructionInfoFactory::new();
         let mut instruction = Instruction::default();
-        let mut now: [Origin; REGISTERS] = std::array::from_fn(|r| Origin { registers: 1 << r, load: 0 });
-        let mut span = Span { site: self.sites.len() as u32, change: self.changes.len() as u32, sites: 0, changes: 0 };
+        let mut now: [Origin; REGISTERS] =
+            std::array::from_fn(|r| Origin { registers: 1 << r, load: 0 });
+        let mut span = Span {
+            site: self.sites.len() as u32,
+            change: self.changes.len() as u32,
+            sites: 0,
+            changes: 0,
+        };
         while decoder.can_decode() && usize::from(span.sites) < count.min(MOST_INSTRUCTIONS) {
             decoder.decode_out(&mut instruction);
             span.sites += 1;
@@ -162,7 +169,8 @@ fn follow(
         .filter_map(|used| number(used.register()).map(|r| (r, reads(used.access()))))
         .collect();
     for (register, read) in written {
-        // Pushing and popping move the stack pointer by a constant: it comes from where it came from.
+        // Pushing and popping move the stack pointer by a constant: it comes from where it came
+        // from.
         if register == STACK && instruction.is_stack_instruction() {
             continue;
         }
@@ -188,8 +196,8 @@ fn writes(access: OpAccess) -> bool {
     matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)
 }
 
-/// How many loads ago each register's value was loaded, as a block finds them: 0 is the load just before, [`OLD`] a value that
-/// comes from no load, or from one so long ago that it delays nobody.
+/// How many loads ago each register's value was loaded, as a block finds them: 0 is the load just
+/// before, [`OLD`] a value that comes from no load, or from one so long ago that it delays nobody.
 pub type Ages = [u8; REGISTERS];
 
 /// See [`Ages`].
@@ -202,8 +210,8 @@ pub struct Values {
     /// Loads of the thread, and those before the block being executed.
     loads: u64,
     entered: u64,
-    /// By instruction of the block being executed: its load, counted through all blocks from 1. What other blocks left
-    /// here is smaller than `entered`.
+    /// By instruction of the block being executed: its load, counted through all blocks from 1.
+    /// What other blocks left here is smaller than `entered`.
     of_instruction: Box<[u64; 1024]>,
 }
 
@@ -232,8 +240,8 @@ impl Values {
         latest.min(RECENT) as u8
     }
 
-    /// Address of an instruction, 0 where it is not known; and how many loads ago the value was loaded that the address
-    /// of its access was computed from, 0 for none or long ago.
+    /// Address of an instruction, 0 where it is not known; and how many loads ago the value was
+    /// loaded that the address of its access was computed from, 0 for none or long ago.
     #[inline]
     pub fn site(&self, code: &Code, span: Span, index: usize) -> (u64, u8) {
         let Some(site) = code.site(span, index) else { return (0, 0) };
@@ -299,7 +307,8 @@ mod tests {
         (all, span)
     }
 
-    /// Executes a block whose instructions of these indices load, and says what each of those depends on.
+    /// Executes a block whose instructions of these indices load, and says what each of those
+    /// depends on.
     fn run(values: &mut Values, (code, span): &(Code, Span), loads: &[usize]) -> Vec<u8> {
         let found = loads.iter().map(|i| {
             let depends = values.site(code, *span, *i).1;
@@ -326,7 +335,8 @@ mod tests {
     #[test]
     fn a_gather_depends_on_its_index_only() {
         // movsxd rax, [rsi+rdx*4]; movsd xmm0, [rdi+rax*8]; inc rdx; jmp
-        let code = [0x48, 0x63, 0x04, 0x96, 0xf2, 0x0f, 0x10, 0x04, 0xc7, 0x48, 0xff, 0xc2, 0xeb, 0xf2];
+        let code =
+            [0x48, 0x63, 0x04, 0x96, 0xf2, 0x0f, 0x10, 0x04, 0xc7, 0x48, 0xff, 0xc2, 0xeb, 0xf2];
         let made = block(0, &code, 4);
         let mut values = Values::new();
         for _ in 0..3 {
@@ -336,9 +346,11 @@ mod tests {
 
     #[test]
     fn what_is_computed_from_a_loaded_value_depends_on_it_and_a_cleared_register_does_not() {
-        // mov rbx, [rdi]; lea rcx, [rbx+rbx*2]; mov rdx, [r8]; mov rsi, [rcx]; xor ecx, ecx; mov rsi, [rcx]
+        // mov rbx, [rdi]; lea rcx, [rbx+rbx*2]; mov rdx, [r8]; mov rsi, [rcx]; xor ecx, ecx; mov
+        // rsi, [rcx]
         let code = [
-            0x48, 0x8b, 0x1f, 0x48, 0x8d, 0x0c, 0x5b, 0x49, 0x8b, 0x10, 0x48, 0x8b, 0x31, 0x31, 0xc9, 0x48, 0x8b, 0x31,
+            0x48, 0x8b, 0x1f, 0x48, 0x8d, 0x0c, 0x5b, 0x49, 0x8b, 0x10, 0x48, 0x8b, 0x31, 0x31,
+            0xc9, 0x48, 0x8b, 0x31,
         ];
         let made = block(0, &code, 6);
         assert_eq!(run(&mut Values::new(), &made, &[0, 2, 3, 5]), [0, 0, 2, 0]);

@@ -19,7 +19,13 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { period: 1, addresses: 0..u64::MAX, sizes: 0..u32::MAX, times: 0..u64::MAX, begins_later: false }
+        Self {
+            period: 1,
+            addresses: 0..u64::MAX,
+            sizes: 0..u32::MAX,
+            times: 0..u64::MAX,
+            begins_later: false,
+        }
     }
 }
 
@@ -27,7 +33,10 @@ impl Filter {
     /// Whether to keep an access; `seen` counts those of its thread that meet all other conditions.
     #[inline]
     pub fn keeps(&self, seen: &mut u64, address: u64, size: u32, time: u64) -> bool {
-        if !(self.addresses.contains(&address) && self.sizes.contains(&size) && self.times.contains(&time)) {
+        if !(self.addresses.contains(&address)
+            && self.sizes.contains(&size)
+            && self.times.contains(&time))
+        {
             return false;
         }
         *seen += 1;
@@ -43,13 +52,23 @@ impl Filter {
             notes.push(format!("one access in {} was kept", self.period));
         }
         if self.addresses != whole.addresses {
-            notes.push(format!("only addresses from {:#x} to {:#x}", self.addresses.start, self.addresses.end));
+            notes.push(format!(
+                "only addresses from {:#x} to {:#x}",
+                self.addresses.start, self.addresses.end
+            ));
         }
         if self.sizes != whole.sizes {
-            notes.push(format!("only accesses of {} to {} bytes", self.sizes.start, self.sizes.end.saturating_sub(1)));
+            notes.push(format!(
+                "only accesses of {} to {} bytes",
+                self.sizes.start,
+                self.sizes.end.saturating_sub(1)
+            ));
         }
         if self.times != whole.times {
-            notes.push(format!("only instructions {} to {} of each thread", self.times.start, self.times.end));
+            notes.push(format!(
+                "only instructions {} to {} of each thread",
+                self.times.start, self.times.end
+            ));
         }
         notes
     }

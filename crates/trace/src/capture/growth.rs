@@ -1,8 +1,10 @@
-//! How old registers' values are while a path comes again and again, without going through each turn.
+//! How old registers' values are while a path comes again and again, without going through each
+//! turn.
 
 use super::code::{depends, grown, Ages, OLD, REGISTERS};
 
-/// So many turns of a path are looked at together at most: their words lie in the processor's nearest cache.
+/// So many turns of a path are looked at together at most: their words lie in the processor's
+/// nearest cache.
 const MOST_TURNS: usize = 64;
 /// A path whose turns are each told in another way is left alone for so many turns at most.
 const MOST_PAUSE: u8 = 31;
@@ -30,7 +32,10 @@ impl Turns {
             self.pause -= 1;
             return 0;
         }
-        let most = self.growth.as_ref().map_or(0, |growth| growth.steady(ages).min(usize::from(self.expected)));
+        let most = self
+            .growth
+            .as_ref()
+            .map_or(0, |growth| growth.steady(ages).min(usize::from(self.expected)));
         if most < 2 {
             0
         } else {
@@ -51,11 +56,12 @@ impl Turns {
     }
 }
 
-/// A register that a path changes: registers it comes from (bit `r`), and which load of the path, counted from 1.
+/// A register that a path changes: registers it comes from (bit `r`), and which load of the path,
+/// counted from 1.
 pub type Change = (u8, u16, u16);
 
-/// An access's address: registers as the path found them, loads of the path before it, and how many loads ago the latest
-/// load of the path was that it comes from.
+/// An access's address: registers as the path found them, loads of the path before it, and how many
+/// loads ago the latest load of the path was that it comes from.
 pub type Address = (u16, u8, u8);
 
 /// See the module. All of it holds once the path has come twice in a row.
@@ -66,13 +72,18 @@ pub struct Growth {
     same: Box<[(u8, u8)]>,
     /// Registers that come from others: which of the former, and an age that they have at most.
     derived: Box<[(u8, u16, u8)]>,
-    /// Accesses whose dependence may change: registers that grow older, loads before the access, the most it can be.
+    /// Accesses whose dependence may change: registers that grow older, loads before the access,
+    /// the most it can be.
     open: Box<[(u16, u8, u8)]>,
 }
 
 impl Growth {
     /// Of a path with so many loads. None if registers depend on each other in some other way.
-    pub fn new(loads: u16, changes: &[Change], addresses: impl Iterator<Item = Address>) -> Option<Self> {
+    pub fn new(
+        loads: u16,
+        changes: &[Change],
+        addresses: impl Iterator<Item = Address>,
+    ) -> Option<Self> {
         let old = u16::from(OLD);
         let (mut older, mut same) = (u16::MAX, Vec::new());
         for (register, from, load) in changes {
@@ -88,7 +99,10 @@ impl Growth {
         let known = same.iter().fold(older, |known, (r, _)| known | 1 << r);
         // The least of those that are the same, so much later.
         let least = |from: u16, later: u16| {
-            let ages = same.iter().filter(|(r, _)| from >> r & 1 == 1).map(|(_, age)| u16::from(*age) + later);
+            let ages = same
+                .iter()
+                .filter(|(r, _)| from >> r & 1 == 1)
+                .map(|(_, age)| u16::from(*age) + later);
             ages.min().unwrap_or(old).min(old) as u8
         };
         let mut derived = Vec::new();
@@ -102,7 +116,8 @@ impl Growth {
         }
         let mut open = Vec::new();
         for (from, before, latest) in addresses {
-            let (mut growing, mut most) = (from & older, least(from, u16::from(before)).min(latest));
+            let (mut growing, mut most) =
+                (from & older, least(from, u16::from(before)).min(latest));
             for (_, more, age) in derived.iter().filter(|(r, ..)| from >> r & 1 == 1) {
                 growing |= more;
                 most = most.min(age.saturating_add(before));
@@ -165,7 +180,8 @@ mod tests {
 
     /// The age of what comes from these registers and this load, turn by turn.
     fn age(ages: &Ages, from: u16, loads: u16, load: u16) -> u8 {
-        let registers = (0..REGISTERS).filter(|r| from >> r & 1 == 1).map(|r| u16::from(ages[r]) + loads);
+        let registers =
+            (0..REGISTERS).filter(|r| from >> r & 1 == 1).map(|r| u16::from(ages[r]) + loads);
         let own = (load > 0).then(|| loads - load);
         registers.chain(own).min().unwrap_or(u16::MAX).min(u16::from(OLD)) as u8
     }
@@ -177,14 +193,16 @@ mod tests {
             let change = (from(), prop_oneof![3 => Just(0u16), 1 => 1..=loads]);
             let changes = vec(proptest::option::weighted(0.4, change), 8).prop_map(|all| {
                 let told = all.into_iter().enumerate();
-                told.filter_map(|(r, c)| c.map(|(from, load)| (r as u8, from, load))).collect::<Vec<_>>()
+                told.filter_map(|(r, c)| c.map(|(from, load)| (r as u8, from, load)))
+                    .collect::<Vec<_>>()
             });
             // The latest load an address comes from lies among those before it.
-            let address =
-                (1u16..256, 0..loads as u8, any::<u8>(), any::<bool>()).prop_map(|(from, before, at, own)| {
+            let address = (1u16..256, 0..loads as u8, any::<u8>(), any::<bool>()).prop_map(
+                |(from, before, at, own)| {
                     let latest = if own && before > 0 { at % before } else { OLD };
                     (from, before, latest)
-                });
+                },
+            );
             (Just(loads), changes, vec(address, 0..5))
         })
     }

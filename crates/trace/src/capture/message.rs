@@ -29,7 +29,13 @@ pub fn mapping(number: u64, result: u64, [a, b, c, d]: [u64; 4], text: &[u64]) -
         _ if failed => None,
         syscall::MMAP => {
             let name = words_as_text(text);
-            Some(What::Map { start: result, length: b, protection: c as u32, flags: d as u32, name })
+            Some(What::Map {
+                start: result,
+                length: b,
+                protection: c as u32,
+                flags: d as u32,
+                name,
+            })
         }
         syscall::MUNMAP => Some(What::Unmap { start: a, length: b }),
         syscall::BRK => Some(What::Break { end: result }),

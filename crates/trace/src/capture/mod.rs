@@ -1,7 +1,8 @@
-//! From the words of the capture plugin (`capture/plugin.c` defines them) or of the compiler's hooks (`capture/hooks`) to a
-//! trace. Pure: whoever has the words hands them in, slot by slot.
+//! From the words of the capture plugin (`capture/plugin.c` defines them) or of the compiler's
+//! hooks (`capture/hooks`) to a trace. Pure: whoever has the words hands them in, slot by slot.
 //!
-//! A program can write anything into its ring, so words are not trusted: nonsense is counted and stepped over.
+//! A program can write anything into its ring, so words are not trusted: nonsense is counted and
+//! stepped over.
 
 mod code;
 mod filter;
@@ -30,7 +31,8 @@ fn is_block(word: u64) -> bool {
     word >> 60 == IS_WORD >> 60
 }
 
-/// Blocks beyond this number are not remembered: their accesses have neither program counter nor dependence.
+/// Blocks beyond this number are not remembered: their accesses have neither program counter nor
+/// dependence.
 const MOST_BLOCKS: usize = 1 << 22;
 /// A message longer than this is nonsense.
 const MOST_CONTENT: usize = 4096;
@@ -38,7 +40,8 @@ const MOST_CONTENT: usize = 4096;
 /// What was seen and kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Loads and stores the program made, filters aside. What an instruction reads or writes in one piece is one access.
+    /// Loads and stores the program made, filters aside. What an instruction reads or writes in one
+    /// piece is one access.
     pub loads: u64,
     /// See `loads`.
     pub stores: u64,
@@ -111,8 +114,8 @@ impl<W: Write> Capture<W> {
         self.writer.written()
     }
 
-    /// Takes words of a slot and says how many were used; the rest must come again, with what follows them. `last`: none
-    /// will follow.
+    /// Takes words of a slot and says how many were used; the rest must come again, with what
+    /// follows them. `last`: none will follow.
     ///
     /// # Errors
     /// [`TraceError::Write`].
@@ -124,7 +127,12 @@ impl<W: Write> Capture<W> {
         used
     }
 
-    fn feed_thread(&mut self, thread: &mut Thread, words: &[u64], last: bool) -> Result<usize, TraceError> {
+    fn feed_thread(
+        &mut self,
+        thread: &mut Thread,
+        words: &[u64],
+        last: bool,
+    ) -> Result<usize, TraceError> {
         let mut at = 0;
         while let Some(&word) = words.get(at) {
             if word & IS_WORD == 0 && thread.hooked {
@@ -144,7 +152,11 @@ impl<W: Write> Capture<W> {
                 self.access(thread, word, value)?;
                 at += 1;
             } else if is_block(word) {
-                let passed = if self.by_path && !thread.hooked { self.pass(thread, &words[at..])? } else { 0 };
+                let passed = if self.by_path && !thread.hooked {
+                    self.pass(thread, &words[at..])?
+                } else {
+                    0
+                };
                 if passed > 0 {
                     at += passed;
                     continue;
@@ -192,8 +204,12 @@ impl<W: Write> Capture<W> {
     /// The same as `hooked_access` for as many of these words as can be taken together; how many.
     #[inline]
     fn hooked_run(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
-        let Some((process, number)) = thread.number.filter(|_| self.recording) else { return Ok(0) };
-        let Ok(first) = u32::try_from((thread.before + 1).saturating_sub(thread.last)) else { return Ok(0) };
+        let Some((process, number)) = thread.number.filter(|_| self.recording) else {
+            return Ok(0);
+        };
+        let Ok(first) = u32::try_from((thread.before + 1).saturating_sub(thread.last)) else {
+            return Ok(0);
+        };
         let (run, stores) = self.writer.hooked((process, number), words, first)?;
         thread.before += run as u64;
         thread.last = thread.before;
@@ -204,7 +220,8 @@ impl<W: Write> Capture<W> {
         Ok(run)
     }
 
-    /// An access that a compiler's hook told: whole, without the code it stands in. It counts as one instruction.
+    /// An access that a compiler's hook told: whole, without the code it stands in. It counts as
+    /// one instruction.
     #[inline]
     fn hooked_access(&mut self, thread: &mut Thread, word: u64) -> Result<(), TraceError> {
         let Some((process, number)) = thread.number else {
@@ -216,7 +233,9 @@ impl<W: Write> Capture<W> {
         thread.before += 1;
         self.totals.instructions += 1;
         *(if store { &mut self.totals.stores } else { &mut self.totals.loads }) += 1;
-        if !self.recording || !(self.all || self.filter.keeps(&mut thread.seen, address, size, thread.before)) {
+        if !self.recording
+            || !(self.all || self.filter.keeps(&mut thread.seen, address, size, thread.before))
+        {
             return Ok(());
         }
         self.totals.kept += 1;
@@ -224,9 +243,14 @@ impl<W: Write> Capture<W> {
         thread.last = thread.before;
         let gap = since.min(u64::from(u32::MAX));
         self.writer.advance(process, number, since - gap)?;
-        // Which place of the code it is, not where: enough to predict the address from that place's last.
+        // Which place of the code it is, not where: enough to predict the address from that place's
+        // last.
         let pc = 1 + (word >> 52 & 0x7ff);
-        self.writer.access(process, number, &Access { address, size, store, depends: 0, gap: gap as u32, pc })
+        self.writer.access(
+            process,
+            number,
+            &Access { address, size, store, depends: 0, gap: gap as u32, pc },
+        )
     }
 
     /// The pending access is complete.
@@ -247,7 +271,9 @@ impl<W: Write> Capture<W> {
         }
         let position = thread.before + index as u64 + 1;
         let (address, size) = (pending.address(), pending.size);
-        if !self.recording || !(self.all || self.filter.keeps(&mut thread.seen, address, size, position)) {
+        if !self.recording
+            || !(self.all || self.filter.keeps(&mut thread.seen, address, size, position))
+        {
             thread.value.clear();
             return Ok(());
         }
@@ -298,11 +324,13 @@ impl<W: Write> Capture<W> {
         Ok(())
     }
 
-    /// Takes a whole path, as often as it comes, if the words begin with one that is known and nothing speaks against it; how
-    /// many words.
+    /// Takes a whole path, as often as it comes, if the words begin with one that is known and
+    /// nothing speaks against it; how many words.
     #[inline]
     fn pass(&mut self, thread: &mut Thread, words: &[u64]) -> Result<usize, TraceError> {
-        let Some((process, number)) = thread.number.filter(|_| self.recording) else { return Ok(0) };
+        let Some((process, number)) = thread.number.filter(|_| self.recording) else {
+            return Ok(0);
+        };
         let Some(head) = self.paths.head(&self.code, words) else { return Ok(0) };
         // The block is known, so it begins here, path or no path.
         if thread.length > 0 || thread.pending.is_some() {
@@ -314,8 +342,9 @@ impl<W: Write> Capture<W> {
         loop {
             let after = path.pass(thread.values.ages());
             if path.row.len() > 0 {
-                let since =
-                    (thread.before + path.first).checked_sub(thread.last).and_then(|gap| u32::try_from(gap).ok());
+                let since = (thread.before + path.first)
+                    .checked_sub(thread.last)
+                    .and_then(|gap| u32::try_from(gap).ok());
                 let Some(gap) = since else { break };
                 let (row, rest) = (&path.row, path.last - path.first);
                 if !self.writer.row((process, number), &words[used..], row, gap, rest)? {
@@ -337,14 +366,23 @@ impl<W: Write> Capture<W> {
                 if turns > 0 {
                     let (row, gap, rest) = (&path.row, path.between(), path.last - path.first);
                     let turn = &words[used..used + turns * path.len()];
-                    let turns = self.writer.row_again((process, number), turn, path.len(), row, gap, rest)?;
+                    let turns = self.writer.row_again(
+                        (process, number),
+                        turn,
+                        path.len(),
+                        row,
+                        gap,
+                        rest,
+                    )?;
                     path.again.came(turns);
                     if turns > 0 {
                         let each = turns as u64;
                         used += turns * path.len();
                         thread.before += each * path.instructions;
                         thread.last = thread.before - path.instructions + path.last;
-                        thread.values.pass(path.again.behind(&ages, turns), each * u64::from(path.loads));
+                        thread
+                            .values
+                            .pass(path.again.behind(&ages, turns), each * u64::from(path.loads));
                         self.totals.instructions += each * path.instructions;
                         self.totals.loads += each * u64::from(path.loads);
                         self.totals.stores += each * u64::from(path.stores);
@@ -362,7 +400,12 @@ impl<W: Write> Capture<W> {
         Ok(used)
     }
 
-    fn message(&mut self, thread: &mut Thread, which: u64, content: &[u64]) -> Result<(), TraceError> {
+    fn message(
+        &mut self,
+        thread: &mut Thread,
+        which: u64,
+        content: &[u64],
+    ) -> Result<(), TraceError> {
         let event = |capture: &mut Self, thread: &Thread, what: What| match thread.number {
             None => Ok(()),
             Some((process, number)) => {
@@ -376,7 +419,9 @@ impl<W: Write> Capture<W> {
                 self.translated(*number, *pc, *count, *bytes, code);
                 Ok(())
             }
-            (message::THREAD, [pid, tid, time, parent]) => self.begin(thread, *pid, *tid, *time, *parent),
+            (message::THREAD, [pid, tid, time, parent]) => {
+                self.begin(thread, *pid, *tid, *time, *parent)
+            }
             (message::EXIT, _) => self.end(thread),
             (message::JUMP, [ticks]) => {
                 self.settle(thread)?;
@@ -398,7 +443,13 @@ impl<W: Write> Capture<W> {
                 event(
                     self,
                     thread,
-                    What::Map { start: *start, length: *length, protection, flags, name: words_as_text(text) },
+                    What::Map {
+                        start: *start,
+                        length: *length,
+                        protection,
+                        flags,
+                        name: words_as_text(text),
+                    },
                 )
             }
             // Hooks do not know values, so whoever says this where they are kept is no hook.
@@ -406,9 +457,11 @@ impl<W: Write> Capture<W> {
                 thread.hooked = true;
                 Ok(())
             }
-            (message::OBJECT, [start, length, text @ ..]) => {
-                event(self, thread, What::Object { start: *start, length: *length, name: words_as_text(text) })
-            }
+            (message::OBJECT, [start, length, text @ ..]) => event(
+                self,
+                thread,
+                What::Object { start: *start, length: *length, name: words_as_text(text) },
+            ),
             (message::EXEC, text) => event(self, thread, What::Exec { name: words_as_text(text) }),
             (message::MARK, [id]) => {
                 self.settle(thread)?;
@@ -432,8 +485,9 @@ impl<W: Write> Capture<W> {
         }
     }
 
-    /// Whether a thread says that its process was forked from one that is not known yet: the words of that one were written
-    /// before, into another slot, and will come. Not for long, in case it was never recorded.
+    /// Whether a thread says that its process was forked from one that is not known yet: the words
+    /// of that one were written before, into another slot, and will come. Not for long, in case it
+    /// was never recorded.
     fn is_orphan(&self, thread: &mut Thread, which: u64, content: &[u64]) -> bool {
         let (message::THREAD, [_, _, _, parent]) = (which, content) else { return false };
         let waits = *parent != 0 && !self.processes.contains_key(parent) && thread.kin > 0;
@@ -454,7 +508,14 @@ impl<W: Write> Capture<W> {
         self.code.add(at, pc, &raw, count as usize);
     }
 
-    fn begin(&mut self, thread: &mut Thread, pid: u64, tid: u64, time: u64, parent: u64) -> Result<(), TraceError> {
+    fn begin(
+        &mut self,
+        thread: &mut Thread,
+        pid: u64,
+        tid: u64,
+        time: u64,
+        parent: u64,
+    ) -> Result<(), TraceError> {
         self.end(thread)?;
         let known = self.processes.get(&pid).copied().filter(|_| parent == 0);
         let process = known.unwrap_or(self.totals.processes);

@@ -1,6 +1,7 @@
-//! Paths: rows of blocks that a program executes again and again, with the accesses they made. What follows from the code
-//! and from the order of the words (sizes, directions, dependences, gaps) is worked out once a path; where the same words
-//! come again, addresses aside, only addresses are left to look at. Words that fit no path are worked on one by one.
+//! Paths: rows of blocks that a program executes again and again, with the accesses they made. What
+//! follows from the code and from the order of the words (sizes, directions, dependences, gaps) is
+//! worked out once a path; where the same words come again, addresses aside, only addresses are
+//! left to look at. Words that fit no path are worked on one by one.
 
 use super::code::{depends, grown, Ages, Code, Source, Span, OLD, REGISTERS};
 use super::growth::{Growth, Turns};
@@ -27,7 +28,8 @@ const MOST_WORDS: usize = 4 << 20;
 /// The address bits of an access word.
 pub const ADDRESS: u64 = 0xffff_ffff_ffff;
 
-/// Where a value comes from: registers as the path found them (bit `r`), and a load of the path, counted from 1.
+/// Where a value comes from: registers as the path found them (bit `r`), and a load of the path,
+/// counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Origin {
     registers: u16,
@@ -59,7 +61,8 @@ struct Told {
     loads: u16,
 }
 
-/// The same for one whose address comes from registers as the path found them: another path before it may change it.
+/// The same for one whose address comes from registers as the path found them: another path before
+/// it may change it.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     /// Which access of the path.
@@ -68,7 +71,8 @@ struct Open {
     registers: [u8; 2],
     /// Further ones.
     more: u16,
-    /// Loads of the path before it, and how many loads ago the latest load of the path was that its address comes from.
+    /// Loads of the path before it, and how many loads ago the latest load of the path was that its
+    /// address comes from.
     loads: u8,
     latest: u8,
 }
@@ -112,7 +116,8 @@ pub struct Path {
     words: Box<[u64]>,
     /// Which bits of them: all of a block's, all but the address of an access's.
     bits: Box<[u64]>,
-    /// Positions of words that may be another eight bytes of the access before, and whether they are.
+    /// Positions of words that may be another eight bytes of the access before, and whether they
+    /// are.
     pieces: Box<[(u16, bool)]>,
     /// Registers left changed, and whence.
     changes: Box<[(u8, Origin)]>,
@@ -139,14 +144,19 @@ impl Path {
     /// Whether these words are this path, and a block follows.
     #[inline]
     pub fn is(&self, words: &[u64]) -> bool {
-        let Some((words, [next, ..])) = words.split_at_checked(self.words.len()) else { return false };
+        let Some((words, [next, ..])) = words.split_at_checked(self.words.len()) else {
+            return false;
+        };
         // The first blocks tell most paths apart.
         let differ = |words: &[u64], range: std::ops::Range<usize>| {
             let mine = self.words[range.clone()].iter().zip(&self.bits[range]);
             mine.zip(words).fold(0, |differ, ((word, bits), w)| differ | (w ^ word) & bits) != 0
         };
         let (head, tail) = words.split_at(words.len().min(8));
-        is_block(*next) && !differ(head, 0..head.len()) && !differ(tail, head.len()..words.len()) && self.joins(words)
+        is_block(*next)
+            && !differ(head, 0..head.len())
+            && !differ(tail, head.len()..words.len())
+            && self.joins(words)
     }
 
     /// How many words it takes.
@@ -155,7 +165,8 @@ impl Path {
         self.words.len()
     }
 
-    /// Ages of the registers before to ages after; `row` then has the dependences that follow from those before.
+    /// Ages of the registers before to ages after; `row` then has the dependences that follow from
+    /// those before.
     #[inline]
     pub fn pass(&mut self, before: &Ages) -> Ages {
         if *before != self.before {
@@ -164,8 +175,8 @@ impl Path {
         self.after
     }
 
-    /// How many times in a row the path begins here, as far as its dependences stay the same and as it is worth looking; it has
-    /// come twice just before. `row` then has these dependences.
+    /// How many times in a row the path begins here, as far as its dependences stay the same and as
+    /// it is worth looking; it has come twice just before. `row` then has these dependences.
     #[inline]
     pub fn turns(&mut self, words: &[u64], ages: &Ages) -> usize {
         let (most, mut turns) = (self.again.most(ages), 0);
@@ -174,7 +185,8 @@ impl Path {
         }
         for turn in words.chunks_exact(self.words.len().max(1)).take(most) {
             let mine = self.words.iter().zip(&self.bits);
-            let differ = mine.zip(turn).fold(0, |differ, ((word, bits), w)| differ | (w ^ word) & bits);
+            let differ =
+                mine.zip(turn).fold(0, |differ, ((word, bits), w)| differ | (w ^ word) & bits);
             if differ != 0 || !self.joins(turn) {
                 break;
             }
@@ -220,7 +232,8 @@ impl Path {
 #[derive(Debug)]
 struct Head {
     paths: Vec<Path>,
-    /// Blocks that a path may have. Halved each time there are too many paths; 0 where the block cannot begin one.
+    /// Blocks that a path may have. Halved each time there are too many paths; 0 where the block
+    /// cannot begin one.
     limit: u8,
     tries: u8,
 }
@@ -235,8 +248,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Where to look for paths that begin with the block that `words` begin with. None for a block whose code is not known,
-    /// and for one that is executed for the first time.
+    /// Where to look for paths that begin with the block that `words` begin with. None for a block
+    /// whose code is not known, and for one that is executed for the first time.
     #[inline]
     pub fn head(&mut self, code: &Code, words: &[u64]) -> Option<usize> {
         let number = (words.first()? & 0xffff_ffff) as usize;
@@ -292,7 +305,8 @@ impl Paths {
         }
         if head.paths.len() >= VARIANTS {
             head.limit = (head.limit / 2).max(1);
-            let least = head.paths.iter().enumerate().min_by_key(|(_, path)| path.uses).map(|(at, _)| at);
+            let least =
+                head.paths.iter().enumerate().min_by_key(|(_, path)| path.uses).map(|(at, _)| at);
             self.words -= least.map_or(0, |at| head.paths.remove(at).words.len());
             head.paths.iter_mut().for_each(|path| path.uses /= 2);
         }
@@ -354,15 +368,19 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Adds the next block of `words`, which begin where the path does; `false` where the path must end before it.
+    /// Adds the next block of `words`, which begin where the path does; `false` where the path must
+    /// end before it.
     fn add(&mut self, words: &[u64]) -> bool {
-        let Some(([block, ..], rest)) = words.get(self.length..).map(|w| w.split_at(w.len().min(1))) else {
+        let Some(([block, ..], rest)) =
+            words.get(self.length..).map(|w| w.split_at(w.len().min(1)))
+        else {
             return false;
         };
         let Some(span) = self.code.get((block & 0xffff_ffff) as usize) else { return false };
         let count = rest.iter().take_while(|word| **word & IS_WORD == 0).count();
         let ends = rest.get(count).is_some_and(|next| is_block(*next));
-        let closes = self.blocks > 0 && words.first() == Some(block) && self.accesses.len() >= WORTHWHILE;
+        let closes =
+            self.blocks > 0 && words.first() == Some(block) && self.accesses.len() >= WORTHWHILE;
         let room = self.accesses.len() < ENOUGH && self.accesses.len() + count <= MOST_ACCESSES;
         if !is_block(*block) || closes || !ends {
             return false;
@@ -395,8 +413,8 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Adds the accesses of a block. Which load of the path each of its instructions made, by index; nothing if an access
-    /// is not as code makes it.
+    /// Adds the accesses of a block. Which load of the path each of its instructions made, by
+    /// index; nothing if an access is not as code makes it.
     fn add_accesses(&mut self, span: Span, block: u64, words: &[u64]) -> Option<Vec<(usize, u16)>> {
         let (mut loaded, mut pending) = (Vec::new(), None::<Pending>);
         for (at, word) in (self.length + 1..).zip(words) {
@@ -428,7 +446,10 @@ impl<'a> Draft<'a> {
             let (size, store, word) = (access.size, access.store(), at as u16);
             self.accesses.push(Drafted { word, size, store, pc: site.pc, position, told });
         }
-        self.accesses.iter().all(|a| Kind::new(a.size, a.store, 0).size().is_some()).then_some(loaded)
+        self.accesses
+            .iter()
+            .all(|a| Kind::new(a.size, a.store, 0).size().is_some())
+            .then_some(loaded)
     }
 
     /// Whence a value of the block being added comes.
@@ -458,13 +479,19 @@ impl<'a> Draft<'a> {
             row.add(Place::new(access.pc, access.word), kind, gap as u32);
         }
         let unchanged = |r: usize| Origin { registers: 1 << r, load: 0 };
-        let changes = self.registers.iter().enumerate().filter(|(r, origin)| **origin != unchanged(*r));
+        let changes =
+            self.registers.iter().enumerate().filter(|(r, origin)| **origin != unchanged(*r));
         let mut path = Path {
             words: self.words.into(),
             bits: self.bits.into(),
             pieces: self.pieces.into(),
             changes: changes.map(|(r, origin)| (r as u8, *origin)).collect(),
-            open: self.accesses.iter().enumerate().filter_map(|(at, access)| Open::new(at, &access.told)).collect(),
+            open: self
+                .accesses
+                .iter()
+                .enumerate()
+                .filter_map(|(at, access)| Open::new(at, &access.told))
+                .collect(),
             blocks: self.blocks,
             uses: 0,
             loads: self.loads,
@@ -479,16 +506,19 @@ impl<'a> Draft<'a> {
             again: Turns::default(),
         };
         for (at, access) in self.accesses.iter().enumerate() {
-            path.row.depend(at, depends(access.told.address.age(&[OLD; REGISTERS], access.told.loads)));
+            path.row
+                .depend(at, depends(access.told.address.age(&[OLD; REGISTERS], access.told.loads)));
         }
         path.look_again(&[OLD; REGISTERS]);
         if path.row.len() > 0 {
-            let changes: Vec<_> = path.changes.iter().map(|(r, o)| (*r, o.registers, o.load)).collect();
+            let changes: Vec<_> =
+                path.changes.iter().map(|(r, o)| (*r, o.registers, o.load)).collect();
             let address = |open: &Open| {
                 let [first, second] = open.registers;
                 (1 << first | 1 << second | open.more, open.loads, open.latest)
             };
-            path.again = Turns::new(Growth::new(path.loads, &changes, path.open.iter().map(address)));
+            path.again =
+                Turns::new(Growth::new(path.loads, &changes, path.open.iter().map(address)));
         }
         Some(path)
     }

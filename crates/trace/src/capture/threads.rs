@@ -44,18 +44,22 @@ impl Pending {
         is_store(self.word)
     }
 
-    /// Whether a word of this kind could be its next piece, whatever its address: one of the same kind, or of the next,
-    /// where the addresses end.
+    /// Whether a word of this kind could be its next piece, whatever its address: one of the same
+    /// kind, or of the next, where the addresses end.
     pub fn may_absorb(&self, next: u64) -> bool {
         let kind = self.word >> 48;
-        kind & 7 == 3 && self.size as usize + 8 <= WIDEST && (next >> 48 == kind || next >> 48 == kind + 1)
+        kind & 7 == 3
+            && self.size as usize + 8 <= WIDEST
+            && (next >> 48 == kind || next >> 48 == kind + 1)
     }
 
-    /// Joins the next piece on, if it is one: same instruction, size and direction, and just behind.
+    /// Joins the next piece on, if it is one: same instruction, size and direction, and just
+    /// behind.
     #[inline]
     pub fn absorb(&mut self, next: u64) -> bool {
-        let joins =
-            next == self.word + u64::from(self.size) && self.word >> 48 & 7 == 3 && self.size as usize + 8 <= WIDEST;
+        let joins = next == self.word + u64::from(self.size)
+            && self.word >> 48 & 7 == 3
+            && self.size as usize + 8 <= WIDEST;
         if joins {
             self.size += 8;
         }

@@ -1,6 +1,7 @@
-//! A row that comes again and again, as the body of a loop does. Each of its accesses is then told by the step from the
-//! address of the same access a turn before, with the dictionary line it was told with then. So one access's addresses of
-//! all turns are looked at, then the next one's, and what is known of the instructions is written down once, at the end.
+//! A row that comes again and again, as the body of a loop does. Each of its accesses is then told
+//! by the step from the address of the same access a turn before, with the dictionary line it was
+//! told with then. So one access's addresses of all turns are looked at, then the next one's, and
+//! what is known of the instructions is written down once, at the end.
 
 use super::{class, BlockBuilder, Place, Row, ADDRESS, ESCAPE, NEARBY, PATIENCE, TRIED};
 use crate::frame::BLOCK_ACCESSES;
@@ -37,7 +38,8 @@ impl Again {
 }
 
 impl Lane {
-    /// Tells turns to `out` in the way of `tell`, of an address and the step to it, until that has none for one; how many.
+    /// Tells turns to `out` in the way of `tell`, of an address and the step to it, until that has
+    /// none for one; how many.
     #[inline]
     fn tell<'a, T: 'a>(
         &self,
@@ -58,13 +60,21 @@ impl Lane {
 
     /// Steps of one byte, as long as they are.
     #[inline]
-    fn near<'a>(&self, words: impl Iterator<Item = &'a u64>, out: impl Iterator<Item = &'a mut u8>) -> usize {
+    fn near<'a>(
+        &self,
+        words: impl Iterator<Item = &'a u64>,
+        out: impl Iterator<Item = &'a mut u8>,
+    ) -> usize {
         self.tell(words, out, |_, step| (step == i64::from(step as i8)).then_some(step as u8))
     }
 
     /// Steps of two bytes, until one does not fit or one byte has done for a while.
     #[inline]
-    fn middle<'a>(&self, words: impl Iterator<Item = &'a u64>, out: impl Iterator<Item = &'a mut u16>) -> usize {
+    fn middle<'a>(
+        &self,
+        words: impl Iterator<Item = &'a u64>,
+        out: impl Iterator<Item = &'a mut u16>,
+    ) -> usize {
         let mut narrower = self.narrower;
         self.tell(words, out, |_, step| {
             narrower = if step == i64::from(step as i8) { narrower + 1 } else { 0 };
@@ -74,7 +84,11 @@ impl Lane {
 
     /// Whole addresses, until two bytes have done for a while or a step is that of the turn before.
     #[inline]
-    fn whole<'a>(&self, words: impl Iterator<Item = &'a u64>, out: impl Iterator<Item = &'a mut u64>) -> usize {
+    fn whole<'a>(
+        &self,
+        words: impl Iterator<Item = &'a u64>,
+        out: impl Iterator<Item = &'a mut u64>,
+    ) -> usize {
         let (mut before, mut narrower) = (self.step, self.narrower);
         self.tell(words, out, |address, step| {
             let narrow = step == i64::from(step as i16);
@@ -85,22 +99,28 @@ impl Lane {
         })
     }
 
-    /// Of how many turns up to this one the steps would have fitted a narrower class, as the context counts them.
+    /// Of how many turns up to this one the steps would have fitted a narrower class, as the
+    /// context counts them.
     fn narrower(&self, turns: usize, step: impl Fn(usize) -> i64) -> u8 {
         let fits = |step: i64| match self.class {
             class::MIDDLE => step == i64::from(step as i8),
             class::WHOLE => step == i64::from(step as i16),
             _ => false,
         };
-        let run = (0..turns).rev().take(usize::from(PATIENCE)).take_while(|turn| fits(step(*turn))).count();
+        let run = (0..turns)
+            .rev()
+            .take(usize::from(PATIENCE))
+            .take_while(|turn| fits(step(*turn)))
+            .count();
         run as u8 + if run == turns { self.narrower } else { 0 }
     }
 }
 
 impl BlockBuilder {
-    /// Adds a row as often as it comes in `words`, a turn each `stride` words, in the way of [`BlockBuilder::push_row`], as long
-    /// as all its accesses are told as in the turn before; how often that was. The row was the last to be added, and `gap`
-    /// is that of its first access in each turn.
+    /// Adds a row as often as it comes in `words`, a turn each `stride` words, in the way of
+    /// [`BlockBuilder::push_row`], as long as all its accesses are told as in the turn before; how
+    /// often that was. The row was the last to be added, and `gap` is that of its first access in
+    /// each turn.
     pub fn push_again(&mut self, words: &[u64], stride: usize, row: &Row, gap: u32) -> usize {
         let count = row.places.len();
         let lies_within = |place: &Place| usize::from(place.word) < stride;
@@ -109,7 +129,8 @@ impl BlockBuilder {
         }
         let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
         let most = (words.len() / stride).min(room / count);
-        // Without room for a turn, places in the columns that are reckoned below may lie behind their ends.
+        // Without room for a turn, places in the columns that are reckoned below may lie behind
+        // their ends.
         if most == 0 {
             return 0;
         }
@@ -122,7 +143,9 @@ impl BlockBuilder {
             let apart = each[usize::from(lane.class & 3)].max(1);
             match lane.class {
                 class::NEAR => lane.near(words, steps.near[begin..].iter_mut().step_by(apart)),
-                class::MIDDLE => lane.middle(words, steps.middle[begin..].iter_mut().step_by(apart)),
+                class::MIDDLE => {
+                    lane.middle(words, steps.middle[begin..].iter_mut().step_by(apart))
+                }
                 _ => lane.whole(words, steps.whole[begin..].iter_mut().step_by(apart)),
             }
         });
@@ -132,12 +155,15 @@ impl BlockBuilder {
         turns
     }
 
-    /// Prepares `again` if each access would be told as it was told last; how many there are of each class.
+    /// Prepares `again` if each access would be told as it was told last; how many there are of
+    /// each class.
     #[inline]
     fn as_before(&mut self, row: &Row, gap: u32) -> Option<[usize; 4]> {
         let (mut each, mut gap, count) = ([0; 4], u64::from(gap) << 24, row.places.len() as u64);
         let again = self.again.lanes.iter_mut().zip(&mut self.again.codes);
-        for (at, ((place, rest), (lane, code))) in row.places.iter().zip(&row.rests).zip(again).enumerate() {
+        for (at, ((place, rest), (lane, code))) in
+            row.places.iter().zip(&row.rests).zip(again).enumerate()
+        {
             let slot = usize::from(place.slot) % self.contexts.len();
             let (context, rest) = (&self.contexts[slot], rest | gap);
             gap = 0;
@@ -162,7 +188,8 @@ impl BlockBuilder {
         Some(each)
     }
 
-    /// So many turns were told: what follows from it for the columns and for what is known of the instructions.
+    /// So many turns were told: what follows from it for the columns and for what is known of the
+    /// instructions.
     fn done(&mut self, words: &[u64], stride: usize, row: &Row, each: [usize; 4]) {
         let (turns, count) = (words.len() / stride, row.places.len());
         let address = |turn: usize, lane: &Lane| words[turn * stride + lane.word] & ADDRESS;
@@ -189,8 +216,9 @@ impl BlockBuilder {
         self.columns.steps.used.iter_mut().zip(each).for_each(|(used, each)| *used += turns * each);
         self.columns.stores += row.stores * turns as u32;
         self.total += (turns * count) as u64;
-        let latest =
-            (0..turns).rev().flat_map(|turn| self.again.lanes[..count].iter().rev().map(move |lane| (turn, lane)));
+        let latest = (0..turns)
+            .rev()
+            .flat_map(|turn| self.again.lanes[..count].iter().rev().map(move |lane| (turn, lane)));
         for (back, (turn, lane)) in latest.take(TRIED).enumerate() {
             self.recent[((self.total - back as u64) % TRIED as u64) as usize] = address(turn, lane);
         }

@@ -59,7 +59,8 @@ impl Columns {
     pub fn pack(&mut self, packer: &mut Packer) -> Result<(), TraceError> {
         packer.begin();
         packer.section(section::SHAPES, &self.shapes[..self.count])?;
-        let lines: Vec<u8> = self.lines.iter().flat_map(|line| line.to_le_bytes().into_iter().take(LINE)).collect();
+        let lines: Vec<u8> =
+            self.lines.iter().flat_map(|line| line.to_le_bytes().into_iter().take(LINE)).collect();
         packer.section(section::DICTIONARY, &lines)?;
         packer.section(section::ESCAPES, &self.escapes)?;
         self.steps.pack(packer)?;
@@ -86,7 +87,8 @@ impl Columns {
         self.lines.clear();
         self.pc_list.clear();
         self.pc_codes.clear();
-        let flat = [&mut self.escapes, &mut self.jumps, &mut self.odd, &mut self.values, &mut self.times];
+        let flat =
+            [&mut self.escapes, &mut self.jumps, &mut self.odd, &mut self.values, &mut self.times];
         self.pcs.iter_mut().chain(flat).for_each(Vec::clear);
         self.steps.used = [0; 4];
         (self.jump_at, self.odd_at, self.time_last) = (0, 0, 0);
@@ -94,7 +96,8 @@ impl Columns {
     }
 }
 
-/// Steps and whole addresses as they come, a list a class; they become byte planes when the block is packed.
+/// Steps and whole addresses as they come, a list a class; they become byte planes when the block
+/// is packed.
 #[derive(Debug)]
 pub struct Steps {
     pub near: Box<[u8; BLOCK_ACCESSES]>,

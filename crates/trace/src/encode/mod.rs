@@ -1,9 +1,10 @@
 //! One thread's accesses become a block.
 //!
-//! Each address is predicted from an earlier one of the block: that of the same instruction where the instruction is
-//! known, else the nearest of the last sixteen. What is left over after prediction is mostly constant in loops, and zstd
-//! does the rest. Everything about an access but those bytes (how it was predicted, size, direction, dependence, gap) is
-//! one byte that names a line of the block's dictionary, for loops repeat few such combinations.
+//! Each address is predicted from an earlier one of the block: that of the same instruction where
+//! the instruction is known, else the nearest of the last sixteen. What is left over after
+//! prediction is mostly constant in loops, and zstd does the rest. Everything about an access but
+//! those bytes (how it was predicted, size, direction, dependence, gap) is one byte that names a
+//! line of the block's dictionary, for loops repeat few such combinations.
 
 mod again;
 mod columns;
@@ -17,7 +18,8 @@ use crate::frame::BLOCK_ACCESSES;
 use crate::pack::{put_number, zigzag};
 use again::Again;
 
-/// How an address is told, in the two low bits of a predictor; the others hold how many accesses back to look.
+/// How an address is told, in the two low bits of a predictor; the others hold how many accesses
+/// back to look.
 pub(crate) mod class {
     /// One byte to add to the address looked at.
     pub const NEAR: u16 = 0;
@@ -46,8 +48,9 @@ const PATIENCE: u8 = 8;
 /// A block is closed early when its values grow beyond this.
 const MOST_VALUES: usize = 4 << 20;
 
-/// An access whose kind is made already. To make it here would mean to read bytes together that were written one by one a
-/// moment ago, which the processor does slowly: it was half the time of recording.
+/// An access whose kind is made already. To make it here would mean to read bytes together that
+/// were written one by one a moment ago, which the processor does slowly: it was half the time of
+/// recording.
 #[derive(Debug)]
 pub struct Told {
     address: u64,
@@ -180,8 +183,8 @@ impl BlockBuilder {
         }
     }
 
-    /// Adds accesses as compilers' hooks tell them, as many as `words` begin with and there is room for; how many. `first` is
-    /// the gap of the first one, all others have 1.
+    /// Adds accesses as compilers' hooks tell them, as many as `words` begin with and there is room
+    /// for; how many. `first` is the gap of the first one, all others have 1.
     #[inline]
     pub fn push_hooked(&mut self, words: &[u64], first: u32) -> usize {
         let room = BLOCK_ACCESSES - self.len().min(BLOCK_ACCESSES);
@@ -207,8 +210,8 @@ impl BlockBuilder {
         self.columns.stores
     }
 
-    /// Adds an access that is told like the last one of its instruction, if it is: what `push_known` does, for what is
-    /// nearly always so in a loop.
+    /// Adds an access that is told like the last one of its instruction, if it is: what
+    /// `push_known` does, for what is nearly always so in a loop.
     #[inline(always)]
     fn push_usual(&mut self, place: &Place, address: u64, rest: u64) -> bool {
         let context = &mut self.contexts[usize::from(place.slot) % CONTEXTS];
@@ -229,8 +232,11 @@ impl BlockBuilder {
                 self.columns.steps.used[0] += 1;
                 context.narrower = 0;
             }
-            class::MIDDLE if step == i64::from(step as i16) && (!near || context.narrower + 1 < PATIENCE) => {
-                self.columns.steps.middle[self.columns.steps.used[1] % BLOCK_ACCESSES] = step as u16;
+            class::MIDDLE
+                if step == i64::from(step as i16) && (!near || context.narrower + 1 < PATIENCE) =>
+            {
+                self.columns.steps.middle[self.columns.steps.used[1] % BLOCK_ACCESSES] =
+                    step as u16;
                 self.columns.steps.used[1] += 1;
                 context.narrower = if near { context.narrower + 1 } else { 0 };
             }
@@ -340,7 +346,10 @@ impl BlockBuilder {
 
     /// Adds the time of the access just added.
     pub fn push_time(&mut self, time: u64) {
-        put_number(&mut self.columns.times, zigzag(time.wrapping_sub(self.columns.time_last) as i64));
+        put_number(
+            &mut self.columns.times,
+            zigzag(time.wrapping_sub(self.columns.time_last) as i64),
+        );
         self.columns.time_last = time;
         let (low, high) = self.columns.time_range.unwrap_or((time, time));
         self.columns.time_range = Some((low.min(time), high.max(time)));
@@ -365,8 +374,8 @@ impl BlockBuilder {
 }
 
 impl Context {
-    /// How to tell the step from this instruction's last address. Its usual class, unless the step does not fit or a
-    /// narrower one has done for a while: to change costs more than a byte.
+    /// How to tell the step from this instruction's last address. Its usual class, unless the step
+    /// does not fit or a narrower one has done for a while: to change costs more than a byte.
     #[inline]
     fn choose(&mut self, step: i64) -> u16 {
         let natural = if i8::try_from(step).is_ok() {

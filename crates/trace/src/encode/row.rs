@@ -18,7 +18,8 @@ impl Place {
     }
 }
 
-/// Accesses of known instructions in a fixed order, but for their addresses. Their sizes are powers of two.
+/// Accesses of known instructions in a fixed order, but for their addresses. Their sizes are powers
+/// of two.
 #[derive(Debug)]
 pub struct Row {
     pub(super) places: Vec<Place>,
@@ -44,7 +45,8 @@ impl Row {
         self.stores += u32::from(kind.is_store());
     }
 
-    /// Sets how many loads ago the value was loaded that an access's address was computed from; 15 at most.
+    /// Sets how many loads ago the value was loaded that an access's address was computed from; 15
+    /// at most.
     pub fn depend(&mut self, at: usize, depends: u8) {
         if let Some(rest) = self.rests.get_mut(at) {
             *rest = *rest & !(0xf0 << 16) | u64::from(depends) << 20;
@@ -57,8 +59,8 @@ impl Row {
     }
 }
 
-/// What a word of a compiler's hook says but for its address: which place of the code (not where that is, but enough to
-/// predict the address from that place's last), and what kind of access.
+/// What a word of a compiler's hook says but for its address: which place of the code (not where
+/// that is, but enough to predict the address from that place's last), and what kind of access.
 #[inline]
 pub(super) fn hooked(word: u64) -> (Place, Kind) {
     // Sizes as the capture reads them: three bits can say up to 128 bytes, hooks never do.

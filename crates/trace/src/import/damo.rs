@@ -1,6 +1,6 @@
-//! damo's raw text of a DAMON record: snapshots with begin and end of monitoring, and in each the regions with the number
-//! of looks that found them accessed. A look is one access here, to a page of the region; the pages of a region take
-//! turns, since which of them it was is not known.
+//! damo's raw text of a DAMON record: snapshots with begin and end of monitoring, and in each the
+//! regions with the number of looks that found them accessed. A look is one access here, to a page
+//! of the region; the pages of a region take turns, since which of them it was is not known.
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
@@ -45,7 +45,11 @@ impl<W: Write> Importer<W> for Damo {
                 // Regions tell of the time up to the end, which comes before them.
                 "monitoring_end" => self.time = span(value).unwrap_or(self.time),
                 "target_id" => self.target = value.parse().unwrap_or(self.target),
-                "base_time_absolute" | "monitoring_start" | "monitoring_duration" | "nr_regions" | "intervals" => {}
+                "base_time_absolute"
+                | "monitoring_start"
+                | "monitoring_duration"
+                | "nr_regions"
+                | "intervals" => {}
                 _ => return Ok(Line::Unknown),
             }
             return Ok(Line::Known(0));
@@ -92,7 +96,9 @@ fn span(text: &str) -> Option<u64> {
             "h" => 3600e9,
             _ => return None,
         };
-        total += number.replace(',', "").parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0)? * scale;
+        total +=
+            number.replace(',', "").parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0)?
+                * scale;
     }
     Some(total as u64)
 }

@@ -1,4 +1,5 @@
-//! valgrind's lackey: lines `I  ADDRESS,SIZE` for instructions, ` L`, ` S` and ` M` (a load and a store) for data.
+//! valgrind's lackey: lines `I  ADDRESS,SIZE` for instructions, ` L`, ` S` and ` M` (a load and a
+//! store) for data.
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
@@ -7,7 +8,12 @@ use crate::write::TraceWriter;
 use std::io::Write;
 
 pub fn header() -> Header {
-    Header { source: "lackey".into(), notes: vec!["threads are not told apart".into()], pcs: true, ..Header::default() }
+    Header {
+        source: "lackey".into(),
+        notes: vec!["threads are not told apart".into()],
+        pcs: true,
+        ..Header::default()
+    }
 }
 
 /// What the lines before said.
@@ -31,7 +37,11 @@ impl<W: Write> Importer<W> for Lackey {
                 let all = std::mem::take(&mut self.instructions);
                 let gap = u32::try_from(all).unwrap_or(u32::MAX);
                 writer.advance(0, 0, all - u64::from(gap))?;
-                writer.access(0, 0, &Access { address, size, store, depends: 0, gap, pc: self.pc })?;
+                writer.access(
+                    0,
+                    0,
+                    &Access { address, size, store, depends: 0, gap, pc: self.pc },
+                )?;
                 count += 1;
             }
         }
@@ -58,7 +68,9 @@ mod tests {
         assert_eq!(parse("I  04016b80,3"), Some(('I', 0x0401_6b80, 3)));
         assert_eq!(parse(" S 1ffefffe78,8"), Some(('S', 0x1f_feff_fe78, 8)));
         assert_eq!(parse(" M 0421c7cc,4"), Some(('M', 0x0421_c7cc, 4)));
-        for other in ["==12== Lackey", " L", " L zz,4", " L 10,x", "", "I", " X 10,4", " L 10,99999999999"] {
+        for other in
+            ["==12== Lackey", " L", " L zz,4", " L 10,x", "", "I", " X 10,4", " L 10,99999999999"]
+        {
             assert_eq!(parse(other), None, "{other}");
         }
     }

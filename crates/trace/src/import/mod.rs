@@ -1,5 +1,5 @@
-//! Recordings of other tools become traces. Lines that are not understood are counted and stepped over: such files have
-//! messages of the tool or the program in between.
+//! Recordings of other tools become traces. Lines that are not understood are counted and stepped
+//! over: such files have messages of the tool or the program in between.
 
 mod damo;
 mod lackey;
@@ -74,7 +74,11 @@ trait Importer<W: Write> {
 ///
 /// # Errors
 /// [`ImportError`].
-pub fn import<W: Write>(format: Format, input: impl BufRead, output: W) -> Result<Imported, ImportError> {
+pub fn import<W: Write>(
+    format: Format,
+    input: impl BufRead,
+    output: W,
+) -> Result<Imported, ImportError> {
     let (header, mut importer): (_, Box<dyn Importer<W>>) = match format {
         Format::Lackey => (lackey::header(), Box::new(lackey::Lackey::default())),
         Format::Perf => (perf::header(), Box::new(perf::Perf::default())),

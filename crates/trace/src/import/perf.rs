@@ -1,5 +1,5 @@
-//! `perf script` of memory samples: `[COMM] PID/TID [CPU] SECONDS.FRACTION: [PERIOD] EVENT: ADDRESS [IP ...]`. Samples are
-//! not all accesses, and their size is not known.
+//! `perf script` of memory samples: `[COMM] PID/TID [CPU] SECONDS.FRACTION: [PERIOD] EVENT: ADDRESS
+//! [IP ...]`. Samples are not all accesses, and their size is not known.
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
@@ -50,7 +50,12 @@ impl<W: Write> Importer<W> for Perf {
             writer.event(&Event { time: sample.time, process, thread, what })?;
         }
         let (address, store, pc) = (sample.address, sample.store, sample.pc);
-        writer.access_at(process, thread, &Access { address, size: 8, store, depends: 0, gap: 0, pc }, sample.time)?;
+        writer.access_at(
+            process,
+            thread,
+            &Access { address, size: 8, store, depends: 0, gap: 0, pc },
+            sample.time,
+        )?;
         Ok(Line::Known(1))
     }
 }
@@ -79,7 +84,11 @@ fn nanos(text: &str) -> Option<u64> {
         return None;
     }
     let scale = 10u64.pow(9 - fraction.len() as u32);
-    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction.parse::<u64>().ok()? * scale)
+    seconds
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000_000)?
+        .checked_add(fraction.parse::<u64>().ok()? * scale)
 }
 
 #[cfg(test)]
@@ -100,9 +109,17 @@ mod tests {
         };
         assert_eq!(parse(full), Some(sample));
         let bare = "77 0.5: cpu/mem-loads,ldlat=30/P: ffff";
-        let sample = Sample { pid: None, tid: 77, time: 500_000_000, store: false, address: 0xffff, pc: 0 };
+        let sample =
+            Sample { pid: None, tid: 77, time: 500_000_000, store: false, address: 0xffff, pc: 0 };
         assert_eq!(parse(bare), Some(sample));
-        for other in ["", "# comment", "x 1.5:", "77 1.5: mem-loads: 0", "77 1.5: mem-loads: zz", "1.5: e: 10"] {
+        for other in [
+            "",
+            "# comment",
+            "x 1.5:",
+            "77 1.5: mem-loads: 0",
+            "77 1.5: mem-loads: zz",
+            "1.5: e: 10",
+        ] {
             assert_eq!(parse(other), None, "{other}");
         }
     }

@@ -1,7 +1,8 @@
-//! `npb-cg`: the smallest eigenvalue of a random sparse matrix by inverse iteration, each system solved by 25 steps of
-//! conjugate gradients (RNR-94-007, section 2.2.3). The matrix fills the memory and is only read; 16 bytes an element
-//! here, where the original has 12. What the matrix is made of stays, as in the original's static arrays, and counts for
-//! the size: 16 bytes an element drawn and 24 a row, on the program's own heap.
+//! `npb-cg`: the smallest eigenvalue of a random sparse matrix by inverse iteration, each system
+//! solved by 25 steps of conjugate gradients (RNR-94-007, section 2.2.3). The matrix fills the
+//! memory and is only read; 16 bytes an element here, where the original has 12. What the matrix is
+//! made of stays, as in the original's static arrays, and counts for the size: 16 bytes an element
+//! drawn and 24 a row, on the program's own heap.
 //!
 //! ```text
 //! words: | row starts, n + 1 | columns | values | x | z | p | q | r |
@@ -18,7 +19,8 @@ use crate::team::{digest, get, set, Kernel, Met};
 const INNER: u64 = 25;
 /// Rows a unit.
 const ROWS: usize = 16;
-/// Rows, elements drawn a row and shift of the classes S, W, A, B, C, D and E (NPB 3.4's problem definitions).
+/// Rows, elements drawn a row and shift of the classes S, W, A, B, C, D and E (NPB 3.4's problem
+/// definitions).
 const CLASSES: [(usize, usize, f64); 7] = [
     (1_400, 7, 10.0),
     (7_000, 8, 12.0),
@@ -82,7 +84,8 @@ impl Cg {
     #[must_use]
     pub fn new(spec: &Spec) -> Self {
         let words = (spec.size.bytes(spec.fast).0 / 8) as usize;
-        let rows_of = |drawn: usize| words / (2 * (drawn * (drawn + 1) + 1) + 6 + 2 * (drawn + 1) + 3);
+        let rows_of =
+            |drawn: usize| words / (2 * (drawn * (drawn + 1) + 1) + 6 + 2 * (drawn + 1) + 3);
         let fits = CLASSES.iter().rev().find(|c| rows_of(c.1) >= c.0).unwrap_or(&CLASSES[0]);
         let (rows, drawn, shift) = match spec.class_s {
             true => CLASSES[0],
@@ -158,7 +161,8 @@ impl Lists {
         let _first_number_is_not_used = random.draw();
         let power = rows.next_power_of_two() as f64;
         let stride = drawn + 1;
-        let (mut columns, mut values) = (Vec::with_capacity(rows * stride), Vec::with_capacity(rows * stride));
+        let (mut columns, mut values) =
+            (Vec::with_capacity(rows * stride), Vec::with_capacity(rows * stride));
         let mut vector: Vec<(u32, f64)> = Vec::with_capacity(stride);
         for row in 0..rows {
             vector.clear();
@@ -195,7 +199,8 @@ impl Lists {
         Self { stride, columns, values, starts, users, weights, sums, seen }
     }
 
-    /// Where each would begin were they one behind the other, in the order in which they are filled.
+    /// Where each would begin were they one behind the other, in the order in which they are
+    /// filled.
     fn offsets(&self) -> Offsets {
         let columns = 0;
         let values = columns + 4 * self.columns.len();
@@ -204,12 +209,27 @@ impl Lists {
         let weights = users + 4 * self.users.len();
         let sums = weights + 8 * self.weights.len();
         let seen = sums + 8 * self.sums.len();
-        Offsets { columns, values, starts, users, weights, sums, seen, end: seen + 4 * self.seen.len() }
+        Offsets {
+            columns,
+            values,
+            starts,
+            users,
+            weights,
+            sums,
+            seen,
+            end: seen + 4 * self.seen.len(),
+        }
     }
 
-    /// Shows each row of `sum of w_i x_i x_i' + (condition - shift) I`, columns ascending; `w` falls from 1 to the condition.
-    /// What is read and written of the lists for it is told by offset and length, as if they lay one behind the other.
-    fn each_row(&mut self, shift: f64, mut show: impl FnMut(usize, &[(u32, f64)]), touch: impl Fn(usize, usize, bool)) {
+    /// Shows each row of `sum of w_i x_i x_i' + (condition - shift) I`, columns ascending; `w`
+    /// falls from 1 to the condition. What is read and written of the lists for it is told by
+    /// offset and length, as if they lay one behind the other.
+    fn each_row(
+        &mut self,
+        shift: f64,
+        mut show: impl FnMut(usize, &[(u32, f64)]),
+        touch: impl Fn(usize, usize, bool),
+    ) {
         let at = self.offsets();
         let (sums, seen) = (&mut self.sums, &mut self.seen);
         seen.fill(NONE);
@@ -226,7 +246,8 @@ impl Lists {
                 touch(at.weights + 8 * i, 8, false);
                 touch(at.columns + 4 * vector.start, 4 * self.stride, false);
                 touch(at.values + 8 * vector.start, 8 * self.stride, false);
-                for (column, value) in self.columns[vector.clone()].iter().zip(&self.values[vector]) {
+                for (column, value) in self.columns[vector.clone()].iter().zip(&self.values[vector])
+                {
                     if *column == NONE {
                         break;
                     }
@@ -262,7 +283,11 @@ impl Kernel for Cg {
         memory.held(self.lists.offsets().end as u64);
         if memory.listens() {
             // `new` has drawn the rows once, to count their elements.
-            self.lists.each_row(self.shift, |_, _| {}, |at, bytes, write| memory.own(at as u64, bytes as u64, write));
+            self.lists.each_row(
+                self.shift,
+                |_, _| {},
+                |at, bytes, write| memory.own(at as u64, bytes as u64, write),
+            );
         }
         let (columns, values) = (self.rows + 1, self.rows + 1 + self.elements);
         let mut next = 0;
@@ -276,7 +301,9 @@ impl Kernel for Cg {
             memory.store(r + 1, next as u64);
         };
         if memory.listens() {
-            self.lists.each_row(self.shift, show, |at, bytes, write| memory.own(at as u64, bytes as u64, write));
+            self.lists.each_row(self.shift, show, |at, bytes, write| {
+                memory.own(at as u64, bytes as u64, write)
+            });
         } else {
             self.lists.each_row(self.shift, show, |_, _, _| {});
         }
@@ -381,7 +408,10 @@ impl Kernel for Cg {
 
     fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Own) -> Result<u64, Wrong> {
         if self.digest_of_matrix(memory) != self.matrix {
-            return Err(Wrong { workload: "npb-cg", what: "the matrix is not what was written".to_owned() });
+            return Err(Wrong {
+                workload: "npb-cg",
+                what: "the matrix is not what was written".to_owned(),
+            });
         }
         if self.verify {
             compare("npb-cg", "zeta", own.zeta, ZETA.0, ZETA.1)?;

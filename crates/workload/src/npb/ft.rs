@@ -1,7 +1,7 @@
-//! `npb-ft`: a diffusion equation in three dimensions, solved in Fourier space: one transform forward, then in each
-//! iteration all coefficients evolve, are transformed back, and a checksum is taken (RNR-94-007, section 2.2.4). Lines
-//! along each dimension are transformed in the thread's own buffer, several at a time so that cache lines are used
-//! whole.
+//! `npb-ft`: a diffusion equation in three dimensions, solved in Fourier space: one transform
+//! forward, then in each iteration all coefficients evolve, are transformed back, and a checksum is
+//! taken (RNR-94-007, section 2.2.4). Lines along each dimension are transformed in the thread's
+//! own buffer, several at a time so that cache lines are used whole.
 //!
 //! ```text
 //! words: | coefficients, 2 n | transformed, 2 n | factors of evolution, n |
@@ -20,7 +20,8 @@ const LINES: usize = 16;
 const ALPHA: f64 = 1e-6;
 /// Points of a checksum.
 const CHECKED: usize = 1024;
-/// Class S's checksums (NPB 3.4, `verify.f` of FT), real and imaginary, and how near they must come.
+/// Class S's checksums (NPB 3.4, `verify.f` of FT), real and imaginary, and how near they must
+/// come.
 const CHECKSUMS: [[f64; 2]; 6] = [
     [554.608_700_496_4, 484.536_333_197_8],
     [554.638_540_919_0, 486.530_426_951_1],
@@ -31,7 +32,8 @@ const CHECKSUMS: [[f64; 2]; 6] = [
 ];
 const TOLERANCE: f64 = 1e-12;
 
-/// The workload; see the module. The unit of work is one complex point evolved, or transformed in one dimension.
+/// The workload; see the module. The unit of work is one complex point evolved, or transformed in
+/// one dimension.
 #[derive(Debug)]
 pub struct Ft {
     sides: [usize; 3],
@@ -66,7 +68,8 @@ impl Ft {
     /// The workload as specified; coefficients, transformed and factors together have its size.
     #[must_use]
     pub fn new(spec: &Spec) -> Self {
-        let points = (spec.size.bytes(spec.fast).0 as f64 / 40.0).max(1.0).log2().round().max(6.0) as u32;
+        let points =
+            (spec.size.bytes(spec.fast).0 as f64 / 40.0).max(1.0).log2().round().max(6.0) as u32;
         let side = |i: u32| 1usize << ((points + i) / 3);
         let sides = if spec.class_s { [64; 3] } else { [side(2), side(1), side(0)] };
         let root = |n: usize, k: usize| {
@@ -83,8 +86,8 @@ impl Ft {
         self.sides.iter().product()
     }
 
-    /// Offset of the first point of a bundle of lines along `dimension`, lines in it, and from line to line and point to
-    /// point.
+    /// Offset of the first point of a bundle of lines along `dimension`, lines in it, and from line
+    /// to line and point to point.
     fn bundle(&self, dimension: usize, unit: usize) -> (usize, usize, usize, usize) {
         let [nx, ny, nz] = self.sides;
         if dimension == 0 {
@@ -139,7 +142,8 @@ impl Ft {
         (lines * n) as u64
     }
 
-    /// The factor of the point at `index`: its frequencies count from zero up and, beyond half, from below.
+    /// The factor of the point at `index`: its frequencies count from zero up and, beyond half,
+    /// from below.
     fn factor(&self, index: usize) -> f64 {
         let [nx, ny, _] = self.sides;
         let at = [index % nx, index / nx % ny, index / (nx * ny)];
@@ -264,7 +268,9 @@ impl Kernel for Ft {
         let all: Vec<f64> = own.checksums.iter().flatten().copied().collect();
         if self.verify {
             for (step, (got, published)) in own.checksums.iter().zip(&CHECKSUMS).enumerate() {
-                for (part, (got, published)) in ["real", "imaginary"].iter().zip(got.iter().zip(published)) {
+                for (part, (got, published)) in
+                    ["real", "imaginary"].iter().zip(got.iter().zip(published))
+                {
                     let what = format!("checksum {} ({part})", step + 1);
                     compare("npb-ft", &what, *got, *published, TOLERANCE)?;
                 }

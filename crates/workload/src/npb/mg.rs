@@ -1,6 +1,7 @@
-//! `npb-mg`: V-cycles of a multigrid solver for a Poisson problem on a periodic grid, its right side zero but for
-//! twenty charges (RNR-94-007, section 2.2.2). The benchmark's grids are powers of two on a side; where no class is
-//! asked for, sides may be three times a power of two as well, so that sizes come in smaller steps.
+//! `npb-mg`: V-cycles of a multigrid solver for a Poisson problem on a periodic grid, its right
+//! side zero but for twenty charges (RNR-94-007, section 2.2.2). The benchmark's grids are powers
+//! of two on a side; where no class is asked for, sides may be three times a power of two as well,
+//! so that sizes come in smaller steps.
 //!
 //! ```text
 //! words: | v | for each grid, finest first: u, r |
@@ -13,8 +14,8 @@ use crate::random::mix;
 use crate::spec::Spec;
 use crate::team::{digest, get, set, Kernel, Met};
 
-/// Weights of a point, its 6 face, 12 edge and 8 corner neighbours: the operator, the smoother of classes S, W and A,
-/// and the restriction.
+/// Weights of a point, its 6 face, 12 edge and 8 corner neighbours: the operator, the smoother of
+/// classes S, W and A, and the restriction.
 const OPERATOR: [f64; 4] = [-8.0 / 3.0, 0.0, 1.0 / 6.0, 1.0 / 12.0];
 const SMOOTHER: [f64; 4] = [-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0, 0.0];
 const RESTRICTION: [f64; 4] = [0.5, 0.25, 0.125, 0.0625];
@@ -36,7 +37,8 @@ impl Grid {
         self.sides[0] * self.sides[1] * self.sides[2]
     }
 
-    /// Offset of the row of points with these second and third coordinates, each counted from one less.
+    /// Offset of the row of points with these second and third coordinates, each counted from one
+    /// less.
     fn row(&self, y: usize, z: usize) -> usize {
         let [nx, ny, nz] = self.sides;
         (((z + nz - 1) % nz) * ny + (y + ny - 1) % ny) * nx
@@ -103,8 +105,8 @@ impl Mg {
             }
             sides = sides.map(|n| n / 2);
         }
-        // A cycle visits the finest grid for residual, interpolation and smoothing, and the others for half as much
-        // again.
+        // A cycle visits the finest grid for residual, interpolation and smoothing, and the others
+        // for half as much again.
         let each = 4 * grids[0].points();
         let cycles = iterations(spec, each, 4);
         Self { grids, seed: spec.seed, cycles, verify: must_verify(spec), charges: 0 }
@@ -126,7 +128,9 @@ impl Mg {
         own.faces.resize(nx, 0.0);
         own.edges.resize(nx, 0.0);
         for x in 0..nx {
-            let sum = |rows: [usize; 4]| rows.into_iter().map(|row| get(memory, from + row + x)).sum::<f64>();
+            let sum = |rows: [usize; 4]| {
+                rows.into_iter().map(|row| get(memory, from + row + x)).sum::<f64>()
+            };
             own.faces[x] = sum(faces);
             own.edges[x] = sum(edges);
         }
@@ -164,20 +168,35 @@ impl Mg {
     }
 
     /// Coarse point `c` lies on fine point `2 c + 1`.
-    fn restrict<M: Memory + ?Sized>(&self, memory: &M, own: &mut Own, level: usize, (y, z): (usize, usize)) {
+    fn restrict<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &mut Own,
+        level: usize,
+        (y, z): (usize, usize),
+    ) {
         let (fine, coarse) = (&self.grids[level - 1], &self.grids[level]);
         let to = coarse.r + coarse.row(y + 1, z + 1);
-        Self::stencil(memory, own, fine, fine.r, RESTRICTION, (2 * y + 1, 2 * z + 1), |x, value| {
-            if x % 2 == 1 {
-                set(memory, to + x / 2, value);
-            }
-        });
+        Self::stencil(
+            memory,
+            own,
+            fine,
+            fine.r,
+            RESTRICTION,
+            (2 * y + 1, 2 * z + 1),
+            |x, value| {
+                if x % 2 == 1 {
+                    set(memory, to + x / 2, value);
+                }
+            },
+        );
     }
 
     /// A fine row from the coarse rows it lies on or between.
     fn interpolate<M: Memory + ?Sized>(&self, memory: &M, level: usize, (y, z): (usize, usize)) {
         let (fine, coarse) = (&self.grids[level], &self.grids[level + 1]);
-        // An odd coordinate lies on one coarse coordinate, an even one between that and the one before.
+        // An odd coordinate lies on one coarse coordinate, an even one between that and the one
+        // before.
         let below = |n: usize| if n % 2 == 1 { (n / 2 + 1, n / 2 + 1) } else { (n / 2, n / 2 + 1) };
         let ((y0, y1), (z0, z1)) = (below(y), below(z));
         let all = [coarse.row(y0, z0), coarse.row(y1, z0), coarse.row(y0, z1), coarse.row(y1, z1)];
@@ -188,7 +207,9 @@ impl Mg {
             (false, false) => &all,
         };
         let nx = coarse.sides[0];
-        let at = |x: usize| rows.iter().map(|row| get(memory, coarse.u + row + x)).sum::<f64>() / rows.len() as f64;
+        let at = |x: usize| {
+            rows.iter().map(|row| get(memory, coarse.u + row + x)).sum::<f64>() / rows.len() as f64
+        };
         let to = fine.u + fine.row(y + 1, z + 1);
         let put = |x: usize, value: f64| {
             let old = if level == 0 { get(memory, to + x) } else { 0.0 };
@@ -203,7 +224,13 @@ impl Mg {
         }
     }
 
-    fn smooth<M: Memory + ?Sized>(&self, memory: &M, own: &mut Own, level: usize, (y, z): (usize, usize)) {
+    fn smooth<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &mut Own,
+        level: usize,
+        (y, z): (usize, usize),
+    ) {
         let grid = &self.grids[level];
         let to = grid.u + grid.row(y + 1, z + 1);
         let coarsest = level + 1 == self.grids.len();
@@ -240,7 +267,8 @@ fn keep(list: &mut Vec<(f64, usize)>, new: (f64, usize)) {
     list.truncate(CHARGES);
 }
 
-/// Sides, each two or three times a power of two and none twice another, whose grids together come nearest to `words`.
+/// Sides, each two or three times a power of two and none twice another, whose grids together come
+/// nearest to `words`.
 fn nearest(words: u64) -> [usize; 3] {
     let sides = || (2..20).flat_map(|k| [1usize << k, 3 << (k - 1)]);
     let need = |s: &[usize; 3]| s.iter().product::<usize>() as f64 * (1.0 + 2.0 * 8.0 / 7.0);
@@ -296,7 +324,8 @@ impl Kernel for Mg {
         unit: usize,
         sums: &mut [f64; 2],
     ) -> u64 {
-        let at = |level: usize| (unit % self.grids[level].sides[1], unit / self.grids[level].sides[1]);
+        let at =
+            |level: usize| (unit % self.grids[level].sides[1], unit / self.grids[level].sides[1]);
         let bottom = self.grids.len() - 1;
         let level = match stage {
             Stage::Residual => 0,
@@ -304,7 +333,9 @@ impl Kernel for Mg {
             Stage::Restrict(l) | Stage::Interpolate(l) | Stage::Correct(l) | Stage::Smooth(l) => l,
         };
         match stage {
-            Stage::Residual | Stage::Correct(_) => self.residual(memory, own, level, at(level), sums),
+            Stage::Residual | Stage::Correct(_) => {
+                self.residual(memory, own, level, at(level), sums)
+            }
             Stage::Restrict(_) => self.restrict(memory, own, level, at(level)),
             Stage::Coarsest | Stage::Smooth(_) => self.smooth(memory, own, level, at(level)),
             Stage::Interpolate(_) => self.interpolate(memory, level, at(level)),
@@ -339,7 +370,10 @@ impl Kernel for Mg {
 
     fn finish<M: Memory + ?Sized>(&self, memory: &M, own: &Own) -> Result<u64, Wrong> {
         if self.digest_of_charges(memory) != self.charges {
-            return Err(Wrong { workload: "npb-mg", what: "the charges are not what was written".to_owned() });
+            return Err(Wrong {
+                workload: "npb-mg",
+                what: "the charges are not what was written".to_owned(),
+            });
         }
         if self.verify {
             compare("npb-mg", "the residual's norm", own.norm, NORM.0, NORM.1)?;

@@ -1,10 +1,11 @@
-//! Kernels of the NAS Parallel Benchmarks, written from their specification: Bailey et al., "The NAS Parallel
-//! Benchmarks", RNR-94-007, 1994 (section 2: problems, random numbers, verification). With `class=S` they solve the
-//! problem of that class and must give its published verification values; without, sizes follow `size` and iterations
-//! follow `accesses`, the mathematics being the same.
+//! Kernels of the NAS Parallel Benchmarks, written from their specification: Bailey et al., "The
+//! NAS Parallel Benchmarks", RNR-94-007, 1994 (section 2: problems, random numbers, verification).
+//! With `class=S` they solve the problem of that class and must give its published verification
+//! values; without, sizes follow `size` and iterations follow `accesses`, the mathematics being the
+//! same.
 //!
-//! Numbers are stored in words. What the original programs keep in arrays of one thread (a line's buffer) is kept in
-//! the thread here too and is no access to the data.
+//! Numbers are stored in words. What the original programs keep in arrays of one thread (a line's
+//! buffer) is kept in the thread here too and is no access to the data.
 
 pub mod bt;
 pub mod cg;
@@ -25,7 +26,8 @@ const MASK: u64 = (1 << 46) - 1;
 pub struct Random(u64);
 
 impl Random {
-    /// Begins at 314159265 for seed 1, as the benchmarks do; elsewhere, an odd number again, for others.
+    /// Begins at 314159265 for seed 1, as the benchmarks do; elsewhere, an odd number again, for
+    /// others.
     pub fn new(seed: u64) -> Self {
         Self((314_159_265 + seed.wrapping_sub(1).wrapping_mul(0x9e37_79b9_7f4a_7c16)) & MASK)
     }
@@ -44,7 +46,13 @@ fn must_verify(spec: &Spec) -> bool {
 }
 
 /// Compares with a published value.
-fn compare(workload: &'static str, what: &str, got: f64, published: f64, tolerance: f64) -> Result<(), Wrong> {
+fn compare(
+    workload: &'static str,
+    what: &str,
+    got: f64,
+    published: f64,
+    tolerance: f64,
+) -> Result<(), Wrong> {
     if ((got - published) / published).abs() <= tolerance {
         return Ok(());
     }

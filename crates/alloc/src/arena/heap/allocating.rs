@@ -11,8 +11,8 @@ pub(crate) fn alloc(generation: u64, size: usize) -> Result<NonNull<u8>, AllocEr
     }
 }
 
-/// The block of this size freed last, where the arena of this generation is the one that the thread used last. Makes no
-/// call: `errno` is as it was.
+/// The block of this size freed last, where the arena of this generation is the one that the thread
+/// used last. Makes no call: `errno` is as it was.
 #[inline(always)]
 pub(crate) fn alloc_cached(generation: u64, size: usize) -> Option<NonNull<u8>> {
     if !usually(size <= TABLED) {
@@ -21,7 +21,8 @@ pub(crate) fn alloc_cached(generation: u64, size: usize) -> Option<NonNull<u8>> 
     let cache = crate::arena::thread::last_cache();
     // SAFETY: as in `small_raw`; the table holds places of bins.
     unsafe {
-        if !usually((*cache).generation.load(Relaxed) == generation && !(*cache).busy.load(Relaxed)) {
+        if !usually((*cache).generation.load(Relaxed) == generation && !(*cache).busy.load(Relaxed))
+        {
             return None;
         }
         let at = usize::from(BIN_BY_SIXTEEN[size.div_ceil(16)]);
@@ -35,7 +36,8 @@ pub(crate) fn alloc_cached(generation: u64, size: usize) -> Option<NonNull<u8>> 
 /// The cache is the calling thread's, and its arena is alive.
 #[inline(always)]
 unsafe fn pop_stacked(cache: *mut Cache, bin: *mut Bin) -> Option<NonNull<u8>> {
-    // SAFETY: `bin` is one of the cache's; above its null a stack holds marked blocks up to `top`, nobody's; blocks have 16 bytes at least.
+    // SAFETY: `bin` is one of the cache's; above its null a stack holds marked blocks up to `top`,
+    // nobody's; blocks have 16 bytes at least.
     unsafe {
         let block = {
             let _changing = Changing::new(cache);
@@ -52,7 +54,8 @@ unsafe fn pop_stacked(cache: *mut Cache, bin: *mut Bin) -> Option<NonNull<u8>> {
     }
 }
 
-/// C's convention: it never unwinds; one call alone, so that who makes it last needs no frame before (ADR 0228).
+/// C's convention: it never unwinds; one call alone, so that who makes it last needs no frame
+/// before (ADR 0228).
 #[inline(never)]
 extern "C" fn alloc_slowly(generation: u64, size: usize) -> Raw {
     let inner = Inner::at(index_of(generation));
@@ -64,12 +67,19 @@ extern "C" fn alloc_slowly(generation: u64, size: usize) -> Raw {
 }
 
 /// Allocates `size` bytes at a multiple of `align`; `zero`: all of them zero.
-pub(crate) fn alloc_with(generation: u64, size: usize, align: usize, zero: bool) -> Result<NonNull<u8>, AllocError> {
+pub(crate) fn alloc_with(
+    generation: u64,
+    size: usize,
+    align: usize,
+    zero: bool,
+) -> Result<NonNull<u8>, AllocError> {
     if !align.is_power_of_two() {
         return Err(AllocError::Alignment);
     }
     let inner = Inner::at(index_of(generation));
-    let Some(class) = aligned_class(size, align) else { return large(inner, generation, size, align, zero) };
+    let Some(class) = aligned_class(size, align) else {
+        return large(inner, generation, size, align, zero);
+    };
     let block = small(inner, generation, class)?;
     if zero {
         // SAFETY: the block has at least `size` bytes and is the caller's alone.
@@ -85,8 +95,8 @@ fn small(inner: &'static Inner, generation: u64, class: usize) -> Result<NonNull
 /// From the cache that the thread used last, if it is this arena's.
 fn small_raw(inner: &'static Inner, generation: u64, class: usize) -> Raw {
     let cache = crate::arena::thread::last_cache();
-    // SAFETY: caches are records of the pool, which live for ever. The generation is this arena's, which is
-    // alive, so the record is its cache, and this thread's, for it was when it was noted.
+    // SAFETY: caches are records of the pool, which live for ever. The generation is this arena's,
+    // which is alive, so the record is its cache, and this thread's, for it was when it was noted.
     unsafe {
         if (*cache).generation.load(Relaxed) != generation || (*cache).busy.load(Relaxed) {
             return small_elsewhere(inner, generation, class);
@@ -105,8 +115,8 @@ fn small_raw(inner: &'static Inner, generation: u64, class: usize) -> Raw {
 /// The cache is the calling thread's, and its arena is alive.
 #[inline(always)]
 unsafe fn pop(cache: *mut Cache, class: usize) -> *mut u8 {
-    // SAFETY: `current` is never null; above its null a stack holds marked blocks up to `top`, nobody's; blocks have
-    // 16 bytes at least.
+    // SAFETY: `current` is never null; above its null a stack holds marked blocks up to `top`,
+    // nobody's; blocks have 16 bytes at least.
     unsafe {
         if let Some(block) = pop_stacked(cache, &raw mut (*cache).bins[class]) {
             return block.as_ptr();
@@ -142,7 +152,11 @@ fn small_elsewhere(inner: &'static Inner, generation: u64, class: usize) -> Raw 
 
 #[cold]
 #[inline(never)]
-pub(super) fn small_slow(inner: &'static Inner, generation: u64, class: usize) -> Result<NonNull<u8>, AllocError> {
+pub(super) fn small_slow(
+    inner: &'static Inner,
+    generation: u64,
+    class: usize,
+) -> Result<NonNull<u8>, AllocError> {
     let (thread, cache) = inner.enter(generation)?;
     if inner.generation.load(Relaxed) != generation {
         return Err(AllocError::Destroyed);

@@ -1,4 +1,5 @@
-//! A thread's part of an arena: bins, stacks, slabs, mailbox. All but [`Cache::on_stacks`] is its owner's.
+//! A thread's part of an arena: bins, stacks, slabs, mailbox. All but [`Cache::on_stacks`] is its
+//! owner's.
 
 use super::*;
 
@@ -33,8 +34,8 @@ impl Cache {
         let bin = &mut self.bins[class];
         let left = bin.count() - count;
         let mut lowest = [null_mut::<u8>(); STACK];
-        // SAFETY: the stack holds `count + left` blocks, at most STACK; each is a free block of a slab of this
-        // cache, which counts it as used, so that the slab is alive.
+        // SAFETY: the stack holds `count + left` blocks, at most STACK; each is a free block of a
+        // slab of this cache, which counts it as used, so that the slab is alive.
         unsafe {
             let stack = bin.stack.load(Relaxed);
             lowest[..count].copy_from_slice(std::slice::from_raw_parts(stack.add(1), count));
@@ -43,7 +44,8 @@ impl Cache {
             for block in &lowest[..count] {
                 let Ok((slab, raw)) = slab_at(*block as usize) else { continue };
                 if let Place::Block(number) = slab.place(*block as usize) {
-                    if slab.put(number) == Freed::Done && slab.state.load(Relaxed) != state::CURRENT {
+                    if slab.put(number) == Freed::Done && slab.state.load(Relaxed) != state::CURRENT
+                    {
                         self.freed_into(raw);
                     }
                 }
@@ -53,7 +55,8 @@ impl Cache {
 
     /// Frees a block for which the stack has no room. Owner only.
     pub(super) unsafe fn put_slow(&mut self, slab: *mut Slab, block: *mut u8) {
-        // SAFETY: the slab is this cache's, and its owner calls; the stack has the room that is asked of it.
+        // SAFETY: the slab is this cache's, and its owner calls; the stack has the room that is
+        // asked of it.
         unsafe {
             let class = usize::from((*slab).class.load(Relaxed)) % CLASSES;
             let bin = &mut self.bins[class];
@@ -203,14 +206,22 @@ impl Cache {
 
     /// Gives an empty slab's slices back to the arena.
     pub(super) unsafe fn release(&mut self, slab: *mut Slab) {
-        // SAFETY: the arena is alive; the slab is this cache's, empty, in no list, and nobody frees into it.
+        // SAFETY: the arena is alive; the slab is this cache's, empty, in no list, and nobody frees
+        // into it.
         unsafe {
             let inner = &*self.inner;
-            let (start, slices) = ((*slab).start.load(Relaxed), (*slab).slices.load(Relaxed) as usize);
+            let (start, slices) =
+                ((*slab).start.load(Relaxed), (*slab).slices.load(Relaxed) as usize);
             let segment = (*slab).segment.load(Relaxed) as *mut Segment;
             space::clear_slab(start, slices);
             let _held = inner.lock.hold();
-            inner.give_slices(inner.held(), segment, (start - (*segment).start) >> SLICE_SHIFT, slices, false);
+            inner.give_slices(
+                inner.held(),
+                segment,
+                (start - (*segment).start) >> SLICE_SHIFT,
+                slices,
+                false,
+            );
             give_slab(slab);
         }
     }
@@ -226,7 +237,8 @@ impl Bin {
         }
     }
 
-    /// Gets it a stack with room for so many blocks. Whether it has got one now and had none before.
+    /// Gets it a stack with room for so many blocks. Whether it has got one now and had none
+    /// before.
     fn begin(&mut self, room: usize) -> bool {
         if room == 0 || !self.stack.load(Relaxed).is_null() {
             return false;
@@ -235,7 +247,8 @@ impl Bin {
         if words.is_null() {
             return false;
         }
-        // SAFETY: the record has as many words, and is aligned to its size; a room is no more than STACK.
+        // SAFETY: the record has as many words, and is aligned to its size; a room is no more than
+        // STACK.
         unsafe {
             let stack = words.add(STACK - room);
             stack.write(null_mut());
@@ -253,7 +266,8 @@ impl Bin {
         let stack = self.stack.load(Relaxed);
         if !stack.is_null() {
             let words = (stack as usize & !(STACK_SIZE - 1)) as *mut u8;
-            // SAFETY: the record that `begin` took, aligned to its size; by the contract nobody uses it any more.
+            // SAFETY: the record that `begin` took, aligned to its size; by the contract nobody
+            // uses it any more.
             unsafe { meta::give(words, STACK_SIZE) };
         }
     }
@@ -264,7 +278,8 @@ impl Bin {
         if stack == 0 {
             return 0;
         }
-        (self.top.load(Relaxed) as usize).saturating_sub(stack).min(STACK_SIZE) / size_of::<*mut u8>()
+        (self.top.load(Relaxed) as usize).saturating_sub(stack).min(STACK_SIZE)
+            / size_of::<*mut u8>()
     }
 
     /// # Safety

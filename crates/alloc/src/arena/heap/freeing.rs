@@ -1,4 +1,5 @@
-//! From a pointer to what it is: freed by its owner, by another thread, as whole slices, or not at all.
+//! From a pointer to what it is: freed by its owner, by another thread, as whole slices, or not at
+//! all.
 
 use super::*;
 
@@ -17,17 +18,20 @@ pub(crate) unsafe fn free(at: *mut u8) -> Result<(), FreeError> {
     }
 }
 
-/// Frees a block of the cache used last that has room for it on its stack; false: nothing was done. Makes no call: `errno`
-/// is as it was.
+/// Frees a block of the cache used last that has room for it on its stack; false: nothing was done.
+/// Makes no call: `errno` is as it was.
 ///
 /// # Safety
 /// As [`free`].
 #[inline(always)]
 pub(crate) unsafe fn free_cached(at: *mut u8) -> bool {
     let cache = crate::arena::thread::last_cache();
-    // SAFETY: as in `free_slowly`; entries of the table point to records of the pool, which live for ever.
+    // SAFETY: as in `free_slowly`; entries of the table point to records of the pool, which live
+    // for ever.
     unsafe {
-        let Some(slab) = (*cache).table.slab_of(at as usize).and_then(|s| s.as_ref()) else { return false };
+        let Some(slab) = (*cache).table.slab_of(at as usize).and_then(|s| s.as_ref()) else {
+            return false;
+        };
         let shape = slab.shape();
         usually(slab.cache.load(Relaxed) == cache as usize)
             && usually(!(*cache).busy.load(Relaxed))
@@ -37,7 +41,8 @@ pub(crate) unsafe fn free_cached(at: *mut u8) -> bool {
     }
 }
 
-/// Frees a block that [`free_cached`] did not: a full stack, another arena's, another thread's, a large one, or none.
+/// Frees a block that [`free_cached`] did not: a full stack, another arena's, another thread's, a
+/// large one, or none.
 ///
 /// C's convention: it never unwinds, so that who calls it last needs no frame before (ADR 0228).
 ///
@@ -50,8 +55,8 @@ unsafe extern "C" fn free_slowly(at: *mut u8) -> Raw {
         Err(error) => return raw_of_free(Err(error)),
     };
     let cache = crate::arena::thread::last_cache();
-    // SAFETY: caches are records of the pool, which live for ever. A slab names a cache only while its arena is
-    // alive, so this one is, and it is this thread's, for it was when it was noted.
+    // SAFETY: caches are records of the pool, which live for ever. A slab names a cache only while
+    // its arena is alive, so this one is, and it is this thread's, for it was when it was noted.
     raw_of_free(unsafe {
         if slab.cache.load(Relaxed) == cache as usize && !(*cache).busy.load(Relaxed) {
             free_own(slab, raw, cache, at)
@@ -63,7 +68,12 @@ unsafe extern "C" fn free_slowly(at: *mut u8) -> Raw {
 
 /// # Safety
 /// The slab is the cache's, the cache the calling thread's.
-unsafe fn free_own(slab: &Slab, raw: *mut Slab, cache: *mut Cache, at: *mut u8) -> Result<(), FreeError> {
+unsafe fn free_own(
+    slab: &Slab,
+    raw: *mut Slab,
+    cache: *mut Cache,
+    at: *mut u8,
+) -> Result<(), FreeError> {
     // SAFETY: by the contract; what was handed out is a block.
     unsafe {
         if !slab.was_handed(at as usize, slab.shape()) || is_marked(at) {
@@ -80,12 +90,12 @@ unsafe fn free_own(slab: &Slab, raw: *mut Slab, cache: *mut Cache, at: *mut u8) 
 /// Puts a block on its bin's stack; false where that is full.
 ///
 /// # Safety
-/// The shape is that of the block's slab, which is the cache's, and the cache is the calling thread's; `at` is a block that nobody uses,
-/// not marked.
+/// The shape is that of the block's slab, which is the cache's, and the cache is the calling
+/// thread's; `at` is a block that nobody uses, not marked.
 #[inline(always)]
 unsafe fn push_stacked(shape: Shape, cache: *mut Cache, at: *mut u8) -> bool {
-    // SAFETY: by the contract; a shape tells the place of a bin; a stack has room above `top` where that is not its last word; blocks
-    // have 16 bytes at least.
+    // SAFETY: by the contract; a shape tells the place of a bin; a stack has room above `top` where
+    // that is not its last word; blocks have 16 bytes at least.
     unsafe {
         let _changing = Changing::new(cache);
         let bin = cache.byte_add(shape.bin()).cast::<Bin>();
@@ -100,10 +110,11 @@ unsafe fn push_stacked(shape: Shape, cache: *mut Cache, at: *mut u8) -> bool {
     }
 }
 
-/// Frees a block that is not of the cache used last: of another arena, of another thread, or a large one.
+/// Frees a block that is not of the cache used last: of another arena, of another thread, or a
+/// large one.
 unsafe fn free_elsewhere(raw: *mut Slab, at: *mut u8) -> Result<(), FreeError> {
-    // SAFETY: slabs and caches are records of the pool, which live for ever; `here` is this thread's own state;
-    // the rest by the contract of `free`.
+    // SAFETY: slabs and caches are records of the pool, which live for ever; `here` is this
+    // thread's own state; the rest by the contract of `free`.
     unsafe {
         let slab = &*raw;
         let cache = slab.cache.load(Relaxed) as *mut Cache;
@@ -138,7 +149,8 @@ unsafe fn not_a_block(slab: *mut Slab, at: usize) -> FreeError {
 }
 
 unsafe fn put_slow(cache: *mut Cache, slab: *mut Slab, block: *mut u8) {
-    // SAFETY: by the contract of `Cache::put_slow`, which the caller keeps; `here` is this thread's own state.
+    // SAFETY: by the contract of `Cache::put_slow`, which the caller keeps; `here` is this thread's
+    // own state.
     unsafe {
         // Slabs may be given back below, under the arena's lock.
         let here = Thread::here();
@@ -149,7 +161,13 @@ unsafe fn put_slow(cache: *mut Cache, slab: *mut Slab, block: *mut u8) {
 
 #[cold]
 #[inline(never)]
-fn free_remote(slab: &Slab, raw: *mut Slab, cache: *mut Cache, block: usize, at: *mut u8) -> Result<(), FreeError> {
+fn free_remote(
+    slab: &Slab,
+    raw: *mut Slab,
+    cache: *mut Cache,
+    block: usize,
+    at: *mut u8,
+) -> Result<(), FreeError> {
     // SAFETY: `at` is a block, which nobody uses any more.
     unsafe { at.cast::<usize>().add(1).write(mark(at as usize)) };
     let freed = slab.put_remote(block, |slab| {
@@ -179,8 +197,8 @@ unsafe fn free_large(at: usize) -> Result<(), FreeError> {
         unsafe { (*here).busy.get() }
     };
     if nested {
-        // A handler that frees a large block while this thread holds the arena's lock would wait for itself;
-        // the block stays allocated.
+        // A handler that frees a large block while this thread holds the arena's lock would wait
+        // for itself; the block stays allocated.
         return Ok(());
     }
     // SAFETY: this thread's own state.
@@ -202,7 +220,13 @@ unsafe fn free_large(at: usize) -> Result<(), FreeError> {
         let slices = (*slab).slices.load(Relaxed) as usize;
         let segment = (*slab).segment.load(Relaxed) as *mut Segment;
         let first = (start - (*segment).start) >> SLICE_SHIFT;
-        inner.give_slices(inner.held(), segment, first, slices, slices << SLICE_SHIFT >= DISCARD_AT);
+        inner.give_slices(
+            inner.held(),
+            segment,
+            first,
+            slices,
+            slices << SLICE_SHIFT >= DISCARD_AT,
+        );
         give_slab(slab);
     }
     Ok(())
@@ -218,7 +242,11 @@ pub(crate) fn usable(at: usize) -> Result<usize, FreeError> {
     }
     match slab.place(at) {
         // SAFETY: it is a block.
-        Place::Block(_) if slab.was_handed(at, slab.shape()) && unsafe { !is_marked(at as *mut u8) } => Ok(size),
+        Place::Block(_)
+            if slab.was_handed(at, slab.shape()) && unsafe { !is_marked(at as *mut u8) } =>
+        {
+            Ok(size)
+        }
         Place::Block(_) => Err(FreeError::NotAllocated),
         Place::Inside => Err(FreeError::Interior),
     }
@@ -250,7 +278,8 @@ pub(crate) unsafe fn resize_large(inner: &'static Inner, at: usize, size: usize)
         return false;
     }
     // SAFETY: the lock is held; the segment is the arena's.
-    let (held, segment) = unsafe { (inner.held(), &mut *(slab.segment.load(Relaxed) as *mut Segment)) };
+    let (held, segment) =
+        unsafe { (inner.held(), &mut *(slab.segment.load(Relaxed) as *mut Segment)) };
     let slices = slab.slices.load(Relaxed) as usize;
     let first = (at - segment.start) >> SLICE_SHIFT;
     if wanted < slices {

@@ -1,4 +1,5 @@
-//! What a case is judged by: output and status, what the tool says, its summary, and conditions waited for.
+//! What a case is judged by: output and status, what the tool says, its summary, and conditions
+//! waited for.
 
 use serde_json::Value;
 use std::fs;
@@ -46,14 +47,21 @@ pub fn one_line(out: &Output, part: &str) -> Result<String, String> {
 pub fn alike(plain: &Output, managed: &Output) -> Verdict {
     let said = text(&managed.stderr);
     if plain.stdout.is_empty() {
-        return Err(format!("the unmanaged run printed nothing: {} {}", plain.status, text(&plain.stderr)));
+        return Err(format!(
+            "the unmanaged run printed nothing: {} {}",
+            plain.status,
+            text(&plain.stderr)
+        ));
     }
     if plain.stdout != managed.stdout {
         let (plain, managed) = (text(&plain.stdout), text(&managed.stdout));
         return Err(format!("output differs: {plain:?} unmanaged, {managed:?} managed; {said}"));
     }
     if plain.status != managed.status {
-        return Err(format!("ended with {} unmanaged, {} managed; {said}", plain.status, managed.status));
+        return Err(format!(
+            "ended with {} unmanaged, {} managed; {said}",
+            plain.status, managed.status
+        ));
     }
     if said.contains("panicked") {
         return Err(format!("panicked: {said}"));
@@ -87,8 +95,11 @@ pub struct Account(Value);
 
 impl Account {
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text = fs::read_to_string(path).map_err(|e| format!("summary {}: {e}", path.display()))?;
-        serde_json::from_str(&text).map(Self).map_err(|e| format!("summary {}: {e}", path.display()))
+        let text =
+            fs::read_to_string(path).map_err(|e| format!("summary {}: {e}", path.display()))?;
+        serde_json::from_str(&text)
+            .map(Self)
+            .map_err(|e| format!("summary {}: {e}", path.display()))
     }
 
     fn number(&self, key: &str) -> u64 {
@@ -96,7 +107,8 @@ impl Account {
     }
 
     pub fn managed(&self) -> Verdict {
-        if self.0["managed"] == true && self.number("steps") > 0 && self.number("managed_bytes") > 0 {
+        if self.0["managed"] == true && self.number("steps") > 0 && self.number("managed_bytes") > 0
+        {
             Ok(())
         } else {
             Err(format!("ran unmanaged: {}", self.0))
@@ -117,7 +129,8 @@ impl Account {
         self.0["trackers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// Managed, pages were moved, and some that were to be moved were not, for one of `reasons` (if any is given).
+    /// Managed, pages were moved, and some that were to be moved were not, for one of `reasons` (if
+    /// any is given).
     pub fn moved_but_for(&self, reasons: &[&str]) -> Verdict {
         self.managed()?;
         let why = if self.moved() == 0 {

@@ -30,7 +30,10 @@ const CASES: &[Case] = &[
     Case { name: "unmap-and-remap", body: |b| b.moves("unmap", HYPLACER, VANISHED) },
     Case { name: "huge-pages", body: |b| b.moves("huge", HYPLACER, &[]) },
     Case { name: "kinds-of-pages", body: trouble::kinds },
-    Case { name: "status-passes-through", body: |b| b.same("status", &["--policy", "terrace"]).map(drop) },
+    Case {
+        name: "status-passes-through",
+        body: |b| b.same("status", &["--policy", "terrace"]).map(drop),
+    },
     Case { name: "signal-passes-through", body: kills::signal_passes },
     Case { name: "command-not-found-is-127", body: refusals::not_found },
     Case { name: "access-count-refused", body: refusals::cells },
@@ -153,7 +156,8 @@ impl Bench {
         Ok((managed, account))
     }
 
-    /// [`Bench::same`], while pages are moved; where `reasons` are given some could not be, for one of these.
+    /// [`Bench::same`], while pages are moved; where `reasons` are given some could not be, for one
+    /// of these.
     fn moves(&self, mode: &str, options: &[&str], reasons: &[&str]) -> Verdict {
         self.same(mode, options)?.1.moved_but_for(reasons)
     }
@@ -170,7 +174,9 @@ impl Bench {
     /// Waits until the target says that its pages have begun to move.
     pub fn wait_moving(&self, tool: &mut Child) -> Verdict {
         let seen = self.told().join(MOVING);
-        wait_for("pages of the target move", PATIENCE, || seen.exists() || matches!(tool.try_wait(), Ok(Some(_))))?;
+        wait_for("pages of the target move", PATIENCE, || {
+            seen.exists() || matches!(tool.try_wait(), Ok(Some(_)))
+        })?;
         match tool.try_wait() {
             Ok(None) => Ok(()),
             ended => Err(format!("the tool ended before: {ended:?}")),
@@ -179,13 +185,18 @@ impl Bench {
 
     /// A target that works until [`Held::let_go`].
     pub fn hold(&self) -> Result<Held, String> {
-        spawn(&mut self.watched("held")).map(|child| Held { child: Some(child), enough: self.told().join(ENOUGH) })
+        spawn(&mut self.watched("held"))
+            .map(|child| Held { child: Some(child), enough: self.told().join(ENOUGH) })
     }
 
     /// `terrace attach` to it.
     pub fn attach(&self, held: &Held, options: &[&str]) -> Command {
         let mut c = Command::new(&self.terrace);
-        c.arg("attach").args(options).arg("--summary").arg(self.summary()).args(["-p", &held.pid().to_string()]);
+        c.arg("attach")
+            .args(options)
+            .arg("--summary")
+            .arg(self.summary())
+            .args(["-p", &held.pid().to_string()]);
         c
     }
 }

@@ -1,5 +1,6 @@
-//! Targets to which something happens while their pages are being moved: each works on memory of its own until the
-//! first of its pages have come to the fast node, and then does it. Most of the others are still to be moved.
+//! Targets to which something happens while their pages are being moved: each works on memory of
+//! its own until the first of its pages have come to the fast node, and then does it. Most of the
+//! others are still to be moved.
 
 use crate::memory::{fill, give_up, Map, Told, NEVER_MOVED};
 use crate::target::report;
@@ -33,7 +34,10 @@ fn wait_for(pid: i32) {
     unsafe { libc::waitpid(pid, &mut status, 0) };
     let code = libc::WEXITSTATUS(status);
     if !libc::WIFEXITED(status) || code > SUM_BITS as i32 {
-        give_up(if code == 0 { NEVER_MOVED } else { code }, &format!("a child ended with {status:#x}"));
+        give_up(
+            if code == 0 { NEVER_MOVED } else { code },
+            &format!("a child ended with {status:#x}"),
+        );
     }
     println!("child {code:#x}");
 }
@@ -59,7 +63,9 @@ pub fn exits(told: &Told) {
 /// The program replaces itself while its pages are being moved.
 pub fn execs(told: &Told, args: &[&str]) {
     let (round, before) = match args {
-        [round, sum] => (round.parse().unwrap_or(ROUNDS), u64::from_str_radix(sum, 16).unwrap_or(0)),
+        [round, sum] => {
+            (round.parse().unwrap_or(ROUNDS), u64::from_str_radix(sum, 16).unwrap_or(0))
+        }
         _ => (0, 0),
     };
     if round == ROUNDS {
@@ -76,7 +82,8 @@ pub fn execs(told: &Told, args: &[&str]) {
     give_up(NEVER_MOVED, "execv failed");
 }
 
-/// Guest time for which pages stay shared: more than two periods of the tool, which has met them then.
+/// Guest time for which pages stay shared: more than two periods of the tool, which has met them
+/// then.
 const SHARED: Duration = Duration::from_millis(250);
 
 /// Reads what it shares for a while; unmanaged, not at all.

@@ -37,7 +37,12 @@ pub fn signal_passes(b: &Bench) -> Verdict {
 }
 
 /// Attaches to the target, waits for `begun` and kills the tool.
-fn kill(b: &Bench, held: &mut Held, options: &[&str], begun: impl Fn(&mut Child) -> Verdict) -> Verdict {
+fn kill(
+    b: &Bench,
+    held: &mut Held,
+    options: &[&str],
+    begun: impl Fn(&mut Child) -> Verdict,
+) -> Verdict {
     let mut tool = spawn(&mut b.attach(held, options))?;
     let begun = begun(&mut tool);
     send(&tool, libc::SIGKILL);
@@ -50,7 +55,8 @@ fn kill(b: &Bench, held: &mut Held, options: &[&str], begun: impl Fn(&mut Child)
     }
 }
 
-/// What it printed is what an unmanaged run prints. Gives how many of its pages are on the fast node.
+/// What it printed is what an unmanaged run prints. Gives how many of its pages are on the fast
+/// node.
 fn unharmed(b: &Bench, held: Held) -> Result<(u64, u64), String> {
     let out = held.let_go()?;
     alike(&output(&mut b.target("held"))?, &out)?;
@@ -77,13 +83,15 @@ fn kdamonds() -> Option<u32> {
 
 /// Waits until our kdamond runs; its process.
 fn wait_kdamond() -> Result<String, String> {
-    let state = || fs::read_to_string(format!("{KDAMONDS}/0/state")).is_ok_and(|t| t.trim() == "on");
+    let state =
+        || fs::read_to_string(format!("{KDAMONDS}/0/state")).is_ok_and(|t| t.trim() == "on");
     wait_for("a kdamond is on", PATIENCE, state)?;
     let pid = fs::read_to_string(format!("{KDAMONDS}/0/pid")).map_err(|e| e.to_string())?;
     Ok(format!("/proc/{}", pid.trim()))
 }
 
-/// The tool is killed while a kdamond works for it: that is turned off, and the next tool can use DAMON again.
+/// The tool is killed while a kdamond works for it: that is turned off, and the next tool can use
+/// DAMON again.
 pub fn killed_with_damon(b: &Bench) -> Verdict {
     if kdamonds().is_none() {
         return Err("skipped: this kernel has no DAMON in sysfs".into());
@@ -91,7 +99,9 @@ pub fn killed_with_damon(b: &Bench) -> Verdict {
     let options = ["--policy", "hyplacer", "--trackers", "damon"];
     let mut held = b.hold()?;
     let kdamond = std::cell::OnceCell::new();
-    kill(b, &mut held, &options, |_| wait_kdamond().map(|process| kdamond.set(process).unwrap_or_default()))?;
+    kill(b, &mut held, &options, |_| {
+        wait_kdamond().map(|process| kdamond.set(process).unwrap_or_default())
+    })?;
     let process = kdamond.get().ok_or("no kdamond")?;
     wait_for("no kdamond is left", SOON, || kdamonds() == Some(0) && !Path::new(process).exists())?;
     let tool = spawn(&mut b.attach(&held, &options))?;
@@ -102,7 +112,11 @@ pub fn killed_with_damon(b: &Bench) -> Verdict {
     begun.map_err(|why| format!("the second tool: {why}; {}", text(&out.stderr)))?;
     let account = Account::read(&b.summary())?;
     account.managed()?;
-    if !alive || !out.status.success() || account.trackers() != ["damon", "soft-dirty"] || kdamonds() != Some(0) {
+    if !alive
+        || !out.status.success()
+        || account.trackers() != ["damon", "soft-dirty"]
+        || kdamonds() != Some(0)
+    {
         return Err(format!(
             "target {alive}, {} with {:?}, {:?} kdamonds left; {}",
             out.status,

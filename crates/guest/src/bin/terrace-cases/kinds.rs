@@ -1,4 +1,5 @@
-//! A target with memory of every kind, all of it on the slow node and hot: its own is to be moved, the rest left alone.
+//! A target with memory of every kind, all of it on the slow node and hot: its own is to be moved,
+//! the rest left alone.
 
 use crate::memory::{fill, give_up, Fast, Map, Told, NEVER_MOVED, NOT_AS_MEANT, PAGE, SLOW};
 use std::fs::File;
@@ -14,7 +15,8 @@ const MIB: usize = 1 << 20;
 const LONGER: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 const MERGED_WITHIN: Duration = Duration::from_secs(3);
-/// Different contents of pages that are offered for merging. A page is shared by a few hundred at most.
+/// Different contents of pages that are offered for merging. A page is shared by a few hundred at
+/// most.
 const CONTENTS: usize = 8;
 
 struct Kinds {
@@ -36,7 +38,9 @@ pub fn run(told: &Told) -> u64 {
     }
     kinds.stop_sharing(pid);
     let Kinds { own, locked, file, merged, hugetlb, shared } = &mut kinds;
-    [own, locked, file, merged, hugetlb, shared].into_iter().fold(0, |sum, map| sum.rotate_left(11) ^ map.sum(false))
+    [own, locked, file, merged, hugetlb, shared]
+        .into_iter()
+        .fold(0, |sum, map| sum.rotate_left(11) ^ map.sum(false))
 }
 
 impl Kinds {
@@ -48,7 +52,8 @@ impl Kinds {
             locked: alone(Map::slow(4 * MIB)).lock().fill(2),
             file: alone(file_half_written(4 * MIB)),
             merged: alone(merged(4 * MIB)),
-            hugetlb: alone(Map::new(2 * MIB, libc::MAP_PRIVATE | libc::MAP_HUGETLB).placed_slow()).fill(3),
+            hugetlb: alone(Map::new(2 * MIB, libc::MAP_PRIVATE | libc::MAP_HUGETLB).placed_slow())
+                .fill(3),
             shared: Map::new(4 * MIB, libc::MAP_SHARED).placed_slow().fill(4),
         }
     }
@@ -56,7 +61,8 @@ impl Kinds {
     /// Said in the last word that is shared.
     fn over(&mut self) -> &AtomicU64 {
         let word: *mut u64 = &mut self.shared.words()[4 * MIB / 8 - 1];
-        // SAFETY: an aligned word of a mapping that lives as long as `self`; both processes use it atomically only.
+        // SAFETY: an aligned word of a mapping that lives as long as `self`; both processes use it
+        // atomically only.
         unsafe { AtomicU64::from_ptr(word) }
     }
 
@@ -66,7 +72,8 @@ impl Kinds {
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork failed");
         if pid == 0 {
-            // SAFETY: numbers only. Nobody tells the child that it is over where its parent gives up.
+            // SAFETY: numbers only. Nobody tells the child that it is over where its parent gives
+            // up.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             while self.over().load(Ordering::Acquire) == 0 {
                 self.shared.glance(0..self.shared.pages());
@@ -92,13 +99,17 @@ impl Kinds {
         while moved.is_none_or(|at| kernel::now() < at + LONGER.as_nanos() as u64) {
             self.touch();
             std::thread::sleep(Duration::from_millis(2));
-            let (own, written) = (self.own.fast(0..self.own.pages()), self.file.fast(self.written()));
+            let (own, written) =
+                (self.own.fast(0..self.own.pages()), self.file.fast(self.written()));
             if most(own) && most(written) && moved.is_none() {
                 told.say(crate::memory::MOVING);
                 moved = Some(kernel::now());
             }
             if kernel::now() > until {
-                let said = format!("{} of {} own and {} written pages were moved", own.pages, own.of, written.pages);
+                let said = format!(
+                    "{} of {} own and {} written pages were moved",
+                    own.pages, own.of, written.pages
+                );
                 give_up(NEVER_MOVED, &said);
             }
         }
@@ -131,7 +142,10 @@ impl Kinds {
         ];
         for (kind, fast) in left_alone {
             if fast.pages > 0 {
-                give_up(MOVED_WRONGLY, &format!("{} of {} {kind} pages were moved", fast.pages, fast.of));
+                give_up(
+                    MOVED_WRONGLY,
+                    &format!("{} of {} {kind} pages were moved", fast.pages, fast.of),
+                );
             }
         }
     }
@@ -141,13 +155,17 @@ fn most(fast: Fast) -> bool {
     fast.pages > fast.of / 2
 }
 
-/// A file in memory of the slow node, the second half of it written to, so that those pages are the process's own.
+/// A file in memory of the slow node, the second half of it written to, so that those pages are the
+/// process's own.
 fn file_half_written(len: usize) -> Map {
     let path = std::env::temp_dir().join(format!("terrace-case-file-{}", std::process::id()));
-    let made = File::options().read(true).write(true).create(true).truncate(true).open(&path).and_then(|mut file| {
-        file.write_all(&vec![5; len])?;
-        std::fs::remove_file(&path).map(|()| file)
-    });
+    let made =
+        File::options().read(true).write(true).create(true).truncate(true).open(&path).and_then(
+            |mut file| {
+                file.write_all(&vec![5; len])?;
+                std::fs::remove_file(&path).map(|()| file)
+            },
+        );
     let file = made.unwrap_or_else(|e| give_up(NOT_AS_MEANT, &format!("{}: {e}", path.display())));
     let mut map = Map::file(&file, len).placed_slow();
     let half = map.words().len() / 2;
@@ -168,21 +186,30 @@ fn merging(on: bool) {
     }
 }
 
-/// Pages of a few different contents, merged by the kernel; it does not look for more of them after that, which would
-/// take a processor. Until they are merged they are like any others, and locked so that they are not moved before.
+/// Pages of a few different contents, merged by the kernel; it does not look for more of them after
+/// that, which would take a processor. Until they are merged they are like any others, and locked
+/// so that they are not moved before.
 fn merged(len: usize) -> Map {
     let mut map = Map::slow(len).lock();
     for (at, word) in map.words().iter_mut().enumerate() {
         *word = ((at * 8 / PAGE) % CONTENTS + 1) as u64;
     }
     let map = map.advised(libc::MADV_MERGEABLE);
-    // Of this process: pages of one that has ended go on to count in `pages_sharing` until the kernel looks again.
-    let number = || std::fs::read_to_string("/proc/self/ksm_merging_pages").ok().and_then(|t| t.trim().parse().ok());
+    // Of this process: pages of one that has ended go on to count in `pages_sharing` until the
+    // kernel looks again.
+    let number = || {
+        std::fs::read_to_string("/proc/self/ksm_merging_pages")
+            .ok()
+            .and_then(|t| t.trim().parse().ok())
+    };
     let until = kernel::now() + MERGED_WITHIN.as_nanos() as u64;
     merging(true);
     while number().unwrap_or(0) < map.pages() * 9 / 10 {
         if kernel::now() > until {
-            give_up(NOT_AS_MEANT, &format!("the kernel merged {:?} of {} pages", number(), map.pages()));
+            give_up(
+                NOT_AS_MEANT,
+                &format!("the kernel merged {:?} of {} pages", number(), map.pages()),
+            );
         }
         std::thread::sleep(Duration::from_millis(5));
     }

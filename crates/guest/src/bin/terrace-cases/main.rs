@@ -2,10 +2,12 @@
 //! compares what it printed.
 //!
 //! `terrace-cases target MODE` is the target; `terrace-cases drive TERRACE [CASE...]` the driver.
-//! `terrace-cases list` names the cases. The driver prints one line a case: `ok NAME`, `FAILED NAME: why` or `skipped NAME: why`.
+//! `terrace-cases list` names the cases. The driver prints one line a case: `ok NAME`, `FAILED
+//! NAME: why` or `skipped NAME: why`.
 //!
-//! A managed target waits, within bounds, until it sees its own pages move, and then does what the case is about. So
-//! that happens while pages are moved, however fast the machine is, and a case in which nothing is moved fails.
+//! A managed target waits, within bounds, until it sees its own pages move, and then does what the
+//! case is about. So that happens while pages are moved, however fast the machine is, and a case in
+//! which nothing is moved fails.
 
 mod checks;
 mod driver;

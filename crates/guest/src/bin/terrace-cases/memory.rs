@@ -1,4 +1,5 @@
-//! Memory of the targets: on which node it is touched first, where it lies now, and what its owner tells the driver.
+//! Memory of the targets: on which node it is touched first, where it lies now, and what its owner
+//! tells the driver.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -40,8 +41,14 @@ pub struct Fast {
 impl Map {
     fn of(len: usize, flags: i32, fd: i32) -> Self {
         // SAFETY: a fresh mapping at an address the kernel chooses aliases nothing.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
-        assert!(base != libc::MAP_FAILED, "mmap of {len} bytes: {}", std::io::Error::last_os_error());
+        let base = unsafe {
+            libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0)
+        };
+        assert!(
+            base != libc::MAP_FAILED,
+            "mmap of {len} bytes: {}",
+            std::io::Error::last_os_error()
+        );
         Self { base: base.cast(), len }
     }
 
@@ -60,8 +67,8 @@ impl Map {
         Self::of(len, libc::MAP_PRIVATE, file.as_raw_fd())
     }
 
-    /// Cold memory that takes all of the fast node and a little of the slow one. Children do not get it: to them and
-    /// to their parent it would be shared, and that is never moved.
+    /// Cold memory that takes all of the fast node and a little of the slow one. Children do not
+    /// get it: to them and to their parent it would be shared, and that is never moved.
     pub fn filler() -> Self {
         let mut map = Self::new(128 << 20, libc::MAP_PRIVATE).advised(libc::MADV_DONTFORK);
         map.stir(0..map.pages());
@@ -69,7 +76,8 @@ impl Map {
     }
 
     pub fn advised(self, advice: i32) -> Self {
-        // SAFETY: the range is exactly this mapping; none of the kinds of advice used here changes what it holds.
+        // SAFETY: the range is exactly this mapping; none of the kinds of advice used here changes
+        // what it holds.
         unsafe { libc::madvise(self.base.cast(), self.len, advice) };
         self
     }
@@ -79,8 +87,17 @@ impl Map {
         const MPOL_PREFERRED: libc::c_long = 1;
         let mask: libc::c_ulong = 1 << SLOW;
         // SAFETY: mbind changes only the policy of this live mapping and reads 64 bits from `mask`.
-        let rc =
-            unsafe { libc::syscall(libc::SYS_mbind, self.base, self.len, MPOL_PREFERRED, &mask, 65_usize, 0_usize) };
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.base,
+                self.len,
+                MPOL_PREFERRED,
+                &mask,
+                65_usize,
+                0_usize,
+            )
+        };
         assert!(rc == 0, "mbind: {}", std::io::Error::last_os_error());
         self
     }
@@ -113,12 +130,20 @@ impl Map {
     pub fn remap(&mut self, len: usize) {
         // SAFETY: a fresh reservation, which the next call replaces.
         let room = unsafe {
-            libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_NONE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         };
         assert!(room != libc::MAP_FAILED, "no room for {len} bytes");
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: the old range is exactly this mapping and no reference into it is live (unique borrow); the new one
-        // is the reservation just made, of `len` bytes; the result replaces base and len.
+        // SAFETY: the old range is exactly this mapping and no reference into it is live (unique
+        // borrow); the new one is the reservation just made, of `len` bytes; the result replaces
+        // base and len.
         let base = unsafe { libc::mremap(self.base.cast(), self.len, len, flags, room) };
         assert!(base != libc::MAP_FAILED, "mremap to {len} bytes failed");
         self.base = base.cast();
@@ -128,23 +153,26 @@ impl Map {
     /// Gives the pages of the second half back to the kernel: they read as zeros again.
     pub fn discard_half(&mut self) {
         let half = self.len / 2 / PAGE * PAGE;
-        // SAFETY: the range lies inside this private anonymous mapping, and no reference into it is live.
+        // SAFETY: the range lies inside this private anonymous mapping, and no reference into it is
+        // live.
         unsafe { libc::madvise(self.base.add(half).cast(), self.len - half, libc::MADV_DONTNEED) };
     }
 
     /// Unmaps the second half.
     pub fn cut_half(&mut self) {
         let half = self.len / 2 / PAGE * PAGE;
-        // SAFETY: the range lies inside this mapping, no reference into it is live, and `len` shrinks with it.
+        // SAFETY: the range lies inside this mapping, no reference into it is live, and `len`
+        // shrinks with it.
         unsafe { libc::munmap(self.base.add(half).cast(), self.len - half) };
         self.len = half;
     }
 
-    /// Reads and writes back a word of each page of `pages`: they are dirty then, and hold what they held.
+    /// Reads and writes back a word of each page of `pages`: they are dirty then, and hold what
+    /// they held.
     pub fn stir(&mut self, pages: Range<usize>) {
         for page in pages {
-            // SAFETY: the first word of a page of this live mapping, aligned; the unique borrow makes it the only
-            // access of this process, and the volatile pair is not left out.
+            // SAFETY: the first word of a page of this live mapping, aligned; the unique borrow
+            // makes it the only access of this process, and the volatile pair is not left out.
             unsafe {
                 let word = self.base.add(page * PAGE).cast::<u64>();
                 word.write_volatile(word.read_volatile());
@@ -163,7 +191,8 @@ impl Map {
     /// Which of some of the pages lie on the fast node.
     pub fn fast(&self, pages: Range<usize>) -> Fast {
         let step = (pages.len() / SAMPLE).max(1);
-        let asked: Vec<u64> = pages.step_by(step).map(|page| (self.base as usize + page * PAGE) as u64).collect();
+        let asked: Vec<u64> =
+            pages.step_by(step).map(|page| (self.base as usize + page * PAGE) as u64).collect();
         let mut status = vec![-1; asked.len()];
         let known = kernel::move_pages(0, &asked, &[], &mut status);
         assert!(known.is_ok(), "move_pages does not tell: {known:?}");
@@ -198,8 +227,8 @@ pub fn fill(words: &mut [u64], seed: u64) {
     }
 }
 
-/// What a managed target tells the driver, as files of a folder, and what it is told there. An unmanaged one has none,
-/// and waits for nothing.
+/// What a managed target tells the driver, as files of a folder, and what it is told there. An
+/// unmanaged one has none, and waits for nothing.
 pub struct Told(Option<PathBuf>);
 
 /// Names the folder.
@@ -240,8 +269,8 @@ impl Told {
         }
     }
 
-    /// Dirties `pages` until some of them, untouched by that, have come to the fast node: whatever the caller does
-    /// next happens while the others are being moved.
+    /// Dirties `pages` until some of them, untouched by that, have come to the fast node: whatever
+    /// the caller does next happens while the others are being moved.
     pub fn stir_until_moving(&self, map: &mut Map, pages: Range<usize>) {
         self.stir_until(map, pages, |fast| fast.pages > 0);
     }

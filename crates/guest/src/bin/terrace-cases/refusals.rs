@@ -31,7 +31,9 @@ fn attach_refused(
     let said = said(&out);
     match said.as_slice() {
         [line] if runs => Ok(line.replace(&pid.to_string(), "PID")),
-        _ => Err(format!("not one clear line, or the target ended ({runs}): {}", text(&out.stderr))),
+        _ => {
+            Err(format!("not one clear line, or the target ended ({runs}): {}", text(&out.stderr)))
+        }
     }
 }
 
@@ -67,7 +69,8 @@ pub fn other_user(b: &Bench) -> Verdict {
     names(&line, &["PID"])
 }
 
-/// Without privilege the command is managed by what is left, and each tracker that is not says which capability it takes.
+/// Without privilege the command is managed by what is left, and each tracker that is not says
+/// which capability it takes.
 pub fn unprivileged(b: &Bench) -> Verdict {
     let plain = output(b.target("steady").uid(NOBODY))?;
     let managed = output(b.managed(&["--policy", "hyplacer"], "steady").uid(NOBODY))?;
@@ -85,13 +88,15 @@ pub fn unprivileged(b: &Bench) -> Verdict {
 /// A user who may not even read the tool may not read what `/proc` shows of it: no tracker is left.
 pub fn untrackable(b: &Bench) -> Verdict {
     let copy = b.file("terrace");
-    let made = fs::copy(&b.terrace, &copy).and_then(|_| fs::set_permissions(&copy, fs::Permissions::from_mode(0o711)));
+    let made = fs::copy(&b.terrace, &copy)
+        .and_then(|_| fs::set_permissions(&copy, fs::Permissions::from_mode(0o711)));
     made.map_err(|e| format!("{}: {e}", copy.display()))?;
     let plain = output(b.target("status").uid(NOBODY))?;
     let out = output(b.managed_by(&copy, &[], "status").uid(NOBODY))?;
     alike(&plain, &out)?;
     let line = unmanaged(b, &out)?;
-    let [_, page_table, damon, soft_dirty] = line.split(" left out: ").collect::<Vec<_>>()[..] else {
+    let [_, page_table, damon, soft_dirty] = line.split(" left out: ").collect::<Vec<_>>()[..]
+    else {
         return Err(format!("not three trackers left out: {line}"));
     };
     names(page_table, &["CAP_SYS_RAWIO"])?;
@@ -123,7 +128,8 @@ fn deny_moves(command: &mut Command) -> &mut Command {
             line(RETURN, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let program = libc::sock_fprog { len: lines.len() as u16, filter: lines.as_mut_ptr() };
-        // SAFETY: both calls take numbers and a program of live, initialised lines, which the kernel copies.
+        // SAFETY: both calls take numbers and a program of live, initialised lines, which the
+        // kernel copies.
         let rc = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
                 | libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program)
@@ -134,7 +140,8 @@ fn deny_moves(command: &mut Command) -> &mut Command {
             Err(io::Error::last_os_error())
         }
     };
-    // SAFETY: the closure makes two system calls on memory of its own stack; nothing is allocated, no lock is needed.
+    // SAFETY: the closure makes two system calls on memory of its own stack; nothing is allocated,
+    // no lock is needed.
     unsafe { command.pre_exec(filter) }
 }
 

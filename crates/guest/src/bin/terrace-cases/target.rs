@@ -38,7 +38,8 @@ pub fn report(name: &str, sum: u64) {
     println!("{name} {sum:016x}");
 }
 
-/// Rounds of random writes, a pause after each, so that guest time passes without much work; then a checksum.
+/// Rounds of random writes, a pause after each, so that guest time passes without much work; then a
+/// checksum.
 pub fn churn(words: &mut [u64], rounds: u64) -> u64 {
     let mut x = 88_172_645_463_325_252_u64;
     for _ in 0..rounds {
@@ -54,7 +55,8 @@ pub fn churn(words: &mut [u64], rounds: u64) -> u64 {
     words.iter().step_by(LINE_WORDS).fold(0, |sum, w| sum.rotate_left(5) ^ w)
 }
 
-/// Cold memory first, which takes the fast node, then hot memory, which finds no room there: the ordinary case.
+/// Cold memory first, which takes the fast node, then hot memory, which finds no room there: the
+/// ordinary case.
 fn steady(told: &Told) -> u64 {
     let mut map = Map::new(144 << 20, libc::MAP_PRIVATE);
     crate::memory::fill(map.words(), 1);
@@ -67,10 +69,12 @@ fn steady(told: &Told) -> u64 {
 /// Hot memory in huge pages.
 fn huge(told: &Told) -> u64 {
     let _filler = Map::filler();
-    let mut map = Map::new(24 << 20, libc::MAP_PRIVATE).advised(libc::MADV_HUGEPAGE).placed_slow().fill(4);
+    let mut map =
+        Map::new(24 << 20, libc::MAP_PRIVATE).advised(libc::MADV_HUGEPAGE).placed_slow().fill(4);
     let held = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
-    let huge_kib =
-        held.lines().find_map(|l| l.strip_prefix("AnonHugePages:")?.trim().strip_suffix(" kB")?.trim().parse().ok());
+    let huge_kib = held.lines().find_map(|l| {
+        l.strip_prefix("AnonHugePages:")?.trim().strip_suffix(" kB")?.trim().parse().ok()
+    });
     if huge_kib.unwrap_or(0) < 16 << 10 {
         give_up(NOT_AS_MEANT, &format!("no huge pages: {huge_kib:?} KiB"));
     }
@@ -99,7 +103,8 @@ const CROWDED: Duration = Duration::from_millis(400);
 /// The hog has all of the fast node.
 const FULL: &str = "full";
 
-/// Hot memory, most of which would fit the fast node if the hog did not take that as soon as pages move.
+/// Hot memory, most of which would fit the fast node if the hog did not take that as soon as pages
+/// move.
 fn crowded(told: &Told) -> u64 {
     let mut map = Map::slow(80 << 20).fill(7);
     let all = map.pages();

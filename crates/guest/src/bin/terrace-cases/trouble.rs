@@ -14,7 +14,8 @@ fn put(path: &str, value: &str) -> Verdict {
     fs::write(path, value).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Another program takes the fast node while pages are moved there: what finds no room stays, and is counted.
+/// Another program takes the fast node while pages are moved there: what finds no room stays, and
+/// is counted.
 pub fn full_node(b: &Bench) -> Verdict {
     let plain = output(&mut b.target("crowded"))?;
     let mut hog = spawn(&mut b.watched("hog"))?;
@@ -68,7 +69,8 @@ pub fn cpuset_forbids(b: &Bench) -> Verdict {
 
 /// Locked, file-backed, merged, hugetlb and shared pages stay; the others beside them are moved.
 pub fn kinds(b: &Bench) -> Verdict {
-    let hugetlb = format!("/sys/devices/system/node/node{SLOW}/hugepages/hugepages-2048kB/nr_hugepages");
+    let hugetlb =
+        format!("/sys/devices/system/node/node{SLOW}/hugepages/hugepages-2048kB/nr_hugepages");
     if !Path::new(KSM).exists() || !Path::new(&hugetlb).exists() {
         return Err("skipped: this kernel has no KSM or no hugetlb pages".into());
     }
@@ -109,15 +111,22 @@ pub fn journal_cut_off(b: &Bench) -> Verdict {
         return Err(format!("not one line that the disk is full: {}", text(&out.stderr)));
     }
     let written = fs::read_to_string(&journal).map_err(|e| e.to_string())?;
-    if written.len() < 32 << 10 || written.ends_with('\n') || !written.contains("\"entry\":\"snapshot\"") {
+    if written.len() < 32 << 10
+        || written.ends_with('\n')
+        || !written.contains("\"entry\":\"snapshot\"")
+    {
         return Err(format!("not cut off while it was written: {} bytes", written.len()));
     }
     let page = b.file("report.html");
-    let report = output(Command::new(&b.terrace).arg("report").arg(&journal).arg("--output").arg(&page))?;
+    let report =
+        output(Command::new(&b.terrace).arg("report").arg(&journal).arg("--output").arg(&page))?;
     expect_code(&report, 0)?;
     let html = fs::read_to_string(&page).map_err(|e| e.to_string())?;
     if !html.contains("cut off") || !html.contains("hyplacer") {
-        return Err(format!("the report does not say that the journal is cut off: {} bytes", html.len()));
+        return Err(format!(
+            "the report does not say that the journal is cut off: {} bytes",
+            html.len()
+        ));
     }
     Ok(())
 }

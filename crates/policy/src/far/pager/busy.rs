@@ -43,11 +43,24 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched. Somebody waits for `awaited`.
+    /// A read; `want` is mapped on arrival, the rest waits in the slot to be touched. Somebody
+    /// waits for `awaited`.
     pub fn reading(mask: Mask, want: Mask, awaited: Mask, write: bool, touch: Touch) -> Self {
         let ahead = awaited == 0;
         let phase = Phase::Reading;
-        Self { phase, mask, want, awaited, write, touch, send: 0, ahead, on_trial: false, tries: 1, number: 0 }
+        Self {
+            phase,
+            mask,
+            want,
+            awaited,
+            write,
+            touch,
+            send: 0,
+            ahead,
+            on_trial: false,
+            tries: 1,
+            number: 0,
+        }
     }
 }
 
@@ -122,8 +135,9 @@ impl Pager {
         self.used += reserve;
         self.take_slot(unit, busy);
         self.counts.read_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
-        // What somebody waits for does not wait for the victims that make room for it; but for a slot that is free only when
-        // what comes before is done, and for what concerns its own unit.
+        // What somebody waits for does not wait for the victims that make room for it; but for a
+        // slot that is free only when what comes before is done, and for what concerns its own
+        // unit.
         let freed = self.actions.iter().filter(|a| matches!(a, Action::Release { .. })).count();
         let own = self.actions.iter().any(|a| a.unit() == Some(unit));
         if busy.awaited != 0 && !own && self.busy.len() + freed <= self.settings.slots {
@@ -160,7 +174,8 @@ impl Pager {
         self.actions.push_back(Action::Release { unit });
     }
 
-    /// Serves a touch of a unit that has a slot. `None`: the slot does not matter to it (mapped, or the slot was given back).
+    /// Serves a touch of a unit that has a slot. `None`: the slot does not matter to it (mapped, or
+    /// the slot was given back).
     pub(super) fn serve_busy(
         &mut self,
         unit: UnitNo,
@@ -180,7 +195,8 @@ impl Pager {
                 }
                 b.want |= bit;
                 b.awaited |= bit;
-                // Mapped for writing as a whole: those who only read lose nothing but a needless write-back.
+                // Mapped for writing as a whole: those who only read lose nothing but a needless
+                // write-back.
                 b.write = touch.write || (b.write && !marker);
                 let protect = !b.write;
                 if b.ahead {
@@ -195,7 +211,8 @@ impl Pager {
             }
             Phase::Parked if held => {
                 let mask = b.mask & !resident;
-                self.counts.hits_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
+                self.counts.hits_bytes +=
+                    u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
                 self.counts.soft_faults += 1;
                 self.map_again(unit, mask, touch.write);
                 self.release(unit);
@@ -206,7 +223,8 @@ impl Pager {
                 Some(true)
             }
             Phase::Parked if resident & bit == 0 => {
-                // Another grain of the unit: what is there is mapped, and the slot is free for a read.
+                // Another grain of the unit: what is there is mapped, and the slot is free for a
+                // read.
                 let mask = b.mask & !resident;
                 self.map_again(unit, mask, false);
                 self.release(unit);
@@ -220,7 +238,9 @@ impl Pager {
                 self.actions.push_back(Action::Install { unit, mask, protect: !touch.write });
                 Some(true)
             }
-            Phase::Reading | Phase::Writing | Phase::Extracting if resident & bit == 0 => Some(false),
+            Phase::Reading | Phase::Writing | Phase::Extracting if resident & bit == 0 => {
+                Some(false)
+            }
             _ => None,
         }
     }
@@ -258,7 +278,8 @@ impl Pager {
         if want != 0 {
             self.map_again(unit, want, b.write);
             if b.ahead {
-                self.counts.mapped_ahead_bytes += u64::from(want.count_ones()) * self.geometry.grain_bytes() as u64;
+                self.counts.mapped_ahead_bytes +=
+                    u64::from(want.count_ones()) * self.geometry.grain_bytes() as u64;
             }
         }
         let rest = b.mask & !b.want & !resident;
@@ -272,9 +293,11 @@ impl Pager {
         self.balance(now);
     }
 
-    /// What somebody waits for cannot be had: it is lost. What nobody waits for may be tried again when somebody does.
+    /// What somebody waits for cannot be had: it is lost. What nobody waits for may be tried again
+    /// when somebody does.
     fn lose(&mut self, unit: UnitNo, b: Busy) {
-        // A read of several grains fails as a whole: those waited for are tried alone before they are given up.
+        // A read of several grains fails as a whole: those waited for are tried alone before they
+        // are given up.
         let awaited = b.awaited & b.mask;
         if awaited != 0 && awaited != b.mask {
             let again = Busy { mask: awaited, want: awaited, ahead: false, tries: 1, ..b };
@@ -288,11 +311,17 @@ impl Pager {
             self.lost.insert(self.geometry.grain_at(unit, bit));
         }
         if awaited != 0 {
-            self.actions.push_back(Action::Poison { unit, mask: awaited, tid: b.touch.tid, first: true });
+            self.actions.push_back(Action::Poison {
+                unit,
+                mask: awaited,
+                tid: b.touch.tid,
+                first: true,
+            });
         }
     }
 
-    /// What [`Action::Extract`] or [`Action::CopyOut`] came to: `got` is in the slot, of which `zeros` are nothing but zeros.
+    /// What [`Action::Extract`] or [`Action::CopyOut`] came to: `got` is in the slot, of which
+    /// `zeros` are nothing but zeros.
     pub fn extracted(&mut self, unit: UnitNo, got: Mask, zeros: Mask, now: Tick) {
         let Some(b) = self.busy.get(&unit).filter(|b| b.phase == Phase::Extracting) else {
             return;
@@ -302,8 +331,8 @@ impl Pager {
         let (sent, stay) = (got & send, missed & !send);
         let (zeros, write) = (sent & zeros, sent & !zeros);
         if missed != 0 {
-            // Still mapped: a device is at work on them, a child shares them, or the kernel had no memory. Those that are clean
-            // are protected still, the others writable.
+            // Still mapped: a device is at work on them, a child shares them, or the kernel had no
+            // memory. Those that are clean are protected still, the others writable.
             self.counts.held_back += 1;
             self.settle(unit, missed & send, true);
             if stay != 0 {
@@ -316,7 +345,8 @@ impl Pager {
         if forget != 0 {
             self.actions.push_back(Action::Forget { unit, mask: forget });
         }
-        self.counts.zero_bytes += u64::from(zeros.count_ones()) * self.geometry.grain_bytes() as u64;
+        self.counts.zero_bytes +=
+            u64::from(zeros.count_ones()) * self.geometry.grain_bytes() as u64;
         if on_trial {
             self.begin_trial(unit, got, write);
         } else if write == 0 {
@@ -336,7 +366,8 @@ impl Pager {
         let number = self.busy.get(&unit).map_or(self.counts.slots_taken, |b| b.number);
         let plain = Busy::reading(mask, 0, 0, false, touch);
         self.busy.insert(unit, Busy { phase: Phase::Writing, ahead: false, number, ..plain });
-        self.counts.written_bytes += u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
+        self.counts.written_bytes +=
+            u64::from(mask.count_ones()) * self.geometry.grain_bytes() as u64;
         self.actions.push_back(Action::Write { unit, mask });
     }
 
@@ -349,7 +380,8 @@ impl Pager {
         match outcome {
             Outcome::Done => self.units[unit as usize].stored |= b.mask,
             Outcome::Failed => {
-                // The only copy is in the slot, or mapped: it goes back into the map, over the budget if need be.
+                // The only copy is in the slot, or mapped: it goes back into the map, over the
+                // budget if need be.
                 self.counts.write_failures += 1;
                 let back = b.mask & !self.units[unit as usize].resident;
                 self.units[unit as usize].dirty |= b.mask & !back;

@@ -1,14 +1,16 @@
 //! Which unit goes: two rings and a hand, so that a scan cannot push out what is used again.
 //!
-//! Units that come while memory is short wait in the *probation* ring; those that are touched again there, or come back soon after
-//! they went, move to the *main* ring. Hands pass over units touched since they last came by (a second chance, as in CLOCK), and up to
-//! three times over those that came back from trials (see `standby`). How much
-//! probation may hold adapts, as in ARC: a unit that returns and would still be there had probation been larger makes it
-//! larger; one that was taken from main makes it smaller. While memory is plenty all goes to main.
+//! Units that come while memory is short wait in the *probation* ring; those that are touched again
+//! there, or come back soon after they went, move to the *main* ring. Hands pass over units touched
+//! since they last came by (a second chance, as in CLOCK), and up to three times over those that
+//! came back from trials (see `standby`). How much probation may hold adapts, as in ARC: a unit
+//! that returns and would still be there had probation been larger makes it larger; one that was
+//! taken from main makes it smaller. While memory is plenty all goes to main.
 //!
-//! Reads of mapped pages leave no trace that a user-space pager could see, so *touched* means: faulted again in the unit (another
-//! grain, a first write, a rescue of what was being written out). A sweep over mapped units is not seen, and that is what keeps most of a
-//! working set twice the memory in place while its rest streams through probation.
+//! Reads of mapped pages leave no trace that a user-space pager could see, so *touched* means:
+//! faulted again in the unit (another grain, a first write, a rescue of what was being written
+//! out). A sweep over mapped units is not seen, and that is what keeps most of a working set twice
+//! the memory in place while its rest streams through probation.
 
 use crate::far::geometry::UnitNo;
 use std::collections::VecDeque;
@@ -57,7 +59,8 @@ pub struct Clock {
     target: usize,
     /// Units that probation holds at least: what is fetched ahead must not go before it is used.
     pub least: usize,
-    /// Units that walks of late had fetched ahead: a walk by strides has few grains in each of many.
+    /// Units that walks of late had fetched ahead: a walk by strides has few grains in each of
+    /// many.
     spanned: usize,
 }
 
@@ -93,8 +96,8 @@ impl Clock {
         self.list(unit, s, ring);
     }
 
-    /// A unit was touched again. Touches soon after its arrival are the same use of it (2Q's correlated
-    /// references): they say nothing of whether it will be used another time.
+    /// A unit was touched again. Touches soon after its arrival are the same use of it (2Q's
+    /// correlated references): they say nothing of whether it will be used another time.
     pub fn touch(&self, s: &mut Standing) {
         let since = self.arrivals.wrapping_sub(s.came) as usize;
         if since > (self.main.len() + self.probation.len()) / 8 {
@@ -102,8 +105,8 @@ impl Clock {
         }
     }
 
-    /// Main's hand falls at random: going round in order would, under a loop, always take what comes next. Not
-    /// `at_random`: in order, so that all are seen when the first may not go.
+    /// Main's hand falls at random: going round in order would, under a loop, always take what
+    /// comes next. Not `at_random`: in order, so that all are seen when the first may not go.
     fn of_main(&mut self, at_random: bool) -> Option<UnitNo> {
         let len = self.main.len();
         if at_random && len > 0 {
@@ -122,7 +125,8 @@ impl Clock {
         }
     }
 
-    /// Whether a unit came back within as many evictions as there are units in main; adapts the target.
+    /// Whether a unit came back within as many evictions as there are units in main; adapts the
+    /// target.
     fn returns_soon(&mut self, s: &mut Standing) -> bool {
         if s.gone == 0 {
             return false;
@@ -151,7 +155,8 @@ impl Clock {
         self.spanned = units.max(self.spanned - self.spanned.div_ceil(16));
     }
 
-    /// Half of what probation must hold may be on its way in and not listed yet; main does not pay for that.
+    /// Half of what probation must hold may be on its way in and not listed yet; main does not pay
+    /// for that.
     fn least_now(&self) -> usize {
         let all = self.main.len() + self.probation.len();
         self.least.max(2 * self.spanned).max(all / 20).min(all / 2) / 2
@@ -173,7 +178,8 @@ impl Clock {
         s.was = Listed::Main;
     }
 
-    /// The next victim; of main alone, for a trial, when `main`. `look` says what may become of a unit and gives its standing.
+    /// The next victim; of main alone, for a trial, when `main`. `look` says what may become of a
+    /// unit and gives its standing.
     pub fn victim<S>(
         &mut self,
         units: &mut S,
@@ -187,9 +193,11 @@ impl Clock {
         let all = self.main.len() + self.probation.len();
         let rounds = 2 + MOST_CREDIT as usize;
         for n in 0..=rounds * all {
-            // In the last round nobody is passed over for having been used, and the hand goes in order: somebody goes.
+            // In the last round nobody is passed over for having been used, and the hand goes in
+            // order: somebody goes.
             let last = n >= (rounds - 1) * all;
-            let wanted = self.probation.len() > self.target.max(least) && stays[0] <= self.probation.len();
+            let wanted =
+                self.probation.len() > self.target.max(least) && stays[0] <= self.probation.len();
             if main && (self.main.is_empty() || stays[1] > self.main.len()) {
                 return None;
             }
@@ -201,7 +209,8 @@ impl Clock {
             } else {
                 self.of_main(!in_order)
             };
-            let unit = unit.or_else(|| self.of_main(false)).or_else(|| self.probation.pop_front())?;
+            let unit =
+                unit.or_else(|| self.of_main(false)).or_else(|| self.probation.pop_front())?;
             let verdict = look(units, unit);
             let s = standing(units, unit);
             let was = std::mem::take(&mut s.listed);
@@ -249,7 +258,8 @@ mod tests {
                 s.proven = MOST_CREDIT;
                 clock.back(n as UnitNo, s);
             }
-            let look = |_: &[Standing; 5], unit| if unit == 3 { Verdict::Free } else { Verdict::Stay };
+            let look =
+                |_: &[Standing; 5], unit| if unit == 3 { Verdict::Free } else { Verdict::Stay };
             let victim = clock.victim(&mut units, false, look, |units, u| &mut units[u as usize]);
             assert_eq!(victim, Some(3), "seed {seed}");
         }

@@ -46,13 +46,16 @@ impl Queue {
 impl Pager {
     /// Writes everything dirty to the store; it stays mapped. Answered when the store has it all.
     pub fn flush(&mut self, command: u64, now: Tick) {
-        let dirty =
-            self.units.known().filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n) || self.trials.has(*n));
+        let dirty = self
+            .units
+            .known()
+            .filter(|(n, u)| u.dirty != 0 || self.busy.contains_key(n) || self.trials.has(*n));
         let wishes: Vec<_> = dirty.map(|(n, _)| (n, 0)).collect();
         self.ask(command, Wish::Flush, wishes, now);
     }
 
-    /// Follows an advice for a range of bytes. Answered when done; `WillNeed` once each part was asked for.
+    /// Follows an advice for a range of bytes. Answered when done; `WillNeed` once each part was
+    /// asked for.
     pub fn advise(&mut self, command: u64, range: std::ops::Range<u64>, advice: Advice, now: Tick) {
         let wish = match advice {
             Advice::WillNeed => Wish::Fetch,
@@ -71,25 +74,26 @@ impl Pager {
         }
     }
 
-    /// Brings everything into memory, whatever the budget, and evicts nothing until [`Pager::set_budget`]. Answered when all
-    /// of it is mapped; false when some could not be read.
+    /// Brings everything into memory, whatever the budget, and evicts nothing until
+    /// [`Pager::set_budget`]. Answered when all of it is mapped; false when some could not be read.
     pub fn gather(&mut self, command: u64, now: Tick) {
         let all = Bytes(self.geometry.bytes().saturating_mul(2));
         self.settings.budget = all;
         self.set_marks(all);
-        let missing = self
-            .units
-            .known()
-            .filter(|(n, u)| u.stored & !u.resident != 0 || self.busy.contains_key(n) || self.trials.has(*n));
+        let missing = self.units.known().filter(|(n, u)| {
+            u.stored & !u.resident != 0 || self.busy.contains_key(n) || self.trials.has(*n)
+        });
         let wishes: Vec<_> = missing.map(|(n, _)| (n, self.geometry.whole(n))).collect();
         self.ask(command, Wish::Gather, wishes, now);
     }
 
-    /// Keeps a range in memory, or no longer. False, and nothing done, when more than half of the budget would be pinned.
+    /// Keeps a range in memory, or no longer. False, and nothing done, when more than half of the
+    /// budget would be pinned.
     pub fn pin(&mut self, command: u64, range: std::ops::Range<u64>, on: bool, now: Tick) -> bool {
         let per = u64::from(self.geometry.grains_per_unit());
         let units: Vec<_> = self.geometry.cover(range, false).collect();
-        let change = units.iter().filter(|(u, _)| self.units[*u as usize].pinned != on).count() as u64 * per;
+        let change =
+            units.iter().filter(|(u, _)| self.units[*u as usize].pinned != on).count() as u64 * per;
         if on && self.pinned + change > self.budget / 2 {
             return false;
         }
@@ -109,7 +113,9 @@ impl Pager {
             return;
         }
         self.commands.open.insert(command, (parts.len() as u64, true));
-        self.commands.wishes.extend(parts.into_iter().map(|(unit, mask)| (command, wish, unit, mask)));
+        self.commands
+            .wishes
+            .extend(parts.into_iter().map(|(unit, mask)| (command, wish, unit, mask)));
         self.pump(now);
     }
 
@@ -157,7 +163,8 @@ impl Pager {
         }
     }
 
-    /// The wish in front must wait: another may not have to. False when all are of one kind that waits for slots.
+    /// The wish in front must wait: another may not have to. False when all are of one kind that
+    /// waits for slots.
     fn rotate(&mut self) -> bool {
         match self.commands.wishes.front() {
             Some(&(_, _, unit, _)) if self.busy.contains_key(&unit) => {
@@ -169,7 +176,12 @@ impl Pager {
     }
 
     fn grant_fetch(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
-        let touch = Touch { tid: Tid(0), grain: self.geometry.grain_at(unit, 0), write: false, protected: false };
+        let touch = Touch {
+            tid: Tid(0),
+            grain: self.geometry.grain_at(unit, 0),
+            write: false,
+            protected: false,
+        };
         self.end_trial(unit);
         if let Some(b) = self.busy.get(&unit).copied().filter(|b| b.phase == Phase::Parked) {
             let parked = b.mask & !self.units[unit as usize].resident;
@@ -261,7 +273,8 @@ impl Pager {
         let lost = mask & !self.not_lost(unit, mask);
         if lost != 0 {
             let first = self.geometry.grain_at(unit, 0);
-            self.lost.retain(|g| !(*g >= first && *g < first + 64 && lost >> (*g - first) & 1 == 1));
+            self.lost
+                .retain(|g| !(*g >= first && *g < first + 64 && lost >> (*g - first) & 1 == 1));
             self.actions.push_back(Action::Cure { unit, mask: lost });
         }
         Some(true)

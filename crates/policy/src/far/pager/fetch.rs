@@ -20,7 +20,8 @@ impl Stalled {
         }
         let at = self.touch.grain as i64 + self.ahead.from as i64 * ahead.stride;
         let steps = (at - touch.grain as i64) / ahead.stride;
-        (steps < 0 && steps.unsigned_abs() <= 2 * ahead.to) || (ahead.from == 0 && steps.unsigned_abs() <= ahead.to)
+        (steps < 0 && steps.unsigned_abs() <= 2 * ahead.to)
+            || (ahead.from == 0 && steps.unsigned_abs() <= ahead.to)
     }
 }
 
@@ -46,11 +47,18 @@ impl Pager {
     }
 
     /// The part of a fetch within the touched unit. `None`: not now.
-    fn fetch_guarded(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> Option<Option<prefetch::Ahead>> {
+    fn fetch_guarded(
+        &mut self,
+        unit: UnitNo,
+        bit: Mask,
+        touch: Touch,
+        now: Tick,
+    ) -> Option<Option<prefetch::Ahead>> {
         let stored = self.units[unit as usize].stored & bit != 0;
         let missing = self.geometry.whole(unit) & !self.units[unit as usize].resident;
         if !self.make_room(u64::from(missing.count_ones()), now) {
-            // Room for all that a walk may want here comes when a victim is written; a single grain is for when nothing is under way.
+            // Room for all that a walk may want here comes when a victim is written; a single grain
+            // is for when nothing is under way.
             let soon = self.busy.values().any(|b| b.phase != Phase::Parked);
             if soon || !self.make_room(1, now) {
                 return None;
@@ -61,12 +69,14 @@ impl Pager {
         }
         let ahead = self.prefetch.touch(touch.tid, touch.grain, true);
         let trusted = ahead.is_some_and(|a| a.trusted);
-        let alone = !touch.write && ahead.is_none() && self.prefetch.will_write(touch.tid, touch.grain);
+        let alone =
+            !touch.write && ahead.is_none() && self.prefetch.will_write(touch.tid, touch.grain);
         let write = touch.write || alone || ahead.is_some_and(|a| a.write);
         let mut here = bit;
         if let Some(a) = ahead {
             // What the walk wants of this unit; all that it will want of it, when it is trusted.
-            let end = if trusted { a.to.max(u64::from(self.geometry.grains_per_unit())) } else { a.to };
+            let end =
+                if trusted { a.to.max(u64::from(self.geometry.grains_per_unit())) } else { a.to };
             let steps = (0..end).map_while(|n| self.step(touch.grain, a.stride, n));
             let within = steps.map(|g| self.geometry.split(g)).take_while(|(u, _)| *u == unit);
             let mask = within.fold(0, |m, (_, b)| m | b);
@@ -75,10 +85,12 @@ impl Pager {
             }
         }
         let none = (0, 0);
-        let (mates, left_out) = if stored && !trusted { self.mates_of(unit, bit, touch, now) } else { none };
+        let (mates, left_out) =
+            if stored && !trusted { self.mates_of(unit, bit, touch, now) } else { none };
         let u = self.units[unit as usize];
         here = (here | mates) & !u.resident & self.not_lost(unit, here | mates);
-        // Without trust, zeros that nobody asked for are not mapped, and what was read is mapped when touched.
+        // Without trust, zeros that nobody asked for are not mapped, and what was read is mapped
+        // when touched.
         let zeros = here & !u.stored & if trusted { here } else { bit };
         let read = here & u.stored;
         if zeros != 0 {
@@ -95,7 +107,8 @@ impl Pager {
                 let above = (around >> n >> 1).trailing_ones();
                 self.prefetch.among(touch.tid, touch.grain, below.into(), above.into());
             }
-            let along = u64::from((want & mates & !bit).count_ones()) * self.geometry.grain_bytes() as u64;
+            let along =
+                u64::from((want & mates & !bit).count_ones()) * self.geometry.grain_bytes() as u64;
             self.counts.prefetched_bytes += along;
             self.counts.mapped_ahead_bytes += along;
             self.begin_read(unit, read, Busy::reading(read, want, want & bit, write, touch));
@@ -103,8 +116,8 @@ impl Pager {
         Some(ahead)
     }
 
-    /// What a lone miss brings along: of its 64 KiB, what was mapped when its unit went, if that pays of late. And what is left
-    /// out of it to see that.
+    /// What a lone miss brings along: of its 64 KiB, what was mapped when its unit went, if that
+    /// pays of late. And what is left out of it to see that.
     fn mates_of(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> (Mask, Mask) {
         if !self.prefetch.is_on() {
             return (0, 0);
@@ -136,9 +149,15 @@ impl Pager {
         self.lost.range(first..end).fold(mask, |m, g| m & !(1 << (g - first)))
     }
 
-    /// Fetches a stream's next steps, unit by unit, the last unit to its end. What finds no slot or room now goes on when
-    /// there is some.
-    pub(super) fn fetch_ahead(&mut self, except: Option<UnitNo>, touch: Touch, ahead: prefetch::Ahead, now: Tick) {
+    /// Fetches a stream's next steps, unit by unit, the last unit to its end. What finds no slot or
+    /// room now goes on when there is some.
+    pub(super) fn fetch_ahead(
+        &mut self,
+        except: Option<UnitNo>,
+        touch: Touch,
+        ahead: prefetch::Ahead,
+        now: Tick,
+    ) {
         let per = u64::from(self.geometry.grains_per_unit());
         self.clock.ahead((ahead.to * ahead.stride.unsigned_abs().clamp(1, per) / per) as usize);
         self.stalled.retain(|s| !s.is_overtaken(touch, ahead));
@@ -154,13 +173,15 @@ impl Pager {
     pub(super) fn resume(&mut self, now: Tick) {
         while let Some(Stalled { touch, ahead }) = self.stalled.pop_front() {
             if let Some(from) = self.fetch_steps(None, touch, ahead, false, now) {
-                self.stalled.push_front(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
+                self.stalled
+                    .push_front(Stalled { touch, ahead: prefetch::Ahead { from, ..ahead } });
                 return;
             }
         }
     }
 
-    /// The step from which on nothing could be fetched now, if any. `instead`: of what was fetched before and not touched.
+    /// The step from which on nothing could be fetched now, if any. `instead`: of what was fetched
+    /// before and not touched.
     fn fetch_steps(
         &mut self,
         except: Option<UnitNo>,
@@ -171,11 +192,15 @@ impl Pager {
     ) -> Option<u64> {
         let mut step = ahead.from;
         while step < ahead.to {
-            let Some(unit) = self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g).0) else {
+            let Some(unit) =
+                self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g).0)
+            else {
                 break;
             };
             let (mut mask, mut park, first) = (0, 0, step);
-            while let Some((u, bit)) = self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g)) {
+            while let Some((u, bit)) =
+                self.step(touch.grain, ahead.stride, step).map(|g| self.geometry.split(g))
+            {
                 if u != unit || (step >= ahead.to && !ahead.trusted) {
                     break;
                 }
@@ -186,7 +211,9 @@ impl Pager {
                 step += 1;
             }
             let write = touch.write || ahead.write;
-            if Some(unit) != except && !self.prefetch_unit(unit, mask, park, touch, write, instead, now) {
+            if Some(unit) != except
+                && !self.prefetch_unit(unit, mask, park, touch, write, instead, now)
+            {
                 return Some(first);
             }
         }
@@ -196,7 +223,10 @@ impl Pager {
     }
 
     /// Fetches grains nobody waits for; false when there is no room or slot now.
-    #[allow(clippy::too_many_arguments, reason = "all but one are of the walk, and belong to no one thing")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "all but one are of the walk, and belong to no one thing"
+    )]
     fn prefetch_unit(
         &mut self,
         unit: UnitNo,
@@ -232,7 +262,8 @@ impl Pager {
             self.map_zeros(unit, zeros, write);
         }
         if read != 0 {
-            self.counts.prefetched_bytes += u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
+            self.counts.prefetched_bytes +=
+                u64::from(read.count_ones()) * self.geometry.grain_bytes() as u64;
             self.mates.passed(u64::from(read.count_ones()));
             self.begin_read(unit, read, Busy::reading(read, read & !park, 0, write, touch));
         }

@@ -1,22 +1,27 @@
 //! What a lone miss brings along: the neighbours that went out with it.
 //!
-//! Victims go by the unit, and who touches pages at random (the text of lines being sorted, a heap of small nodes) has them come
-//! back one by one, each for the price of nearly a whole unit: a disk reads 64 KiB in less than twice the time of 4 KiB. So a miss that
-//! belongs to no walk fetches its *mates* too: the grains of its 64 KiB that were mapped when the unit went, as a
-//! swap's readahead does with what lies together in it.
+//! Victims go by the unit, and who touches pages at random (the text of lines being sorted, a heap
+//! of small nodes) has them come back one by one, each for the price of nearly a whole unit: a disk
+//! reads 64 KiB in less than twice the time of 4 KiB. So a miss that belongs to no walk fetches its
+//! *mates* too: the grains of its 64 KiB that were mapped when the unit went, as a swap's readahead
+//! does with what lies together in it.
 //!
-//! Whether that pays is measured, not assumed. Now and then one mate is left out and watched: is it missed before as much
-//! has come in as memory holds, every lone miss counted as if it had brought its mates? While they are not fetched, watching costs nothing, for
-//! they are absent anyway. Of pages touched at random in twice the memory 2 to 22% are missed in time, in lines being sorted 85 to 90%.
+//! Whether that pays is measured, not assumed. Now and then one mate is left out and watched: is it
+//! missed before as much has come in as memory holds, every lone miss counted as if it had brought
+//! its mates? While they are not fetched, watching costs nothing, for they are absent anyway. Of
+//! pages touched at random in twice the memory 2 to 22% are missed in time, in lines being sorted
+//! 85 to 90%.
 //!
-//! For each mate that comes something else goes, so some of what goes is watched in the same way. Where pages without order fill memory,
-//! a mate will be used, but no sooner than what went for it: there are as many misses as before, each of which costs more
-//! (`graph-pagerank` while its graph is built, ADR 0253). Mates are fetched if three eighths of those watched lately will be missed, and
-//! that twice as soon as what went.
+//! For each mate that comes something else goes, so some of what goes is watched in the same way.
+//! Where pages without order fill memory, a mate will be used, but no sooner than what went for it:
+//! there are as many misses as before, each of which costs more (`graph-pagerank` while its graph
+//! is built, ADR 0253). Mates are fetched if three eighths of those watched lately will be missed,
+//! and that twice as soon as what went.
 //!
-//! To wait for the end of each watch would take as many misses as fill memory, and they are dear where mates do not pay. So those still
-//! watched count for as long as they have been: what is estimated is a rate, misses a time watched (the exponential
-//! law's estimator of censored lifetimes), and from it the share that would be missed until the end.
+//! To wait for the end of each watch would take as many misses as fill memory, and they are dear
+//! where mates do not pay. So those still watched count for as long as they have been: what is
+//! estimated is a rate, misses a time watched (the exponential law's estimator of censored
+//! lifetimes), and from it the share that would be missed until the end.
 
 use crate::far::geometry::{GrainNo, Mask};
 use std::collections::{HashMap, VecDeque};
@@ -24,13 +29,16 @@ use terrace_types::Seed;
 
 /// Watched at a time, of each.
 const WATCHED: usize = 64;
-/// Of so many lone misses one leaves a mate out while mates are fetched, and watches one while they are not.
+/// Of so many lone misses one leaves a mate out while mates are fetched, and watches one while they
+/// are not.
 const EACH: [u64; 2] = [8, 2];
 /// Of so many units that go one has a grain watched.
 const EACH_GONE: u64 = 4;
-/// Misses a whole time of watching from which on three eighths are missed within one: 1 - exp(-0.47).
+/// Misses a whole time of watching from which on three eighths are missed within one: 1 -
+/// exp(-0.47).
 const ENOUGH: f64 = 0.47;
-/// How much sooner than what went for them they are missed, where they do: sorted lines 6 to 12 times, a graph being built 0.5 to 1.
+/// How much sooner than what went for them they are missed, where they do: sorted lines 6 to 12
+/// times, a graph being built 0.5 to 1.
 const SOONER: f64 = 2.0;
 /// As many misses, or whole times of watching, are remembered; then both count half.
 const MEMORY: f64 = 32.0;
@@ -59,13 +67,16 @@ impl Watch {
         }
     }
 
-    /// What passed so far counts, in a memory of `room` grains; who was watched for long enough is not any more.
+    /// What passed so far counts, in a memory of `room` grains; who was watched for long enough is
+    /// not any more.
     fn reckon(&mut self, now: u64, room: u64) {
         self.times += std::mem::take(&mut self.recent) as f64 / room.max(1) as f64;
         if self.met.max(self.times) > MEMORY {
             (self.met, self.times) = (self.met / 2.0, self.times / 2.0);
         }
-        while let Some((until, grain)) = self.order.front().copied().filter(|(until, _)| *until < now) {
+        while let Some((until, grain)) =
+            self.order.front().copied().filter(|(until, _)| *until < now)
+        {
             self.order.pop_front();
             // Met meanwhile, and watched anew perhaps.
             if self.watched.get(&grain) == Some(&until) {
@@ -125,7 +136,8 @@ impl Mates {
         self.gone.missed(grain, self.passed);
     }
 
-    /// Grains `mask` of a unit, whose first is grain `first`, went, from a memory that holds `room` grains.
+    /// Grains `mask` of a unit, whose first is grain `first`, went, from a memory that holds `room`
+    /// grains.
     pub fn went(&mut self, mask: Mask, first: GrainNo, room: u64) {
         self.went += 1;
         if mask == 0 || self.went % EACH_GONE != 0 || !self.gone.has_room() {
@@ -135,7 +147,8 @@ impl Mates {
         self.gone.begin(grain, self.passed + room);
     }
 
-    /// A lone miss whose mates are `mates`, the first at grain `first` of a unit, where memory holds `room` grains: those to fetch.
+    /// A lone miss whose mates are `mates`, the first at grain `first` of a unit, where memory
+    /// holds `room` grains: those to fetch.
     pub fn of(&mut self, mates: Mask, first: GrainNo, room: u64) -> Mask {
         self.passed(1 + u64::from(mates.count_ones()));
         self.mates.reckon(self.passed, room);
@@ -179,16 +192,23 @@ impl Mates {
 mod tests {
     use super::*;
 
-    /// Lone misses with fifteen mates each in a memory of 65,536 grains, of pages of which a share is missed again, after up to
-    /// so many misses; how many of them were given mates.
-    fn fetched(mates: &mut Mates, misses: u64, missed_again: impl Fn(u64) -> bool, within: u64) -> u64 {
+    /// Lone misses with fifteen mates each in a memory of 65,536 grains, of pages of which a share
+    /// is missed again, after up to so many misses; how many of them were given mates.
+    fn fetched(
+        mates: &mut Mates,
+        misses: u64,
+        missed_again: impl Fn(u64) -> bool,
+        within: u64,
+    ) -> u64 {
         let mut later = std::collections::BTreeSet::new();
         let (mut fetched, mut chance) = (0, Seed(3));
         for n in 0..misses {
             let (r, next) = chance.next();
             chance = next;
             let first = n * 16;
-            while let Some((_, grain)) = later.first().copied().filter(|(when, _): &(u64, GrainNo)| *when <= n) {
+            while let Some((_, grain)) =
+                later.first().copied().filter(|(when, _): &(u64, GrainNo)| *when <= n)
+            {
                 later.pop_first();
                 mates.missed(grain);
             }
@@ -196,9 +216,17 @@ mod tests {
             fetched += u64::from(got != 0);
             let left_out = 0xfffe & !got;
             if left_out.count_ones() == 1 || got == 0 {
-                let watched =
-                    mates.mates.order.back().filter(|(_, g)| (first..first + 16).contains(g)).map(|(_, g)| *g);
-                later.extend(watched.filter(|_| missed_again(n)).map(|grain| (n + 1 + (r >> 16) % within, grain)));
+                let watched = mates
+                    .mates
+                    .order
+                    .back()
+                    .filter(|(_, g)| (first..first + 16).contains(g))
+                    .map(|(_, g)| *g);
+                later.extend(
+                    watched
+                        .filter(|_| missed_again(n))
+                        .map(|grain| (n + 1 + (r >> 16) % within, grain)),
+                );
             }
         }
         fetched
@@ -225,13 +253,15 @@ mod tests {
         assert!(none < 8_000 && again > 30_000, "{none} {again}");
     }
 
-    /// What goes is missed after as many misses as stated, mates that are left out after 20: the misses of 4096 that were given mates.
+    /// What goes is missed after as many misses as stated, mates that are left out after 20: the
+    /// misses of 4096 that were given mates.
     fn beside(gone_after: u64) -> u64 {
         let mut mates = Mates::default();
         let mut later = VecDeque::new();
         let mut fetched = 0;
         for n in 0..4096 {
-            let due: Vec<GrainNo> = mates.mates.watched.keys().copied().filter(|g| g / 16 + 20 <= n).collect();
+            let due: Vec<GrainNo> =
+                mates.mates.watched.keys().copied().filter(|g| g / 16 + 20 <= n).collect();
             due.into_iter().for_each(|grain| mates.missed(grain));
             mates.went(1, 1 << 32 | n, 1024);
             later.push_back((n + gone_after, 1 << 32 | n));

@@ -1,5 +1,6 @@
-//! The pager: what is in memory, what goes, what comes. Pure: events and ticks in, [`Action`]s out, in order; no I/O, no
-//! clock, no memory of its own to look at. The same code runs over `userfaultfd` and in the simulation that its tests are.
+//! The pager: what is in memory, what goes, what comes. Pure: events and ticks in, [`Action`]s out,
+//! in order; no I/O, no clock, no memory of its own to look at. The same code runs over
+//! `userfaultfd` and in the simulation that its tests are.
 //!
 //! ```text
 //!              fault              read              arrived
@@ -9,8 +10,8 @@
 //!    └───────────────────  slot ◄───────── extract ◄──── mapped, dirty              dropped: no I/O
 //! ```
 //!
-//! A unit has at most one slot at a time ([`Busy`]). What cannot be done now (no slot, no room, unit busy) is deferred
-//! and tried again after each completion.
+//! A unit has at most one slot at a time ([`Busy`]). What cannot be done now (no slot, no room,
+//! unit busy) is deferred and tried again after each completion.
 
 mod busy;
 mod clock;
@@ -95,7 +96,8 @@ pub enum Action {
         /// Of them, those that go to the store unless they are zeros.
         dirty: Mask,
     },
-    /// Take a slot, protect these grains and copy them into it; they stay mapped. Answer as for `Extract`.
+    /// Take a slot, protect these grains and copy them into it; they stay mapped. Answer as for
+    /// `Extract`.
     CopyOut {
         /// Which.
         unit: UnitNo,
@@ -109,7 +111,8 @@ pub enum Action {
         /// Grains.
         mask: Mask,
     },
-    /// Wake who waits for these grains, which are there. If they are not, say so with [`Pager::vanished`].
+    /// Wake who waits for these grains, which are there. If they are not, say so with
+    /// [`Pager::vanished`].
     Wake {
         /// Which.
         unit: UnitNo,
@@ -203,7 +206,8 @@ struct Unit {
     pinned: bool,
 }
 
-/// The share of the slots that writes may have: a third keeps a device busy, and more would make reads wait behind them.
+/// The share of the slots that writes may have: a third keeps a device busy, and more would make
+/// reads wait behind them.
 const SHARE: usize = 3;
 
 /// The pager.
@@ -361,7 +365,12 @@ impl Pager {
     fn serve(&mut self, touch: Touch, now: Tick) -> bool {
         let (unit, bit) = self.geometry.split(touch.grain);
         if self.lost.contains(&touch.grain) {
-            self.actions.push_back(Action::Poison { unit, mask: bit, tid: touch.tid, first: false });
+            self.actions.push_back(Action::Poison {
+                unit,
+                mask: bit,
+                tid: touch.tid,
+                first: false,
+            });
             return true;
         }
         if self.trials.has(unit) && self.serve_trial(unit, bit, touch, now) {
@@ -399,8 +408,9 @@ impl Pager {
         self.actions.push_back(Action::Unprotect { unit, mask });
     }
 
-    /// A grain taken to be mapped is not: somebody else unmapped it. What the store has of it is fetched when it is touched
-    /// next; what it does not have is lost, and who asked is told. Whether it is.
+    /// A grain taken to be mapped is not: somebody else unmapped it. What the store has of it is
+    /// fetched when it is touched next; what it does not have is lost, and who asked is told.
+    /// Whether it is.
     pub fn vanished(&mut self, unit: UnitNo, bit: Mask, tid: Tid) -> bool {
         let dirty = self.units[unit as usize].dirty & bit;
         self.unmapped(unit, bit);
@@ -434,7 +444,8 @@ impl Pager {
     fn make_room(&mut self, grains: u64, now: Tick) -> bool {
         while self.used + grains > self.budget {
             if !self.evict_one(now) {
-                // A store that keeps failing must not stop the program: then memory is used beyond the budget.
+                // A store that keeps failing must not stop the program: then memory is used beyond
+                // the budget.
                 return self.failing.gives_up();
             }
         }
@@ -461,7 +472,8 @@ impl Pager {
         self.stand_by(now);
     }
 
-    /// Evicts a unit: clean grains are dropped, dirty ones go to the store. False when none can go now.
+    /// Evicts a unit: clean grains are dropped, dirty ones go to the store. False when none can go
+    /// now.
     fn evict_one(&mut self, now: Tick) -> bool {
         if !self.clock.prefers_probation() && self.let_oldest_go(now) {
             return true;
@@ -477,7 +489,8 @@ impl Pager {
         let clean = u.resident & !u.dirty;
         if clean != 0 {
             self.actions.push_back(Action::Drop { unit, mask: clean });
-            self.counts.dropped_bytes += u64::from(clean.count_ones()) * self.geometry.grain_bytes() as u64;
+            self.counts.dropped_bytes +=
+                u64::from(clean.count_ones()) * self.geometry.grain_bytes() as u64;
         }
         if u.dirty != 0 {
             self.begin_extract(unit, u.dirty, u.dirty, Extract::Out);
@@ -490,10 +503,12 @@ impl Pager {
         true
     }
 
-    /// Whether a dirty unit may be written out now: a slot is free within their share, and the store is not being spared.
+    /// Whether a dirty unit may be written out now: a slot is free within their share, and the
+    /// store is not being spared.
     fn may_write(&mut self, now: Tick) -> bool {
         let writes = (self.settings.slots / SHARE).max(4);
-        !self.failing.spared(now) && (self.busy.len() < writes || self.make_slot(self.settings.slots - writes + 1))
+        !self.failing.spared(now)
+            && (self.busy.len() < writes || self.make_slot(self.settings.slots - writes + 1))
     }
 
     /// When to call [`Pager::balance`] again though nothing happens.
@@ -510,7 +525,8 @@ impl Pager {
                 return false;
             };
             self.prefetch.wrong(b.touch.tid, self.geometry.grain_at(unit, b.mask.trailing_zeros()));
-            self.counts.wasted_bytes += u64::from(b.mask.count_ones()) * self.geometry.grain_bytes() as u64;
+            self.counts.wasted_bytes +=
+                u64::from(b.mask.count_ones()) * self.geometry.grain_bytes() as u64;
             self.release(unit);
         }
         true

@@ -1,13 +1,15 @@
 //! What will be touched next: streams, and the majority trend of a thread's faults.
 //!
-//! A *stream* is a thread's walk with a constant stride. Its window doubles while it proves right (Leap, "Effectively
-//! Prefetching Remote Memory with Leap", USENIX ATC 2020, algorithms 1 to 3: the majority of the last deltas over a window
-//! that doubles from a quarter of the history; window from hits, 0 after a wrong guess). A fault that fits no stream goes into the
-//! thread's history, and a majority found there starts one, so a walk with some noise in it is found too.
+//! A *stream* is a thread's walk with a constant stride. Its window doubles while it proves right
+//! (Leap, "Effectively Prefetching Remote Memory with Leap", USENIX ATC 2020, algorithms 1 to 3:
+//! the majority of the last deltas over a window that doubles from a quarter of the history; window
+//! from hits, 0 after a wrong guess). A fault that fits no stream goes into the thread's history,
+//! and a majority found there starts one, so a walk with some noise in it is found too.
 //!
-//! Pages that are mapped ahead of need fault no more, so nothing would tell that they were needed. Hence *markers*: one position in
-//! the middle of each window is fetched and left out of the map. Its fault costs little, says that the walk came so far, and is the moment
-//! to fetch the next half window. Streams not yet trusted leave out all that they fetch, and so count each hit.
+//! Pages that are mapped ahead of need fault no more, so nothing would tell that they were needed.
+//! Hence *markers*: one position in the middle of each window is fetched and left out of the map.
+//! Its fault costs little, says that the walk came so far, and is the moment to fetch the next half
+//! window. Streams not yet trusted leave out all that they fetch, and so count each hit.
 
 use crate::far::geometry::GrainNo;
 use std::collections::HashMap;
@@ -87,8 +89,8 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Windows of at most `most` steps, and fewer where strides are so long that they would span more than [`SPAN`] times that many
-    /// grains in units of `per`; 0 switches it off.
+    /// Windows of at most `most` steps, and fewer where strides are so long that they would span
+    /// more than [`SPAN`] times that many grains in units of `per`; 0 switches it off.
     #[must_use]
     pub fn new(most: u64, per: u64) -> Self {
         Self { threads: HashMap::new(), clock: 0, most: most.max(2), per, enabled: most > 0 }
@@ -104,7 +106,8 @@ impl Prefetcher {
         self.most = most.max(2);
     }
 
-    /// A thread touched `at` and it was not mapped. `missing`: nor was it on its way. What to fetch with it.
+    /// A thread touched `at` and it was not mapped. `missing`: nor was it on its way. What to fetch
+    /// with it.
     pub fn touch(&mut self, tid: Tid, at: GrainNo, missing: bool) -> Option<Ahead> {
         if !self.enabled {
             return None;
@@ -124,16 +127,25 @@ impl Prefetcher {
         let trend = thread.remember(at);
         if let Some(stride) = trend {
             // The seed that this fault would be is this stream.
-            let mut stream = Stream { last: at, stride, ahead: 0, window: 1, used: clock, ..Stream::default() };
+            let mut stream =
+                Stream { last: at, stride, ahead: 0, window: 1, used: clock, ..Stream::default() };
             let ahead = stream.advance(at, most, missing);
             thread.keep(stream);
             return ahead;
         }
-        thread.keep(Stream { last: at, stride: 0, ahead: 0, window: 1, used: clock, ..Stream::default() });
+        thread.keep(Stream {
+            last: at,
+            stride: 0,
+            ahead: 0,
+            window: 1,
+            used: clock,
+            ..Stream::default()
+        });
         None
     }
 
-    /// A thread wrote to a page mapped against writing. True when that is part of a walk, which will go on writing.
+    /// A thread wrote to a page mapped against writing. True when that is part of a walk, which
+    /// will go on writing.
     pub fn wrote(&mut self, tid: Tid, at: GrainNo) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
@@ -159,8 +171,9 @@ impl Prefetcher {
         }
     }
 
-    /// Whether a lone miss by reading is likely to be followed by a write, as this thread's were lately: then it is mapped
-    /// for writing at once, which saves a fault. Each eighth is not, to see whether that is still so.
+    /// Whether a lone miss by reading is likely to be followed by a write, as this thread's were
+    /// lately: then it is mapped for writing at once, which saves a fault. Each eighth is not, to
+    /// see whether that is still so.
     pub fn will_write(&mut self, tid: Tid, at: GrainNo) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
@@ -176,16 +189,18 @@ impl Prefetcher {
         false
     }
 
-    /// The lone fault at `at` has grains around it, without a gap: so many below and above. A walk would fault next beyond them.
+    /// The lone fault at `at` has grains around it, without a gap: so many below and above. A walk
+    /// would fault next beyond them.
     pub fn among(&mut self, tid: Tid, at: GrainNo, below: u64, above: u64) {
         let streams = self.threads.get_mut(&tid).map(|t| &mut t.streams);
-        if let Some(s) = streams.and_then(|s| s.iter_mut().find(|s| s.last == at && s.stride == 0)) {
+        if let Some(s) = streams.and_then(|s| s.iter_mut().find(|s| s.last == at && s.stride == 0))
+        {
             s.around = (below, above);
         }
     }
 
-    /// What was last advised to `tid` at `at` was fetched up to, not including, step `end`; the rest is to be asked
-    /// for again.
+    /// What was last advised to `tid` at `at` was fetched up to, not including, step `end`; the
+    /// rest is to be asked for again.
     pub fn reached(&mut self, tid: Tid, at: GrainNo, end: u64) {
         if let Some(s) = self.stream(tid, at) {
             s.ahead = end.saturating_sub(1);
@@ -209,8 +224,9 @@ impl Prefetcher {
     }
 }
 
-/// How many times as many units a walk by strides may span as one page by page. Victims are units: with six, what was fetched first of
-/// `stride-read` went before it was used, and half as much again was read; with one, the same took a third longer on a file (ADR 177).
+/// How many times as many units a walk by strides may span as one page by page. Victims are units:
+/// with six, what was fetched first of `stride-read` went before it was used, and half as much
+/// again was read; with one, the same took a third longer on a file (ADR 177).
 const SPAN: u64 = 4;
 
 /// How far a window goes.
@@ -236,8 +252,9 @@ impl Stream {
         u64::try_from(delta / self.stride).ok()
     }
 
-    /// Stride and window of the walk that a lone fault and one at `at` are, if they are one: side by side, or with nothing
-    /// between them but what came with the first. Another fault among those is of no walk.
+    /// Stride and window of the walk that a lone fault and one at `at` are, if they are one: side
+    /// by side, or with nothing between them but what came with the first. Another fault among
+    /// those is of no walk.
     fn begun_by(&self, at: GrainNo) -> Option<(i64, u64)> {
         let delta = at.wrapping_sub(self.last) as i64;
         let (below, above) = (self.around.0 as i64, self.around.1 as i64);
@@ -254,9 +271,11 @@ impl Stream {
 
     fn advance(&mut self, at: GrainNo, most: Reach, missing: bool) -> Option<Ahead> {
         let steps = self.steps_to(at).unwrap_or(0);
-        // What was asked for and is not there has gone again, or never came: all of it is asked for anew.
+        // What was asked for and is not there has gone again, or never came: all of it is asked for
+        // anew.
         let late = missing || steps > self.ahead;
-        // Markers are mapped against writing, so each half window says anew whether the walk writes; other faults say nothing.
+        // Markers are mapped against writing, so each half window says anew whether the walk
+        // writes; other faults say nothing.
         let (wrote, probed) = (std::mem::take(&mut self.wrote), std::mem::take(&mut self.probed));
         self.writes = wrote || (self.writes && !probed);
         // Right so far: twice as much, whether it was in time or came late.
@@ -275,15 +294,25 @@ impl Stream {
         let trusted = self.window >= TRUSTED;
         let marker = (self.window / 2).max(from);
         let write = self.writes;
-        Some(Ahead { stride: self.stride, from, to, marker: (trusted && marker > 0).then_some(marker), trusted, write })
+        Some(Ahead {
+            stride: self.stride,
+            from,
+            to,
+            marker: (trusted && marker > 0).then_some(marker),
+            trusted,
+            write,
+        })
     }
 }
 
 impl Thread {
-    /// The stream that `at` continues: one fetched ahead beyond it, or that expects it next; or a lone fault nearby, which becomes one.
+    /// The stream that `at` continues: one fetched ahead beyond it, or that expects it next; or a
+    /// lone fault nearby, which becomes one.
     fn follow(&mut self, at: GrainNo) -> Option<&mut Stream> {
-        // A walk that has earned its window may have gone over mapped pages for about that long without a fault.
-        let reach = |s: &Stream| if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead } + 2;
+        // A walk that has earned its window may have gone over mapped pages for about that long
+        // without a fault.
+        let reach =
+            |s: &Stream| if s.window >= TRUSTED { s.ahead.max(s.window) } else { s.ahead } + 2;
         let known = self.streams.iter().position(|s| s.steps_to(at).is_some_and(|n| n <= reach(s)));
         let found = known.or_else(|| {
             let near = self.streams.iter().position(|s| s.begun_by(at).is_some())?;
@@ -329,7 +358,8 @@ impl Thread {
 
     fn keep(&mut self, stream: Stream) {
         if self.streams.len() >= STREAMS {
-            let oldest = self.streams.iter().enumerate().min_by_key(|(_, s)| s.used).map(|(n, _)| n);
+            let oldest =
+                self.streams.iter().enumerate().min_by_key(|(_, s)| s.used).map(|(n, _)| n);
             if let Some(oldest) = oldest {
                 self.streams.swap_remove(oldest);
             }
@@ -345,8 +375,12 @@ mod tests {
 
     const T: Tid = Tid(7);
 
-    /// Walks and returns how many positions had been fetched before they were touched, and how many were fetched.
-    fn walk(prefetcher: &mut Prefetcher, positions: impl Iterator<Item = u64>) -> (usize, usize, usize) {
+    /// Walks and returns how many positions had been fetched before they were touched, and how many
+    /// were fetched.
+    fn walk(
+        prefetcher: &mut Prefetcher,
+        positions: impl Iterator<Item = u64>,
+    ) -> (usize, usize, usize) {
         let mut mapped = std::collections::HashSet::new();
         let mut parked = std::collections::HashSet::new();
         let (mut hits, mut faults) = (0, 0);
@@ -361,7 +395,8 @@ mod tests {
             if let Some(a) = prefetcher.touch(T, at, !parked.contains(&at)) {
                 for step in a.from..a.to {
                     let to = at.wrapping_add_signed(a.stride * step as i64);
-                    let set = if a.trusted && a.marker != Some(step) { &mut mapped } else { &mut parked };
+                    let set =
+                        if a.trusted && a.marker != Some(step) { &mut mapped } else { &mut parked };
                     set.insert(to);
                 }
             }
@@ -374,9 +409,13 @@ mod tests {
         for stride in [1_i64, -1, 3, -16, 500, 4000] {
             // As with 64 MiB of memory.
             let mut p = Prefetcher::new(1024, 16);
-            let (hits, faults, _) = walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
+            let (hits, faults, _) =
+                walk(&mut p, (0..2000).map(|n| (1_i64 << 40).wrapping_add(n * stride) as u64));
             let seeds = if stride.abs() <= NEAR { 2 } else { 12 };
-            assert!(hits >= 2000 - seeds && faults < 60, "stride {stride}: {hits} hits, {faults} faults");
+            assert!(
+                hits >= 2000 - seeds && faults < 60,
+                "stride {stride}: {hits} hits, {faults} faults"
+            );
         }
     }
 

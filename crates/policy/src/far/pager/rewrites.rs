@@ -1,13 +1,17 @@
-//! Which pages are mapped for writing when they come back: those that were written the last time too.
+//! Which pages are mapped for writing when they come back: those that were written the last time
+//! too.
 //!
-//! What comes from the store is mapped against writing, so that what was not written need not be stored again. The first write is a fault
-//! then, as dear as one that maps zeros; where a program reads a page and then writes it, as eliminations and updates in place do, each page
-//! costs two. The neighbours of a page that was written are let off it; what is written here and there is not.
+//! What comes from the store is mapped against writing, so that what was not written need not be
+//! stored again. The first write is a fault then, as dear as one that maps zeros; where a program
+//! reads a page and then writes it, as eliminations and updates in place do, each page costs two.
+//! The neighbours of a page that was written are let off it; what is written here and there is not.
 //!
-//! Whether a page that was dirty when it went will be written again is measured, not assumed: such pages are watched until they are
-//! written (a hit) or go clean (a miss). While more than half of those watched lately were hits, such pages are mapped for writing at once,
-//! but for one in sixteen, which goes on being watched, another each time that memory was turned over. A page mapped so and not written is
-//! stored for nothing, which nobody waits for, until it is its turn to be watched.
+//! Whether a page that was dirty when it went will be written again is measured, not assumed: such
+//! pages are watched until they are written (a hit) or go clean (a miss). While more than half of
+//! those watched lately were hits, such pages are mapped for writing at once, but for one in
+//! sixteen, which goes on being watched, another each time that memory was turned over. A page
+//! mapped so and not written is stored for nothing, which nobody waits for, until it is its turn to
+//! be watched.
 
 use super::{Action, Pager};
 use crate::far::geometry::{GrainNo, Mask, UnitNo};
@@ -24,8 +28,8 @@ pub(super) struct Rewrites {
 }
 
 impl Rewrites {
-    /// Of grains that were dirty when they went, the first bit at grain `first`: those to be mapped for writing. `turn`: which are
-    /// watched.
+    /// Of grains that were dirty when they went, the first bit at grain `first`: those to be mapped
+    /// for writing. `turn`: which are watched.
     pub fn of(&self, wrote: Mask, first: GrainNo, turn: u64) -> Mask {
         if self.share < ENOUGH {
             return 0;
@@ -42,12 +46,14 @@ impl Rewrites {
         mask
     }
 
-    /// A grain that was dirty when it went, and came back mapped against writing, was written again.
+    /// A grain that was dirty when it went, and came back mapped against writing, was written
+    /// again.
     pub fn hit(&mut self) {
         self.learn(true);
     }
 
-    /// So many grains that were dirty when they went before, and came back mapped against writing, have gone clean.
+    /// So many grains that were dirty when they went before, and came back mapped against writing,
+    /// have gone clean.
     pub fn missed(&mut self, grains: u32) {
         (0..grains).for_each(|_| self.learn(false));
     }
@@ -63,12 +69,17 @@ fn is_watched(grain: GrainNo, turn: u64) -> bool {
 }
 
 impl Pager {
-    /// Maps what came from the store; for writing where it is, or where it was written the last time and that tends to be so again.
+    /// Maps what came from the store; for writing where it is, or where it was written the last
+    /// time and that tends to be so again.
     pub(super) fn map_again(&mut self, unit: UnitNo, mask: Mask, write: bool) {
         let wrote = self.units[unit as usize].wrote & mask;
         let held = (self.budget / u64::from(self.geometry.grains_per_unit())).max(1);
         let turn = self.counts.evictions / held;
-        let again = if write { mask } else { self.rewrites.of(wrote, self.geometry.grain_at(unit, 0), turn) };
+        let again = if write {
+            mask
+        } else {
+            self.rewrites.of(wrote, self.geometry.grain_at(unit, 0), turn)
+        };
         for (mask, write) in [(again, true), (mask & !again, false)] {
             if mask != 0 {
                 self.settle(unit, mask, write);

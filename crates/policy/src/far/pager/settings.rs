@@ -23,7 +23,8 @@ pub struct Settings {
 const MOST_TRIALS: usize = 4096;
 
 impl Settings {
-    /// Those of a map with `dram` of memory, slots included, and units of `unit`; the window of prefetch is 16 MiB.
+    /// Those of a map with `dram` of memory, slots included, and units of `unit`; the window of
+    /// prefetch is 16 MiB.
     #[must_use]
     pub const fn of(dram: Bytes, unit: Bytes) -> Self {
         let slots = Self::slots_for(dram, unit);
@@ -38,7 +39,8 @@ impl Settings {
         }
     }
 
-    /// The unit for so much memory: the largest from 64 to 256 KiB that leaves 32 slots within a 32nd of it.
+    /// The unit for so much memory: the largest from 64 to 256 KiB that leaves 32 slots within a
+    /// 32nd of it.
     #[must_use]
     pub const fn unit_for(dram: Bytes) -> Bytes {
         match dram.0 >> 20 {

@@ -1,12 +1,14 @@
 //! A second chance for what seems unused: units on trial.
 //!
-//! Reads of mapped pages leave no trace, so a victim from the main ring is a guess. Before it goes it is unmapped and
-//! kept in its slot for a while, first in, first out: whoever touches it has all of it back without I/O, and then it is known to be in
-//! use (the segmented FIFO of Turner and Levy, "Segmented FIFO page replacement", SIGMETRICS 1981, as VMS's free and modified
-//! lists were). Each time that happens the hand passes over it once more the next time. Who needs room takes the oldest on trial.
-//! What streams by goes from the probation ring without a trial.
+//! Reads of mapped pages leave no trace, so a victim from the main ring is a guess. Before it goes
+//! it is unmapped and kept in its slot for a while, first in, first out: whoever touches it has all
+//! of it back without I/O, and then it is known to be in use (the segmented FIFO of Turner and
+//! Levy, "Segmented FIFO page replacement", SIGMETRICS 1981, as VMS's free and modified lists
+//! were). Each time that happens the hand passes over it once more the next time. Who needs room
+//! takes the oldest on trial. What streams by goes from the probation ring without a trial.
 //!
-//! Where all of main is in use each trial costs a fault and finds nothing, so an eviction pays for one and no more.
+//! Where all of main is in use each trial costs a fault and finds nothing, so an eviction pays for
+//! one and no more.
 
 use super::busy::Extract;
 use super::{Action, Pager, Phase, Touch, Units, Verdict};
@@ -16,7 +18,8 @@ use terrace_types::Tick;
 
 /// Trials begun at a time: whoever waits for a page waits for them too.
 const AT_ONCE: usize = 2;
-/// Trials for each eviction. Four saved no more misses than one, and cost a quarter of the time where all of main is in use.
+/// Trials for each eviction. Four saved no more misses than one, and cost a quarter of the time
+/// where all of main is in use.
 const EACH: usize = 1;
 
 /// A unit on trial.
@@ -59,7 +62,8 @@ impl Trials {
     fn end(&mut self, unit: UnitNo) -> Option<Trial> {
         let trial = self.units.remove(&unit)?;
         let units = &self.units;
-        let ended = |(unit, number): &(UnitNo, u64)| units.get(unit).is_none_or(|t| t.number != *number);
+        let ended =
+            |(unit, number): &(UnitNo, u64)| units.get(unit).is_none_or(|t| t.number != *number);
         while self.order.front().is_some_and(ended) {
             self.order.pop_front();
         }
@@ -89,7 +93,10 @@ impl Pager {
         }
         for _ in 0..AT_ONCE.min(self.trials.paid) {
             let enough = self.trials.units.len() + self.trials.coming >= self.trials.most;
-            if enough || self.busy.len() >= self.settings.slots / 2 || self.clock.prefers_probation() {
+            if enough
+                || self.busy.len() >= self.settings.slots / 2
+                || self.clock.prefers_probation()
+            {
                 return;
             }
             let Some(unit) = self.choose(now, true) else {
@@ -104,7 +111,8 @@ impl Pager {
         }
     }
 
-    /// A unit's grains `mask` are in its slot, for a trial; `dirty` of them the store does not have.
+    /// A unit's grains `mask` are in its slot, for a trial; `dirty` of them the store does not
+    /// have.
     pub(super) fn begin_trial(&mut self, unit: UnitNo, mask: Mask, dirty: Mask) {
         self.trials.coming -= 1;
         self.busy.remove(&unit);
@@ -116,7 +124,8 @@ impl Pager {
         }
     }
 
-    /// The oldest on trial goes; false when there is none, or it is dirty and cannot be written now.
+    /// The oldest on trial goes; false when there is none, or it is dirty and cannot be written
+    /// now.
     pub(super) fn let_oldest_go(&mut self, now: Tick) -> bool {
         self.trials.order.front().copied().is_some_and(|(unit, _)| self.let_go(unit, now))
     }
@@ -160,7 +169,8 @@ impl Pager {
         mask
     }
 
-    /// Serves a touch of a unit on trial: it is used, and all of it comes back. False: but not what was touched.
+    /// Serves a touch of a unit on trial: it is used, and all of it comes back. False: but not what
+    /// was touched.
     pub(super) fn serve_trial(&mut self, unit: UnitNo, bit: Mask, touch: Touch, now: Tick) -> bool {
         let held = self.take_back(unit, if touch.write { bit } else { 0 }) & bit != 0;
         if held {
@@ -179,7 +189,8 @@ impl Pager {
     /// The next victim: of all, or of the main ring for a trial.
     pub(super) fn choose(&mut self, now: Tick, main: bool) -> Option<UnitNo> {
         let may_write = main || self.may_write(now);
-        // While the store is busy with victims the next waits its turn; while it fails, clean ones go first.
+        // While the store is busy with victims the next waits its turn; while it fails, clean ones
+        // go first.
         let dirty = if may_write {
             Verdict::Free
         } else if self.failing.spared(now) {

@@ -1,5 +1,6 @@
-//! The pager in a simulated world: memory, slots and a store that is slow, out of order and sometimes fails. Every action is
-//! checked against what it may assume, and every read against what was last written. Failures print their seed.
+//! The pager in a simulated world: memory, slots and a store that is slow, out of order and
+//! sometimes fails. Every action is checked against what it may assume, and every read against what
+//! was last written. Failures print their seed.
 
 use super::*;
 use crate::far::geometry::runs;
@@ -86,19 +87,28 @@ impl World {
                 }
                 Action::Install { unit, mask, protect } => {
                     for g in self.grains(unit, mask) {
-                        let value = *self.slots[&unit].get(&g).expect("installed what the slot does not hold");
+                        let value = *self.slots[&unit]
+                            .get(&g)
+                            .expect("installed what the slot does not hold");
                         assert!(self.mapped.insert(g, (value, !protect)).is_none(), "mapped twice");
                     }
                 }
                 Action::Zeros { unit, mask, protect } => {
                     for g in self.grains(unit, mask) {
-                        assert_eq!(self.truth.get(&g).copied().unwrap_or(0), 0, "zeros for data of grain {g}");
+                        assert_eq!(
+                            self.truth.get(&g).copied().unwrap_or(0),
+                            0,
+                            "zeros for data of grain {g}"
+                        );
                         assert!(self.mapped.insert(g, (0, !protect)).is_none(), "mapped twice");
                     }
                 }
                 Action::Release { unit } => {
                     assert!(self.slots.remove(&unit).is_some(), "released no slot");
-                    assert!(self.under_way.iter().all(|(u, _, _)| *u != unit), "released while in use");
+                    assert!(
+                        self.under_way.iter().all(|(u, _, _)| *u != unit),
+                        "released while in use"
+                    );
                 }
                 Action::Unprotect { unit, mask } => {
                     for g in self.grains(unit, mask) {
@@ -107,7 +117,8 @@ impl World {
                 }
                 Action::Drop { unit, mask } => {
                     for g in self.grains(unit, mask) {
-                        let (value, _) = self.mapped.remove(&g).expect("dropped what is not mapped");
+                        let (value, _) =
+                            self.mapped.remove(&g).expect("dropped what is not mapped");
                         let _: u64 = value;
                     }
                 }
@@ -122,7 +133,8 @@ impl World {
                         if self.per_thousand(held) {
                             continue;
                         }
-                        let (value, writable) = self.mapped.remove(&g).expect("extracted what is not mapped");
+                        let (value, writable) =
+                            self.mapped.remove(&g).expect("extracted what is not mapped");
                         assert!(
                             dirty & bit != 0 || !writable,
                             "grain {g}: what is not protected may have been written"
@@ -193,14 +205,22 @@ impl World {
                 // A failed write leaves anything behind.
                 self.store.insert(g, if failed { u64::MAX } else { value });
             }
-            self.pager.write_done(unit, if failed { Outcome::Failed } else { Outcome::Done }, self.now);
+            self.pager.write_done(
+                unit,
+                if failed { Outcome::Failed } else { Outcome::Done },
+                self.now,
+            );
         } else {
             let failed = self.per_thousand(fr);
             for g in self.grains(unit, mask) {
                 let value = self.store.get(&g).copied().expect("read what was never stored");
                 self.slots.get_mut(&unit).unwrap().insert(g, value);
             }
-            self.pager.read_done(unit, if failed { ReadOutcome::Failed } else { ReadOutcome::Done }, self.now);
+            self.pager.read_done(
+                unit,
+                if failed { ReadOutcome::Failed } else { ReadOutcome::Done },
+                self.now,
+            );
         }
         self.act();
         true
@@ -211,7 +231,11 @@ impl World {
         for _ in 0..100_000 {
             match self.mapped.get(&grain).copied() {
                 Some((value, writable)) => {
-                    assert_eq!(value, self.truth.get(&grain).copied().unwrap_or(0), "grain {grain} reads wrong");
+                    assert_eq!(
+                        value,
+                        self.truth.get(&grain).copied().unwrap_or(0),
+                        "grain {grain} reads wrong"
+                    );
                     let Some(new) = write else {
                         return Some(value);
                     };
@@ -225,7 +249,8 @@ impl World {
                 None => {}
             }
             let protected = self.mapped.contains_key(&grain);
-            self.pager.touch(Touch { tid: Tid(tid), grain, write: write.is_some(), protected }, self.now);
+            self.pager
+                .touch(Touch { tid: Tid(tid), grain, write: write.is_some(), protected }, self.now);
             self.act();
             let allowed = |w: &Self| match w.mapped.get(&grain) {
                 Some((_, writable)) => *writable || write.is_none(),
@@ -297,7 +322,10 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     assert_eq!(answer.0, command);
                     if w.fail_writes == 0 {
                         // What is not mapped may be on trial: that is flushed too.
-                        let missing = w.truth.iter().find(|(g, value)| **value != 0 && w.store.get(g) != Some(value));
+                        let missing = w
+                            .truth
+                            .iter()
+                            .find(|(g, value)| **value != 0 && w.store.get(g) != Some(value));
                         assert_eq!(missing, None, "flushed, and not in the store");
                     }
                     if answer.1 {
@@ -314,7 +342,8 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                 }
                 93..=95 => {
                     command += 1;
-                    let advice = [Advice::WillNeed, Advice::Cold, Advice::Discard][(kind - 93) as usize];
+                    let advice =
+                        [Advice::WillNeed, Advice::Cold, Advice::Discard][(kind - 93) as usize];
                     let from = w.chance(units << 16);
                     let range = from..from + w.chance(300_000);
                     let now = w.now;
@@ -330,13 +359,18 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     w.pager.advise(command, range.clone(), advice, now);
                     w.act();
                     w.settle();
-                    let answer = w.answers.pop().unwrap_or_else(|| panic!("no answer to {advice:?}"));
-                    assert!(answer.0 == command && (answer.1 || w.fail_writes > 0), "{advice:?}: {answer:?}");
+                    let answer =
+                        w.answers.pop().unwrap_or_else(|| panic!("no answer to {advice:?}"));
+                    assert!(
+                        answer.0 == command && (answer.1 || w.fail_writes > 0),
+                        "{advice:?}: {answer:?}"
+                    );
                 }
                 96 => {
                     command += 1;
                     let from = w.chance(units << 16);
-                    let range = pinned.take().unwrap_or(from..(from + w.chance(400_000)).min(units << 16));
+                    let range =
+                        pinned.take().unwrap_or(from..(from + w.chance(400_000)).min(units << 16));
                     let now = w.now;
                     on = !on;
                     if w.pager.pin(command, range.clone(), on, now) {
@@ -408,7 +442,10 @@ fn what_a_strided_walk_fetches_ahead_is_there_when_it_comes() {
         }
         let c = w.pager.counts();
         let read = (c.read_bytes - before.read_bytes) as f64 / f64::from(2048 << 16);
-        println!("stride {stride}: {read:.2} of the bytes touched, {} misses", c.misses - before.misses);
+        println!(
+            "stride {stride}: {read:.2} of the bytes touched, {} misses",
+            c.misses - before.misses
+        );
         assert!(read < 1.6, "stride {stride}: read {read} times the bytes touched");
     }
 }
@@ -425,7 +462,10 @@ fn a_sweep_that_writes_what_it_reads_is_followed_and_mapped_for_writing() {
     let c = w.pager.counts();
     let units = (c.read_bytes - before.read_bytes) >> 16;
     let (misses, first_writes) = (c.misses - before.misses, c.first_writes - before.first_writes);
-    println!("{units} units read, {misses} misses, {first_writes} first writes, {} faults", c.faults - before.faults);
+    println!(
+        "{units} units read, {misses} misses, {first_writes} first writes, {} faults",
+        c.faults - before.faults
+    );
     assert!(units > 200 && first_writes * 4 < units && misses * 4 < units);
 }
 
@@ -453,8 +493,8 @@ fn what_is_used_again_survives_a_scan() {
     assert!(again < 64, "{again} units read again");
 }
 
-/// Grains of `units` in any order, as often as they are many.
-/// Pages of which few are touched much and most seldom, in no order: a share of any page's mates is missed within a while, and no
+/// Grains of `units` in any order, as often as they are many. Pages of which few are touched much
+/// and most seldom, in no order: a share of any page's mates is missed within a while, and no
 /// sooner than what goes for them.
 #[test]
 fn where_some_pages_are_touched_more_and_in_no_order_they_come_page_by_page() {
@@ -510,10 +550,15 @@ fn misses_beside_a_loop(standby: usize, units: u64, chance: u64) -> u64 {
 fn what_is_only_read_and_used_much_survives_a_loop() {
     // One run says little: misses differ twofold from seed to seed.
     for units in [160, 200, 300] {
-        let sum = |standby| (0..10).map(|chance| misses_beside_a_loop(standby, units, chance)).sum::<u64>();
+        let sum = |standby| {
+            (0..10).map(|chance| misses_beside_a_loop(standby, units, chance)).sum::<u64>()
+        };
         let (without, with) = (sum(0), sum(32));
         println!("loops of {units} units: {without} misses without trials, {with} with them");
-        assert!(with * 2 < without, "loops of {units} units: {without} misses without trials, {with} with them");
+        assert!(
+            with * 2 < without,
+            "loops of {units} units: {without} misses without trials, {with} with them"
+        );
     }
 }
 
@@ -565,7 +610,11 @@ fn clean_pages_go_without_io_and_zeros_are_not_stored() {
     let mut w = World::new(256, 32, 4);
     sweep(&mut w, 0..256, false);
     w.settle();
-    assert_eq!((w.pager.counts().written_bytes, w.pager.counts().read_bytes), (0, 0), "never written");
+    assert_eq!(
+        (w.pager.counts().written_bytes, w.pager.counts().read_bytes),
+        (0, 0),
+        "never written"
+    );
     for g in 0..256 * 16 {
         w.access(1, g, Some(0));
     }
@@ -578,7 +627,11 @@ fn clean_pages_go_without_io_and_zeros_are_not_stored() {
     sweep(&mut w, 0..256, false);
     w.settle();
     let c = w.pager.counts();
-    assert!(c.written_bytes - before.written_bytes <= 32 << 16, "{} written for reading", c.written_bytes);
+    assert!(
+        c.written_bytes - before.written_bytes <= 32 << 16,
+        "{} written for reading",
+        c.written_bytes
+    );
 }
 
 #[test]
@@ -598,7 +651,8 @@ fn a_page_that_cannot_be_read_is_lost_alone_and_can_be_given_up() {
     sweep(&mut w, 0..128, true);
     w.settle();
     w.fail_reads = 1000;
-    let far = (1..2048).find(|g| !w.mapped.contains_key(g) && !w.mapped.contains_key(&(g + 1))).unwrap();
+    let far =
+        (1..2048).find(|g| !w.mapped.contains_key(g) && !w.mapped.contains_key(&(g + 1))).unwrap();
     assert_eq!(w.access(1, far, None), None);
     w.fail_reads = 0;
     assert!(w.pager.is_lost(far) && w.pager.counts().lost_bytes == 4096, "{:?}", w.pager.counts());
@@ -635,8 +689,8 @@ fn pinned_units_stay_and_pins_are_bounded() {
     assert!(w.pager.counts().budget_bytes == 1 << 16);
 }
 
-/// Twice the memory is read block by block by one thread, and of each block every third page, in no order, is then written by another
-/// (or none is).
+/// Twice the memory is read block by block by one thread, and of each block every third page, in no
+/// order, is then written by another (or none is).
 #[test]
 fn what_is_written_each_time_comes_back_for_writing_and_what_is_not_does_not() {
     let go = |writes: bool| {
@@ -654,16 +708,21 @@ fn what_is_written_each_time_comes_back_for_writing_and_what_is_not_does_not() {
             }
             w.settle();
             let c = w.pager.counts();
-            rounds.push((c.first_writes - before.first_writes, c.written_bytes - before.written_bytes));
+            rounds.push((
+                c.first_writes - before.first_writes,
+                c.written_bytes - before.written_bytes,
+            ));
         }
         rounds
     };
     let (written, read) = (go(true), go(false));
     println!("{written:?} {read:?}");
-    // Without expecting it, 1507 faults and 6.2 MB written each round. One page in sixteen is watched.
+    // Without expecting it, 1507 faults and 6.2 MB written each round. One page in sixteen is
+    // watched.
     assert!(written[0].0 > 600 && written[2..].iter().all(|r| r.0 < 150), "{written:?}");
     assert!(written[5].1 < 8_000_000, "{written:?}");
-    // Who only reads has nothing stored that was stored before: at most what was left dirty of the first sweep.
+    // Who only reads has nothing stored that was stored before: at most what was left dirty of the
+    // first sweep.
     let left: u64 = read.iter().map(|r| r.1).sum();
     assert!(left <= 256 << 16, "{read:?}");
 }

@@ -1,4 +1,5 @@
-//! What is known of each unit, kept only where there is something to know: a map may be far larger than what is used of it.
+//! What is known of each unit, kept only where there is something to know: a map may be far larger
+//! than what is used of it.
 
 use super::Unit;
 use crate::far::geometry::UnitNo;
@@ -31,8 +32,11 @@ impl Units {
 
     /// Those that may have been touched, with their numbers.
     pub fn known(&self) -> impl Iterator<Item = (UnitNo, &Unit)> {
-        let parts = self.parts.iter().enumerate().filter_map(|(n, p)| Some((n * TOGETHER, p.as_ref()?)));
-        parts.flat_map(|(first, units)| units.iter().enumerate().map(move |(n, u)| ((first + n) as UnitNo, u)))
+        let parts =
+            self.parts.iter().enumerate().filter_map(|(n, p)| Some((n * TOGETHER, p.as_ref()?)));
+        parts.flat_map(|(first, units)| {
+            units.iter().enumerate().map(move |(n, u)| ((first + n) as UnitNo, u))
+        })
     }
 }
 

@@ -34,8 +34,8 @@ impl Touched {
 }
 
 /// Pages by the accesses expected of them in the looks, in the steps of the curve: those not found
-/// touched and those found, on the worse tiers and of the others. What chance they had is reckoned for
-/// each step and not for each page.
+/// touched and those found, on the worse tiers and of the others. What chance they had is reckoned
+/// for each step and not for each page.
 struct Census {
     counts: Vec<[[u32; 2]; 2]>,
 }
@@ -72,9 +72,10 @@ pub struct Foreseen {
     pub new: Touched,
 }
 
-/// A page is thought to be touched seldom below so many accesses a look. Looks are as long as leaves most pages
-/// untouched, so that the cut lies well above the many: were it among them, those of them thought to be touched
-/// seldom would be the underrated ones, and be touched more often than foreseen.
+/// A page is thought to be touched seldom below so many accesses a look. Looks are as long as
+/// leaves most pages untouched, so that the cut lies well above the many: were it among them, those
+/// of them thought to be touched seldom would be the underrated ones, and be touched more often
+/// than foreseen.
 const SELDOM: f32 = 0.4;
 
 impl HeatMap {
@@ -97,7 +98,8 @@ impl HeatMap {
                 let span = if self.needs_access { behind[at].access } else { behind[at].write };
                 let span = if span == Span::NONE { behind[at].access } else { span };
                 if area.pages[at].flags.has(PageFlags::KNOWN) && span != Span::NONE {
-                    let x = f64::from(area.pages[at].rate() as f32 * self.look_window).clamp(1e-3, 3.0);
+                    let x =
+                        f64::from(area.pages[at].rate() as f32 * self.look_window).clamp(1e-3, 3.0);
                     let worth = if self.needs_access { x / x.exp_m1() } else { 1.0 };
                     sum += 1.0 / (f64::from(span.seconds()) * worth);
                     spans.push(span);
@@ -117,15 +119,17 @@ impl HeatMap {
         Nanos((n / sum * uneven * 1e9) as u64)
     }
 
-    /// Whether it was told of nearly all pages that may be moved how often they are written, be it never; by a sample. A window begun while
-    /// memory is filled says nothing of what came later. Of the page cache and of what others share nobody tells, and nothing depends on it.
+    /// Whether it was told of nearly all pages that may be moved how often they are written, be it
+    /// never; by a sample. A window begun while memory is filled says nothing of what came later.
+    /// Of the page cache and of what others share nobody tells, and nothing depends on it.
     #[must_use]
     pub fn knows_writes(&self) -> bool {
         let total: usize = self.areas.iter().map(|a| a.pages.len()).sum();
-        let pages = self.areas.iter().zip(&self.behind).flat_map(|(a, behind)| a.pages.iter().zip(behind));
+        let pages =
+            self.areas.iter().zip(&self.behind).flat_map(|(a, behind)| a.pages.iter().zip(behind));
         let movable = pages.step_by((total / 1024).max(1)).filter(|(p, _)| p.movable());
-        let (all, told) =
-            movable.fold((0, 0), |(all, told), (_, b)| (all + 1, told + u32::from(b.write != Span::NONE)));
+        let (all, told) = movable
+            .fold((0, 0), |(all, told), (_, b)| (all + 1, told + u32::from(b.write != Span::NONE)));
         8 * told > 7 * all
     }
 
@@ -134,7 +138,9 @@ impl HeatMap {
     #[must_use]
     pub fn by_node(&self) -> Vec<NodeTally> {
         let mut nodes = vec![NodeTally::default(); 256];
-        for page in self.areas.iter().flat_map(|a| &a.pages).filter(|p| p.flags.has(PageFlags::PRESENT)) {
+        for page in
+            self.areas.iter().flat_map(|a| &a.pages).filter(|p| p.flags.has(PageFlags::PRESENT))
+        {
             let node = &mut nodes[usize::from(page.node)];
             node.pages += 1;
             let writes = f64::from(page.writes.per_second());
@@ -148,11 +154,13 @@ impl HeatMap {
     #[must_use]
     pub fn write_throughput(&self, nodes: &[NodeId]) -> BytesPerSec {
         let tally = self.by_node();
-        self.written(nodes.iter().filter_map(|n| tally.get(usize::from(n.0))).map(|n| n.writes).sum())
+        self.written(
+            nodes.iter().filter_map(|n| tally.get(usize::from(n.0))).map(|n| n.writes).sum(),
+        )
     }
 
-    /// Bytes that so many writes leave on the bus, a line each. Of writes by page heat: a lower bound
-    /// where pages are dirty in every window (see [`super::estimate`]).
+    /// Bytes that so many writes leave on the bus, a line each. Of writes by page heat: a lower
+    /// bound where pages are dirty in every window (see [`super::estimate`]).
     #[must_use]
     pub fn written(&self, writes_a_second: f64) -> BytesPerSec {
         BytesPerSec((writes_a_second * self.params.line.get() as f64) as u64)
@@ -168,7 +176,8 @@ impl HeatMap {
             let mut census = Census::new();
             let look = one.seconds();
             let time = look * f32::from(one.windows);
-            for (page, hits) in self.looked_at(one).flat_map(|(pages, hits)| pages.iter().zip(hits)) {
+            for (page, hits) in self.looked_at(one).flat_map(|(pages, hits)| pages.iter().zip(hits))
+            {
                 if page.flags.has(PageFlags::PRESENT) && *hits != PageLooks::NOT_LOOKED {
                     let rate = page.reads.per_second() + page.writes.per_second();
                     let step = &mut census.counts[Curve::step(rate * time)];
@@ -187,22 +196,30 @@ impl HeatMap {
     }
 
     /// The pages that looks are about, area by area, and what was found of them.
-    fn looked_at<'a>(&'a self, one: &'a PageLooks) -> impl Iterator<Item = (&'a [PageStat], &'a [u8])> {
+    fn looked_at<'a>(
+        &'a self,
+        one: &'a PageLooks,
+    ) -> impl Iterator<Item = (&'a [PageStat], &'a [u8])> {
         let first = self.areas.partition_point(|a| (a.pid, a.range().end) <= (one.pid, one.start));
         self.areas[first..].iter().take_while(|a| a.pid == one.pid).map_while(|area| {
             let part = area.range().intersect(one.range())?;
             let from = |start: Vpn| (part.start.0 - start.0) as usize;
             let length = part.len() as usize;
-            Some((&area.pages[from(area.start)..][..length], &one.hits[from(one.start)..][..length]))
+            Some((
+                &area.pages[from(area.start)..][..length],
+                &one.hits[from(one.start)..][..length],
+            ))
         })
     }
 
-    /// Pages that looks found touched, and of which it is not known where they are: they came since pages were last
-    /// located, or no node can be told of them.
+    /// Pages that looks found touched, and of which it is not known where they are: they came since
+    /// pages were last located, or no node can be told of them.
     #[must_use]
     pub fn unplaced(&self, looks: &[PageLooks]) -> u64 {
         let touched = |hits: u8| hits > 0 && hits != PageLooks::NOT_LOOKED;
-        let new = |(page, hits): &(&PageStat, &u8)| touched(**hits) && !page.flags.has(PageFlags::PRESENT);
+        let new = |(page, hits): &(&PageStat, &u8)| {
+            touched(**hits) && !page.flags.has(PageFlags::PRESENT)
+        };
         let parts = looks.iter().flat_map(|one| self.looked_at(one));
         parts.map(|(pages, hits)| pages.iter().zip(hits).filter(new).count() as u64).sum()
     }

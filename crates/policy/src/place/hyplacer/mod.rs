@@ -28,8 +28,8 @@
 //!   is still passed on to trackers that can restart (soft-dirty).
 //! * `estimated-writes`: the slow tier's write throughput is page heat times 64 bytes.
 //! * `no-throughput`: nothing tells it; it is taken as below the threshold.
-//! * `wait-writes`: while the first window over writes is under way nothing is decided: the slow tier's writes would be
-//!   taken for none.
+//! * `wait-writes`: while the first window over writes is under way nothing is decided: the slow
+//!   tier's writes would be taken for none.
 
 mod params;
 mod select;
@@ -41,7 +41,8 @@ use crate::place::runs::{free_pages, interleave, page_size, Runs};
 use select::{demote, promote};
 use serde::{Deserialize, Serialize};
 use terrace_types::{
-    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot, ThroughputSource, Tick, Vpn,
+    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot,
+    ThroughputSource, Tick, Vpn,
 };
 
 /// What control asks selection for (the paper's table II).
@@ -95,7 +96,9 @@ pub struct State {
 impl State {
     pub(crate) fn memo(&self) -> Vec<(&'static str, String)> {
         let hand = |h: &Hand| h.map_or("start".into(), |(p, v)| format!("{p}:{:x}", v.0));
-        let all = |f: fn(&Instance) -> &Hand| self.instances.iter().map(|i| hand(f(i))).collect::<Vec<_>>().join(" ");
+        let all = |f: fn(&Instance) -> &Hand| {
+            self.instances.iter().map(|i| hand(f(i))).collect::<Vec<_>>().join(" ")
+        };
         vec![("fast_hand", all(|i| &i.fast_hand)), ("slow_hand", all(|i| &i.slow_hand))]
     }
 }
@@ -123,9 +126,14 @@ impl View {
 pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed) -> Plan {
     // Bits that the hardware keeps, and counters, tell from the first moment on.
     let counted = snap.tiers.iter().any(|t| t.throughput_source == ThroughputSource::Hardware);
-    let told =
-        snap.window > Nanos::ZERO && (p.write_blind || snap.tiers.iter().skip(1).all(|t| t.write_throughput.is_some()));
-    if snap.sees.pages && snap.sees.writes && snap.sees.bits != BitSource::Exact && !counted && !told {
+    let told = snap.window > Nanos::ZERO
+        && (p.write_blind || snap.tiers.iter().skip(1).all(|t| t.write_throughput.is_some()));
+    if snap.sees.pages
+        && snap.sees.writes
+        && snap.sees.bits != BitSource::Exact
+        && !counted
+        && !told
+    {
         let mut plan = hold("writes are not told of yet [wait-writes]".to_owned());
         plan.requests.push(Request::Wait(p.delay));
         return plan;
@@ -180,7 +188,8 @@ fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
     }
     if pending.is_none() {
         s.pending = Some(mode);
-        let why = format!("{why}; slow tier's bits are cleared, {} follows in {}", mode.name(), p.delay);
+        let why =
+            format!("{why}; slow tier's bits are cleared, {} follows in {}", mode.name(), p.delay);
         return Plan {
             requests: vec![Request::Clear { nodes: view.slow.clone() }],
             decisions: vec![decision("CLEAR", why)],
@@ -210,7 +219,14 @@ fn act_demote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, why: &
     }
 }
 
-fn act_promote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, mode: Mode, why: &str) -> Plan {
+fn act_promote(
+    p: &Params,
+    s: &mut Instance,
+    view: &View,
+    snap: &Snapshot,
+    mode: Mode,
+    why: &str,
+) -> Plan {
     let number = view.room().min(p.round_pages);
     let found = promote(p, view, snap, &mut s.slow_hand, number, mode == Mode::Promote);
     let (w, r, c) = (found.writes.pages, found.reads.pages, found.cold.pages);
@@ -219,7 +235,9 @@ fn act_promote(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot, mode:
         moves.append(part);
     }
     moves.truncate(number);
-    let why = format!("{why}; room for {number} pages, found {w} write-intensive, {r} read-intensive, {c} cold");
+    let why = format!(
+        "{why}; room for {number} pages, found {w} write-intensive, {r} read-intensive, {c} cold"
+    );
     Plan { moves: moves.moves, decisions: vec![decision(mode.name(), why)], ..Plan::default() }
 }
 
@@ -313,7 +331,9 @@ fn views(p: &Params, snap: &Snapshot) -> Vec<View> {
                 own as f64 / all as f64
             }
         };
-        let part = |bytes: terrace_types::Bytes, share: f64| (bytes.pages(page_size(snap)) as f64 * share) as u64;
+        let part = |bytes: terrace_types::Bytes, share: f64| {
+            (bytes.pages(page_size(snap)) as f64 * share) as u64
+        };
         let (fast_share, slow_share) = (share(fast, &mine_fast), share(slow, &mine_slow));
         let capacity = part(fast.capacity, fast_share);
         let (writes, source) = select::throughput(p, snap, slow, &mine_slow, alone);

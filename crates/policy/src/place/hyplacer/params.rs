@@ -74,7 +74,10 @@ impl Params {
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         vec![
             ("fast_limit", self.fast_limit.to_string()),
-            ("slow_write_threshold_mb_per_s", (self.slow_write_threshold.get() / 1_000_000).to_string()),
+            (
+                "slow_write_threshold_mb_per_s",
+                (self.slow_write_threshold.get() / 1_000_000).to_string(),
+            ),
             ("round_pages", self.round_pages.to_string()),
             ("delay_ms", (self.delay.get() as f64 / 1e6).to_string()),
             ("intensive_per_s", self.intensive_per_s.to_string()),
@@ -111,8 +114,12 @@ fn sockets(machine: &Machine) -> Vec<Socket> {
     if packages.len() < 2 {
         return vec![Socket { nodes: machine.nodes.iter().map(|n| n.id).collect() }];
     }
-    let with_cpus: Vec<NodeId> =
-        machine.nodes.iter().filter(|n| !n.cpus.is_empty() && n.package.is_some()).map(|n| n.id).collect();
+    let with_cpus: Vec<NodeId> = machine
+        .nodes
+        .iter()
+        .filter(|n| !n.cpus.is_empty() && n.package.is_some())
+        .map(|n| n.id)
+        .collect();
     let package_of = |node: &terrace_machine::Node| {
         node.package.filter(|p| packages.contains(p)).or_else(|| {
             let near = nearest(machine, node.id, &with_cpus)?;

@@ -4,8 +4,8 @@ use super::{Hand, Params, View};
 use crate::place::runs::{units, Runs, Unit};
 use std::ops::ControlFlow;
 use terrace_types::{
-    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, PageStat, Pid, Sees, Snapshot, ThroughputSource,
-    TierState, Vpn, VpnRange,
+    Area, BitSource, BytesPerSec, MoveReason, NodeId, PageFlags, PageStat, Pid, Sees, Snapshot,
+    ThroughputSource, TierState, Vpn, VpnRange,
 };
 
 /// What a page's bits say, or the rates that stand for them.
@@ -59,7 +59,14 @@ pub(super) struct Victims {
 
 /// Up to `number` pages of the slow tier, by class. The walk ends when write-intensive pages alone
 /// are enough, or after one lap. Unknown pages count as cold. Changes no bits.
-pub(super) fn promote(p: &Params, view: &View, snap: &Snapshot, hand: &mut Hand, number: u64, cold_too: bool) -> Found {
+pub(super) fn promote(
+    p: &Params,
+    view: &View,
+    snap: &Snapshot,
+    hand: &mut Hand,
+    number: u64,
+    cold_too: bool,
+) -> Found {
     let mut found = Found::default();
     let Some(to) = view.fast.first().copied() else {
         return found;
@@ -84,7 +91,13 @@ pub(super) fn promote(p: &Params, view: &View, snap: &Snapshot, hand: &mut Hand,
 }
 
 /// Up to `number` cold pages of the fast tier by CLOCK; read-intensive ones apart, for SWITCH.
-pub(super) fn demote(p: &Params, view: &View, snap: &Snapshot, hand: &mut Hand, number: u64) -> Victims {
+pub(super) fn demote(
+    p: &Params,
+    view: &View,
+    snap: &Snapshot,
+    hand: &mut Hand,
+    number: u64,
+) -> Victims {
     let mut victims = Victims::default();
     let Some(to) = view.slow.first().copied() else {
         return victims;
@@ -126,7 +139,12 @@ fn pass_over(passed: &mut Vec<(Pid, VpnRange)>, area: &Area, unit: &Unit) {
 
 /// One lap over the movable units on `nodes`, from `hand`, across all processes, until `visit`
 /// breaks. Gives the hand for the next lap: just after the last unit visited.
-fn lap(snap: &Snapshot, nodes: &[NodeId], hand: Hand, mut visit: impl FnMut(&Area, &Unit) -> ControlFlow<()>) -> Hand {
+fn lap(
+    snap: &Snapshot,
+    nodes: &[NodeId],
+    hand: Hand,
+    mut visit: impl FnMut(&Area, &Unit) -> ControlFlow<()>,
+) -> Hand {
     let start = hand.unwrap_or((Pid(i32::MIN), Vpn(0)));
     let mut next = hand;
     for second in [false, true] {
@@ -137,7 +155,10 @@ fn lap(snap: &Snapshot, nodes: &[NodeId], hand: Hand, mut visit: impl FnMut(&Are
             }
             for unit in units(area) {
                 let at = (area.pid, Vpn(area.start.0 + unit.index as u64));
-                if (at >= start) == second || !unit.stat.movable() || !nodes.contains(&unit.stat.node()) {
+                if (at >= start) == second
+                    || !unit.stat.movable()
+                    || !nodes.contains(&unit.stat.node())
+                {
                     continue;
                 }
                 next = Some((area.pid, Vpn(at.1 .0 + u64::from(unit.pages))));
@@ -175,6 +196,8 @@ pub(super) fn throughput(
         .iter()
         .flat_map(|a| &a.pages)
         .filter(|page| page.flags.has(PageFlags::PRESENT) && mine.contains(&page.node()));
-    let rate = on.fold(0u64, |n, page| n.saturating_add(if p.write_blind { page.rate() } else { page.writes.rate() }));
+    let rate = on.fold(0u64, |n, page| {
+        n.saturating_add(if p.write_blind { page.rate() } else { page.writes.rate() })
+    });
     (Some(BytesPerSec(rate.saturating_mul(64))), ThroughputSource::Estimated)
 }

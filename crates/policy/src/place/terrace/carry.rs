@@ -1,8 +1,10 @@
 //! Carries a cut out: the moves of an exchange, in parts that each fit little memory.
 //!
-//! Pages that lie scattered need a run each, and a plan of all of them would take more room than their heat. So an exchange is
-//! made part by part from one look ([`super::go_on`]): two walks over all pages, one for those that go up, from the lowest address on,
-//! and one for those that make room, from the highest down (docs/adr/0183-victims-lie-together.md), each of which goes on where the last part ended. All parts together are the moves that one plan would hold.
+//! Pages that lie scattered need a run each, and a plan of all of them would take more room than
+//! their heat. So an exchange is made part by part from one look ([`super::go_on`]): two walks over
+//! all pages, one for those that go up, from the lowest address on, and one for those that make
+//! room, from the highest down (docs/adr/0183-victims-lie-together.md), each of which goes on where
+//! the last part ended. All parts together are the moves that one plan would hold.
 
 use super::census::{Cut, Rated, Rater, Scale};
 use super::recent::Recent;
@@ -10,16 +12,17 @@ use super::{Params, Targets};
 use crate::place::runs::{add, units_from};
 use terrace_types::{Area, Move, MoveReason, PageStat, Snapshot, Vpn};
 
-/// Base pages watched for each run of a part: 24 bytes a run, held twice (by the plan, and by what became of it), are two
-/// bytes a page, of which a look took one and has given it back by then.
+/// Base pages watched for each run of a part: 24 bytes a run, held twice (by the plan, and by what
+/// became of it), are two bytes a page, of which a look took one and has given it back by then.
 const PAGES_A_RUN: u64 = 24;
 
 /// Runs that a part may have in any case.
 const LEAST_RUNS: u64 = 256;
 
-/// Base pages demoted in a row, at most, before as many are promoted: 16 MiB of 4 KiB pages. Small calls of `move_pages` are dear, for each
-/// waits until all CPUs have emptied their lists of pages: in the lab an exchange of 20,800 pages took 92 ms in 56 calls, 64 ms in 42
-/// and 66 ms in 17. The mover cuts large ones by time.
+/// Base pages demoted in a row, at most, before as many are promoted: 16 MiB of 4 KiB pages. Small
+/// calls of `move_pages` are dear, for each waits until all CPUs have emptied their lists of pages:
+/// in the lab an exchange of 20,800 pages took 92 ms in 56 calls, 64 ms in 42 and 66 ms in 17. The
+/// mover cuts large ones by time.
 const CHUNK: u64 = 4096;
 
 /// Base pages of the blocks in which victims are looked for.
@@ -34,7 +37,8 @@ pub(super) struct Carry {
     down: Walk,
     /// Base pages that may still go up before others must make room.
     room: u64,
-    /// What was moved by earlier parts: a page just demoted may look hot among those of the worse side.
+    /// What was moved by earlier parts: a page just demoted may look hot among those of the worse
+    /// side.
     moved: Marks,
 }
 
@@ -74,7 +78,8 @@ impl Marks {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Walk {
     slow: bool,
-    /// Where the next unit is looked for: index of an area, index in it. Areas stay as they are between parts.
+    /// Where the next unit is looked for: index of an area, index in it. Areas stay as they are
+    /// between parts.
     at: (usize, usize),
     /// The stretch of that area that is walked through now.
     stretch: (usize, usize),
@@ -83,21 +88,24 @@ struct Walk {
     /// The bucket of which only `rest` base pages are chosen; those beyond it are all chosen.
     edge: usize,
     rest: u64,
-    /// Of what goes down, for now: only from stretches whose pages are worth no more than this in the mean. Among hot pages those look
-    /// cold that chance made look so, and a few hundred say more of each other than of each can be seen.
+    /// Of what goes down, for now: only from stretches whose pages are worth no more than this in
+    /// the mean. Among hot pages those look cold that chance made look so, and a few hundred say
+    /// more of each other than of each can be seen.
     usual: Option<f64>,
     /// Whether that was asked of this stretch.
     asked: bool,
 }
 
 impl Carry {
-    /// Begins to carry out `cut` between tier `rank` and the next, which has room for `below` base pages.
+    /// Begins to carry out `cut` between tier `rank` and the next, which has room for `below` base
+    /// pages.
     pub fn new(rater: Rater<'_>, snap: &Snapshot, cut: &Cut, rank: usize, below: u64) -> Self {
         let demote = cut.demote.min(below);
         let promote = cut.promote - (cut.demote - demote);
         let walk = |slow: bool, left, edge, rest| {
             let usual = (!slow).then_some(cut.usual);
-            let mut walk = Walk { slow, at: (0, 0), stretch: (0, 0), left, edge, rest, usual, asked: false };
+            let mut walk =
+                Walk { slow, at: (0, 0), stretch: (0, 0), left, edge, rest, usual, asked: false };
             walk.begin(snap);
             walk
         };
@@ -123,7 +131,8 @@ impl Carry {
 
     /// The next part: room is made just before it is used. Empty when nothing is left to do.
     pub fn part(&mut self, params: &Params, recent: &Recent, snap: &Snapshot) -> Vec<Move> {
-        let targets = |rank: usize| Targets::new(params, snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes));
+        let targets =
+            |rank: usize| Targets::new(params, snap.tiers.get(rank).map_or(&[][..], |t| &t.nodes));
         let (better, worse) = (targets(self.rank), targets(self.rank + 1));
         let rater = Rater::again(params, recent, self.scale.clone());
         let most = (snap.page_count() / PAGES_A_RUN).max(LEAST_RUNS) as usize;
@@ -156,7 +165,8 @@ struct Part<'a> {
 }
 
 impl Walk {
-    /// Adds the moves of the next units, some `pages` base pages, while there are fewer than `runs`; gives how many pages.
+    /// Adds the moves of the next units, some `pages` base pages, while there are fewer than
+    /// `runs`; gives how many pages.
     fn take(&mut self, part: &mut Part<'_>, to: &Targets<'_>, (pages, runs): (u64, usize)) -> u64 {
         let mut taken = 0;
         while let Some(area) = part.snap.areas.get(self.at.0) {
@@ -169,14 +179,18 @@ impl Walk {
             for unit in units_from(area, self.at.1).take_while(|unit| unit.index < self.stretch.1) {
                 let size = u64::from(unit.pages);
                 let after = unit.index + unit.pages as usize;
-                let chosen = part.rater.rate(area, &unit).filter(|rated| self.chooses(*rated, size));
-                // A large page that lies across two blocks is met twice, as its tail alone and whole.
-                let chosen = chosen.filter(|_| !(unit.index..after).any(|page| part.moved.has(self.at.0, page)));
+                let chosen =
+                    part.rater.rate(area, &unit).filter(|rated| self.chooses(*rated, size));
+                // A large page that lies across two blocks is met twice, as its tail alone and
+                // whole.
+                let chosen = chosen
+                    .filter(|_| !(unit.index..after).any(|page| part.moved.has(self.at.0, page)));
                 let Some((rated, to)) = chosen.zip(to.of(unit.stat.node())) else {
                     self.at.1 = after;
                     continue;
                 };
-                // A little more room than asked for does no harm; more pages than there is room for do.
+                // A little more room than asked for does no harm; more pages than there is room for
+                // do.
                 let enough = if self.slow { taken + size > pages } else { taken >= pages };
                 if enough || part.moves.len() >= runs {
                     self.at.1 = unit.index;
@@ -189,7 +203,10 @@ impl Walk {
                 (unit.index..after).for_each(|page| part.moved.set(self.at.0, page));
                 let (start, from) = (Vpn(area.start.0 + unit.index as u64), unit.stat.node());
                 let reason = if self.slow { reason(&unit.stat) } else { MoveReason::Cold };
-                add(&mut part.moves, Move { pid: area.pid, start, pages: unit.pages, from, to, reason });
+                add(
+                    &mut part.moves,
+                    Move { pid: area.pid, start, pages: unit.pages, from, to, reason },
+                );
             }
             if !self.advance(part.snap) {
                 break;
@@ -199,7 +216,8 @@ impl Walk {
         taken
     }
 
-    /// What goes up is taken from the lowest address on, what goes down from the highest on, in blocks as large as a huge page.
+    /// What goes up is taken from the lowest address on, what goes down from the highest on, in
+    /// blocks as large as a huge page.
     fn begin(&mut self, snap: &Snapshot) {
         let area = if self.slow { 0 } else { snap.areas.len().saturating_sub(1) };
         self.enter(snap, area);
@@ -226,7 +244,8 @@ impl Walk {
     fn is_hot(&self, rater: &Rater<'_>, area: &Area) -> bool {
         let Some(usual) = self.usual else { return false };
         let (mut pages, mut value) = (0u64, 0.0);
-        for unit in units_from(area, self.stretch.0).take_while(|unit| unit.index < self.stretch.1) {
+        for unit in units_from(area, self.stretch.0).take_while(|unit| unit.index < self.stretch.1)
+        {
             if let Some(rated) = rater.rate(area, &unit).filter(|rated| !rated.slow) {
                 pages += u64::from(unit.pages);
                 value += f64::from(rated.value) * f64::from(unit.pages);
@@ -279,7 +298,9 @@ mod tests {
     use super::super::{go_on, step, State};
     use super::*;
     use std::collections::BTreeSet;
-    use terrace_types::{Area, Bytes, Heat, Nanos, PageFlags, PageStat, Pid, Seed, Sees, Snapshot, Tick, Vpn};
+    use terrace_types::{
+        Area, Bytes, Heat, Nanos, PageFlags, PageStat, Pid, Seed, Sees, Snapshot, Tick, Vpn,
+    };
 
     const FAST: u64 = 8_000;
     const PAGES: u64 = 24_000;
@@ -298,7 +319,11 @@ mod tests {
             tiers: vec![tier(0, FAST, 0), tier(1, 100_000, 50_000)],
             areas: vec![
                 Area { pid: Pid(1), start: Vpn(0x1000), pages: (0..10_000).map(page).collect() },
-                Area { pid: Pid(2), start: Vpn(0x1000), pages: (10_000..PAGES).map(page).collect() },
+                Area {
+                    pid: Pid(2),
+                    start: Vpn(0x1000),
+                    pages: (10_000..PAGES).map(page).collect(),
+                },
             ],
             sees: Sees { reads: true, pages: true, ..Sees::default() },
             ..Snapshot::default()
@@ -324,24 +349,33 @@ mod tests {
     #[test]
     fn an_exchange_in_parts_is_whole_and_each_part_small() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
-        let (params, mut state, mut snap) = (Params::for_machine(&machine), State::default(), scattered());
+        let (params, mut state, mut snap) =
+            (Params::for_machine(&machine), State::default(), scattered());
         let now = Tick(1_000_000_000);
         let plan = step(&params, &mut state, &snap, now, Seed(1));
         assert_eq!(plan.decisions[0].name, "exchange");
-        assert!(plan.decisions[0].why.starts_with("4000 pages up, 4000 down"), "{}", plan.decisions[0].why);
+        assert!(
+            plan.decisions[0].why.starts_with("4000 pages up, 4000 down"),
+            "{}",
+            plan.decisions[0].why
+        );
         let (mut parts, mut seen, mut moves) = (0, BTreeSet::new(), plan.moves);
         while !moves.is_empty() {
             assert!(moves.len() as u64 <= PAGES / PAGES_A_RUN, "{} runs", moves.len());
             assert!(make(&mut snap, &moves) <= FAST);
             for m in &moves {
-                assert!((m.start.0..m.range().end.0).all(|vpn| seen.insert((m.pid, vpn))), "moved twice: {m:?}");
+                assert!(
+                    (m.start.0..m.range().end.0).all(|vpn| seen.insert((m.pid, vpn))),
+                    "moved twice: {m:?}"
+                );
             }
             parts += 1;
             moves = go_on(&params, &mut state, &snap, now);
         }
         assert!(parts >= 4, "{parts} parts");
         let hot = |p: &&PageStat| p.reads.rate() > 100;
-        let left = snap.areas.iter().flat_map(|a| &a.pages).filter(hot).filter(|p| p.node != 0).count();
+        let left =
+            snap.areas.iter().flat_map(|a| &a.pages).filter(hot).filter(|p| p.node != 0).count();
         assert_eq!((left, seen.len()), (0, 8_000));
         assert!(go_on(&params, &mut state, &snap, now).is_empty());
     }
@@ -349,26 +383,35 @@ mod tests {
     #[test]
     fn victims_worth_much_the_same_lie_together() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
-        let (params, mut state, mut snap) = (Params::for_machine(&machine), State::default(), scattered());
-        // On the fast tier nothing is hot, and every other page is a little warmer; on the slow one 1,000 pages are hot.
+        let (params, mut state, mut snap) =
+            (Params::for_machine(&machine), State::default(), scattered());
+        // On the fast tier nothing is hot, and every other page is a little warmer; on the slow one
+        // 1,000 pages are hot.
         for (at, page) in snap.areas.iter_mut().flat_map(|a| &mut a.pages).enumerate() {
-            let rate = if (20_000..21_000).contains(&at) { 20_000 } else { 100 + 100 * (at as u64 % 2) };
+            let rate =
+                if (20_000..21_000).contains(&at) { 20_000 } else { 100 + 100 * (at as u64 % 2) };
             page.reads = Heat::from_rate(rate);
         }
         let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
         let down: Vec<&Move> = plan.moves.iter().filter(|m| m.reason == MoveReason::Cold).collect();
         assert_eq!(down.iter().map(|m| m.pages).sum::<u32>(), 1_000);
         assert!(down.len() <= 3, "{} runs", down.len());
-        assert!(down.iter().all(|m| m.start.0 >= 0x1000 + FAST - 1_536), "from the highest address down");
+        assert!(
+            down.iter().all(|m| m.start.0 >= 0x1000 + FAST - 1_536),
+            "from the highest address down"
+        );
     }
 
     #[test]
     fn few_cold_pages_among_hot_ones_stay() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
-        let (params, mut state, mut snap) = (Params::for_machine(&machine), State::default(), scattered());
-        // The upper half of the fast tier is hot, but for what chance made look cold; 3,000 pages of the slow one are hot.
+        let (params, mut state, mut snap) =
+            (Params::for_machine(&machine), State::default(), scattered());
+        // The upper half of the fast tier is hot, but for what chance made look cold; 3,000 pages
+        // of the slow one are hot.
         for (at, page) in snap.areas.iter_mut().flat_map(|a| &mut a.pages).enumerate() {
-            let hot = (4_000..8_000).contains(&at) && at % 30 != 0 || (20_000..23_000).contains(&at);
+            let hot =
+                (4_000..8_000).contains(&at) && at % 30 != 0 || (20_000..23_000).contains(&at);
             page.reads = Heat::from_rate(if hot { 20_000 } else { 100 });
         }
         let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
@@ -388,7 +431,8 @@ mod tests {
     #[test]
     fn what_was_left_of_an_exchange_is_forgotten_at_the_next_step() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
-        let (params, mut state, snap) = (Params::for_machine(&machine), State::default(), scattered());
+        let (params, mut state, snap) =
+            (Params::for_machine(&machine), State::default(), scattered());
         assert!(!step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1)).moves.is_empty());
         let one_tier = Snapshot { tiers: snap.tiers[..1].to_vec(), ..snap.clone() };
         step(&params, &mut state, &one_tier, Tick(2_000_000_000), Seed(1));

@@ -1,4 +1,5 @@
-//! The histogram of page values on both sides of one boundary between tiers, and the cut through it.
+//! The histogram of page values on both sides of one boundary between tiers, and the cut through
+//! it.
 
 use super::params::Params;
 use super::recent::Recent;
@@ -13,7 +14,8 @@ const SAMPLED: usize = 8192;
 /// How much more is doubted where pages are known by samples of regions.
 const SHARED_CHANCE: f64 = 1.3;
 
-/// Share of an exchange's gain that may be given up so that its victims are pages that lie together.
+/// Share of an exchange's gain that may be given up so that its victims are pages that lie
+/// together.
 const ALIKE: f64 = 0.05;
 
 /// Nanoseconds a second that a page saves on the better tier.
@@ -54,11 +56,11 @@ pub(super) struct Scale {
     read_ns: f32,
     write_ns: f32,
     sides: [Side; 256],
-    /// Whether anything had moved lately then. Moves of a part do not count for the next, lest pages that share a place with them
-    /// in the table stay behind.
+    /// Whether anything had moved lately then. Moves of a part do not count for the next, lest
+    /// pages that share a place with them in the table stay behind.
     damped: bool,
-    /// Expected bucket for each bucket of estimates, by class of page ([`class`]): as it is, and for pages that moved lately. Of
-    /// a class that the census found no page of: empty.
+    /// Expected bucket for each bucket of estimates, by class of page ([`class`]): as it is, and
+    /// for pages that moved lately. Of a class that the census found no page of: empty.
     expected: Vec<Vec<u16>>,
     lately: Vec<Vec<u16>>,
 }
@@ -66,17 +68,19 @@ pub(super) struct Scale {
 /// How many kinds of pages are told apart by the share of writes in their accesses.
 const KINDS: usize = 4;
 
-/// Pages alike are drawn together class by class. The sides are told apart because where a page is says something of it: it was put
-/// there for its heat, or was there before. Kinds are told apart because what is a write and what a read is seen in another way than how
-/// often: that a page is written is no chance of how often it was found touched.
+/// Pages alike are drawn together class by class. The sides are told apart because where a page is
+/// says something of it: it was put there for its heat, or was there before. Kinds are told apart
+/// because what is a write and what a read is seen in another way than how often: that a page is
+/// written is no chance of how often it was found touched.
 fn class(slow: bool, reads: f32, writes: f32) -> usize {
     let all = reads + writes;
     let kind = if all > 0.0 { ((writes / all) * KINDS as f32) as usize } else { 0 };
     usize::from(slow) * KINDS + kind.min(KINDS - 1)
 }
 
-/// The expected bucket. The estimate of a page of a class of which none was counted is taken as it is: it came to that class by a
-/// move since, or it is a huge page's tail, which is counted with its head.
+/// The expected bucket. The estimate of a page of a class of which none was counted is taken as it
+/// is: it came to that class by a move since, or it is a huge page's tail, which is counted with
+/// its head.
 fn expected(table: &[u16], seen: usize) -> usize {
     table.get(seen).map_or(seen, |bucket| usize::from(*bucket))
 }
@@ -118,14 +122,23 @@ impl<'a> Rater<'a> {
         }
         let (read_ns, write_ns) = (worth.read_ns as f32, worth.write_ns as f32);
         let damped = recent.any(params.damp, now);
-        let scale = Box::new(Scale { read_ns, write_ns, sides, damped, expected: Vec::new(), lately: Vec::new() });
+        let scale = Box::new(Scale {
+            read_ns,
+            write_ns,
+            sides,
+            damped,
+            expected: Vec::new(),
+            lately: Vec::new(),
+        });
         let mut rater = Self { params, recent, scale };
         let raw = rater.look(snap);
         let evidence = snap.window.as_secs_f64();
         let (values, rates) = (raw.values.iter().sum::<f64>(), raw.rates.iter().sum::<f64>());
         let unit = if rates > 0.0 { values / rates } else { worth.unit() };
-        let noise = if snap.sees.pages { 1.0 } else { rater.noise(snap, evidence / unit.max(1e-9)) };
-        // Chance is shared by all pages that one sample stands for, which makes them look like a group.
+        let noise =
+            if snap.sees.pages { 1.0 } else { rater.noise(snap, evidence / unit.max(1e-9)) };
+        // Chance is shared by all pages that one sample stands for, which makes them look like a
+        // group.
         let doubt = if snap.sees.pages { params.doubt } else { SHARED_CHANCE * params.doubt };
         // A page that moved lately must beat the margin once more, in either direction.
         let lately = [params.again, 1.0 / params.again];
@@ -136,12 +149,14 @@ impl<'a> Rater<'a> {
                 continue;
             }
             let (again, kind) = (lately[class / KINDS], class % KINDS);
-            let unit = if raw.rates[kind] > 0.0 { raw.values[kind] / raw.rates[kind] } else { unit };
+            let unit =
+                if raw.rates[kind] > 0.0 { raw.values[kind] / raw.rates[kind] } else { unit };
             let seen = counts.iter().enumerate().filter(|(_, n)| **n > 0);
             let seen = seen.map(|(b, n)| (buckets::middle(b), u64::from(*n)));
             let shrink = Shrink::new(seen, unit, evidence / (noise * noise), doubt);
             let table = |factor: f64| {
-                let expected = |b| buckets::of((shrink.value(buckets::middle(b)) * factor) as f32) as u16;
+                let expected =
+                    |b| buckets::of((shrink.value(buckets::middle(b)) * factor) as f32) as u16;
                 (0..buckets::COUNT).map(expected).collect()
             };
             rater.scale.expected.push(table(1.0));
@@ -163,8 +178,14 @@ impl<'a> Rater<'a> {
 
     fn look(&self, snap: &Snapshot) -> Raw {
         let counts = vec![vec![0u32; buckets::COUNT]; 2 * KINDS];
-        let mut raw =
-            Raw { counts, slow_value: 0.0, fast_value: 0.0, values: [0.0; KINDS], rates: [0.0; KINDS], known: 0 };
+        let mut raw = Raw {
+            counts,
+            slow_value: 0.0,
+            fast_value: 0.0,
+            values: [0.0; KINDS],
+            rates: [0.0; KINDS],
+            known: 0,
+        };
         for area in &snap.areas {
             let mut heads = 0;
             for page in &area.pages {
@@ -174,7 +195,9 @@ impl<'a> Rater<'a> {
                 }
             }
             if heads > 0 {
-                units(area).filter(|u| u.pages > 1).for_each(|u| self.count(&mut raw, &u.stat, u.pages));
+                units(area)
+                    .filter(|u| u.pages > 1)
+                    .for_each(|u| self.count(&mut raw, &u.stat, u.pages));
             }
         }
         raw
@@ -202,15 +225,20 @@ impl<'a> Rater<'a> {
         let mut differences = vec![0u32; 80];
         let all = snap.page_count() as usize;
         let stride = BLOCK * (all / SAMPLED).max(1);
-        let blocks = snap.areas.iter().flat_map(|a| (0..a.pages.len()).step_by(stride).map(move |at| (a, at)));
+        let blocks = snap
+            .areas
+            .iter()
+            .flat_map(|a| (0..a.pages.len()).step_by(stride).map(move |at| (a, at)));
         for (area, at) in blocks {
             let mut last: Option<f32> = None;
             for page in &area.pages[at..(at + BLOCK).min(area.pages.len())] {
-                let whole = !page.flags.has(PageFlags::HUGE_HEAD) && !page.flags.has(PageFlags::HUGE_TAIL);
+                let whole =
+                    !page.flags.has(PageFlags::HUGE_HEAD) && !page.flags.has(PageFlags::HUGE_TAIL);
                 if !whole || self.side_of(page).is_none() {
                     continue;
                 }
-                let y = 2.0 * (value(page, self.scale.read_ns, self.scale.write_ns) * scale as f32).sqrt();
+                let y = 2.0
+                    * (value(page, self.scale.read_ns, self.scale.write_ns) * scale as f32).sqrt();
                 if last == Some(y) {
                     continue;
                 }
@@ -259,8 +287,13 @@ impl<'a> Rater<'a> {
     pub fn rate(&self, area: &Area, unit: &Unit) -> Option<Rated> {
         let slow = self.side(unit)?;
         let value = self.value(unit);
-        let tables = if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
-        Some(Rated { slow, bucket: expected(&tables[self.class(unit, slow)], buckets::of(value)), value })
+        let tables =
+            if self.moved_lately(area, unit) { &self.scale.lately } else { &self.scale.expected };
+        Some(Rated {
+            slow,
+            bucket: expected(&tables[self.class(unit, slow)], buckets::of(value)),
+            value,
+        })
     }
 
     fn moved_lately(&self, area: &Area, unit: &Unit) -> bool {
@@ -287,18 +320,23 @@ impl<'a> Rater<'a> {
         });
         let pages: f64 = fast.iter().map(|n| f64::from(*n)).sum();
         let fast_mean = raw.fast_value / pages.max(1.0);
-        let mut census = Census { fast, slow, slow_value: raw.slow_value, fast_mean, known: raw.known };
+        let mut census =
+            Census { fast, slow, slow_value: raw.slow_value, fast_mean, known: raw.known };
         if self.scale.damped {
             for area in &snap.areas {
                 for (index, page) in area.pages.iter().enumerate() {
-                    if self.side_of(page).is_some() && !page.flags.has(PageFlags::HUGE_HEAD) && self.moved(area, index)
+                    if self.side_of(page).is_some()
+                        && !page.flags.has(PageFlags::HUGE_HEAD)
+                        && self.moved(area, index)
                     {
                         self.damp(&mut census, area, &Unit { index, pages: 1, stat: *page });
                     }
                 }
                 let huge = |p: &PageStat| p.flags.has(PageFlags::HUGE_HEAD);
                 if area.pages.iter().any(huge) {
-                    units(area).filter(|u| u.pages > 1).for_each(|u| self.damp(&mut census, area, &u));
+                    units(area)
+                        .filter(|u| u.pages > 1)
+                        .for_each(|u| self.damp(&mut census, area, &u));
                 }
             }
         }
@@ -312,7 +350,8 @@ impl<'a> Rater<'a> {
         let seen = buckets::of(self.value(unit));
         let side = if slow { &mut census.slow } else { &mut census.fast };
         let class = self.class(unit, slow);
-        let [from, to] = [&self.scale.expected, &self.scale.lately].map(|tables| expected(&tables[class], seen));
+        let [from, to] =
+            [&self.scale.expected, &self.scale.lately].map(|tables| expected(&tables[class], seen));
         side[from] = side[from].saturating_sub(unit.pages);
         side[to] = side[to].saturating_add(unit.pages);
     }
@@ -366,15 +405,16 @@ pub(super) struct Terms {
     pub page_cost: f64,
     /// Base pages to promote at most.
     pub most: u64,
-    /// Every page was looked at by itself: what regions tell is alike for all pages of one, and chance does not pick among them.
+    /// Every page was looked at by itself: what regions tell is alike for all pages of one, and
+    /// chance does not pick among them.
     pub by_page: bool,
     /// Part of [`Params::repay`](super::Params) that is asked for.
     pub repaid: f64,
 }
 
 impl Census {
-    /// What the hottest page of the worse side and the coldest of the better are expected to save, nanoseconds
-    /// a second.
+    /// What the hottest page of the worse side and the coldest of the better are expected to save,
+    /// nanoseconds a second.
     pub fn extremes(&self) -> Option<(f64, f64)> {
         let (mut up, mut down) = (Falling::new(&self.slow), Rising::new(&self.fast));
         Some((floor_of(up.peek()?), floor_of(down.peek()? + 1)))
@@ -431,9 +471,10 @@ impl Census {
         cut
     }
 
-    /// Lets more pages be victims than are needed, while any choice among them costs at most [`ALIKE`] of the gain and all of
-    /// them are worth clearly less than what takes their places. [`super::carry`] then takes those that lie together: they were
-    /// used together and will be again, while the very coldest of many alike are those that chance made look so.
+    /// Lets more pages be victims than are needed, while any choice among them costs at most
+    /// [`ALIKE`] of the gain and all of them are worth clearly less than what takes their places.
+    /// [`super::carry`] then takes those that lie together: they were used together and will be
+    /// again, while the very coldest of many alike are those that chance made look so.
     fn widen(&self, cut: &mut Cut, margin: f64) {
         if cut.demote == 0 {
             return;
@@ -448,7 +489,8 @@ impl Census {
             if bucket < cut.demote_to {
                 continue;
             }
-            // The least that the victims needed are worth, once the bucket is reached that holds the last of them.
+            // The least that the victims needed are worth, once the bucket is reached that holds
+            // the last of them.
             let best = *chosen.get_or_insert(least + needed.max(0.0) * worth(bucket));
             let lost = cut.demote as f64 * value / pages - best;
             if bucket > cut.demote_to {

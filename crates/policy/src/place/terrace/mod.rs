@@ -7,15 +7,16 @@
 //! 2. **Cut.** A histogram of values on either side of a boundary between tiers gives the hot
 //!    threshold such that the hot set fits ([`census`]): the most valuable pages of the worse side
 //!    take first what room there is, then the places of the least valuable pages of the better
-//!    side: of many worth much the same, such that lie together. Nothing is demoted but to make that room.
+//!    side: of many worth much the same, such that lie together. Nothing is demoted but to make
+//!    that room.
 //! 3. **Only what pays.** Chance is taken out first: of many alike pages some look hotter
 //!    ([`shrink`]). A pair changes places only if its gain, counted on for as long as heat has been
-//!    seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds the cost of
-//!    both moves, and by a margin. Even heat (`stream`) beside a full better tier and all-fast (`fits`)
-//!    therefore move nothing.
+//!    seen to stay and only as far as earlier predictions came true ([`trust`]), exceeds the cost
+//!    of both moves, and by a margin. Even heat (`stream`) beside a full better tier and all-fast
+//!    (`fits`) therefore move nothing.
 //! 4. **No ping-pong.** A page that moved lately must beat the margin once more ([`recent`]).
-//! 5. **Newcomers**, memory that a settled program fills on the worse tier, are taken in before they are looked at, where that
-//!    costs no more than looking ([`newcomers`]).
+//! 5. **Newcomers**, memory that a settled program fills on the worse tier, are taken in before
+//!    they are looked at, where that costs no more than looking ([`newcomers`]).
 //! 6. **Look closer** where heat cannot be told apart but would be worth having ([`probe`]); slow
 //!    down where all has settled; look often again when heat shifts.
 //!
@@ -46,42 +47,46 @@ use terrace_types::{Decision, Move, Nanos, NodeId, Plan, Request, Seed, Snapshot
 /// A plan that saves less over its horizon is not worth a step: chance alone brings such.
 const LEAST_PROFIT_NS: f64 = 2e6;
 
-/// Nor is one that saves less than this share of what the worse side costs, where every page is looked at and where
-/// they are known by samples of regions: what chance gives one region it gives all its pages. (Even heat of 150 writes a
-/// second a page, stock trackers: with 0.03 for both 540 pages moved in 15 s, mean of six seeds.)
+/// Nor is one that saves less than this share of what the worse side costs, where every page is
+/// looked at and where they are known by samples of regions: what chance gives one region it gives
+/// all its pages. (Even heat of 150 writes a second a page, stock trackers: with 0.03 for both 540
+/// pages moved in 15 s, mean of six seeds.)
 const LEAST_SHARE: (f64, f64) = (0.03, 0.04);
 
-/// Where accesses are counted by sampling: samples that nothing is moved on less of. How long was looked at says nothing there, since one in
-/// so many accesses for a second is a few milliseconds of all.
+/// Where accesses are counted by sampling: samples that nothing is moved on less of. How long was
+/// looked at says nothing there, since one in so many accesses for a second is a few milliseconds
+/// of all.
 const LEAST_SAMPLES: f64 = 1024.0;
 
-/// Where every page is looked at: accesses a page that are enough as well, however short the time, to move what is worth it by then. A
-/// core with ten misses in flight makes as many in a millisecond as one with two in five, and each look costs it as much.
+/// Where every page is looked at: accesses a page that are enough as well, however short the time,
+/// to move what is worth it by then. A core with ten misses in flight makes as many in a
+/// millisecond as one with two in five, and each look costs it as much.
 const MOVES_A_PAGE: f64 = 2.0;
 /// And to believe that nothing is worth moving: what is hot shows sooner than that nothing is.
 const RESTS_A_PAGE: f64 = 4.0;
 
-/// Between two steps on a machine whose nodes are alike: where pages are need not be asked again and again, and who attached for some
-/// seconds wants them kept.
+/// Between two steps on a machine whose nodes are alike: where pages are need not be asked again
+/// and again, and who attached for some seconds wants them kept.
 const ALIKE: Nanos = Nanos::secs(1);
 
-/// What the worse side may cost without being worth a closer look, nanoseconds a second: looks cost as much.
+/// What the worse side may cost without being worth a closer look, nanoseconds a second: looks cost
+/// as much.
 const LITTLE_NS_PER_S: f64 = 1e7;
 
-/// Part of what moves must repay that is asked for where heat is a lower bound: the hot pages of `skew` in huge pages looked an eighth as
-/// hot as they were.
+/// Part of what moves must repay that is asked for where heat is a lower bound: the hot pages of
+/// `skew` in huge pages looked an eighth as hot as they were.
 const AT_LEAST: f64 = 0.2;
 
-/// Steps without a move after which heat counts as settled. Each costs a look at every page while the
-/// program runs: on `skew,accesses=64M` in the lab eight instead of three took 1.808 s, not 1.752 s, and
-/// moved no more.
+/// Steps without a move after which heat counts as settled. Each costs a look at every page while
+/// the program runs: on `skew,accesses=64M` in the lab eight instead of three took 1.808 s, not
+/// 1.752 s, and moved no more.
 const SETTLED: u32 = 3;
 
 /// The same where every page is looked at: one such step says as much as several of samples.
 const SETTLED_BY_PAGE: u32 = 1;
 
-/// Steps in a row that wait for a target to fill its memory: one that grows for minutes is managed all the
-/// same.
+/// Steps in a row that wait for a target to fill its memory: one that grows for minutes is managed
+/// all the same.
 const MOST_WAITS: u32 = 3;
 
 /// What it remembers.
@@ -95,8 +100,8 @@ pub struct State {
     pub probe: Probe,
     /// Steps in a row without a move.
     pub settled: u32,
-    /// Accesses a second that the worse tier served lately; drifts down with them. Not what they cost: that depends on
-    /// the whole program's traffic too.
+    /// Accesses a second that the worse tier served lately; drifts down with them. Not what they
+    /// cost: that depends on the whole program's traffic too.
     pub usual_traffic: f64,
     /// Base pages present at the last step.
     pub present: u64,
@@ -113,13 +118,16 @@ impl State {
     /// Whether the worse tiers' traffic has grown so much that heat must have shifted.
     fn shifted(&mut self, traffic: f64) -> bool {
         let shifted = traffic > 1.2 * self.usual_traffic && self.usual_traffic > 0.0;
-        self.usual_traffic =
-            if shifted || self.usual_traffic == 0.0 { traffic } else { 0.8 * self.usual_traffic + 0.2 * traffic };
+        self.usual_traffic = if shifted || self.usual_traffic == 0.0 {
+            traffic
+        } else {
+            0.8 * self.usual_traffic + 0.2 * traffic
+        };
         shifted
     }
 
-    /// Whether the target has more pages than at the last step: while it still fills its memory, what is
-    /// hot now says little.
+    /// Whether the target has more pages than at the last step: while it still fills its memory,
+    /// what is hot now says little.
     fn grew(&mut self, present: u64) -> bool {
         let before = std::mem::replace(&mut self.present, present);
         before > 0 && present > before + before / 64
@@ -140,7 +148,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let mut plan = Plan::default();
     s.carry = None;
     if snap.tiers.len() < 2 {
-        plan.decisions.push(plain("doze", "there is one tier only: nothing could be gained".to_owned()));
+        plan.decisions
+            .push(plain("doze", "there is one tier only: nothing could be gained".to_owned()));
         plan.requests = vec![Request::Doze, Request::Wait(ALIKE)];
         return plan;
     }
@@ -149,7 +158,10 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let nothing = if !tiers_differ(p, snap) {
         Some(("each tier serves some CPU as well as the best does: nothing could be gained", ALIKE))
     } else if !pages.matter_below(p, snap) {
-        Some(("all pages are on the best tier that they can be on: nothing could be gained", quarter(p.window)))
+        Some((
+            "all pages are on the best tier that they can be on: nothing could be gained",
+            quarter(p.window),
+        ))
     } else {
         None
     };
@@ -162,7 +174,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     // What it grew by until it was waited for is no reason to wait again.
     let grew = s.grew(pages.present) && snap.sees.pages;
     if grew && s.waits == 0 {
-        // More memory is another phase of the program: how long heat stayed in the last one says nothing.
+        // More memory is another phase of the program: how long heat stayed in the last one says
+        // nothing.
         (s.settled, s.trust) = (0, Trust::default());
     }
     let came = grew && snap.waited && !snap.filling;
@@ -220,7 +233,8 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     let flags = (moved, enough && matters);
     // Where pages are looked at one by one anyway, there is nothing to look at closer.
     if !snap.sees.pages {
-        let look = s.probe.advance(snap, &worths[slow.rank], p.doubt, flags, slow.rank, (now, seed));
+        let look =
+            s.probe.advance(snap, &worths[slow.rank], p.doubt, flags, slow.rank, (now, seed));
         if let Some(what) = look {
             plan.decisions.push(plain(what, probe_why(what, slow.value)));
         }
@@ -229,14 +243,17 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, now: Tick, seed: Seed) -
     pace(p, s, snap, enough.then_some(matters), &mut plan);
     // Looks must repay what moves must, and can gain what the worse side costs at most.
     let lifetime = s.trust.lifetime_at(p.first_lifetime, now).as_secs_f64();
-    if plan.requests.contains(&Request::Relax) && slow.value * lifetime < p.repay * newcomers::look_cost_ns(p, snap) {
+    if plan.requests.contains(&Request::Relax)
+        && slow.value * lifetime < p.repay * newcomers::look_cost_ns(p, snap)
+    {
         plan.requests.push(Request::IgnoreCooling);
     }
     plan
 }
 
-/// Whether any access could cost less on one tier than on the next, however busy their buses. Between sockets alike it
-/// could not: who accesses is not known, and one CPU's near memory is another's far one.
+/// Whether any access could cost less on one tier than on the next, however busy their buses.
+/// Between sockets alike it could not: who accesses is not known, and one CPU's near memory is
+/// another's far one.
 fn tiers_differ(p: &Params, snap: &Snapshot) -> bool {
     let worth = |pair: &[terrace_types::TierState]| {
         Worth::between(&p.machine, &pair[0].nodes, &pair[1].nodes, &Touches::BUSY).unit()
@@ -277,7 +294,12 @@ impl Pages {
         let seen = reads + writes;
         // Samples of regions tell a lower bound, as if nobody waited for a bus.
         let reads = if snap.sees.pages { reads } else { f64::INFINITY };
-        Self { present, below, touches: Touches::new(reads, writes, snap.swept, super::runs::page_size(snap)), seen }
+        Self {
+            present,
+            below,
+            touches: Touches::new(reads, writes, snap.swept, super::runs::page_size(snap)),
+            seen,
+        }
     }
 
     /// Whether enough was seen to move anything, or to let it be; chance is reckoned with apart.
@@ -287,8 +309,8 @@ impl Pages {
         snap.window >= p.least_evidence || (snap.sees.sampled || snap.sees.pages) && seen >= least
     }
 
-    /// Whether the tiers below the best hold enough to be worth a look: more than the largest cache, where what is
-    /// accessed often enough to matter would stay, or more than a 512th part.
+    /// Whether the tiers below the best hold enough to be worth a look: more than the largest
+    /// cache, where what is accessed often enough to matter would stay, or more than a 512th part.
     fn matter_below(&self, p: &Params, snap: &Snapshot) -> bool {
         let cache = p.machine.caches.iter().map(|c| c.size.get()).max().unwrap_or(0);
         self.below * 512 > self.present || self.below * super::runs::page_size(snap).get() > cache
@@ -343,14 +365,16 @@ fn boundary(
     (now, enough): (Tick, bool),
     plan: &mut Plan,
 ) -> Boundary {
-    // Of regions chance alone makes some seem worth moving, the more so the longer that is counted on.
+    // Of regions chance alone makes some seem worth moving, the more so the longer that is counted
+    // on.
     let (lifetime, longest) = match snap.sees.pages {
         true => (s.trust.lifetime_at(p.first_lifetime, now), 60.0),
         false => (s.trust.lifetime.unwrap_or(p.first_lifetime), 20.0),
     };
     let horizon = lifetime.as_secs_f64().clamp(0.2, longest) * s.trust.counted_on(now);
     let (rater, census) = Rater::new(p, &s.recent, worth, snap, rank, now);
-    let seen = Boundary { slow_value: census.slow_value, known: census.known, apart: census.extremes() };
+    let seen =
+        Boundary { slow_value: census.slow_value, known: census.known, apart: census.extremes() };
     // Pages of a probe are known less well than the rest until it is over.
     let probing = matches!(s.probe.look, Look::Probe { .. });
     if !enough || probing {
@@ -365,7 +389,8 @@ fn boundary(
         page_cost: p.page_cost_ns(snap.move_cost),
         most: snap.page_count(),
         by_page: snap.sees.pages,
-        // The heat of a region is a mean of hot and cold: it shows too little to gain. A lower bound shows less.
+        // The heat of a region is a mean of hot and cold: it shows too little to gain. A lower
+        // bound shows less.
         repaid: match (snap.at_least, snap.sees.pages) {
             (true, _) => AT_LEAST,
             (false, true) => 1.0,
@@ -380,7 +405,8 @@ fn boundary(
     }
     let carry = Carry::new(rater, snap, &cut, rank, free_pages(snap, rank + 1));
     let (promoted, demoted) = (carry.promotes(), carry.demotes());
-    // In accesses: what one is worth changes with the program's traffic, and says nothing of how long heat stays.
+    // In accesses: what one is worth changes with the program's traffic, and says nothing of how
+    // long heat stays.
     let value = cut.gain / cut.promote as f64 / worth.unit().max(f64::MIN_POSITIVE);
     s.trust.begin(promoted, value, now);
     s.carry = Some(carry);
@@ -404,8 +430,8 @@ fn boundary(
     seen
 }
 
-/// The next moves of the exchange that the last step decided on, from the same look: the engine asks for them once those before
-/// are made and the snapshot shows it. Empty when there are none.
+/// The next moves of the exchange that the last step decided on, from the same look: the engine
+/// asks for them once those before are made and the snapshot shows it. Empty when there are none.
 pub fn go_on(p: &Params, s: &mut State, snap: &Snapshot, now: Tick) -> Vec<Move> {
     let Some(mut carry) = s.carry.take() else {
         return Vec::new();
@@ -455,17 +481,17 @@ fn worths(p: &Params, snap: &Snapshot, touches: &Touches) -> Vec<Worth> {
 }
 
 /// How soon to come back: at once while things move or are looked at closely, then less and less
-/// often, never less than sixteen times in the time that heat was seen to stay (four where the engine glances, two where nothing
-/// was ever moved). Groups that lie
-/// close need evidence to part, so the first windows without a move are still short ones where
-/// pages are known by samples. `matters`: whether what the worse side serves is worth looking at; none while too little
-/// is known.
+/// often, never less than sixteen times in the time that heat was seen to stay (four where the
+/// engine glances, two where nothing was ever moved). Groups that lie close need evidence to part,
+/// so the first windows without a move are still short ones where pages are known by samples.
+/// `matters`: whether what the worse side serves is worth looking at; none while too little is
+/// known.
 fn pace(p: &Params, s: &State, snap: &Snapshot, matters: Option<bool>, plan: &mut Plan) {
     let enough = matters.is_some();
     let patience = if snap.sees.pages { SETTLED_BY_PAGE } else { SETTLED };
     let lifetime = s.trust.lifetime.unwrap_or(p.first_lifetime);
-    // Where every page is seen, the engine's glances notice shifts in between; where nothing was ever worth
-    // moving either, full looks have little to refine.
+    // Where every page is seen, the engine's glances notice shifts in between; where nothing was
+    // ever worth moving either, full looks have little to refine.
     let part = match (snap.sees.pages, s.recent.ever()) {
         (true, false) => 2,
         (true, true) => 4,
@@ -508,7 +534,9 @@ fn probe_why(what: &str, slow_value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_types::{Area, Bytes, Heat, PageFlags, PageStat, Pid, Sees, ThroughputSource, TierState, Vpn};
+    use terrace_types::{
+        Area, Bytes, Heat, PageFlags, PageStat, Pid, Sees, ThroughputSource, TierState, Vpn,
+    };
 
     /// A tier of one node, sizes in base pages.
     pub(super) fn tier(node: u16, pages: u64, free: u64) -> TierState {
@@ -547,7 +575,8 @@ mod tests {
         let (params, mut state) = (Params::for_machine(&machine), State::default());
         let mut waited = 0;
         for (at, pages) in (0u64..).zip([2_400, 2_600, 2_800, 3_000, 3_200, 3_400]) {
-            let plan = step(&params, &mut state, &growing(pages, true), Tick(at * 1_000_000_000), Seed(1));
+            let plan =
+                step(&params, &mut state, &growing(pages, true), Tick(at * 1_000_000_000), Seed(1));
             let waits = plan.requests.contains(&Request::Settle);
             assert_eq!(waits, plan.decisions[0].name == "wait");
             assert!(!waits || plan.moves.is_empty());
@@ -560,22 +589,33 @@ mod tests {
     #[test]
     fn samples_are_counted_where_time_says_nothing() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
-        // 1,000 pages at 10 a second and 2,000 at 2,000, of which a millisecond shows 4,010 accesses.
-        for (window_us, sampled, moves) in [(1_000, true, true), (100, true, false), (1_000, false, false)] {
+        // 1,000 pages at 10 a second and 2,000 at 2,000, of which a millisecond shows 4,010
+        // accesses.
+        for (window_us, sampled, moves) in
+            [(1_000, true, true), (100, true, false), (1_000, false, false)]
+        {
             let (params, mut state) = (Params::for_machine(&machine), State::default());
             let mut snap = growing(4_000, false);
             snap.window = Nanos::micros(window_us);
             snap.sees.sampled = sampled;
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
-            assert_eq!(!plan.moves.is_empty(), moves, "{window_us} us, sampled {sampled}: {:?}", plan.decisions);
+            assert_eq!(
+                !plan.moves.is_empty(),
+                moves,
+                "{window_us} us, sampled {sampled}: {:?}",
+                plan.decisions
+            );
         }
     }
 
     #[test]
     fn accesses_are_enough_where_a_machine_makes_many_in_a_short_time() {
         let machine = terrace_machine::preset("lab-dcpmm").unwrap();
-        // As above by page, but rates thirty-two times as high: 128,320 a millisecond, 32 a page; 8,000 of them are two.
-        for (window_us, fast, moves) in [(65, 32, true), (60, 32, false), (1_000, 1, false), (8_000, 1, true)] {
+        // As above by page, but rates thirty-two times as high: 128,320 a millisecond, 32 a page;
+        // 8,000 of them are two.
+        for (window_us, fast, moves) in
+            [(65, 32, true), (60, 32, false), (1_000, 1, false), (8_000, 1, true)]
+        {
             let (params, mut state) = (Params::for_machine(&machine), State::default());
             let mut snap = growing(4_000, false);
             snap.window = Nanos::micros(window_us);
@@ -583,15 +623,21 @@ mod tests {
                 page.reads = Heat::from_rate(page.reads.per_second() as u64 * fast);
             }
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
-            assert_eq!(!plan.moves.is_empty(), moves, "{window_us} us, {fast}: {:?}", plan.decisions);
+            assert_eq!(
+                !plan.moves.is_empty(),
+                moves,
+                "{window_us} us, {fast}: {:?}",
+                plan.decisions
+            );
         }
     }
 
     #[test]
     fn an_exchange_must_save_ten_times_what_moves_were_seen_to_cost() {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
-        // 2,000 accesses a second, doubted, are worth 0.30 ms a second a page (see the decision's words). A tenth of what that is in the 4 s
-        // that heat is first taken to stay pays for two moves of 60 us.
+        // 2,000 accesses a second, doubted, are worth 0.30 ms a second a page (see the decision's
+        // words). A tenth of what that is in the 4 s that heat is first taken to stay pays for two
+        // moves of 60 us.
         for (cost, moves) in [(0, true), (56, true), (64, false)] {
             let (params, mut state) = (Params::for_machine(&machine), State::default());
             let mut snap = growing(3_000, false);
@@ -607,7 +653,9 @@ mod tests {
 
     #[test]
     fn sockets_alike_are_not_looked_at() {
-        for (machine, best, dozes) in [("lab-numa", 0, true), ("lab-hbm", 1, false), ("lab-cxl", 0, false)] {
+        for (machine, best, dozes) in
+            [("lab-numa", 0, true), ("lab-hbm", 1, false), ("lab-cxl", 0, false)]
+        {
             let machine = terrace_machine::preset(machine).unwrap();
             let (params, mut state) = (Params::for_machine(&machine), State::default());
             let mut snap = growing(3_000, false);
@@ -615,7 +663,13 @@ mod tests {
                 tier.nodes = vec![NodeId(node)];
             }
             let plan = step(&params, &mut state, &snap, Tick(1_000_000_000), Seed(1));
-            assert_eq!(plan.requests.contains(&Request::Doze), dozes, "{}: {:?}", machine.name, plan.decisions);
+            assert_eq!(
+                plan.requests.contains(&Request::Doze),
+                dozes,
+                "{}: {:?}",
+                machine.name,
+                plan.decisions
+            );
             // Where pages are is not asked again and again.
             assert_eq!(plan.requests.contains(&Request::Wait(ALIKE)), dozes, "{:?}", plan.requests);
         }
@@ -626,8 +680,16 @@ mod tests {
         let machine = terrace_machine::preset("lab-cxl").unwrap();
         let (params, mut state) = (Params::for_machine(&machine), State::default());
         let mut names = Vec::new();
-        for (at, (pages, filling)) in (0u64..).zip([(2_400, true), (2_600, true), (3_000, false), (3_000, false)]) {
-            let plan = step(&params, &mut state, &growing(pages, filling), Tick(at * 1_000_000_000), Seed(1));
+        for (at, (pages, filling)) in
+            (0u64..).zip([(2_400, true), (2_600, true), (3_000, false), (3_000, false)])
+        {
+            let plan = step(
+                &params,
+                &mut state,
+                &growing(pages, filling),
+                Tick(at * 1_000_000_000),
+                Seed(1),
+            );
             names.push(plan.decisions[0].name.clone());
         }
         assert_eq!(names[1], "wait");

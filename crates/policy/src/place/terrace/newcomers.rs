@@ -1,10 +1,13 @@
-//! Memory that a settled program fills on a worse tier: taken in before anything is known of its heat.
+//! Memory that a settled program fills on a worse tier: taken in before anything is known of its
+//! heat.
 //!
-//! A program that fills memory begins something new, and uses what it has filled: TPP keeps room for new pages on the better tier
-//! because they tend to be hot (Al Maruf et al., ASPLOS 2023, abstract). Room that is kept is paid for all the time, so none is kept
-//! here; but newcomers change places at once with the coldest pages of the better tier, where that costs no more than the look that
-//! would tell whether they are hot. Whether they were is looked up afterwards, and as often as they were not, fewer are taken in
-//! unseen (docs/adr/0225-newcomers-are-taken-in-unseen.md).
+//! A program that fills memory begins something new, and uses what it has filled: TPP keeps room
+//! for new pages on the better tier because they tend to be hot (Al Maruf et al., ASPLOS 2023,
+//! abstract). Room that is kept is paid for all the time, so none is kept here; but newcomers
+//! change places at once with the coldest pages of the better tier, where that costs no more than
+//! the look that would tell whether they are hot. Whether they were is looked up afterwards, and as
+//! often as they were not, fewer are taken in unseen
+//! (docs/adr/0225-newcomers-are-taken-in-unseen.md).
 
 use super::census::value_of;
 use super::{Params, Targets};
@@ -13,8 +16,8 @@ use crate::place::worth::Worth;
 use serde::{Deserialize, Serialize};
 use terrace_types::{buckets, Move, MoveReason, PageFlags, PageStat, Pid, Snapshot, Tick, Vpn};
 
-/// A look at all pages, with the decision after it, costs what moving this part of them does both ways: 0.4 us a page looked at, 4.6 us a
-/// pair moved (`lab-cxl`).
+/// A look at all pages, with the decision after it, costs what moving this part of them does both
+/// ways: 0.4 us a page looked at, 4.6 us a pair moved (`lab-cxl`).
 const AS_A_LOOK: u64 = 16;
 /// Fewer are no reason to do anything.
 const FEW: u64 = 64;
@@ -59,17 +62,26 @@ impl Newcomers {
         if self.taken_in.is_empty() || now.since(self.since).as_secs_f64() < KNOWN_AFTER {
             return;
         }
-        let [inside, outside] = [&self.taken_in, &self.put_out].map(|samples| mean_value(snap, samples, worth));
+        let [inside, outside] =
+            [&self.taken_in, &self.put_out].map(|samples| mean_value(snap, samples, worth));
         let Some((inside, outside)) = inside.zip(outside) else { return };
         let credit = self.credit_at(now);
-        self.credit = if inside > outside { (2.0 * credit).min(1.0) } else { (0.5 * credit).max(1.0 / 64.0) };
+        self.credit =
+            if inside > outside { (2.0 * credit).min(1.0) } else { (0.5 * credit).max(1.0 / 64.0) };
         self.since = now;
         self.taken_in.clear();
         self.put_out.clear();
     }
 
-    /// The moves that take them in, and how many they are; empty where there are too few or too many.
-    pub fn take_in(&mut self, p: &Params, snap: &Snapshot, worth: &Worth, now: Tick) -> (Vec<Move>, u64) {
+    /// The moves that take them in, and how many they are; empty where there are too few or too
+    /// many.
+    pub fn take_in(
+        &mut self,
+        p: &Params,
+        snap: &Snapshot,
+        worth: &Worth,
+        now: Tick,
+    ) -> (Vec<Move>, u64) {
         const NOTHING: (Vec<Move>, u64) = (Vec::new(), 0);
         let most = (snap.page_count() as f64 / AS_A_LOOK as f64 * self.credit_at(now)) as u64;
         let sides = Sides::new(snap);
@@ -79,7 +91,9 @@ impl Newcomers {
         if count < FEW || count > most || worth.unit() <= 0.0 {
             return NOTHING;
         }
-        let Some((up, down)) = sides.moves(p, snap, worth, count.saturating_sub(room)) else { return NOTHING };
+        let Some((up, down)) = sides.moves(p, snap, worth, count.saturating_sub(room)) else {
+            return NOTHING;
+        };
         (self.taken_in, self.put_out) = (samples(&up), samples(&down));
         self.credit = self.credit_at(now);
         self.since = now;
@@ -125,9 +139,16 @@ impl Sides {
         pages.filter(|page| self.of(page) == Side::New).count() as u64
     }
 
-    /// All newcomers up, and the coldest pages of the better tier down, `room` base pages; of those worth the same the ones at the
-    /// highest addresses, which lie together. None where there are not as many.
-    fn moves(&self, p: &Params, snap: &Snapshot, worth: &Worth, room: u64) -> Option<(Vec<Move>, Vec<Move>)> {
+    /// All newcomers up, and the coldest pages of the better tier down, `room` base pages; of those
+    /// worth the same the ones at the highest addresses, which lie together. None where there are
+    /// not as many.
+    fn moves(
+        &self,
+        p: &Params,
+        snap: &Snapshot,
+        worth: &Worth,
+        room: u64,
+    ) -> Option<(Vec<Move>, Vec<Move>)> {
         let bucket = |unit: &Unit| buckets::of(value_of(&unit.stat, worth) as f32);
         let all = || snap.areas.iter().flat_map(|area| units(area).map(move |unit| (area, unit)));
         let mut counts = vec![0u64; buckets::COUNT];
@@ -160,7 +181,17 @@ impl Sides {
             };
             let Some(to) = to else { continue };
             let start = Vpn(area.start.0 + unit.index as u64);
-            add(moves, Move { pid: area.pid, start, pages: unit.pages, from: unit.stat.node(), to, reason });
+            add(
+                moves,
+                Move {
+                    pid: area.pid,
+                    start,
+                    pages: unit.pages,
+                    from: unit.stat.node(),
+                    to,
+                    reason,
+                },
+            );
         }
         Some((up, down))
     }
@@ -172,16 +203,21 @@ fn pages(moves: &[Move]) -> u64 {
 
 fn samples(moves: &[Move]) -> Vec<(Pid, Vpn)> {
     let stride = (pages(moves) / SAMPLES as u64).max(1) as usize;
-    let each = |m: &Move| (m.start.0..m.range().end.0).map(move |vpn| (m.pid, Vpn(vpn))).collect::<Vec<_>>();
+    let each = |m: &Move| {
+        (m.start.0..m.range().end.0).map(move |vpn| (m.pid, Vpn(vpn))).collect::<Vec<_>>()
+    };
     moves.iter().flat_map(each).step_by(stride).take(SAMPLES).collect()
 }
 
 /// Of those that something is known of; none while that is less than half.
 fn mean_value(snap: &Snapshot, samples: &[(Pid, Vpn)], worth: &Worth) -> Option<f64> {
     let stats = samples.iter().filter_map(|(pid, vpn)| snap.page(*pid, *vpn));
-    let known: Vec<f64> =
-        stats.filter(|page| page.flags.has(PageFlags::KNOWN)).map(|page| value_of(page, worth)).collect();
-    (2 * known.len() >= samples.len()).then(|| known.iter().sum::<f64>() / known.len().max(1) as f64)
+    let known: Vec<f64> = stats
+        .filter(|page| page.flags.has(PageFlags::KNOWN))
+        .map(|page| value_of(page, worth))
+        .collect();
+    (2 * known.len() >= samples.len())
+        .then(|| known.iter().sum::<f64>() / known.len().max(1) as f64)
 }
 
 #[cfg(test)]
@@ -195,7 +231,8 @@ mod tests {
     const FAST: u64 = 6_000;
     const SECOND: u64 = 1_000_000_000;
 
-    /// Old pages, the fast tier full of them but for `free`, every third of them cold, and `new` ones after them on the slow tier.
+    /// Old pages, the fast tier full of them but for `free`, every third of them cold, and `new`
+    /// ones after them on the slow tier.
     fn grown(new: u64, free: u64) -> Snapshot {
         let known = PageFlags::PRESENT.with(PageFlags::KNOWN);
         let page = |i: u64| PageStat {
@@ -207,7 +244,11 @@ mod tests {
         Snapshot {
             page_size: Bytes(4096),
             tiers: vec![tier(0, FAST + free, free), tier(1, 100_000, 50_000)],
-            areas: vec![Area { pid: Pid(1), start: Vpn(0x1000), pages: (0..OLD + new).map(page).collect() }],
+            areas: vec![Area {
+                pid: Pid(1),
+                start: Vpn(0x1000),
+                pages: (0..OLD + new).map(page).collect(),
+            }],
             ..Snapshot::default()
         }
     }
@@ -246,13 +287,19 @@ mod tests {
         assert_eq!((total(&up), total(&down)), (500, 500 - (130 - 30)));
         assert!(up.iter().all(|m| m.start.0 >= 0x1000 + OLD));
         assert!(down.iter().all(|m| m.pages == 1 && (m.start.0 - 0x1000) % 3 == 0), "cold ones");
-        assert!(down.iter().all(|m| m.start.0 >= 0x1000 + FAST - 3 * 400), "at the highest addresses");
+        assert!(
+            down.iter().all(|m| m.start.0 >= 0x1000 + FAST - 3 * 400),
+            "at the highest addresses"
+        );
     }
 
     #[test]
     fn no_more_than_a_look_costs_and_no_few() {
         let mut newcomers = Newcomers::default();
-        assert_eq!([63, 64, 640, 700].map(|new| taken_in(&mut newcomers, new, Tick(0))), [0, 64, 640, 0]);
+        assert_eq!(
+            [63, 64, 640, 700].map(|new| taken_in(&mut newcomers, new, Tick(0))),
+            [0, 64, 640, 0]
+        );
     }
 
     #[test]
@@ -264,7 +311,11 @@ mod tests {
         assert_eq!(taken_in(&mut newcomers.clone(), 600, at(30)), 600, "nothing was known yet");
         found(&mut newcomers, 0, at(100));
         assert_eq!([300, 330].map(|new| taken_in(&mut newcomers.clone(), new, at(110))), [300, 0]);
-        assert_eq!(taken_in(&mut newcomers.clone(), 600, at(10_200)), 600, "twice as many after ten seconds");
+        assert_eq!(
+            taken_in(&mut newcomers.clone(), 600, at(10_200)),
+            600,
+            "twice as many after ten seconds"
+        );
         assert_eq!(taken_in(&mut newcomers, 300, at(200)), 300);
         found(&mut newcomers, 5_000, at(300));
         assert_eq!(taken_in(&mut newcomers, 600, at(310)), 600, "these were hot");

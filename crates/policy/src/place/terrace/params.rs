@@ -18,16 +18,18 @@ pub struct Params {
     pub window: Nanos,
     /// `longest_window_ms`: a window when it has (8,000 ms).
     pub longest_window: Nanos,
-    /// `least_evidence_ms`: nothing is moved on less time looked at (8 ms), unless two accesses a page were seen sooner, and nothing let be unless four were (ADR 0197); chance
-    /// is reckoned with apart, by `doubt`.
+    /// `least_evidence_ms`: nothing is moved on less time looked at (8 ms), unless two accesses a
+    /// page were seen sooner, and nothing let be unless four were (ADR 0197); chance is reckoned
+    /// with apart, by `doubt`.
     pub least_evidence: Nanos,
     /// `doubt`: how much more than Poisson chance is reckoned with (1.5 times).
     pub doubt: f64,
     /// `margin`: and by what factor (1.15).
     pub margin: f64,
-    /// `repay`: pages are moved where what that is expected to save, for as long as heat is taken to stay, is so many times what the
-    /// moves cost (10; half of it where regions are sampled, a fifth where heat is a lower bound): how long
-    /// heat stays is a guess, and an exchange is followed by looks that cost as much again (docs/adr/0184-moves-cost-what-they-did.md).
+    /// `repay`: pages are moved where what that is expected to save, for as long as heat is taken
+    /// to stay, is so many times what the moves cost (10; half of it where regions are sampled, a
+    /// fifth where heat is a lower bound): how long heat stays is a guess, and an exchange is
+    /// followed by looks that cost as much again (docs/adr/0184-moves-cost-what-they-did.md).
     pub repay: f64,
     /// `again`: factor by which a page that moved lately must beat the margin once more (1.5).
     pub again: f64,
@@ -70,10 +72,15 @@ impl Params {
             let worth = Worth::between(&self.machine, &[a], &[b], &Touches::BUSY);
             worth.write_ns > WRITES_MATTER * worth.read_ns
         };
-        !self.write_blind && nodes().flat_map(|a| nodes().map(move |b| (a, b))).filter(|(a, b)| a != b).any(differ)
+        !self.write_blind
+            && nodes()
+                .flat_map(|a| nodes().map(move |b| (a, b)))
+                .filter(|(a, b)| a != b)
+                .any(differ)
     }
 
-    /// Nanoseconds to move one base page, its part of a call of 512 included: `seen` to be so, or as the machine file has it.
+    /// Nanoseconds to move one base page, its part of a call of 512 included: `seen` to be so, or
+    /// as the machine file has it.
     pub(crate) fn page_cost_ns(&self, seen: Nanos) -> f64 {
         if seen > Nanos::ZERO {
             return seen.get() as f64;
@@ -103,7 +110,8 @@ impl Params {
 
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), SetError> {
         let ms = |least| {
-            number(value, least, 3_600_000.0, "milliseconds, at most an hour").map(|ms| Nanos((ms * 1e6) as u64))
+            number(value, least, 3_600_000.0, "milliseconds, at most an hour")
+                .map(|ms| Nanos((ms * 1e6) as u64))
         };
         match name {
             "window_ms" => self.window = ms(1.0)?,

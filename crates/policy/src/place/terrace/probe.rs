@@ -116,9 +116,10 @@ impl Probe {
     pub fn requests(&self, snap: &Snapshot) -> Vec<Request> {
         match &self.look {
             Look::Wide => Vec::new(),
-            Look::Probe { ranges, .. } => {
-                ranges.iter().map(|(pid, range)| Request::LookCloser { pid: *pid, range: *range }).collect()
-            }
+            Look::Probe { ranges, .. } => ranges
+                .iter()
+                .map(|(pid, range)| Request::LookCloser { pid: *pid, range: *range })
+                .collect(),
             Look::All { .. } => snap
                 .areas
                 .iter()
@@ -149,7 +150,8 @@ fn pick(snap: &Snapshot, rank: usize, seed: Seed) -> Vec<(Pid, VpnRange)> {
             }
             if at >= next {
                 let start = Vpn(area.start.0 + i as u64);
-                let overlaps = ranges.last().is_some_and(|(pid, r)| *pid == area.pid && r.end > start);
+                let overlaps =
+                    ranges.last().is_some_and(|(pid, r)| *pid == area.pid && r.end > start);
                 if !overlaps {
                     let end = Vpn((start.0 + PAGES).min(area.range().end.0));
                     ranges.push((area.pid, VpnRange::new(start, end)));

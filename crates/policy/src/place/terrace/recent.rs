@@ -1,12 +1,12 @@
-//! Which pages moved lately, in little memory: two bits a page that count down, in a table by address.
-//! Pages that lie together never share a place in it; two that lie far apart may, and the second then
-//! needs the margin once more, no worse.
+//! Which pages moved lately, in little memory: two bits a page that count down, in a table by
+//! address. Pages that lie together never share a place in it; two that lie far apart may, and the
+//! second then needs the margin once more, no worse.
 
 use serde::{Deserialize, Serialize};
 use terrace_types::{Nanos, Pid, Tick, Vpn};
 
-/// What a page's two bits begin with. They count down twice in the time for which a move matters, so
-/// that it is remembered for that time and at most half as long again.
+/// What a page's two bits begin with. They count down twice in the time for which a move matters,
+/// so that it is remembered for that time and at most half as long again.
 const FRESH: u8 = 3;
 /// Pages a byte.
 const A_BYTE: u64 = 4;
@@ -50,7 +50,8 @@ impl Recent {
     /// The byte, and how far its pair is to be shifted.
     fn place(&self, pid: Pid, vpn: Vpn) -> Option<(usize, u32)> {
         let mask = (self.table.len() as u64 * A_BYTE).checked_sub(1)?;
-        let block = (vpn.0 >> BLOCK_BITS ^ (pid.0 as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let block =
+            (vpn.0 >> BLOCK_BITS ^ (pid.0 as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let at = vpn.0.wrapping_add(block) & mask;
         Some(((at / A_BYTE) as usize, (at % A_BYTE) as u32 * 2))
     }
@@ -108,7 +109,9 @@ mod tests {
             }
             recent.age(SPAN, from.after(Nanos::secs(6)));
             assert!(!recent.moved(Pid(1), Vpn(7)));
-            assert!(recent.any(SPAN, from.after(SPAN)) && !recent.any(SPAN, from.after(Nanos::secs(7))));
+            assert!(
+                recent.any(SPAN, from.after(SPAN)) && !recent.any(SPAN, from.after(Nanos::secs(7)))
+            );
         }
     }
 

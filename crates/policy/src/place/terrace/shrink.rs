@@ -9,9 +9,9 @@
 //! are two, long before any one page is sure, and a page between them is rated by its chances.
 //! There is no threshold that someone would have to tune.
 //!
-//! Estimates stand on counts `c = value / unit x evidence`, Poisson by nature and `caution` times as
-//! wide; on the scale of `y = 2 sqrt(c)` their spread is the same everywhere, so the grid is even
-//! there. Order is kept by pooling neighbours that would change places.
+//! Estimates stand on counts `c = value / unit x evidence`, Poisson by nature and `caution` times
+//! as wide; on the scale of `y = 2 sqrt(c)` their spread is the same everywhere, so the grid is
+//! even there. Order is kept by pooling neighbours that would change places.
 
 /// Bins a unit of `y`.
 const PER_UNIT: f64 = 4.0;
@@ -34,7 +34,12 @@ pub(super) struct Shrink {
 impl Shrink {
     /// From all estimates with the number of pages that have each. `caution` is how much more than
     /// Poisson chance is reckoned with.
-    pub fn new(estimates: impl Iterator<Item = (f64, u64)>, unit: f64, evidence: f64, caution: f64) -> Self {
+    pub fn new(
+        estimates: impl Iterator<Item = (f64, u64)>,
+        unit: f64,
+        evidence: f64,
+        caution: f64,
+    ) -> Self {
         let scale = if unit > 0.0 { evidence / unit } else { 0.0 };
         let mut counts = vec![0u64; BINS];
         let mut top = 0;
@@ -178,7 +183,8 @@ mod tests {
         for (n, seed) in [(100, 1u64), (8_000, 2), (80_000, 3)] {
             let seen = estimates(&vec![300.0; n], &mut seed.clone());
             let shrink = Shrink::new(seen.iter().copied(), 1.0, 0.1, 1.2);
-            let (low, high) = seen.iter().fold((f64::MAX, 0.0f64), |(l, h), (v, _)| (l.min(*v), h.max(*v)));
+            let (low, high) =
+                seen.iter().fold((f64::MAX, 0.0f64), |(l, h), (v, _)| (l.min(*v), h.max(*v)));
             let ratio = shrink.value(high) / shrink.value(low).max(1.0);
             assert!(high / low > 1.5 && ratio < 1.15, "{n} pages, seed {seed}: {ratio}");
         }

@@ -53,18 +53,33 @@ const AFTER_A_SHIFT: f64 = 0.5;
 
 impl Default for Trust {
     fn default() -> Self {
-        Self { batches: Vec::new(), share: 1.0, lifetime: None, died: None, failed: None, since: None }
+        Self {
+            batches: Vec::new(),
+            share: 1.0,
+            lifetime: None,
+            died: None,
+            failed: None,
+            since: None,
+        }
     }
 }
 
 impl Trust {
-    /// A batch of so many promotions worth `value` a page begins, in accesses a second ([`Worth::relative`]).
+    /// A batch of so many promotions worth `value` a page begins, in accesses a second
+    /// ([`Worth::relative`]).
     pub fn begin(&mut self, pages: u64, value: f64, now: Tick) {
         if self.batches.len() == BATCHES {
             self.batches.remove(0);
         }
         let stride = (pages / SAMPLES as u64).max(1);
-        self.batches.push(Batch { at: now, value, samples: Vec::new(), stride, next: 0, judged: false });
+        self.batches.push(Batch {
+            at: now,
+            value,
+            samples: Vec::new(),
+            stride,
+            next: 0,
+            judged: false,
+        });
     }
 
     /// Remembers the next promotion of the batch begun last.
@@ -77,8 +92,9 @@ impl Trust {
         batch.next = batch.next.saturating_sub(u64::from(m.pages));
     }
 
-    /// How long heat is taken to stay where it is. As long as none was seen to go, it is taken to stay for as long as it has (Lindy's
-    /// law), and for `first` at least: a program that runs for hours is given more than one that has run for a second.
+    /// How long heat is taken to stay where it is. As long as none was seen to go, it is taken to
+    /// stay for as long as it has (Lindy's law), and for `first` at least: a program that runs for
+    /// hours is given more than one that has run for a second.
     #[must_use]
     pub fn lifetime_at(&mut self, first: Nanos, now: Tick) -> Nanos {
         let lasted = now.since(*self.since.get_or_insert(now)).min(LONGEST);
@@ -121,8 +137,8 @@ impl Trust {
             let alive = value >= 0.5 * batch.value;
             if !batch.judged {
                 batch.judged = true;
-                // What was predicted is what the batch gains over those it displaced: from now on it is
-                // measured by itself.
+                // What was predicted is what the batch gains over those it displaced: from now on
+                // it is measured by itself.
                 batch.value = batch.value.max(value);
                 share = if alive { (share * 2.0).min(1.0) } else { (share * 0.5).max(1.0 / 16.0) };
                 failed |= !alive;
@@ -142,7 +158,8 @@ impl Trust {
         if let Some(died) = died {
             self.died = Some(now);
             // What was taken for it before anything was seen counts for nothing beside what was.
-            self.lifetime = Some(self.lifetime.map_or(died, |known| Nanos((known.get() + died.get()) / 2)));
+            self.lifetime =
+                Some(self.lifetime.map_or(died, |known| Nanos((known.get() + died.get()) / 2)));
         } else if longest_alive > lifetime {
             self.lifetime = Some(longest_alive);
         }
@@ -164,8 +181,9 @@ mod tests {
     #[test]
     fn heat_is_taken_to_stay_for_as_long_as_it_has_until_some_went() {
         let mut trust = Trust::default();
-        let at =
-            |trust: &mut Trust, s: u64| trust.lifetime_at(Nanos::secs(4), Tick(s * 1_000_000_000)).as_secs_f64() as u64;
+        let at = |trust: &mut Trust, s: u64| {
+            trust.lifetime_at(Nanos::secs(4), Tick(s * 1_000_000_000)).as_secs_f64() as u64
+        };
         assert_eq!([10, 13, 40, 900].map(|s| at(&mut trust, s)), [4, 4, 30, 60]);
         (trust.died, trust.lifetime) = (Some(Tick(901_000_000_000)), Some(Nanos::secs(2)));
         assert_eq!(at(&mut trust, 905), 2);

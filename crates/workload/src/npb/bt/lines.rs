@@ -13,8 +13,8 @@ pub struct Row {
 }
 
 impl Bt {
-    /// Solves the line along `dimension` through `(a, b)` in the other two, in their order. Beyond both ends of the inner
-    /// points the solution is zero.
+    /// Solves the line along `dimension` through `(a, b)` in the other two, in their order. Beyond
+    /// both ends of the inner points the solution is zero.
     pub(super) fn solve<M: Memory + ?Sized>(
         &self,
         memory: &M,
@@ -32,7 +32,13 @@ impl Bt {
         let blocks = |i: usize| {
             let point = first + i * stride;
             let derived = |which: usize| get(memory, self.derived(which, point));
-            self.scales.blocks(dimension, five(memory, self.u(point)), derived(3), derived(4), derived(5))
+            self.scales.blocks(
+                dimension,
+                five(memory, self.u(point)),
+                derived(3),
+                derived(4),
+                derived(5),
+            )
         };
         rows.clear();
         let mut before: Option<Block> = None;
@@ -40,7 +46,8 @@ impl Bt {
         for i in 0..count {
             let after = if i + 1 < count { blocks(i + 1) } else { [[[0.0; 5]; 5]; 3] };
             let mut own = here[1];
-            let mut row = Row { next: after[2], right: five(memory, self.right(first + i * stride)) };
+            let mut row =
+                Row { next: after[2], right: five(memory, self.right(first + i * stride)) };
             if let (Some(lower), Some(last)) = (before, rows.last()) {
                 subtract(&mut own, &mut row.right, &lower, last);
             }

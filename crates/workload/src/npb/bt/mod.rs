@@ -1,6 +1,7 @@
-//! `npb-bt`: the compressible Navier-Stokes equations on a cube, advanced in time by an implicit scheme that is split
-//! by direction, so that each line of the grid gives one system of 5 by 5 blocks, tridiagonal (RNR-94-007, section 3).
-//! The right side is made so that a known polynomial is the steady solution.
+//! `npb-bt`: the compressible Navier-Stokes equations on a cube, advanced in time by an implicit
+//! scheme that is split by direction, so that each line of the grid gives one system of 5 by 5
+//! blocks, tridiagonal (RNR-94-007, section 3). The right side is made so that a known polynomial
+//! is the steady solution.
 //!
 //! ```text
 //! words: | u, 5 n | right side, 5 n | forcing, 5 n | velocities, 3 n | kinetic / density, n | kinetic, n | 1 / density, n |
@@ -17,11 +18,18 @@ use crate::spec::Spec;
 use crate::team::{digest, get, set, Kernel, Met};
 use physics::{exact, Scales};
 
-/// Time steps of the classes by the sides of their grids: S, W and A, B, C, D, E (NPB 3.4's problem definitions).
-const TIME_STEPS: [(usize, f64); 6] =
-    [(12, 0.01), (64, 0.0008), (102, 0.0003), (162, 0.0001), (408, 0.00002), (usize::MAX, 0.000_004)];
-/// Class S: side and steps; norms of the residual and of the error by component (NPB 3.4, `verify.f` of BT), and how
-/// near they must come.
+/// Time steps of the classes by the sides of their grids: S, W and A, B, C, D, E (NPB 3.4's problem
+/// definitions).
+const TIME_STEPS: [(usize, f64); 6] = [
+    (12, 0.01),
+    (64, 0.0008),
+    (102, 0.0003),
+    (162, 0.0001),
+    (408, 0.00002),
+    (usize::MAX, 0.000_004),
+];
+/// Class S: side and steps; norms of the residual and of the error by component (NPB 3.4,
+/// `verify.f` of BT), and how near they must come.
 const CLASS_S: (usize, u64) = (12, 60);
 #[allow(clippy::excessive_precision)] // as published
 const RESIDUALS: [f64; 5] = [
@@ -85,7 +93,14 @@ impl Bt {
         let dt = TIME_STEPS.iter().find(|t| side <= t.0).map_or(1e-6, |t| t.1);
         // A step visits each point six times.
         let steps = iterations(spec, 6 * side * side * side, CLASS_S.1);
-        Self { side, dt, scales: Scales::new(side, dt), steps, verify: must_verify(spec), forcing: 0 }
+        Self {
+            side,
+            dt,
+            scales: Scales::new(side, dt),
+            steps,
+            verify: must_verify(spec),
+            forcing: 0,
+        }
     }
 
     const fn points(&self) -> usize {
@@ -104,7 +119,8 @@ impl Bt {
         5 * (2 * self.points() + point)
     }
 
-    /// Word of a derived number: velocities 0 to 2, kinetic energy over density 3, kinetic energy 4, 1 over density 5.
+    /// Word of a derived number: velocities 0 to 2, kinetic energy over density 3, kinetic energy
+    /// 4, 1 over density 5.
     const fn derived(&self, which: usize, point: usize) -> usize {
         (15 + which) * self.points() + point
     }
@@ -137,17 +153,24 @@ impl Bt {
         set(memory, self.derived(5, point), inverse);
     }
 
-    /// The right side of an inner point: forcing, fluxes, viscosity and dissipation of fourth order, times the step.
+    /// The right side of an inner point: forcing, fluxes, viscosity and dissipation of fourth
+    /// order, times the step.
     fn right_side<M: Memory + ?Sized>(&self, memory: &M, at: [usize; 3]) {
         let point = self.index(at);
         let mut sum = five(memory, self.force(point));
         let here = self.state(memory, point);
         for (d, place) in at.into_iter().enumerate() {
             let stride = self.stride(d);
-            let (low, high) = (self.state(memory, point - stride), self.state(memory, point + stride));
+            let (low, high) =
+                (self.state(memory, point - stride), self.state(memory, point + stride));
             self.scales.fluxes(d, [&low, &here, &high], &mut sum);
-            let two_below = if place >= 2 { five(memory, self.u(point - 2 * stride)) } else { [0.0; 5] };
-            let two_above = if place + 2 < self.side { five(memory, self.u(point + 2 * stride)) } else { [0.0; 5] };
+            let two_below =
+                if place >= 2 { five(memory, self.u(point - 2 * stride)) } else { [0.0; 5] };
+            let two_above = if place + 2 < self.side {
+                five(memory, self.u(point + 2 * stride))
+            } else {
+                [0.0; 5]
+            };
             let weights = dissipation(place, self.side);
             for m in 0..5 {
                 let fourth = weights[0] * two_below[m]
@@ -189,7 +212,9 @@ impl Bt {
             std::array::from_fn::<f64, 5, _>(|m| at[d] * high[m] + (1.0 - at[d]) * low[m])
         };
         let [a, b, c] = [between(0), between(1), between(2)];
-        std::array::from_fn(|m| a[m] + b[m] + c[m] - a[m] * b[m] - a[m] * c[m] - b[m] * c[m] + a[m] * b[m] * c[m])
+        std::array::from_fn(|m| {
+            a[m] + b[m] + c[m] - a[m] * b[m] - a[m] * c[m] - b[m] * c[m] + a[m] * b[m] * c[m]
+        })
     }
 
     fn all(&self) -> impl Iterator<Item = [usize; 3]> {
@@ -285,11 +310,20 @@ impl Kernel for Bt {
         }
     }
 
-    fn work<M: Memory + ?Sized>(&self, memory: &M, own: &mut Own, stage: Stage, unit: usize, _: &mut [f64; 2]) -> u64 {
+    fn work<M: Memory + ?Sized>(
+        &self,
+        memory: &M,
+        own: &mut Own,
+        stage: Stage,
+        unit: usize,
+        _: &mut [f64; 2],
+    ) -> u64 {
         let inner = self.side - 2;
         let (a, b) = (unit % inner + 1, unit / inner + 1);
         match stage {
-            Stage::Derive => (unit * self.side..(unit + 1) * self.side).for_each(|p| self.derive(memory, p)),
+            Stage::Derive => {
+                (unit * self.side..(unit + 1) * self.side).for_each(|p| self.derive(memory, p))
+            }
             Stage::RightSide => (1..=inner).for_each(|x| self.right_side(memory, [x, a, b])),
             Stage::Solve(dimension) => self.solve(memory, &mut own.line, dimension, a, b),
             Stage::Add => {
@@ -319,16 +353,31 @@ impl Kernel for Bt {
 
     fn finish<M: Memory + ?Sized>(&self, memory: &M, _: &Own) -> Result<u64, Wrong> {
         if self.digest_of_forcing(memory) != self.forcing {
-            return Err(Wrong { workload: "npb-bt", what: "the forcing is not what was written".to_owned() });
+            return Err(Wrong {
+                workload: "npb-bt",
+                what: "the forcing is not what was written".to_owned(),
+            });
         }
         let [residuals, errors] = self.norms(memory);
         if self.verify {
             for m in 0..5 {
                 let component = m + 1;
                 let (got, published) = (residuals[m], RESIDUALS[m]);
-                compare("npb-bt", &format!("the residual of component {component}"), got, published, TOLERANCE)?;
+                compare(
+                    "npb-bt",
+                    &format!("the residual of component {component}"),
+                    got,
+                    published,
+                    TOLERANCE,
+                )?;
                 let (got, published) = (errors[m], ERRORS[m]);
-                compare("npb-bt", &format!("the error of component {component}"), got, published, TOLERANCE)?;
+                compare(
+                    "npb-bt",
+                    &format!("the error of component {component}"),
+                    got,
+                    published,
+                    TOLERANCE,
+                )?;
             }
         }
         finite("npb-bt", "a norm", &[residuals, errors].concat())?;

@@ -1,4 +1,5 @@
-//! The equations: fluxes, their derivatives, and the solution that is known (RNR-94-007, section 3.1 and tables there).
+//! The equations: fluxes, their derivatives, and the solution that is known (RNR-94-007, section
+//! 3.1 and tables there).
 
 const C1: f64 = 1.4;
 const C2: f64 = 0.4;
@@ -9,7 +10,8 @@ const FOUR_THIRDS: f64 = 4.0 / 3.0;
 /// Diffusion along each dimension, the same for all components.
 const DIFFUSION: [f64; 3] = [0.75, 0.75, 1.0];
 
-/// Coefficients of the known solution, by component: the constant, then those of x, y, z of the first to fourth power.
+/// Coefficients of the known solution, by component: the constant, then those of x, y, z of the
+/// first to fourth power.
 const SOLUTION: [[f64; 13]; 5] = [
     [2.0, 0.0, 0.0, 4.0, 5.0, 3.0, 0.5, 0.02, 0.01, 0.03, 0.5, 0.4, 0.3],
     [1.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 0.01, 0.03, 0.02, 0.4, 0.3, 0.5],
@@ -21,7 +23,9 @@ const SOLUTION: [[f64; 13]; 5] = [
 /// The known solution at a point of the unit cube: density, three momenta, energy.
 pub fn exact(at: [f64; 3]) -> [f64; 5] {
     SOLUTION.map(|c| {
-        let along = |d: usize| at[d] * (c[1 + d] + at[d] * (c[4 + d] + at[d] * (c[7 + d] + at[d] * c[10 + d])));
+        let along = |d: usize| {
+            at[d] * (c[1 + d] + at[d] * (c[4 + d] + at[d] * (c[7 + d] + at[d] * c[10 + d])))
+        };
         c[0] + along(0) + along(1) + along(2)
     })
 }
@@ -72,7 +76,8 @@ impl Scales {
             let weight = if c == d { FOUR_THIRDS } else { 1.0 };
             let pressure = |p: &State| if c == d { C2 * (p.u[4] - p.kinetic) } else { 0.0 };
             let flux = |p: &State| p.u[1 + c] * p.velocity[d] + pressure(p);
-            sum[1 + c] += viscosity * weight * second(&|p| p.velocity[c]) - self.first * (flux(high) - flux(low));
+            sum[1 + c] += viscosity * weight * second(&|p| p.velocity[c])
+                - self.first * (flux(high) - flux(low));
         }
         let flux = |p: &State| (C1 * p.u[4] - C2 * p.kinetic) * p.velocity[d];
         sum[4] += viscosity * (1.0 - C1 * C5) * second(&|p| p.specific)
@@ -81,8 +86,16 @@ impl Scales {
             - self.first * (flux(high) - flux(low));
     }
 
-    /// The blocks that a point gives to the systems along dimension `d`: to the row after it, its own, to the row before.
-    pub fn blocks(&self, d: usize, u: [f64; 5], specific: f64, kinetic: f64, inverse: f64) -> [Block; 3] {
+    /// The blocks that a point gives to the systems along dimension `d`: to the row after it, its
+    /// own, to the row before.
+    pub fn blocks(
+        &self,
+        d: usize,
+        u: [f64; 5],
+        specific: f64,
+        kinetic: f64,
+        inverse: f64,
+    ) -> [Block; 3] {
         let (flux, viscous) = jacobians(d, u, specific, kinetic, inverse);
         let (first, second) = (self.dt * self.first, self.dt * self.second);
         let mut blocks = [[[0.0; 5]; 5]; 3];
@@ -150,11 +163,12 @@ mod tests {
         State { u, velocity, specific: kinetic * inverse, kinetic, inverse }
     }
 
-    /// The right side's derivative by the upper neighbour, by differences, is the block that goes to the row before,
-    /// negated and without the time step.
+    /// The right side's derivative by the upper neighbour, by differences, is the block that goes
+    /// to the row before, negated and without the time step.
     #[test]
     fn blocks_are_the_derivatives_of_the_fluxes() {
-        let (low, here, high) = ([1.1, 0.3, 0.5, 0.2, 3.0], [1.2, 0.4, 0.4, 0.3, 3.1], [1.3, 0.2, 0.6, 0.4, 2.9]);
+        let (low, here, high) =
+            ([1.1, 0.3, 0.5, 0.2, 3.0], [1.2, 0.4, 0.4, 0.3, 3.1], [1.3, 0.2, 0.6, 0.4, 2.9]);
         let scales = Scales::new(12, 1.0);
         for d in 0..3 {
             let of = state(high);
@@ -170,7 +184,11 @@ mod tests {
                 let (less, more) = (by(-1e-6), by(1e-6));
                 for i in 0..5 {
                     let slope = (more[i] - less[i]) / 2e-6;
-                    assert!((slope + block[i][j]).abs() < 1e-4, "{d} {i} {j}: {slope} {}", block[i][j]);
+                    assert!(
+                        (slope + block[i][j]).abs() < 1e-4,
+                        "{d} {i} {j}: {slope} {}",
+                        block[i][j]
+                    );
                 }
             }
         }

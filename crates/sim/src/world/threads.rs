@@ -1,0 +1,133 @@
+//! What the program's threads do next: their accesses from the feed, waiting for a time of the
+//! recording or for each other, starting and ending.
+
+use super::{Doing, Thread, World, MAIN, PAGE};
+use crate::feed::{Supply, HEAP};
+use terrace_model::PS;
+use terrace_types::{Nanos, Vpn, VpnRange};
+
+impl World {
+    /// Gets a thread's next accesses, or what comes in their place.
+    pub(super) fn refill(&mut self, core: usize, thread: usize) {
+        let next = self.threads[thread].waiting.pop_front();
+        if let Some(events) = next {
+            let t = &mut self.threads[thread];
+            let done = std::mem::replace(&mut t.events, events);
+            t.at = 0;
+            self.feed.recycle(done);
+            return;
+        }
+        match std::mem::replace(&mut self.threads[thread].then, Supply::Again) {
+            Supply::Again | Supply::Accesses(_) => self.ask(core, thread),
+            Supply::Reached(time) => {
+                self.threads[thread].reached = time;
+                self.wake(core);
+            }
+            Supply::Until(time) => {
+                self.threads[thread].doing = Doing::Until(time);
+                self.wake(core);
+            }
+            Supply::Held(bytes) => {
+                self.hold(bytes);
+                self.ask(core, thread);
+            }
+            Supply::Meet => {
+                self.threads[thread].doing = Doing::Meeting;
+                self.release(core);
+            }
+            Supply::Done if thread == MAIN => self.begin(core),
+            Supply::Done => {
+                self.threads[thread].doing = Doing::Ended;
+                self.release(core);
+                self.wake(core);
+                if self.threads.iter().all(|t| t.doing == Doing::Ended) {
+                    self.measured.end = Some((self.engine.units[core].core.time, self.counters()));
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, core: usize, thread: usize) {
+        if thread == MAIN {
+            match self.feed.prepare() {
+                Supply::Accesses(events) => self.threads[MAIN].waiting.push_back(events),
+                other => self.threads[MAIN].then = other,
+            }
+            return;
+        }
+        let begin = self.measured.begin.as_ref().map_or(0, |b| b.0);
+        let now = Nanos(self.engine.units[core].core.time.saturating_sub(begin) / PS);
+        // A step is taken whole: the workload cannot be asked for another thread's before.
+        loop {
+            match self.feed.step(thread - 1, now) {
+                Supply::Accesses(events) => self.threads[thread].waiting.push_back(events),
+                other => break self.threads[thread].then = other,
+            }
+        }
+    }
+
+    /// The program's own heap is about to have so many bytes.
+    fn hold(&mut self, bytes: u64) {
+        let first = HEAP / PAGE;
+        let (end, mapped) = (first + bytes.div_ceil(PAGE), self.heap_mapped.max(first));
+        if end > mapped {
+            self.memory.map(VpnRange::new(Vpn(mapped), Vpn(end)));
+            self.heap_mapped = end;
+        }
+    }
+
+    /// The main thread is done: the others start.
+    fn begin(&mut self, core: usize) {
+        self.threads[MAIN].doing = Doing::Ended;
+        for thread in &mut self.threads[MAIN + 1..] {
+            thread.doing = Doing::Running;
+        }
+        let time = self.engine.units[core].core.time;
+        for unit in &mut self.engine.units {
+            unit.core.time = unit.core.time.max(time);
+        }
+        self.measured.begin = Some((time, self.counters()));
+        self.stopped = self.stop_at_begin;
+    }
+
+    /// Threads that wait for a time of the recording go on when all who run have come to it; when
+    /// nobody runs, the first of them does.
+    fn wake(&mut self, core: usize) {
+        let runs =
+            |t: &&Thread| matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_));
+        let running = self.threads.iter().filter(runs).map(|t| t.reached).min();
+        let waiting = |t: &Thread| if let Doing::Until(time) = t.doing { Some(time) } else { None };
+        let due = running.or(self.threads.iter().filter_map(waiting).min());
+        let Some(due) = due else { return };
+        let time = self.engine.units[core].core.time;
+        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
+            for thread in &queue.threads {
+                let thread = &mut self.threads[*thread];
+                if waiting(thread).is_some_and(|until| until <= due) {
+                    thread.reached = thread.reached.max(due);
+                    thread.doing = Doing::Running;
+                    unit.core.time = unit.core.time.max(time);
+                }
+            }
+        }
+    }
+
+    /// When nobody runs any more, those who wait for each other go on together.
+    fn release(&mut self, core: usize) {
+        let comes = |t: &Thread| {
+            matches!(t.doing, Doing::Running | Doing::Paging | Doing::Moving(_) | Doing::Unborn)
+        };
+        if self.threads.iter().any(comes) {
+            return;
+        }
+        let time = self.engine.units[core].core.time;
+        for (queue, unit) in self.queues.iter().zip(&mut self.engine.units) {
+            for thread in &queue.threads {
+                if self.threads[*thread].doing == Doing::Meeting {
+                    self.threads[*thread].doing = Doing::Running;
+                    unit.core.time = unit.core.time.max(time);
+                }
+            }
+        }
+    }
+}
