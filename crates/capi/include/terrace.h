@@ -81,7 +81,8 @@
 #define TERRACE_CLASS_SLOWEST -1
 
 /*
- CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it is asked for by name.
+ CUDA managed memory, one address for CPUs and GPUs; its indices are GPUs. Not in the ranking: it
+ is asked for by name.
  */
 #define TERRACE_CLASS_CUDA_MANAGED 16384
 
@@ -196,7 +197,8 @@
 #define TERRACE_E_AGAIN -15
 
 /*
- These nodes while they have room, then the nearest. No nodes: wherever the touching thread's policy says.
+ These nodes while they have room, then the nearest. No nodes: wherever the touching thread's
+ policy says.
  */
 #define TERRACE_DEVICES_PREFER 0
 
@@ -236,7 +238,8 @@
 #define TERRACE_E_NOT_SHARED -16
 
 /*
- A process ended while it put a shared arena right after another's death: it is to be created anew.
+ A process ended while it put a shared arena right after another's death: it is to be created
+ anew.
  */
 #define TERRACE_E_LOST -17
 
@@ -246,8 +249,8 @@
 #define TERRACE_NO_OFFSET UINT64_MAX
 
 /*
- The kernel gave a value other than 0 for a block, or what gives the blocks one below 0; `failed_block` of the report is the block's
- number.
+ The kernel gave a value other than 0 for a block, or what gives the blocks one below 0;
+ `failed_block` of the report is the block's number.
  */
 #define TERRACE_E_STAGE -18
 
@@ -267,7 +270,8 @@
 #define TERRACE_STAGE_IN_PLACE 2
 
 /*
- The store of far memory cannot be made, or failed for a part; what it did not take stays in memory.
+ The store of far memory cannot be made, or failed for a part; what it did not take stays in
+ memory.
  */
 #define TERRACE_E_STORE -19
 
@@ -317,8 +321,8 @@ typedef struct terrace_move terrace_move;
 typedef struct terrace_report terrace_report;
 
 /*
- An arena that other processes have too, as this process has it. All functions on it may be called by several threads
- at once.
+ An arena that other processes have too, as this process has it. All functions on it may be
+ called by several threads at once.
  */
 typedef struct terrace_shared terrace_shared;
 
@@ -474,9 +478,10 @@ typedef struct {
 } terrace_block;
 
 /*
- Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the data itself or in a
- copy that begins at a page. Called by several threads at once, each with another block. 0 goes on, anything else ends
- the run. It does not unwind: a C++ exception may not leave it.
+ Works on block number `block`, whose `bytes` bytes are at `at` for the time of the call: in the
+ data itself or in a copy that begins at a page. Called by several threads at once, each with
+ another block. 0 goes on, anything else ends the run. It does not unwind: a C++ exception may
+ not leave it.
  */
 typedef int (*terrace_stage_kernel)(size_t block, void *at, size_t bytes, void *user);
 
@@ -525,7 +530,8 @@ typedef struct {
    */
   size_t failed_block;
   /*
-   With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be half done.
+   With TERRACE_E_STAGE: 1: that block is as it was; 0: it was worked on in place and may be
+   half done.
    */
   int intact;
   /*
@@ -533,15 +539,17 @@ typedef struct {
    */
   char why[160];
   /*
-   Bytes that were worked on where they lay though they should have come: with `terrace_stage_keep_addresses`, pages that the
-   kernel did not move and those that a block shares with others.
+   Bytes that were worked on where they lay though they should have come: with
+   `terrace_stage_keep_addresses`, pages that the kernel did not move and those that a block
+   shares with others.
    */
   uint64_t stayed_bytes;
 } terrace_staged;
 
 /*
- Gives the next block: 1, and `block` is filled; 0: there are no more; below 0 ends the run with TERRACE_E_STAGE. Called by one
- thread at a time, not always the same, while kernels run; not called again after its end. It does not unwind.
+ Gives the next block: 1, and `block` is filled; 0: there are no more; below 0 ends the run with
+ TERRACE_E_STAGE. Called by one thread at a time, not always the same, while kernels run; not
+ called again after its end. It does not unwind.
  */
 typedef int (*terrace_stage_next)(terrace_block *block, void *user);
 
@@ -605,8 +613,8 @@ extern "C" {
 const char *terrace_strerror(int code);
 
 /*
- The calling thread's last error in full: what, on which target, why and what to try. Empty before the first. The text
- lives until the thread's next error.
+ The calling thread's last error in full: what, on which target, why and what to try. Empty
+ before the first. The text lives until the thread's next error.
  */
 const char *terrace_last_error(void);
 
@@ -632,14 +640,13 @@ int terrace_attr_create(terrace_attr **out);
 void terrace_attr_destroy(terrace_attr *attr);
 
 /*
- Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL); the first one named is preferred.
+ Adds a class and one index of it (or TERRACE_INDEX_ALL, TERRACE_INDEX_LOCAL); the first one
+ named is preferred.
 
  # Safety
  `attr` is of `terrace_attr_create`.
  */
-int terrace_attr_add_class(terrace_attr *attr,
-                           int class_id,
-                           int index);
+int terrace_attr_add_class(terrace_attr *attr, int class_id, int index);
 
 /*
  Sets the split: one of TERRACE_SPLIT_*.
@@ -690,14 +697,13 @@ int terrace_attr_set_mismatch(terrace_attr *attr, int mismatch);
 int terrace_attr_set_priority(terrace_attr *attr, uint32_t priority);
 
 /*
- Sets expected reads and writes of each byte, in any unit that is the same for all allocations; 1 and 1 unless set.
+ Sets expected reads and writes of each byte, in any unit that is the same for all allocations; 1
+ and 1 unless set.
 
  # Safety
  `attr` is of `terrace_attr_create`.
  */
-int terrace_attr_set_intensity(terrace_attr *attr,
-                               double reads,
-                               double writes);
+int terrace_attr_set_intensity(terrace_attr *attr, double reads, double writes);
 
 /*
  Sets the pages behind the memory: one of TERRACE_PAGES_*.
@@ -716,23 +722,22 @@ int terrace_attr_set_pages(terrace_attr *attr, int pages);
 int terrace_attr_set_lifetime(terrace_attr *attr, int lifetime);
 
 /*
- Whether the memory lies in one class whole (1) or may be divided (0); unless set, what is below 2 MiB lies whole.
+ Whether the memory lies in one class whole (1) or may be divided (0); unless set, what is below
+ 2 MiB lies whole.
 
  # Safety
  `attr` is of `terrace_attr_create`.
  */
-int terrace_attr_set_whole(terrace_attr *attr,
-                           int whole);
+int terrace_attr_set_whole(terrace_attr *attr, int whole);
 
 /*
- CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by whoever touches them first (0, unless
- set). Other memory takes no notice.
+ CUDA managed memory: whether pages are brought to their GPU when they are bound (1) or by
+ whoever touches them first (0, unless set). Other memory takes no notice.
 
  # Safety
  `attr` is of `terrace_attr_create`.
  */
-int terrace_attr_set_prefetch(terrace_attr *attr,
-                              int prefetch);
+int terrace_attr_set_prefetch(terrace_attr *attr, int prefetch);
 
 /*
  Sets what reports call the allocation; the text is copied.
@@ -767,25 +772,26 @@ int terrace_report_row(const terrace_report *report, size_t at, terrace_row *out
 uint64_t terrace_report_got(const terrace_report *report, size_t at, int class_id);
 
 /*
- The objective that was reached, and the bound that no placement exceeds; either pointer may be null.
+ The objective that was reached, and the bound that no placement exceeds; either pointer may be
+ null.
 
  # Safety
  As for `terrace_report_count`; the pointers are null or writable.
  */
-int terrace_report_value(const terrace_report *report,
-                         double *value,
-                         double *bound);
+int terrace_report_value(const terrace_report *report, double *value, double *bound);
 
 /*
  Gives a report back; null is fine.
 
  # Safety
- `report` is null or of a function that returns one, and is not used afterwards, nor are its texts.
+ `report` is null or of a function that returns one, and is not used afterwards, nor are its
+ texts.
  */
 void terrace_report_destroy(terrace_report *report);
 
 /*
- Reads the machine (or what TERRACE_MACHINE, TERRACE_CLASSES and TERRACE_RANK_BY say) and makes a handle.
+ Reads the machine (or what TERRACE_MACHINE, TERRACE_CLASSES and TERRACE_RANK_BY say) and makes a
+ handle.
 
  # Safety
  `out` points to a writable pointer.
@@ -809,32 +815,31 @@ void terrace_memory_destroy(terrace_memory *memory);
 int terrace_memory_class_count(const terrace_memory *memory);
 
 /*
- Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the number of GPUs; a negative code on
- error. Where there is no CUDA, `terrace_last_error` says why.
+ Number of nodes of a class (its indices count up to it), of TERRACE_CLASS_CUDA_MANAGED the
+ number of GPUs; a negative code on error. Where there is no CUDA, `terrace_last_error` says why.
 
  # Safety
  `memory` is of `terrace_memory_create`.
  */
-int terrace_memory_class_nodes(const terrace_memory *memory,
-                               int class_id);
+int terrace_memory_class_nodes(const terrace_memory *memory, int class_id);
 
 /*
- How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up there for it, which takes some
- hundred megabytes of its memory.
+ How the GPU with this index of TERRACE_CLASS_CUDA_MANAGED is used. The driver sets itself up
+ there for it, which takes some hundred megabytes of its memory.
 
  # Safety
  `memory` is of `terrace_memory_create`; `out` points to a writable structure.
  */
-int terrace_memory_gpu(const terrace_memory *memory,
-                       int index,
-                       terrace_gpu *out);
+int terrace_memory_gpu(const terrace_memory *memory, int index, terrace_gpu *out);
 
 /*
- Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's address, at a huge
- page's for 2 MiB and more. CUDA managed memory is not cleared: its driver promises no zeros. On error `*out` is null.
+ Allocates `size` bytes as `attr` asks (null: the defaults). They are zeroed, at a page's
+ address, at a huge page's for 2 MiB and more. CUDA managed memory is not cleared: its driver
+ promises no zeros. On error `*out` is null.
 
  # Safety
- `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to a writable pointer.
+ `memory` is of `terrace_memory_create`, `attr` null or of `terrace_attr_create`; `out` points to
+ a writable pointer.
  */
 int terrace_memory_alloc(const terrace_memory *memory,
                          size_t size,
@@ -850,16 +855,15 @@ int terrace_memory_alloc(const terrace_memory *memory,
 int terrace_memory_free(const terrace_memory *memory, void *address);
 
 /*
- Weighs allocations that are bound on commit and places them: TERRACE_COMMIT_EPOCH or TERRACE_COMMIT_ALL. With
- `report` not null, `*report` says what each got; give it back with `terrace_report_destroy`. Where strict allocations
- were refused the rest is placed, the report is made, and TERRACE_E_NO_ROOM is returned.
+ Weighs allocations that are bound on commit and places them: TERRACE_COMMIT_EPOCH or
+ TERRACE_COMMIT_ALL. With `report` not null, `*report` says what each got; give it back with
+ `terrace_report_destroy`. Where strict allocations were refused the rest is placed, the report
+ is made, and TERRACE_E_NO_ROOM is returned.
 
  # Safety
  `memory` is of `terrace_memory_create`; `report` is null or points to a writable pointer.
  */
-int terrace_memory_commit(const terrace_memory *memory,
-                          int scope,
-                          terrace_report **report);
+int terrace_memory_commit(const terrace_memory *memory, int scope, terrace_report **report);
 
 /*
  Says where the bytes of one allocation are, as a report of one row.
@@ -880,11 +884,12 @@ int terrace_memory_describe(const terrace_memory *memory,
 void *terrace_memory_lookup(const terrace_memory *memory, const void *address);
 
 /*
- Makes an arena of at most `limit` bytes (0: as much as there is) on `count` nodes, used as `how` says
- (TERRACE_DEVICES_*), with TERRACE_ARENA_* in `flags`. `name` may be null.
+ Makes an arena of at most `limit` bytes (0: as much as there is) on `count` nodes, used as `how`
+ says (TERRACE_DEVICES_*), with TERRACE_ARENA_* in `flags`. `name` may be null.
 
  # Safety
- `nodes` points to `count` numbers (null with 0); `name` is null or a C string; `out` points to a writable pointer.
+ `nodes` points to `count` numbers (null with 0); `name` is null or a C string; `out` points to a
+ writable pointer.
  */
 int terrace_arena_create(uint64_t limit,
                          int how,
@@ -898,18 +903,19 @@ int terrace_arena_create(uint64_t limit,
  Ends an arena: all its blocks are gone. A move under way is cancelled and waited for.
 
  # Safety
- No block of it is used any more, and no other thread allocates from it or frees into it meanwhile.
+ No block of it is used any more, and no other thread allocates from it or frees into it
+ meanwhile.
  */
 int terrace_arena_destroy(terrace_arena *arena);
 
 /*
- A block of at least `size` bytes, aligned to 16, content undefined; null on error (see `terrace_last_error`).
+ A block of at least `size` bytes, aligned to 16, content undefined; null on error (see
+ `terrace_last_error`).
 
  # Safety
  `arena` is of `terrace_arena_create`.
  */
-void *terrace_arena_alloc(terrace_arena *arena,
-                          size_t size);
+void *terrace_arena_alloc(terrace_arena *arena, size_t size);
 
 /*
  A block of at least `size` bytes at a multiple of `align`, a power of two; null on error.
@@ -928,15 +934,14 @@ void *terrace_arena_aligned(terrace_arena *arena, size_t align, size_t size);
 void *terrace_arena_calloc(terrace_arena *arena, size_t count, size_t size);
 
 /*
- Gives a block another size, in its own arena; null on error, and the block is as it was. With a null `block`, a
- new one of `arena`.
+ Gives a block another size, in its own arena; null on error, and the block is as it was. With a
+ null `block`, a new one of `arena`.
 
  # Safety
- `block` is null or a block that the caller alone uses; it is gone when another pointer is returned.
+ `block` is null or a block that the caller alone uses; it is gone when another pointer is
+ returned.
  */
-void *terrace_arena_realloc(terrace_arena *arena,
-                            void *block,
-                            size_t size);
+void *terrace_arena_realloc(terrace_arena *arena, void *block, size_t size);
 
 /*
  Frees a block of any arena, by its pointer alone; null is fine.
@@ -960,7 +965,8 @@ terrace_arena *terrace_arena_lookup(const void *address);
 size_t terrace_arena_list(terrace_arena **out, size_t most);
 
 /*
- Moves the whole arena to other nodes; allocating and freeing go on meanwhile. `moved` may be null.
+ Moves the whole arena to other nodes; allocating and freeing go on meanwhile. `moved` may be
+ null.
 
  # Safety
  As for `terrace_arena_create`; `moved` is null or writable.
@@ -973,7 +979,8 @@ int terrace_arena_set_device(terrace_arena *arena,
                              terrace_moved *moved);
 
 /*
- As `terrace_arena_set_device`, by a thread of its own. `*out` is to be ended with `terrace_move_wait`.
+ As `terrace_arena_set_device`, by a thread of its own. `*out` is to be ended with
+ `terrace_move_wait`.
 
  # Safety
  As for `terrace_arena_create`.
@@ -986,15 +993,13 @@ int terrace_arena_set_device_async(terrace_arena *arena,
                                    terrace_move **out);
 
 /*
- How far a move is: base pages looked at and in all (0 until counted). TERRACE_OK when it has ended, else
- TERRACE_E_AGAIN.
+ How far a move is: base pages looked at and in all (0 until counted). TERRACE_OK when it has
+ ended, else TERRACE_E_AGAIN.
 
  # Safety
  `moving` is of `terrace_arena_set_device_async`; the pointers are null or writable.
  */
-int terrace_move_poll(const terrace_move *moving,
-                      uint64_t *done,
-                      uint64_t *total);
+int terrace_move_poll(const terrace_move *moving, uint64_t *done, uint64_t *total);
 
 /*
  Asks a move to end after the batch that it is at.
@@ -1005,21 +1010,24 @@ int terrace_move_poll(const terrace_move *moving,
 int terrace_move_cancel(const terrace_move *moving);
 
 /*
- Waits for the end of a move, gives its handle back and says what became of it, as `terrace_arena_set_device` does.
+ Waits for the end of a move, gives its handle back and says what became of it, as
+ `terrace_arena_set_device` does.
 
  # Safety
- `moving` is of `terrace_arena_set_device_async` and is not used afterwards; `moved` is null or writable.
+ `moving` is of `terrace_arena_set_device_async` and is not used afterwards; `moved` is null or
+ writable.
  */
-int terrace_move_wait(terrace_move *moving,
-                      terrace_moved *moved);
+int terrace_move_wait(terrace_move *moving, terrace_moved *moved);
 
 /*
- Makes an arena of `size_bytes` bytes that other processes can open: by `name` (as in `shm_open`, without the slash), or with
- a null name by its descriptor alone. Nodes and flags as for `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Others
- see it whole or not at all. TERRACE_E_KERNEL: the name is taken, among others.
+ Makes an arena of `size_bytes` bytes that other processes can open: by `name` (as in `shm_open`,
+ without the slash), or with a null name by its descriptor alone. Nodes and flags as for
+ `terrace_arena_create`, without TERRACE_DEVICES_SPILL. Others see it whole or not at all.
+ TERRACE_E_KERNEL: the name is taken, among others.
 
  # Safety
- `name` is null or a C string; `nodes` points to `count` numbers (null with 0); `out` points to a writable pointer.
+ `name` is null or a C string; `nodes` points to `count` numbers (null with 0); `out` points to a
+ writable pointer.
  */
 int terrace_shared_create(const char *name,
                           uint64_t size_bytes,
@@ -1038,24 +1046,26 @@ int terrace_shared_create(const char *name,
 int terrace_shared_open(const char *name, terrace_shared **out);
 
 /*
- Opens the shared arena that a descriptor of `terrace_shared_fd` is of. The descriptor stays the caller's.
+ Opens the shared arena that a descriptor of `terrace_shared_fd` is of. The descriptor stays the
+ caller's.
 
  # Safety
  `out` points to a writable pointer.
  */
-int terrace_shared_open_fd(int fd,
-                           terrace_shared **out);
+int terrace_shared_open_fd(int fd, terrace_shared **out);
 
 /*
  Lets the arena go in this process; others keep it. Null is fine.
 
  # Safety
- `shared` is null or of a function that gives one; neither it nor a pointer into it is used afterwards in this process.
+ `shared` is null or of a function that gives one; neither it nor a pointer into it is used
+ afterwards in this process.
  */
 void terrace_shared_close(terrace_shared *shared);
 
 /*
- Takes a name away: nobody can open it any more, and its memory goes with the last process that has it.
+ Takes a name away: nobody can open it any more, and its memory goes with the last process that
+ has it.
 
  # Safety
  `name` is a C string.
@@ -1063,7 +1073,8 @@ void terrace_shared_close(terrace_shared *shared);
 int terrace_shared_remove(const char *name);
 
 /*
- Its descriptor, for `terrace_shared_open_fd` in other processes; it stays the arena's. Negative: an error's code.
+ Its descriptor, for `terrace_shared_open_fd` in other processes; it stays the arena's. Negative:
+ an error's code.
 
  # Safety
  `shared` is of a function that gives one.
@@ -1071,15 +1082,14 @@ int terrace_shared_remove(const char *name);
 int terrace_shared_fd(const terrace_shared *shared);
 
 /*
- A block of at least `size` bytes at a multiple of `align` in every process (a power of two, 65536 at most; blocks are
- aligned to 64 anyway), content undefined; null on error (see `terrace_last_error`).
+ A block of at least `size` bytes at a multiple of `align` in every process (a power of two,
+ 65536 at most; blocks are aligned to 64 anyway), content undefined; null on error (see
+ `terrace_last_error`).
 
  # Safety
  `shared` is of a function that gives one.
  */
-void *terrace_shared_alloc(terrace_shared *shared,
-                           size_t size,
-                           size_t align);
+void *terrace_shared_alloc(terrace_shared *shared, size_t size, size_t align);
 
 /*
  Frees a block that any process allocated; null is fine.
@@ -1130,14 +1140,13 @@ uint64_t terrace_shared_root(const terrace_shared *shared);
 int terrace_shared_stats(const terrace_shared *shared, terrace_shared_figures *out);
 
 /*
- Options for staging through memory of node `fast_node`: threads by the model, two of them; what the machine can do is told
- by `terrace_stage_set_machine`, or nothing is staged.
+ Options for staging through memory of node `fast_node`: threads by the model, two of them; what
+ the machine can do is told by `terrace_stage_set_machine`, or nothing is staged.
 
  # Safety
  `out` points to a writable pointer.
  */
-int terrace_stage_create(uint32_t fast_node,
-                         terrace_stage **out);
+int terrace_stage_create(uint32_t fast_node, terrace_stage **out);
 
 /*
  Gives the options back; null is fine.
@@ -1148,16 +1157,13 @@ int terrace_stage_create(uint32_t fast_node,
 void terrace_stage_destroy(terrace_stage *stage);
 
 /*
- Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0 migrators), or
- TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
+ Threads: TERRACE_STAGE_AUTO or TERRACE_STAGE_IN_PLACE with so many `workers` in all (and 0
+ migrators), or TERRACE_STAGE_FIXED with `workers` that run the kernel and `migrators` that copy.
 
  # Safety
  `stage` is of `terrace_stage_create` and used by no other thread meanwhile.
  */
-int terrace_stage_set_threads(terrace_stage *stage,
-                              int kind,
-                              uint32_t workers,
-                              uint32_t migrators);
+int terrace_stage_set_threads(terrace_stage *stage, int kind, uint32_t workers, uint32_t migrators);
 
 /*
  CPUs that threads are kept on, in turn; none: anywhere.
@@ -1168,39 +1174,37 @@ int terrace_stage_set_threads(terrace_stage *stage,
 int terrace_stage_set_cpus(terrace_stage *stage, const uint32_t *cpus, size_t count);
 
 /*
- Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as keep all threads busy.
+ Fast memory that buffers may take, in bytes, and their number; 0 of either: 1 GiB, as many as
+ keep all threads busy.
 
  # Safety
  As for `terrace_stage_set_threads`.
  */
-int terrace_stage_set_buffers(terrace_stage *stage,
-                              uint64_t room_bytes,
-                              uint32_t slots);
+int terrace_stage_set_buffers(terrace_stage *stage, uint64_t room_bytes, uint32_t slots);
 
 /*
- Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose pages are moved to the fast node and
- home again (`move_pages`). Dearer than copies; for data that is full of pointers, or that others point to.
+ Whether addresses stay (`keep` is not 0): kernels get their blocks in the data itself, whose
+ pages are moved to the fast node and home again (`move_pages`). Dearer than copies; for data
+ that is full of pointers, or that others point to.
 
  # Safety
  As for `terrace_stage_set_threads`.
  */
-int terrace_stage_keep_addresses(terrace_stage *stage,
-                                 int keep);
+int terrace_stage_keep_addresses(terrace_stage *stage, int keep);
 
 /*
- What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on a byte in one pass, were
- memory infinitely fast (0: not known).
+ What the kernel does: how often it goes over a block, and nanoseconds that a thread computes on
+ a byte in one pass, were memory infinitely fast (0: not known).
 
  # Safety
  As for `terrace_stage_set_threads`.
  */
-int terrace_stage_set_work(terrace_stage *stage,
-                           double passes,
-                           double compute_ns_per_byte);
+int terrace_stage_set_work(terrace_stage *stage, double passes, double compute_ns_per_byte);
 
 /*
- What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by `from`, a machine
- file (terrace probe writes one) or `preset:NAME`, or by what this machine says of itself where `from` is null.
+ What the machine can do, for threads on CPUs of node `initiator` and data on node `slow`: by
+ `from`, a machine file (terrace probe writes one) or `preset:NAME`, or by what this machine says
+ of itself where `from` is null.
 
  # Safety
  As for `terrace_stage_set_threads`; `from` is null or ends with a null byte.
@@ -1211,14 +1215,15 @@ int terrace_stage_set_machine(terrace_stage *stage,
                               uint32_t slow);
 
 /*
- Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies in no block is not
- touched. Blocks that overlap or leave the data are refused before anything runs, however many there are. `report` may be null; it is filled also
- with TERRACE_E_STAGE, where every block but `failed_block` is as it was or complete.
+ Runs `kernel` on every block of `data` (`bytes` long) and keeps what it makes of them; what lies
+ in no block is not touched. Blocks that overlap or leave the data are refused before anything
+ runs, however many there are. `report` may be null; it is filled also with TERRACE_E_STAGE,
+ where every block but `failed_block` is as it was or complete.
 
  # Safety
- `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody else touches meanwhile;
- `blocks` points to `count` blocks; `kernel` may be called from other threads with `user`, and writes only the `bytes` at
- `at`; `report` is null or writable.
+ `stage` is of `terrace_stage_create`. `data` is initialised memory of `bytes` bytes that nobody
+ else touches meanwhile; `blocks` points to `count` blocks; `kernel` may be called from other
+ threads with `user`, and writes only the `bytes` at `at`; `report` is null or writable.
  */
 int terrace_stage_update(const terrace_stage *stage,
                          void *data,
@@ -1245,10 +1250,12 @@ int terrace_stage_read(const terrace_stage *stage,
                        terrace_staged *report);
 
 /*
- What is known of blocks that a function gives: `ahead` of them are asked for before anything runs (0: 64), and are all there are
- or what the others are taken to be like; `expected`: how many there will be (0: as many as go over all of the data); `largest_bytes`:
- the largest, where that may come later (0: of those asked for ahead). One larger than a buffer is worked on where it lies. The
- function may wait for the kernel of a block that it gave `ahead` blocks before, or earlier.
+ What is known of blocks that a function gives: `ahead` of them are asked for before anything
+ runs (0: 64), and are all there are or what the others are taken to be like; `expected`: how
+ many there will be (0: as many as go over all of the data); `largest_bytes`: the largest, where
+ that may come later (0: of those asked for ahead). One larger than a buffer is worked on where
+ it lies. The function may wait for the kernel of a block that it gave `ahead` blocks before, or
+ earlier.
 
  # Safety
  As for `terrace_stage_set_threads`.
@@ -1259,8 +1266,9 @@ int terrace_stage_set_sequence(terrace_stage *stage,
                                uint64_t largest_bytes);
 
 /*
- As `terrace_stage_update`, of blocks that `next` gives when there is room for them. One that overlaps an earlier one or leaves
- the data ends the run with TERRACE_E_INVALID: blocks before it are as they were or complete.
+ As `terrace_stage_update`, of blocks that `next` gives when there is room for them. One that
+ overlaps an earlier one or leaves the data ends the run with TERRACE_E_INVALID: blocks before it
+ are as they were or complete.
 
  # Safety
  As for `terrace_stage_update`; `next` may be called from other threads with `giver`.
@@ -1290,28 +1298,28 @@ int terrace_stage_read_from(const terrace_stage *stage,
                             terrace_staged *report);
 
 /*
- Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest goes to `store`: a
- folder (a file without a name there, so that nothing is left however the process ends), `compressed` (memory), or a folder and
- `+compressed` (memory first). The range is at `terrace_far_address`. Forked children do not have it.
+ Maps `bytes` of zeros of which at most `dram_bytes` are in memory, buffers included; the rest
+ goes to `store`: a folder (a file without a name there, so that nothing is left however the
+ process ends), `compressed` (memory), or a folder and `+compressed` (memory first). The range is
+ at `terrace_far_address`. Forked children do not have it.
 
  TERRACE_E_KERNEL where this user may not use userfaultfd: terrace_last_error() says what to set.
 
  # Safety
  `store` ends with a null byte; `out` points to a writable pointer.
  */
-int terrace_far_map(size_t bytes,
-                    size_t dram_bytes,
-                    const char *store,
-                    terrace_far **out);
+int terrace_far_map(size_t bytes, size_t dram_bytes, const char *store, terrace_far **out);
 
 /*
- Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers included, and zeros to the end of
- the last page. `writable`: what is written to the memory is written to the file when it leaves memory, by
- `terrace_far_flush`, and by `terrace_far_unmap`; else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's
- length, which stays as it is. TERRACE_FAR_DISCARD is refused.
+ Maps a file that is there: its bytes, of which at most `dram_bytes` are in memory, buffers
+ included, and zeros to the end of the last page. `writable`: what is written to the memory is
+ written to the file when it leaves memory, by `terrace_far_flush`, and by `terrace_far_unmap`;
+ else writing is a SIGSEGV. `out_bytes`, unless null, is given the file's length, which stays as
+ it is. TERRACE_FAR_DISCARD is refused.
 
  # Safety
- `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or is null.
+ `path` ends with a null byte; `out` points to a writable pointer, and `out_bytes` to a size_t or
+ is null.
  */
 int terrace_far_open(const char *path,
                      size_t dram_bytes,
@@ -1344,39 +1352,31 @@ void *terrace_far_address(const terrace_far *far);
 int terrace_far_flush(const terrace_far *far);
 
 /*
- Fetches `bytes` from `offset`, as far as there is room without evicting anything; they are on their way when this
- returns.
+ Fetches `bytes` from `offset`, as far as there is room without evicting anything; they are on
+ their way when this returns.
 
  # Safety
  As for `terrace_far_flush`.
  */
-int terrace_far_prefetch(const terrace_far *far,
-                         size_t offset,
-                         size_t bytes);
+int terrace_far_prefetch(const terrace_far *far, size_t offset, size_t bytes);
 
 /*
- Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or keeps them no longer (0). At most half of
- the memory can be pinned: TERRACE_E_NO_ROOM.
+ Brings `bytes` from `offset` into memory and keeps them there (`on` not 0), or keeps them no
+ longer (0). At most half of the memory can be pinned: TERRACE_E_NO_ROOM.
 
  # Safety
  As for `terrace_far_flush`.
  */
-int terrace_far_pin(const terrace_far *far,
-                    size_t offset,
-                    size_t bytes,
-                    int on);
+int terrace_far_pin(const terrace_far *far, size_t offset, size_t bytes, int on);
 
 /*
- Says what is to become of `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or TERRACE_FAR_DISCARD; of whole
- pages for the latter two.
+ Says what is to become of `bytes` from `offset`: TERRACE_FAR_WILL_NEED, TERRACE_FAR_COLD or
+ TERRACE_FAR_DISCARD; of whole pages for the latter two.
 
  # Safety
  As for `terrace_far_flush`.
  */
-int terrace_far_advise(const terrace_far *far,
-                       size_t offset,
-                       size_t bytes,
-                       int advice);
+int terrace_far_advise(const terrace_far *far, size_t offset, size_t bytes, int advice);
 
 /*
  Changes the memory that the range may use, in bytes, while it is used.
