@@ -7,7 +7,7 @@
 //! change places at once with the coldest pages of the better tier, where that costs no more than
 //! the look that would tell whether they are hot. Whether they were is looked up afterwards, and as
 //! often as they were not, fewer are taken in unseen
-//! (docs/adr/0225-newcomers-are-taken-in-unseen.md).
+//! (docs/adr/0225-exchange-newly-faulted-pages-before-they-are-sampled.md).
 
 use super::census::value_of;
 use super::{Params, Targets};
