@@ -8,10 +8,10 @@ use terrace_trace::{Info, TraceReader};
 
 fuzz_target!(|data: &[u8]| {
     for format in [Format::Lackey, Format::Perf, Format::Damo] {
-        let mut out = Vec::new();
+        let mut out = Cursor::new(Vec::new());
         if let Ok(read) = import(format, data, &mut out) {
             let mut reader =
-                TraceReader::open(Cursor::new(&out)).expect("what was written can be read");
+                TraceReader::open(&mut out).expect("what was written can be read");
             let info = Info::of(&mut reader).expect("memory can be read");
             assert!(info.complete && info.damage.is_empty() && info.accesses == read.accesses);
         }

@@ -475,7 +475,7 @@ pub struct TraceCatArgs {
 pub enum ImportFormat {
     /// valgrind --tool=lackey --trace-mem=yes
     Lackey,
-    /// perf script of memory samples: -F time,tid,pid,event,addr,ip
+    /// perf script of memory samples, as it is or with -F and at least tid,time,event,addr
     Perf,
     /// damo report access --raw_form, or damo show --raw
     Damo,

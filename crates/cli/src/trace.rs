@@ -99,12 +99,31 @@ pub fn import(args: &TraceImportArgs) -> Ending {
     };
     let file = File::create(&output)
         .map_err(|e| Failure::failed(format!("import: {}: {e}", output.display())))?;
-    let read = importers::import(format, input, BufWriter::new(file)).map_err(|e| failed(&e))?;
+    let read = importers::import(format, input, BufWriter::new(file)).map_err(|e| {
+        // What there is of it is no recording; a device or pipe is nobody's to remove.
+        if output.is_file() {
+            let _left = std::fs::remove_file(&output);
+        }
+        failed(&e)
+    })?;
+    if let Some(line) = read.first_skipped_line {
+        say(&format!(
+            "import {}: {} of {} lines are not understood, the first is line {line}",
+            args.file.display(),
+            read.skipped,
+            read.lines
+        ));
+    }
     if args.json {
         return print_json(&read);
     }
+    let samples = match (read.sampled, read.period) {
+        (false, _) => String::new(),
+        (true, 0) => ", samples".to_owned(),
+        (true, period) => format!(", samples of about {period} events each"),
+    };
     print(&format!(
-        "{}: {} accesses from {} lines, {} not understood\n",
+        "{}: {} accesses from {} lines, {} not understood{samples}\n",
         output.display(),
         read.accesses,
         read.lines,

@@ -55,6 +55,9 @@ pub enum RecordingError {
     /// Nothing can be told from it.
     #[error("{0}")]
     Useless(&'static str),
+    /// Accesses are missing by design: of what is left, no time can be computed.
+    #[error("it holds {0}, not all accesses; record all with `terrace record` to simulate")]
+    Partial(String),
 }
 
 impl Recording {
@@ -64,10 +67,8 @@ impl Recording {
     /// [`RecordingError`].
     pub fn new(open: Arc<Open>) -> Result<Self, RecordingError> {
         let reader = TraceReader::open(open()?)?;
-        if reader.header().period > 1 {
-            return Err(RecordingError::Useless(
-                "it holds one access in many; record with --period 1 to simulate",
-            ));
+        if let Some(missing) = reader.header().describe_missing() {
+            return Err(RecordingError::Partial(missing));
         }
         let mut threads: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let (mut accesses, mut start) = (0, u64::MAX);

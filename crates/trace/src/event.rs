@@ -29,8 +29,13 @@ pub struct Header {
     /// they take is for a machine model to say.
     pub ns_per_tick: f64,
     /// One access in so many was kept; 1 keeps all. Where it is larger, `gap` counts from the
-    /// access kept before.
+    /// access kept before. Of samples ([`Header::sampled`]): the mean number of the sampler's
+    /// events between two of them, 0 where it is not known.
     pub period: u64,
+    /// The accesses are samples, as hardware or DAMON takes them: which accesses are missing is
+    /// not known, and counts are counts of samples.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sampled: bool,
     /// Bytes of a base page on the machine that recorded.
     pub page_size_bytes: u64,
     /// Blocks may carry program counters.
@@ -51,11 +56,27 @@ impl Default for Header {
             clock: Clock::Instructions,
             ns_per_tick: 0.25,
             period: 1,
+            sampled: false,
             page_size_bytes: 4096,
             pcs: false,
             values: false,
             dependence: false,
             notes: Vec::new(),
+        }
+    }
+}
+
+impl Header {
+    /// What is missing by design, as a sentence's end ("samples, one for about 10009 events");
+    /// `None` where all accesses were kept. Times of the rest cannot be simulated.
+    #[must_use]
+    pub fn describe_missing(&self) -> Option<String> {
+        match (self.sampled || self.period == 0, self.period) {
+            (false, 1) => None,
+            (false, n) => Some(format!("one access in {n}")),
+            (true, 0) => Some("samples, at a rate that is not known".to_owned()),
+            (true, 1) => Some("samples, one for each event that was counted".to_owned()),
+            (true, n) => Some(format!("samples, one for about {n} events")),
         }
     }
 }

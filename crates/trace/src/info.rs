@@ -32,6 +32,10 @@ pub struct Info {
     pub source: String,
     /// What was recorded.
     pub command: Vec<String>,
+    /// One access in so many was kept; of samples, events a sample: see [`crate::Header::period`].
+    pub period: u64,
+    /// Whether the accesses are samples.
+    pub sampled: bool,
     /// Bytes of the file.
     pub file_bytes: u64,
     /// Whether it was written to its end.
@@ -40,6 +44,9 @@ pub struct Info {
     pub damage: Vec<String>,
     /// What the trace says of itself besides.
     pub notes: Vec<String>,
+    /// What of the accesses is missing by design, for people.
+    #[serde(skip)]
+    missing: Option<String>,
 }
 
 impl Info {
@@ -99,6 +106,9 @@ impl Info {
             bytes_per_access: (accesses > 0).then(|| file_bytes as f64 / accesses as f64),
             seconds: last.saturating_sub(first.min(last)) as f64 * header.ns_per_tick / 1e9,
             events,
+            missing: header.describe_missing(),
+            period: header.period,
+            sampled: header.sampled || header.period == 0,
             source: header.source,
             command: header.command,
             file_bytes,
@@ -112,6 +122,9 @@ impl Info {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("recorded by {}: {}\n", self.source, self.command.join(" "));
+        if let Some(missing) = &self.missing {
+            text += &format!("not all accesses: {missing}\n");
+        }
         text +=
             &format!("{} accesses: {} loads, {} stores\n", self.accesses, self.loads, self.stores);
         text +=

@@ -7,13 +7,34 @@ use crate::events;
 use crate::frame::{BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
 use crate::sink::{Content, Head, Sink};
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 
 /// Threads with an unfinished block at most; beyond that, the one longest not used is closed early.
 /// Bounds memory.
 const MOST_OPEN: usize = 64;
 /// Events are written out when their bytes exceed this, even if few.
 const MOST_EVENT_BYTES: usize = 256 << 10;
+
+/// Bytes of magic, version, length and checksum, which stand before the header's JSON.
+const BEFORE_HEADER: usize = MAGIC.len() + 1 + 4 + 4;
+
+/// A file's first bytes, up to the first block. The header's JSON takes `length(its own length)`
+/// bytes, filled up with spaces, which JSON allows.
+fn header_bytes(header: &Header, length: impl Fn(usize) -> usize) -> Result<Vec<u8>, TraceError> {
+    let mut json = serde_json::to_vec(header)
+        .map_err(|e| TraceError::Write { offset: 0, source: e.into() })?;
+    let length = length(json.len());
+    if length > MOST_HEADER as usize || length < json.len() {
+        return Err(TraceError::Unfit("a header of more than 1 MiB, or than there is room for"));
+    }
+    json.resize(length, b' ');
+    let mut head = MAGIC.to_vec();
+    head.push(VERSION);
+    head.extend_from_slice(&(json.len() as u32).to_le_bytes());
+    head.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
+    head.extend_from_slice(&json);
+    Ok(head)
+}
 
 /// A thread as the writer sees it.
 #[derive(Debug)]
@@ -36,6 +57,8 @@ struct Open {
 pub struct TraceWriter<W: Write> {
     sink: Sink<W>,
     header: Header,
+    /// Bytes of the header's JSON in the file, spaces at its end included.
+    header_length: usize,
     threads: HashMap<u32, Open>,
     /// The thread used last, kept out of the map: nearly every access is of the same thread as the
     /// one before.
@@ -54,21 +77,22 @@ impl<W: Write> TraceWriter<W> {
     ///
     /// # Errors
     /// [`TraceError::Write`], or [`TraceError::Unfit`] for a header of more than 1 MiB.
-    pub fn new(mut out: W, header: &Header) -> Result<Self, TraceError> {
-        let failed = |source| TraceError::Write { offset: 0, source };
-        let json = serde_json::to_vec(header).map_err(|e| failed(e.into()))?;
-        if json.len() > MOST_HEADER as usize {
-            return Err(TraceError::Unfit("a header of more than 1 MiB"));
-        }
-        let mut head = MAGIC.to_vec();
-        head.push(VERSION);
-        head.extend_from_slice(&(json.len() as u32).to_le_bytes());
-        head.extend_from_slice(&crc32fast::hash(&json).to_le_bytes());
-        head.extend_from_slice(&json);
-        out.write_all(&head).map_err(failed)?;
+    pub fn new(out: W, header: &Header) -> Result<Self, TraceError> {
+        Self::with_header_room(out, header, 0)
+    }
+
+    /// As [`TraceWriter::new`], with `room` bytes more for what is found out while writing: see
+    /// [`TraceWriter::finish_with_header`].
+    ///
+    /// # Errors
+    /// As of [`TraceWriter::new`].
+    pub fn with_header_room(mut out: W, header: &Header, room: usize) -> Result<Self, TraceError> {
+        let head = header_bytes(header, |json| json + room)?;
+        out.write_all(&head).map_err(|source| TraceError::Write { offset: 0, source })?;
         Ok(Self {
             sink: Sink::new(out, head.len() as u64)?,
             header: header.clone(),
+            header_length: head.len() - BEFORE_HEADER,
             threads: HashMap::new(),
             current: None,
             spare: Vec::new(),
@@ -309,6 +333,32 @@ impl<W: Write> TraceWriter<W> {
             Head { kind: BlockKind::End, process: 0, thread: 0, count: 0, stores: 0, span: (0, 0) };
         self.sink.write(head, Content::End)?;
         self.sink.finish()
+    }
+
+    /// As [`TraceWriter::finish`], with another header in place of the first, whose clock and
+    /// columns stay. `out` began with this trace.
+    ///
+    /// # Errors
+    /// [`TraceError::Write`]; [`TraceError::Unfit`] for a header that does not fit the room of
+    /// [`TraceWriter::with_header_room`], or with other columns.
+    pub fn finish_with_header(self, header: &Header) -> Result<W, TraceError>
+    where
+        W: Seek,
+    {
+        let old = &self.header;
+        let alike = (old.clock, old.pcs, old.values) == (header.clock, header.pcs, header.values);
+        if !alike {
+            return Err(TraceError::Unfit("another clock or other columns at its end"));
+        }
+        let length = self.header_length;
+        let head = header_bytes(header, |_| length)?;
+        let mut out = self.finish()?;
+        let written = out
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| out.write_all(&head))
+            .and_then(|()| out.seek(SeekFrom::End(0)));
+        written.map_err(|source| TraceError::Write { offset: 0, source })?;
+        Ok(out)
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
-use terrace_trace::import::{import, Format, ImportError};
+use terrace_trace::import::{import, Format, ImportError, Imported};
 use terrace_trace::{
     block_lines, Access, Block, BlockKind, Clock, Event, Header, Info, TraceError, TraceReader,
     TraceWriter, What,
@@ -288,8 +288,8 @@ fn a_full_disk_is_an_error_and_what_was_written_can_be_read() {
 #[test]
 fn lackey_perf_and_damo_are_read() {
     let read = |format, text: &str| {
-        let mut out = Vec::new();
-        let read = import(format, text.as_bytes(), &mut out).unwrap();
+        let (read, out) = imported(format, text);
+        let read = read.unwrap();
         let mut reader = open(&out).unwrap();
         let (mut block, mut lines) = (Block::new().unwrap(), String::new());
         while reader.next_block(&mut block).unwrap() {
@@ -298,7 +298,7 @@ fn lackey_perf_and_damo_are_read() {
         assert_eq!(reader.header().clock == Clock::Nanoseconds, format != Format::Lackey);
         (read.accesses, read.skipped, lines)
     };
-    let lackey = "==7== Lackey\nI  04016b80,3\n L 1ffefffe78,8\nI  04016b83,5\nI  04016b88,5\n M 0421c7cc,4\n";
+    let lackey = "==7== Lackey\nprogram's line\nI  04016b80,3\n L 1ffefffe78,8\nI  04016b83,5\nI  04016b88,5\n M 0421c7cc,4\n";
     let (accesses, skipped, lines) = read(Format::Lackey, lackey);
     assert_eq!((accesses, skipped), (3, 1));
     assert_eq!(
@@ -318,11 +318,105 @@ fn lackey_perf_and_damo_are_read() {
     let (accesses, skipped, lines) = read(Format::Damo, damo);
     assert_eq!((accesses, skipped), (3, 0));
     assert_eq!(lines.lines().next(), Some("100000000 0:0 load 0x10000 4096"));
-    let foreign = import(Format::Lackey, "hello\nworld\n".as_bytes(), Vec::new());
-    assert!(matches!(foreign, Err(ImportError::Foreign { lines: 2, .. })));
+}
+
+/// What an import says, and what it wrote.
+fn imported(format: Format, text: &str) -> (Result<Imported, ImportError>, Vec<u8>) {
+    let mut out = Cursor::new(Vec::new());
+    let read = import(format, text.as_bytes(), &mut out);
+    (read, out.into_inner())
+}
+
+#[test]
+fn a_file_that_is_not_understood_is_refused_with_its_first_such_line() {
+    let (foreign, _) = imported(Format::Lackey, "\nhello\x1b\nworld\n");
+    let error = foreign.unwrap_err().to_string();
     assert!(
-        matches!(import(Format::Perf, "".as_bytes(), Vec::new()), Ok(read) if read.accesses == 0)
+        error.contains("0 of 2 lines") && error.contains("line 2 is not: hello\\u{1b}"),
+        "{error}"
     );
+    assert!(error.contains("--trace-mem=yes"), "{error}");
+    for format in [Format::Lackey, Format::Perf, Format::Damo] {
+        assert!(matches!(imported(format, "\n\n").0, Err(ImportError::Empty { .. })));
+    }
+    // Most lines must be understood: half of them are enough, less are not.
+    let good = " L 10,4\n".repeat(3);
+    assert_eq!(imported(Format::Lackey, &format!("{good}a\nb\nc\n")).0.unwrap().skipped, 3);
+    let worse = imported(Format::Lackey, &format!("{good}a\nb\nc\nd\n")).0;
+    assert!(matches!(worse, Err(ImportError::Foreign { lines: 7, understood: 3, first: 4, .. })));
+    // Titles alone are no recording, as where damo prints regions in its other form.
+    let titles = "monitoring_start: 0 ns\nmonitoring_end: 50 ms\ntarget_id: 0\nnr_regions: 1\n";
+    assert!(matches!(
+        imported(Format::Damo, titles).0,
+        Err(ImportError::NoRecords { lines: 4, .. })
+    ));
+    let other = format!("{titles}0   addr 85.541 TiB (12.707 GiB ) access 0 %   age 1.500 s\n");
+    assert!(matches!(imported(Format::Damo, &other).0, Err(ImportError::Foreign { .. })));
+    // No sample without a time: their order would be a guess.
+    let untimed = imported(Format::Perf, "  9/9  cpu/mem-loads/P:  7ff3de2ba010  562c6d17b183\n").0;
+    assert!(untimed.unwrap_err().to_string().contains("-F comm,pid,tid,time"));
+    // What is longer than any line is one line that is not understood, not many.
+    let long = format!("{good} L {}\n", "10,4 L ".repeat(30_000));
+    assert_eq!(imported(Format::Lackey, &long).0.unwrap().skipped, 1);
+}
+
+#[test]
+fn samples_carry_their_period_and_say_that_they_are_samples() {
+    let line = |period: &str, source: &str| {
+        format!("        x  7/8  1.5: {period} ibs_op//:  7f00 {source} 4010 f+0x1 (/a)\n")
+    };
+    let store = "5080042 |OP STORE|LVL L1 hit|SNP N/A|TLB L1 or L2 hit|LCK No|BLK  N/A   0 ";
+    let na = "1 |OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A   0 ";
+    let text = line("100", store) + &line("300", store) + &line("401", na);
+    let (read, out) = imported(Format::Perf, &text);
+    assert_eq!(read.unwrap().period, 267);
+    let info = Info::of(&mut open(&out).unwrap()).unwrap();
+    assert_eq!((info.loads, info.stores, info.period, info.sampled), (1, 2, 267, true));
+    assert!(info.text().contains("samples, one for about 267 events"), "{}", info.text());
+    let notes = info.notes.join("; ");
+    assert!(
+        notes.contains("ibs_op//") && notes.contains("of 1 samples it is not known"),
+        "{notes}"
+    );
+    // A mean over some of them would say nothing of the others.
+    let (read, _) = imported(Format::Perf, &(text.clone() + &line("", store)));
+    assert_eq!(read.unwrap().period, 0);
+    let (_, out) = imported(Format::Perf, &line("", store));
+    let text = Info::of(&mut open(&out).unwrap()).unwrap().text();
+    assert!(text.contains("at a rate that is not known"), "{text}");
+}
+
+#[test]
+fn the_first_frame_of_a_call_chain_is_the_instruction() {
+    let text = "prog 10/11 5.000001: 1 cpu/mem-stores/P: 7f00\n\t    4014 inner+0x4 (/a)\n\t    \
+                4fff main+0x9 (/a)\n\nprog 10/11 5.5: 1 cpu/mem-loads/P: 7f08\n\t    5014 g (/a)\n\n4fff x\n";
+    let (read, out) = imported(Format::Perf, text);
+    let read = read.unwrap();
+    assert_eq!((read.accesses, read.skipped, read.first_skipped_line), (2, 1, Some(8)));
+    let mut reader = open(&out).unwrap();
+    let (mut block, mut lines) = (Block::new().unwrap(), String::new());
+    while reader.next_block(&mut block).unwrap() {
+        block_lines(&block, u64::MAX, &mut lines);
+    }
+    assert!(lines.contains("store 0x7f00 8 pc=0x4014\n"), "{lines}");
+    assert!(lines.contains("load 0x7f08 8 pc=0x5014\n"), "{lines}");
+}
+
+#[test]
+fn damo_reads_the_column_that_its_title_names() {
+    let text =
+        "base_time_absolute: 2 m 3.500 s\ndata source: tracepoint\n\nmonitoring_start: 0 ns\n\
+                monitoring_end: 50 ms\nmonitoring_duration: 50 ms\ntarget_id: 0\nnr_regions: 2\n\
+                # start_addr     end_addr        length  nr_accesses   age\n\
+                555500000000-555500400000 (   4.000 MiB)           3     9\n\
+                7ffd00000000-7ffd00010000 (  64.000 KiB)          10     0\n";
+    let (read, out) = imported(Format::Damo, text);
+    let read = read.unwrap();
+    assert_eq!((read.accesses, read.skipped, read.sampled), (13, 0, true));
+    let blocks = open(&out).unwrap().blocks().to_vec();
+    assert!(blocks.iter().all(|b| (b.first_time, b.last_time) == (50_000_000, 50_000_000)));
+    let turned = text.replace("nr_accesses   age", "age   nr_accesses");
+    assert_eq!(imported(Format::Damo, &turned).0.unwrap().accesses, 9);
 }
 
 #[test]

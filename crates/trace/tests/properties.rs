@@ -289,7 +289,7 @@ proptest! {
         use terrace_trace::import::{import, Format};
         for format in [Format::Lackey, Format::Perf, Format::Damo] {
             for text in [&text, &lines.join("\n")] {
-                let _ = import(format, text.as_bytes(), Vec::new());
+                let _ = import(format, text.as_bytes(), std::io::Cursor::new(Vec::new()));
             }
         }
     }

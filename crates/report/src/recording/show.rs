@@ -74,11 +74,10 @@ impl Recording {
         for damage in self.damage.iter().take(8) {
             put!(body, "<p class=\"warning\">{}.</p>\n", brief(damage, 300));
         }
-        if self.header.period > 1 {
+        if let Some(missing) = self.header.describe_missing() {
             put!(
                 body,
-                "<p class=\"warning\">One access in {} was kept; all counts are of those.</p>\n",
-                count(self.header.period)
+                "<p class=\"warning\">Not all accesses: {missing}. All counts are of those.</p>\n",
             );
         }
     }

@@ -7,15 +7,6 @@ use crate::event::{Access, Header};
 use crate::write::TraceWriter;
 use std::io::Write;
 
-pub fn header() -> Header {
-    Header {
-        source: "lackey".into(),
-        notes: vec!["threads are not told apart".into()],
-        pcs: true,
-        ..Header::default()
-    }
-}
-
 /// What the lines before said.
 #[derive(Debug, Default)]
 pub struct Lackey {
@@ -25,11 +16,13 @@ pub struct Lackey {
 
 impl<W: Write> Importer<W> for Lackey {
     fn line(&mut self, writer: &mut TraceWriter<W>, line: &str) -> Result<Line, TraceError> {
-        let Some((what, address, size)) = parse(line) else { return Ok(Line::Unknown) };
+        let Some((what, address, size)) = parse(line) else {
+            return Ok(if is_message(line) { Line::Remark } else { Line::Unknown });
+        };
         if what == 'I' {
             self.pc = address;
             self.instructions += 1;
-            return Ok(Line::Known(0));
+            return Ok(Line::Record(0));
         }
         let mut count = 0;
         for store in [false, true] {
@@ -45,8 +38,25 @@ impl<W: Write> Importer<W> for Lackey {
                 count += 1;
             }
         }
-        Ok(Line::Known(count))
+        Ok(Line::Record(count))
     }
+
+    fn header(&self) -> Header {
+        Header {
+            source: "lackey".into(),
+            notes: vec!["threads are not told apart".into()],
+            pcs: true,
+            ..Header::default()
+        }
+    }
+}
+
+/// A message of valgrind's: `==PID== TEXT`, `--PID-- TEXT` or `**PID** TEXT`.
+fn is_message(line: &str) -> bool {
+    ["==", "--", "**"].into_iter().any(|mark| {
+        let rest = line.trim_start().strip_prefix(mark).and_then(|rest| rest.split_once(mark));
+        rest.is_some_and(|(pid, _)| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()))
+    })
 }
 
 fn parse(line: &str) -> Option<(char, u64, u32)> {
@@ -56,7 +66,9 @@ fn parse(line: &str) -> Option<(char, u64, u32)> {
         _ => return None,
     };
     let (address, size) = rest.trim().split_once(',')?;
-    Some((what, hex(address)?, size.parse().ok()?))
+    // The largest access of one instruction, XSAVE of all state with AMX, is some 11 KiB.
+    let size = size.parse().ok().filter(|size| (1..=65_536).contains(size))?;
+    Some((what, hex(address)?, size))
 }
 
 #[cfg(test)]
@@ -68,10 +80,24 @@ mod tests {
         assert_eq!(parse("I  04016b80,3"), Some(('I', 0x0401_6b80, 3)));
         assert_eq!(parse(" S 1ffefffe78,8"), Some(('S', 0x1f_feff_fe78, 8)));
         assert_eq!(parse(" M 0421c7cc,4"), Some(('M', 0x0421_c7cc, 4)));
-        for other in
-            ["==12== Lackey", " L", " L zz,4", " L 10,x", "", "I", " X 10,4", " L 10,99999999999"]
-        {
+        for other in [
+            "==12== Lackey",
+            " L",
+            " L zz,4",
+            " L 10,x",
+            "",
+            "I",
+            " X 10,4",
+            " L 10,99999999999",
+            " L 10,0",
+        ] {
             assert_eq!(parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn messages_of_valgrind_are_no_foreign_lines() {
+        assert!(is_message("==12== Lackey, an example Valgrind tool") && is_message("--7-- x"));
+        assert!(!is_message("==== title ====") && !is_message("==x== y") && !is_message(" L 10,4"));
     }
 }

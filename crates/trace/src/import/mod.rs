@@ -1,26 +1,47 @@
 //! Recordings of other tools become traces. Lines that are not understood are counted and stepped
-//! over: such files have messages of the tool or the program in between.
+//! over: such files have messages of the tool or the program in between. A file of which most lines
+//! are not understood is refused.
 
 mod damo;
 mod lackey;
 mod perf;
 
 use crate::error::TraceError;
+use crate::event::Header;
 use crate::write::TraceWriter;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Seek, Write};
 
 /// Longest line that is looked at, bytes; what is longer is no line of these tools.
 const MOST_LINE: usize = 64 << 10;
+/// Bytes that the header may grow by until the last line is read: the notes of `perf.rs`, which has
+/// the longest, stay below half of it.
+const HEADER_ROOM: usize = 4096;
+/// Characters of a line that an error quotes.
+const MOST_QUOTED: usize = 60;
 
 /// Whose recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `valgrind --tool=lackey --trace-mem=yes`: every access; time counts instructions.
     Lackey,
-    /// `perf script -F pid,tid,time,event,addr,ip` of memory samples.
+    /// `perf script` of memory samples, as it prints them or with fields named by `-F`.
     Perf,
     /// The text of a DAMON record, as damo prints it raw: how often a region was found accessed.
     Damo,
+}
+
+impl Format {
+    /// The command whose output it is.
+    #[must_use]
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::Lackey => "valgrind --tool=lackey --trace-mem=yes",
+            Self::Perf => {
+                "perf script -F comm,pid,tid,time,period,event,addr,data_src,ip of memory samples"
+            }
+            Self::Damo => "damo report access --raw_form",
+        }
+    }
 }
 
 /// Why an import failed.
@@ -32,10 +53,33 @@ pub enum ImportError {
     /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// No line was understood.
-    #[error("none of its {lines} lines is one of {format:?}'s; check --from")]
+    /// Nothing to read.
+    #[error("it is empty; expected the output of {}", .format.command())]
+    Empty {
+        /// What was looked for.
+        format: Format,
+    },
+    /// No line, or less than half of them, was understood: what was would mislead.
+    #[error(
+        "{understood} of {lines} lines are understood, and line {first} is not: {quoted}; expected the output of {}",
+        .format.command()
+    )]
     Foreign {
-        /// Lines there were.
+        /// Lines that are not empty.
+        lines: u64,
+        /// Those understood.
+        understood: u64,
+        /// The first line that was not, counted from 1.
+        first: u64,
+        /// Its begin, control characters made visible.
+        quoted: String,
+        /// What was looked for.
+        format: Format,
+    },
+    /// All was understood, but no line could hold an access.
+    #[error("none of {lines} lines holds an access; expected the output of {}", .format.command())]
+    NoRecords {
+        /// Lines that are not empty.
         lines: u64,
         /// What was looked for.
         format: Format,
@@ -51,66 +95,126 @@ pub struct Imported {
     pub lines: u64,
     /// Lines that were not understood, empty ones aside.
     pub skipped: u64,
+    /// The first of those, counted from 1.
+    pub first_skipped_line: Option<u64>,
+    /// Whether the accesses are samples.
+    pub sampled: bool,
+    /// See [`Header::period`].
+    pub period: u64,
 }
 
-/// Whether a line was understood.
+/// What a line was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// With so many accesses.
-    Known(u64),
+    /// One that can hold accesses, with so many.
+    Record(u64),
+    /// One that the tool writes besides: a title, a message, a stack frame.
+    Remark,
     Unknown,
 }
 
 trait Importer<W: Write> {
+    /// Reads a line; empty ones too.
     fn line(&mut self, writer: &mut TraceWriter<W>, line: &str) -> Result<Line, TraceError>;
 
     /// The last line has been seen.
-    fn end(&mut self, _writer: &mut TraceWriter<W>) -> Result<u64, TraceError> {
-        Ok(0)
+    fn end(&mut self, _writer: &mut TraceWriter<W>) -> Result<(), TraceError> {
+        Ok(())
+    }
+
+    /// The header as far as it is known: before the first line, and after the last.
+    fn header(&self) -> Header;
+}
+
+/// Counts of lines, until it is known whether they are the format's.
+#[derive(Debug, Default)]
+struct Tally {
+    lines: u64,
+    records: u64,
+    remarks: u64,
+    unknown: u64,
+    /// Number and begin of the first line that was not understood.
+    first_unknown: Option<(u64, String)>,
+}
+
+impl Tally {
+    fn add(&mut self, line: Line, text: &str) {
+        match line {
+            _ if text.trim().is_empty() => {}
+            Line::Record(_) => self.records += 1,
+            Line::Remark => self.remarks += 1,
+            Line::Unknown => {
+                self.unknown += 1;
+                let quoted = || text.trim().chars().take(MOST_QUOTED).flat_map(char::escape_debug);
+                self.first_unknown.get_or_insert_with(|| (self.lines, quoted().collect()));
+            }
+        }
+    }
+
+    /// Whether the lines were the format's.
+    fn judge(self, format: Format) -> Result<(), ImportError> {
+        let understood = self.records + self.remarks;
+        let lines = understood + self.unknown;
+        match self.first_unknown {
+            Some((first, quoted)) if self.records == 0 || self.unknown > understood => {
+                Err(ImportError::Foreign { lines, understood, first, quoted, format })
+            }
+            None if lines == 0 => Err(ImportError::Empty { format }),
+            None if self.records == 0 => Err(ImportError::NoRecords { lines, format }),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Reads a recording of another tool and writes it as a trace.
+/// Reads a recording of another tool and writes it as a trace, to the begin of `output`.
 ///
 /// # Errors
-/// [`ImportError`].
-pub fn import<W: Write>(
+/// [`ImportError`]; what `output` holds then is no whole trace.
+pub fn import<W: Write + Seek>(
     format: Format,
     input: impl BufRead,
     output: W,
 ) -> Result<Imported, ImportError> {
-    let (header, mut importer): (_, Box<dyn Importer<W>>) = match format {
-        Format::Lackey => (lackey::header(), Box::new(lackey::Lackey::default())),
-        Format::Perf => (perf::header(), Box::new(perf::Perf::default())),
-        Format::Damo => (damo::header(), Box::new(damo::Damo::default())),
+    let mut importer: Box<dyn Importer<W>> = match format {
+        Format::Lackey => Box::new(lackey::Lackey::default()),
+        Format::Perf => Box::new(perf::Perf::default()),
+        Format::Damo => Box::new(damo::Damo::default()),
     };
-    let mut writer = TraceWriter::new(output, &header)?;
-    let mut read = Imported::default();
-    let mut known = 0u64;
-    for_lines(input, |line| {
-        read.lines += 1;
-        match importer.line(&mut writer, line)? {
-            Line::Known(accesses) => {
-                known += 1;
-                read.accesses += accesses;
-            }
-            Line::Unknown if !line.trim().is_empty() => read.skipped += 1,
-            Line::Unknown => {}
+    let mut writer = TraceWriter::with_header_room(output, &importer.header(), HEADER_ROOM)?;
+    let mut accesses = 0u64;
+    let mut tally = Tally::default();
+    for_lines(input, |text| {
+        tally.lines += 1;
+        let line = match text {
+            Some(text) => importer.line(&mut writer, text)?,
+            None => Line::Unknown,
+        };
+        if let Line::Record(count) = line {
+            accesses += count;
         }
+        tally.add(line, text.unwrap_or("a line of more than 64 KiB"));
         Ok(())
     })?;
-    read.accesses += importer.end(&mut writer)?;
-    if known == 0 && read.skipped > 0 {
-        return Err(ImportError::Foreign { lines: read.lines, format });
-    }
-    writer.finish()?.flush()?;
+    importer.end(&mut writer)?;
+    let header = importer.header();
+    let read = Imported {
+        accesses,
+        lines: tally.lines,
+        skipped: tally.unknown,
+        first_skipped_line: tally.first_unknown.as_ref().map(|(number, _)| *number),
+        sampled: header.sampled,
+        period: header.period,
+    };
+    tally.judge(format)?;
+    writer.finish_with_header(&header)?.flush()?;
     Ok(read)
 }
 
 /// Calls `each` with every line, without holding more than one; what is not UTF-8 is replaced.
+/// `None` stands for a line that is too long.
 fn for_lines(
     mut input: impl BufRead,
-    mut each: impl FnMut(&str) -> Result<(), ImportError>,
+    mut each: impl FnMut(Option<&str>) -> Result<(), ImportError>,
 ) -> Result<(), ImportError> {
     let mut line = Vec::new();
     loop {
@@ -119,7 +223,12 @@ fn for_lines(
         if got == 0 {
             return Ok(());
         }
-        each(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']))?;
+        if got == MOST_LINE && line.last() != Some(&b'\n') {
+            input.skip_until(b'\n')?;
+            each(None)?;
+            continue;
+        }
+        each(Some(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r'])))?;
     }
 }
 

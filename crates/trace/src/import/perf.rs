@@ -1,45 +1,109 @@
-//! `perf script` of memory samples: `[COMM] PID/TID [CPU] SECONDS.FRACTION: [PERIOD] EVENT: ADDRESS
-//! [IP ...]`. Samples are not all accesses, and their size is not known.
+//! `perf script` of memory samples. Samples are not all accesses, and their size is not known.
+//!
+//! perf prints fields in a fixed order, whichever of them were asked for
+//! (`tools/perf/builtin-script.c`, `process_event`):
+//!
+//! ```text
+//! [COMM] [PID/]TID [[CPU]] SECONDS.FRACTION: [PERIOD] EVENT: ADDRESS
+//!     [DATA_SRC |OP LOAD|LVL L3 hit|...|BLK N/A] [WEIGHT] [IP [SYMBOL] [(FILE)]]
+//! ```
+//!
+//! With call chains the instruction's address is on the next line. A command's name may hold
+//! anything, so it is skipped, not read.
 
 use super::{hex, Importer, Line};
 use crate::error::TraceError;
 use crate::event::{Access, Clock, Event, Header, What};
 use crate::write::TraceWriter;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 
-pub fn header() -> Header {
-    Header {
-        source: "perf".into(),
-        clock: Clock::Nanoseconds,
-        ns_per_tick: 1.0,
-        period: 0,
-        pcs: true,
-        notes: vec!["samples; sizes are not known and given as 8".into()],
-        ..Header::default()
-    }
+/// Highest thread number that is believed (`PID_MAX_LIMIT`, `include/linux/threads.h`).
+const MOST_TID: i32 = 4 << 20;
+/// Names of events that the trace's notes list, and characters of each.
+const MOST_EVENTS: usize = 8;
+const MOST_EVENT_NAME: usize = 60;
+
+/// A sample whose instruction may be on the next line.
+#[derive(Debug)]
+struct Waiting {
+    process: u32,
+    thread: u32,
+    time: u64,
+    access: Access,
 }
 
-/// Processes and threads seen.
+/// Processes and threads seen, and what is to be said of all samples.
 #[derive(Debug, Default)]
 pub struct Perf {
     processes: HashMap<i32, u32>,
     threads: HashMap<i32, u32>,
+    waiting: Option<Waiting>,
+    /// The lines up to the next empty one may be frames of a call chain.
+    in_chain: bool,
+    events: BTreeSet<String>,
+    samples: u64,
+    /// Samples whose line has a period, and the sum of those.
+    with_period: u64,
+    period_sum: u128,
+    no_direction: u64,
+    no_process: u64,
+}
+
+/// What an access did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Load,
+    Store,
+    /// Fetches of instructions and prefetches, which are no access of the program.
+    Neither,
+    Unknown,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Sample {
+struct Sample<'a> {
     pid: Option<i32>,
     tid: i32,
     time: u64,
-    store: bool,
+    period: Option<u64>,
+    event: &'a str,
+    direction: Direction,
+    /// 0: the sample has none.
     address: u64,
+    /// 0: not on this line.
     pc: u64,
+}
+
+/// What a line of `perf script` is.
+#[derive(Debug, PartialEq, Eq)]
+enum Parsed<'a> {
+    Sample(Sample<'a>),
+    /// `PERF_RECORD_...`: shown on request, such as mappings and lost samples.
+    Record,
+    Unknown,
 }
 
 impl<W: Write> Importer<W> for Perf {
     fn line(&mut self, writer: &mut TraceWriter<W>, line: &str) -> Result<Line, TraceError> {
-        let Some(sample) = parse(line) else { return Ok(Line::Unknown) };
+        let text = line.trim();
+        if text.is_empty() {
+            self.in_chain = false;
+            return Ok(Line::Remark);
+        }
+        if text.starts_with('#') {
+            return Ok(Line::Remark);
+        }
+        let sample = match parse(text) {
+            Parsed::Sample(sample) => sample,
+            Parsed::Record => return Ok(Line::Remark),
+            Parsed::Unknown => return Ok(self.frame(text)),
+        };
+        self.write_waiting(writer)?;
+        self.in_chain = sample.pc == 0;
+        if sample.address == 0 || sample.direction == Direction::Neither {
+            return Ok(Line::Record(0));
+        }
+        self.note(&sample);
         let next = self.processes.len() as u32;
         let pid = sample.pid.unwrap_or(0);
         let process = *self.processes.entry(pid).or_insert(next);
@@ -49,32 +113,192 @@ impl<W: Write> Importer<W> for Perf {
             let what = What::ThreadStart { pid, tid: sample.tid };
             writer.event(&Event { time: sample.time, process, thread, what })?;
         }
-        let (address, store, pc) = (sample.address, sample.store, sample.pc);
-        writer.access_at(
-            process,
-            thread,
-            &Access { address, size: 8, store, depends: 0, gap: 0, pc },
-            sample.time,
-        )?;
-        Ok(Line::Known(1))
+        let store = sample.direction == Direction::Store;
+        let access =
+            Access { address: sample.address, size: 8, store, pc: sample.pc, ..Access::default() };
+        self.waiting = Some(Waiting { process, thread, time: sample.time, access });
+        Ok(Line::Record(1))
+    }
+
+    fn end(&mut self, writer: &mut TraceWriter<W>) -> Result<(), TraceError> {
+        self.write_waiting(writer)
+    }
+
+    fn header(&self) -> Header {
+        let mut notes = vec!["samples; sizes are not known and given as 8".to_owned()];
+        if !self.events.is_empty() {
+            let events: Vec<&str> = self.events.iter().map(String::as_str).collect();
+            notes.push(format!("events sampled: {}", events.join(", ")));
+        }
+        if self.no_direction > 0 {
+            notes.push(format!(
+                "of {} samples it is not known whether they are loads or stores: given as loads",
+                self.no_direction
+            ));
+        }
+        if self.no_process > 0 {
+            notes.push("no process is named: all threads are taken for one process's".to_owned());
+        }
+        // A mean over some samples would be of some events alone.
+        let all = self.with_period == self.samples && self.samples > 0;
+        let mean =
+            (self.period_sum + u128::from(self.samples / 2)) / u128::from(self.samples.max(1));
+        Header {
+            source: "perf".into(),
+            clock: Clock::Nanoseconds,
+            ns_per_tick: 1.0,
+            period: if all { u64::try_from(mean).unwrap_or(u64::MAX) } else { 0 },
+            sampled: true,
+            pcs: true,
+            notes,
+            ..Header::default()
+        }
     }
 }
 
-fn parse(line: &str) -> Option<Sample> {
+impl Perf {
+    /// A line that is no sample: a frame of the last sample's call chain, whose first is where the
+    /// access was made, or nothing known.
+    fn frame(&mut self, text: &str) -> Line {
+        let first = text.split_whitespace().next().and_then(hex);
+        let Some(pc) = first.filter(|_| self.in_chain) else { return Line::Unknown };
+        if let Some(waiting) = self.waiting.as_mut().filter(|w| w.access.pc == 0) {
+            waiting.access.pc = pc;
+        }
+        Line::Remark
+    }
+
+    fn write_waiting<W: Write>(&mut self, writer: &mut TraceWriter<W>) -> Result<(), TraceError> {
+        match self.waiting.take() {
+            Some(w) => writer.access_at(w.process, w.thread, &w.access, w.time),
+            None => Ok(()),
+        }
+    }
+
+    fn note(&mut self, sample: &Sample<'_>) {
+        self.samples += 1;
+        self.with_period += u64::from(sample.period.is_some());
+        self.period_sum += u128::from(sample.period.unwrap_or(0));
+        self.no_direction += u64::from(sample.direction == Direction::Unknown);
+        self.no_process += u64::from(sample.pid.is_none());
+        let name = || sample.event.chars().filter(|c| !c.is_control()).take(MOST_EVENT_NAME);
+        if self.events.len() < MOST_EVENTS {
+            self.events.insert(name().collect());
+        }
+    }
+}
+
+fn parse(line: &str) -> Parsed<'_> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let at = words.iter().position(|w| w.strip_suffix(':').is_some_and(|t| nanos(t).is_some()))?;
-    let time = nanos(words[at].trim_end_matches(':'))?;
-    // Before the time: the thread, perhaps a CPU in brackets; a command's name may hold anything.
-    let ids = words[..at].iter().rev().find(|w| !w.starts_with('['))?;
-    let (pid, tid) = match ids.split_once('/') {
-        Some((pid, tid)) => (Some(pid.parse().ok()?), tid.parse().ok()?),
-        None => (None, ids.parse().ok()?),
+    for (at, word) in words.iter().enumerate() {
+        let Some(time) = word.strip_suffix(':').and_then(nanos) else { continue };
+        // A command's name may look like a time: a real one has a thread before it, and behind it
+        // an event.
+        let Some((pid, tid)) = ids(&words[..at]) else { continue };
+        let mut rest = &words[at + 1..];
+        let period = rest.first().and_then(|word| word.parse::<u64>().ok());
+        if period.is_some() {
+            rest = &rest[1..];
+        }
+        match rest {
+            [record, ..] if record.starts_with("PERF_RECORD_") => return Parsed::Record,
+            [event, address, rest @ ..] if event.len() > 1 && event.ends_with(':') => {
+                let Some(address) = hex(address) else { continue };
+                let event = event.trim_end_matches(':');
+                let (source, rest) = data_source(rest);
+                let direction = match source {
+                    None | Some(Direction::Unknown) => direction_of(event),
+                    Some(direction) => direction,
+                };
+                let pc = instruction(rest).unwrap_or(0);
+                return Parsed::Sample(Sample {
+                    pid,
+                    tid,
+                    time,
+                    period,
+                    event,
+                    direction,
+                    address,
+                    pc,
+                });
+            }
+            _ => {}
+        }
+    }
+    Parsed::Unknown
+}
+
+/// The thread, and its process where named, at the end of the words before the time: `PID/TID` or
+/// `TID`, then perhaps a CPU in brackets.
+fn ids(before: &[&str]) -> Option<(Option<i32>, i32)> {
+    let (last, rest) = before.split_last()?;
+    let is_cpu = last
+        .strip_prefix('[')
+        .and_then(|cpu| cpu.strip_suffix(']'))
+        .is_some_and(|cpu| !cpu.is_empty() && cpu.bytes().all(|b| b.is_ascii_digit()));
+    let ids = if is_cpu { rest.last()? } else { last };
+    let number = |text: &str| text.parse::<i32>().ok().filter(|n| (-1..=MOST_TID).contains(n));
+    match ids.split_once('/') {
+        Some((pid, tid)) => Some((Some(number(pid)?), number(tid)?)),
+        None => Some((None, number(ids)?)),
+    }
+}
+
+/// What the data source says that the access did, where it is there, and the words behind it
+/// (`perf_script__meminfo_scnprintf`, `tools/perf/util/mem-events.c`). It is a number and its
+/// parts in words, each behind a bar; the last part is `BLK`, before Linux 5.12 `LCK`.
+fn data_source<'a, 'b>(words: &'b [&'a str]) -> (Option<Direction>, &'b [&'a str]) {
+    let Some(begin) = words.iter().position(|word| word.starts_with("|OP")) else {
+        return (None, words);
     };
-    // After it: a period where asked for, the event, the address.
-    let event = at + 1 + words[at + 1..].iter().position(|w| w.ends_with(':'))?;
-    let address = hex(words.get(event + 1)?).filter(|a| *a != 0)?;
-    let pc = words.get(event + 2).and_then(|w| hex(w)).unwrap_or(0);
-    Some(Sample { pid, tid, time, store: words[event].contains("store"), address, pc })
+    let op = words.get(begin + 1).and_then(|word| word.split('|').next()).unwrap_or("");
+    let direction = match op {
+        "LOAD" => Direction::Load,
+        "STORE" => Direction::Store,
+        "PFETCH" | "EXEC" => Direction::Neither,
+        _ => Direction::Unknown,
+    };
+    let parts = &words[begin..];
+    let last = ["BLK", "LCK"].into_iter().find_map(|name| {
+        // A part begins in the word that ends the one before: `No|BLK`.
+        parts.iter().position(|word| word.rsplit('|').next() == Some(name) && word.contains('|'))
+    });
+    let Some(last) = last else { return (Some(direction), &[]) };
+    let rest = &parts[last + 1..];
+    let values =
+        rest.iter().take_while(|w| matches!(**w, "N/A" | "Data" | "Addr" | "Yes" | "No")).count();
+    (Some(direction), &rest[values..])
+}
+
+/// What an event's name says that its accesses do.
+fn direction_of(event: &str) -> Direction {
+    let event = event.to_ascii_lowercase();
+    match (event.contains("load"), event.contains("store")) {
+        (true, false) => Direction::Load,
+        (false, true) => Direction::Store,
+        _ => Direction::Unknown,
+    }
+}
+
+/// The instruction's address among the words behind address and data source: the last number
+/// before symbol and file. Numbers before it are the weight and physical addresses.
+fn instruction(words: &[&str]) -> Option<u64> {
+    let numbers = words.iter().take_while(|word| hex(word).is_some()).count();
+    let at = match numbers {
+        0 => return None,
+        // A symbol may read as a number (`add`): code does not lie that low, and symbols are
+        // followed by their file.
+        n if n > 1 && words.len() > n && words[n].starts_with('(') => {
+            let (symbol, before) = (words[n - 1], words[n - 2]);
+            if before.len() > symbol.len() && hex(before) > hex(symbol) {
+                n - 2
+            } else {
+                n - 1
+            }
+        }
+        n => n - 1,
+    };
+    hex(words[at])
 }
 
 /// Seconds with a fraction, in nanoseconds.
@@ -95,32 +319,92 @@ fn nanos(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn sample(line: &str) -> Sample<'_> {
+        match parse(line) {
+            Parsed::Sample(sample) => sample,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
     #[test]
-    fn samples_are_read_with_and_without_what_is_optional() {
+    fn samples_are_read_with_and_without_optional_fields() {
         let full =
-            "  my prog  1234/1236 [001] 12.000345:   1000  cpu/mem-stores/P:  7f12ab340010  55aa10 main+0x10 (a.out)";
-        let sample = Sample {
+            "  my prog  1234/1236 [001] 12.000345:   1000  cpu/mem-stores/P:  7f12ab340010  \
+                    55aa10 main+0x10 (a.out)";
+        let expected = Sample {
             pid: Some(1234),
             tid: 1236,
             time: 12_000_345_000,
-            store: true,
+            period: Some(1000),
+            event: "cpu/mem-stores/P",
+            direction: Direction::Store,
             address: 0x7f12_ab34_0010,
             pc: 0x55_aa10,
         };
-        assert_eq!(parse(full), Some(sample));
+        assert_eq!(sample(full), expected);
         let bare = "77 0.5: cpu/mem-loads,ldlat=30/P: ffff";
-        let sample =
-            Sample { pid: None, tid: 77, time: 500_000_000, store: false, address: 0xffff, pc: 0 };
-        assert_eq!(parse(bare), Some(sample));
+        let expected = Sample {
+            pid: None,
+            tid: 77,
+            time: 500_000_000,
+            period: None,
+            event: "cpu/mem-loads,ldlat=30/P",
+            direction: Direction::Load,
+            address: 0xffff,
+            pc: 0,
+        };
+        assert_eq!(sample(bare), expected);
         for other in [
-            "",
-            "# comment",
             "x 1.5:",
-            "77 1.5: mem-loads: 0",
             "77 1.5: mem-loads: zz",
             "1.5: e: 10",
+            "5000000 1.5: e: 10",
+            "[0] 1.5: e: 10",
         ] {
-            assert_eq!(parse(other), None, "{other}");
+            assert_eq!(parse(other), Parsed::Unknown, "{other}");
         }
+        assert_eq!(parse("x 7/7 1.5: PERF_RECORD_COMM: x:7/7"), Parsed::Record);
+    }
+
+    #[test]
+    fn a_name_of_a_command_is_never_read() {
+        let line = "a 7 1.5: x: 10 88/89 [002] 2.25: cpu/mem-stores/P: 7f00 4010";
+        // A name that is a whole sample cannot be told from one; these are none.
+        assert_eq!(sample(line).time, 1_500_000_000);
+        let line = "v1.5: x    77/78    974.714900: cpu/mem-stores/P:   7ff3de2ba050  562c6d17b190";
+        assert_eq!((sample(line).tid, sample(line).pc), (78, 0x562c_6d17_b190));
+        assert_eq!(sample("[ET 0]  77/79  9.5: mem-stores:  7ff0 4010").tid, 79);
+        assert_eq!(sample("io 12 [a] b  989/990  9.5: mem-stores:  7ff0 4010").tid, 990);
+    }
+
+    #[test]
+    fn the_data_source_tells_loads_from_stores_and_is_no_instruction() {
+        let line =
+            |source: &str, rest: &str| format!("x 7/8 1.5: 100000 ibs_op//: 7f00 {source} {rest}");
+        let at = |source: &str, rest: &str| {
+            let line = line(source, rest);
+            let sample = sample(&line);
+            (sample.direction, sample.pc)
+        };
+        let new = "5080144 |OP STORE|LVL L3 hit|SNP N/A|TLB L1 or L2 hit|LCK No|BLK  N/A";
+        let old = "68100142 |OP LOAD|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK Yes";
+        assert_eq!(at(new, "57 55d0a41b2c10 f+0x1 (a)"), (Direction::Store, 0x55d0_a41b_2c10));
+        assert_eq!(at(new, "55d0a41b2c10"), (Direction::Store, 0x55d0_a41b_2c10));
+        assert_eq!(at(old, "57 55d0a41b2c10 add (a)"), (Direction::Load, 0x55d0_a41b_2c10));
+        assert_eq!(at(old, "4010 [unknown] ([unknown])"), (Direction::Load, 0x4010));
+        assert_eq!(at(old, ""), (Direction::Load, 0));
+        assert_eq!(at("1 |OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A", "9").0, Direction::Unknown);
+        assert_eq!(
+            at("1 |OP EXEC|LVL L1 hit|SNP N/A|LCK No|BLK Data Addr", "9"),
+            (Direction::Neither, 9)
+        );
+    }
+
+    #[test]
+    fn what_an_event_is_called_tells_less() {
+        assert_eq!(direction_of("cpu/mem-loads,ldlat=30/P"), Direction::Load);
+        assert_eq!(direction_of("mem_inst_retired.all_stores:p"), Direction::Store);
+        assert_eq!(direction_of("arm_spe/load_filter=1,store_filter=1/"), Direction::Unknown);
+        assert_eq!(direction_of("page-faults"), Direction::Unknown);
     }
 }
