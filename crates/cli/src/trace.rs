@@ -119,7 +119,7 @@ pub fn import(args: &TraceImportArgs) -> Ending {
     }
     let samples = match (read.sampled, read.period) {
         (false, _) => String::new(),
-        (true, 0) => ", samples".to_owned(),
+        (true, 0 | 1) => ", samples".to_owned(),
         (true, period) => format!(", samples of about {period} events each"),
     };
     print(&format!(

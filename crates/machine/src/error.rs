@@ -134,7 +134,7 @@ pub enum Problem {
     #[error("it has no nodes; add a [[node]]")]
     NoNodes,
     /// Beyond what a page's record can name.
-    #[error("node {0} is above 254, the highest node that can be managed; renumber the nodes")]
+    #[error("node {0} is above 255, the highest node that can be managed; renumber the nodes")]
     NodeTooHigh(NodeId),
     /// Two nodes of one number.
     #[error("node {0} is described twice; give each node its own id")]

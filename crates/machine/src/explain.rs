@@ -156,10 +156,16 @@ fn figures(machine: &Machine, ranking: &Ranking, findings: &mut Vec<Finding>) {
         evidence.into_iter().flatten().any(|e| e != Evidence::Unknown)
     });
     if !hmat {
-        let text =
+        let mut text =
             "No bandwidth or latency is known of any node (the firmware states no HMAT): tiers rest on the distance \
                     table, which is an order at best."
                 .to_owned();
+        if !ranking.unordered.is_empty() {
+            text += &format!(
+                " Memory without CPUs (nodes {}) may as well be the fastest.",
+                list(&ranking.unordered)
+            );
+        }
         push(findings, Topic::NoFigures, Severity::Obstacle, text, Some(PROBE));
     } else if !guessed.is_empty() {
         let text = format!(

@@ -6,6 +6,7 @@ mod error;
 mod explain;
 mod file;
 mod hwloc;
+mod known;
 mod lists;
 mod model;
 mod presets;
@@ -20,7 +21,8 @@ pub use error::{MachineError, Place, Problem, XmlProblem};
 pub use explain::{explain, explain_with, Finding, Severity, Topic};
 pub use file::{with_store, LinkSpread, Spreads, MAX_FILE};
 pub use hwloc::{from_hwloc_xml, MAX_XML};
-pub use lists::{parse_list, parse_mask, ListError};
+pub use known::{add_known_figures, KnownModels};
+pub use lists::{list_numbers, parse_list, parse_mask, ListError};
 pub use model::{
     CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
 };

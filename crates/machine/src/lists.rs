@@ -74,6 +74,23 @@ pub fn parse_mask(text: &str, max: u32) -> Result<Vec<u32>, ListError> {
     Ok(out)
 }
 
+/// Numbers as the kernel writes them: `0-3,8`, ascending and without doubles.
+#[must_use]
+pub fn list_numbers(numbers: &[u32]) -> String {
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match parts.last_mut() {
+            Some((_, last)) if number.checked_sub(1) == Some(*last) => *last = number,
+            _ => parts.push((number, number)),
+        }
+    }
+    let show = |(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    parts.iter().map(show).collect::<Vec<_>>().join(",")
+}
+
 fn number(text: &str) -> Result<u32, ListError> {
     let text = text.trim();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {

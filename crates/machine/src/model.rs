@@ -186,6 +186,15 @@ impl Link {
             distance: None,
         }
     }
+
+    /// Whether a bandwidth or latency is known.
+    #[must_use]
+    pub const fn has_figures(&self) -> bool {
+        self.read_latency.is_some()
+            || self.write_latency.is_some()
+            || self.read_bandwidth.is_some()
+            || self.write_bandwidth.is_some()
+    }
 }
 
 /// The processor core: an access costs max(compute, transfer).

@@ -6,6 +6,7 @@
 //! always comes after nodes that have the attribute. Mixing the scales any other way would not give
 //! an order: two figures and a distance can contradict each other in a circle.
 
+use crate::lists::list_numbers;
 use crate::model::{Evidence, Figure, Kind, Link, Machine, Node};
 use std::cmp::{Ordering, Reverse};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
@@ -85,6 +86,9 @@ pub struct Ranking {
     pub initiator: NodeId,
     /// Tiers by rank.
     pub tiers: Vec<Tier>,
+    /// Nodes whose place in the order is not known: memory without CPUs of which nothing but a
+    /// distance is known. Fast memory has large distances too, so it may be the best there is.
+    pub unordered: Vec<NodeId>,
     /// What was tied or missing, and what was done about it.
     pub notes: Vec<String>,
 }
@@ -160,7 +164,11 @@ pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Rank
     }
     tiers.sort_by(|a, b| compare(a, b, by).then_with(|| a.nodes.cmp(&b.nodes)));
     describe(&tiers, by, initiator, &mut notes);
-    Ok(Ranking { by, initiator, tiers, notes })
+    let unordered = unordered(machine, &tiers);
+    if let Some(note) = describe_unordered(&unordered) {
+        notes.push(note);
+    }
+    Ok(Ranking { by, initiator, tiers, unordered, notes })
 }
 
 fn resolve(machine: &Machine, asked: Option<NodeId>) -> Result<NodeId, RankError> {
@@ -329,6 +337,39 @@ fn describe(tiers: &[Tier], by: By, initiator: NodeId, notes: &mut Vec<String>) 
     }
 }
 
+/// Nodes of [`Ranking::unordered`], ascending.
+fn unordered(machine: &Machine, tiers: &[Tier]) -> Vec<NodeId> {
+    if tiers.len() < 2 {
+        return Vec::new();
+    }
+    let by_distance = tiers.iter().filter(|t| t.basis == Basis::Distance);
+    let mut nodes: Vec<NodeId> = by_distance.flat_map(|t| t.nodes.clone()).collect();
+    // What is known to be behind a link or made of flash is slow, wherever it is; and of memory
+    // whose figures its nearest CPUs know, those farther away see no more.
+    nodes.retain(|id| {
+        let figures = machine.links.iter().any(|l| l.target == *id && l.has_figures());
+        machine.node(*id).is_some_and(|n| {
+            let may_be_fast = matches!(n.kind, Kind::Unknown | Kind::Hbm | Kind::Gpu);
+            n.cpus.is_empty() && may_be_fast && !figures
+        })
+    });
+    nodes.sort_unstable();
+    nodes
+}
+
+fn describe_unordered(nodes: &[NodeId]) -> Option<String> {
+    let (s, they) = match nodes {
+        [] => return None,
+        [_] => ("", "it"),
+        _ => ("s", "they"),
+    };
+    Some(format!(
+        "Node{s} {}: order unknown. Only a distance is known, and fast memory without CPUs has \
+         large ones too: {they} may be the fastest. Measure with `terrace probe -o machine.toml`.",
+        list(nodes)
+    ))
+}
+
 /// What breaks a tie.
 fn decider(a: &Tier, b: &Tier, by: By) -> &'static str {
     if by != By::Bandwidth && bandwidth_key(a) != bandwidth_key(b) {
@@ -345,22 +386,6 @@ fn decider(a: &Tier, b: &Tier, by: By) -> &'static str {
 /// Nodes as the kernel writes them: `0-3,8`.
 #[must_use]
 pub fn list(nodes: &[NodeId]) -> String {
-    let mut ids: Vec<u16> = nodes.iter().map(|n| n.0).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let mut parts: Vec<(u16, u16)> = Vec::new();
-    for id in ids {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == id => *last = id,
-            _ => parts.push((id, id)),
-        }
-    }
-    let show = |(a, b): &(u16, u16)| {
-        if a == b {
-            a.to_string()
-        } else {
-            format!("{a}-{b}")
-        }
-    };
-    parts.iter().map(show).collect::<Vec<_>>().join(",")
+    let numbers: Vec<u32> = nodes.iter().map(|n| u32::from(n.0)).collect();
+    list_numbers(&numbers)
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
 /// Highest node that can be managed: a page's record names its node in one byte.
-pub const MAX_NODE: NodeId = NodeId(254);
+pub const MAX_NODE: NodeId = NodeId(255);
 /// Highest CPU: `NR_CPUS_RANGE_END` of Linux, `arch/x86/Kconfig`, is 8192.
 pub const MAX_CPU: CpuId = CpuId(8191);
 /// Longest latency that is believed: one second.

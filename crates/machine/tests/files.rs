@@ -60,7 +60,7 @@ fn mistakes_name_line_key_and_cure() {
         ("[[node]]\nid = 1\ncapacity = \"5 Gib\"\n", vec!["line 7", "\"5 Gib\""]),
         ("[[node]]\nid = 1\ncapactiy = \"5 GiB\"\n", vec!["line 7", "unknown key `node.capactiy`", "capacity"]),
         ("[[nodes]]\nid = 1\n", vec!["line 5", "unknown key `nodes`", "node, link"]),
-        ("[[node]]\nid = 255\ncapacity = \"1 B\"\n", vec!["line 6", "`node.id` is 255", "0 to 254"]),
+        ("[[node]]\nid = 256\ncapacity = \"1 B\"\n", vec!["line 6", "`node.id` is 256", "0 to 255"]),
         ("[[node]]\nid = -1\ncapacity = \"1 B\"\n", vec!["line 6", "-1"]),
         ("[[node]]\nid = 1\ncapacity = \"1 B\"\nkind = \"ddr\"\n", vec!["line 8", "\"ddr\"", "dram, hbm"]),
         ("[[node]]\nid = 1\ncapacity = \"1 B\"\ncpus = [9999999999]\n", vec!["line 8", "9999999999"]),
@@ -161,10 +161,10 @@ fn machines_of_nothing() {
 fn deep_nesting_and_large_files_are_refused() {
     let deep = format!("notes = {}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert!(Machine::from_toml(&deep, "m").is_err());
-    let nodes = "[[node]]\nid = 0\ncpus = \"0-8191\"\ncapacity = \"1 B\"\n".repeat(256);
+    let nodes = "[[node]]\nid = 0\ncpus = \"0-8191\"\ncapacity = \"1 B\"\n".repeat(257);
     let error = Machine::from_toml(&nodes, "m").expect_err("many").to_string();
     assert!(
-        error.contains("line 1021: `node` is a table; expected at most 255 of them"),
+        error.contains("line 1025: `node` is a table; expected at most 256 of them"),
         "{error}"
     );
     let large = "# x\n".repeat(5 << 20);

@@ -107,7 +107,7 @@ fn hostile_input_gets_one_line() {
         (around("<info name=\"a\" value=\"&lol;\"/>"), "not well-formed"),
         (around("<object type=\"NUMANode\" gp_index=\"3\"/>"), "lacks os_index"),
         (around("<object type=\"NUMANode\" os_index=\"0\"/>"), "node 0 is described twice"),
-        (around("<object type=\"NUMANode\" os_index=\"255\"/>"), "above 254"),
+        (around("<object type=\"NUMANode\" os_index=\"256\"/>"), "above 255"),
         (around("<object type=\"NUMANode\" os_index=\"99999999999999999999\"/>"), "a whole number"),
         (
             around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"-4\"/>"),
@@ -132,8 +132,8 @@ fn hostile_input_gets_one_line() {
             "lacks value",
         ),
         (
-            around(&"<object type=\"NUMANode\" os_index=\"1\"/>".repeat(255)),
-            "more than 255 NUMA nodes",
+            around(&"<object type=\"NUMANode\" os_index=\"1\"/>".repeat(256)),
+            "more than 256 NUMA nodes",
         ),
         (around(&"<object type=\"OSDev\"/>".repeat(131_072)), "more than 131072 objects"),
         (

@@ -117,7 +117,7 @@ prop_compose! {
         tlb in (0u32..9, 1u32..9, 0u64..100),
         times in [0u64..=3_600_000_000_000, 0..=3_600_000_000_000, 0..=3_600_000_000_000],
         caches in vec(cache(), 0..4),
-        nodes in btree_map(0u16..=254, part(), 1..7),
+        nodes in btree_map(0u16..=255, part(), 1..7),
         links in btree_map((0usize..7, 0usize..7), figures(), 0..20),
         far in vec(far_store(), 0..4),
     ) -> Machine {

@@ -97,13 +97,18 @@ impl TopologyError {
     }
 }
 
-/// A text shortened for an error line, control characters made visible.
+/// A text shortened for one line, control characters made visible: at most 40 characters and a
+/// few, as a table is 80 wide.
 pub(crate) fn shorten(text: &str) -> String {
     const LIMIT: usize = 40;
     let text = text.trim_end();
-    let mut out: String = text.chars().take(LIMIT).flat_map(char::escape_debug).collect();
-    if text.chars().nth(LIMIT).is_some() {
-        out.push_str("...");
+    let mut out = String::new();
+    for c in text.chars() {
+        if out.chars().count() >= LIMIT {
+            out.push_str("...");
+            break;
+        }
+        out.extend(c.escape_debug());
     }
     format!("\"{out}\"")
 }

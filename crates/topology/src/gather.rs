@@ -4,6 +4,7 @@
 
 use crate::devices::{CXL, DAX};
 use crate::error::TopologyError;
+use crate::models::{MIDR, NVIDIA};
 use crate::sysfs::{CPUS, NODES, STAMP, TIERS};
 use crate::tree::{Archive, Entry, Tree, View, MAX_FILE};
 use std::collections::BTreeMap;
@@ -91,6 +92,9 @@ impl Gatherer<'_, '_> {
         }
         self.bus(DAX, &["target_node", "numa_node", "size", "align", "driver"])?;
         self.folder("sys/bus/dax/drivers/kmem")?;
+        for name in self.view.list(NVIDIA)?.into_iter().filter(|name| name.contains(':')) {
+            self.one(&format!("{NVIDIA}/{name}"))?;
+        }
         let cxl = ["numa_node", "size", "mode", "ram/size", "pmem/size", "target_type"];
         self.bus(CXL, &cxl)
     }
@@ -100,6 +104,7 @@ impl Gatherer<'_, '_> {
         let topology =
             ["physical_package_id", "core_id", "thread_siblings_list", "package_cpus_list"];
         self.files(&format!("{cpu}/topology"), &topology)?;
+        self.files(&cpu, &[MIDR])?;
         for index in self.view.numbered(&format!("{cpu}/cache"), "index", 63)? {
             let cache = [
                 "level",

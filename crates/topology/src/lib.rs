@@ -9,6 +9,9 @@
 mod devices;
 mod error;
 mod gather;
+mod links;
+mod models;
+mod nodes;
 mod source;
 mod sysfs;
 mod tree;

@@ -6,6 +6,7 @@ mod common;
 use common::{fixture, Scratch};
 use std::fs;
 use std::os::unix::fs::symlink;
+use terrace_machine::Machine;
 use terrace_topology::{
     gather, load, read_archive, survey, DiskTree, Entry, MemoryTree, Source, Tree, View,
 };
@@ -37,34 +38,68 @@ fn the_tree_that_the_others_are_made_from_is_sound() {
     assert_eq!(found.machine.links.len(), 1);
 }
 
+/// The machine of a tree, and its notes as one text.
+fn noted(tree: &MemoryTree) -> (Machine, String) {
+    let found = survey(tree, "t").unwrap_or_else(|error| panic!("{error}"));
+    let notes = found.machine.notes.join("\n");
+    (found.machine, notes)
+}
+
 #[test]
-fn files_that_hold_something_else() {
+fn a_file_that_holds_something_else_is_left_out_with_a_note() {
+    // Two sound nodes, of which the first one's files are damaged one by one.
+    let two = || {
+        let mut tree = sound();
+        tree.file("sys/devices/system/node/node1/cpulist", "2-3\n")
+            .file("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal:  2048 kB\n")
+            .file("sys/devices/system/node/node1/distance", "20 10\n")
+            .file(&format!("{NODE}/distance"), "10 20\n");
+        tree
+    };
+    assert!(!noted(&two()).1.contains("taken as not known"));
     for (path, content, part) in [
-        ("cpulist", "all of them", "a list of CPUs"),
-        ("cpulist", "0-99999", "a list of CPUs"),
+        ("cpulist", "all of them", "a list such as 0-3,8"),
+        ("cpulist", "0-99999", "a list such as 0-3,8"),
+        ("cpulist", "0-9000", "Numbers above 8191"),
         ("meminfo", "", "MemTotal: NUMBER kB"),
         ("meminfo", "Node 0 MemTotal: 99999999999999999999 kB", "MemTotal: NUMBER kB"),
-        ("meminfo", "Node 0 MemTotal: 9999999999999999 kB", "capacity of node 0"),
-        ("distance", "10 20", "one number from 1"),
-        ("distance", "ten", "one number from 1"),
-        ("distance", "0", "one number from 1"),
+        ("meminfo", "Node 0 MemTotal: 9999999999999999 kB", "MemTotal: NUMBER kB"),
+        ("distance", "10 20 30", "one number for each node"),
+        ("distance", "ten 20", "1 distance is no number from 1 to 1000000"),
+        ("distance", "0 0", "2 distances are no number"),
         ("access0/initiators/read_latency", "fast\u{1b}[31m", "holds \"fast\\u{1b}[31m\""),
-        ("access0/initiators/node99999", "", "at most 255 nodes"),
+        ("access0/initiators/node99999", "", "node numbers above 65535"),
     ] {
-        let mut tree = sound();
+        let mut tree = two();
         tree.file(&format!("{NODE}/{path}"), content);
-        let error = error(&tree);
-        assert!(error.contains(part), "{path}: {error}\nlacks {part}");
+        let (machine, notes) = noted(&tree);
+        assert!(notes.contains(part), "{path}: {notes}\nlacks {part}");
+        assert_eq!(machine.nodes.len(), 2, "{path}");
     }
-    let mut tree = sound();
-    tree.file("sys/devices/system/node/node255/cpulist", "");
-    assert!(error(&tree).contains("at most 255 nodes"));
+}
+
+#[test]
+fn what_makes_no_machine_is_refused() {
     let mut tree = sound();
     tree.file("terrace-gather", "version 1\npage_size_bytes 5\n");
     assert!(error(&tree).contains("page_size is 5 B"));
     let mut tree = sound();
     tree.file(&format!("{NODE}/cpulist"), vec![b'0'; 70_000]);
     assert!(error(&tree).contains("more than 65536 bytes"));
+    let mut tree = MemoryTree::new();
+    tree.file(&format!("{NODE}/meminfo"), "Node 0 MemTotal:  1024 kB\n");
+    assert!(error(&tree).contains("no node has CPUs"));
+}
+
+#[test]
+fn many_odd_facts_are_counted_in_place_of_listed() {
+    let mut tree = sound();
+    for node in 1..200 {
+        tree.file(&format!("sys/devices/system/node/node{node}/cpulist"), "odd");
+    }
+    let (machine, notes) = noted(&tree);
+    assert_eq!(machine.nodes.len(), 200);
+    assert!(notes.lines().count() < 25 && notes.contains("more such facts"), "{notes}");
 }
 
 #[test]

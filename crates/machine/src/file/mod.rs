@@ -9,5 +9,5 @@ mod write;
 pub use store::with_store;
 pub use write::{LinkSpread, Spreads};
 
-/// Largest machine file that is read, in bytes: 254 nodes with all links fit ten times over.
+/// Largest machine file that is read, in bytes: 256 nodes with all links fit ten times over.
 pub const MAX_FILE: usize = 16 << 20;

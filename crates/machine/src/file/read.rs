@@ -7,11 +7,12 @@ use crate::model::{
     CacheLevel, CoreModel, Energy, Evidence, Kind, Link, Machine, MigrationCost, Node, Tlb,
 };
 use crate::store::FarStore;
+use crate::validate::MAX_NODE;
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 use toml::de::DeTable;
 
 /// As many as can be managed.
-const MAX_NODES: usize = 255;
+const MAX_NODES: usize = MAX_NODE.0 as usize + 1;
 
 const TOP: [&str; 11] = [
     "name",
@@ -241,7 +242,9 @@ fn cache(section: &Section<'_, '_>) -> Result<CacheLevel, MachineError> {
 }
 
 fn node(section: &Section<'_, '_>) -> Result<Node, MachineError> {
-    let id = section.integer("id", 0..=254)?.ok_or_else(|| section.missing("id", "`id = 0`"))?;
+    let id = section
+        .integer("id", 0..=u64::from(MAX_NODE.0))?
+        .ok_or_else(|| section.missing("id", "`id = 0`"))?;
     let kind = match section.string("kind")? {
         None => Kind::Unknown,
         Some(text) => Kind::from_name(text).ok_or_else(|| {
@@ -280,7 +283,9 @@ fn energy(section: &Section<'_, '_>) -> Result<Energy, MachineError> {
 
 fn link(section: &Section<'_, '_>, evidence: Evidence) -> Result<Link, MachineError> {
     let end = |key, example| -> Result<NodeId, MachineError> {
-        let id = section.integer(key, 0..=254)?.ok_or_else(|| section.missing(key, example))?;
+        let id = section
+            .integer(key, 0..=u64::from(MAX_NODE.0))?
+            .ok_or_else(|| section.missing(key, example))?;
         Ok(NodeId(id as u16))
     };
     let evidence = section.evidence("evidence")?.unwrap_or(evidence);

@@ -2,7 +2,7 @@
 
 use crate::error::{shorten, XmlProblem};
 use crate::lists::parse_mask;
-use crate::validate::MAX_CPU;
+use crate::validate::{MAX_CPU, MAX_NODE};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::Reader;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const MAX_ELEMENTS: usize = 2_000_000;
 /// Attributes of one element; hwloc writes at most 20.
 const MAX_ATTRIBUTES: usize = 64;
 /// NUMA nodes: no more can be managed.
-pub(super) const MAX_NODES: usize = 255;
+pub(super) const MAX_NODES: usize = MAX_NODE.0 as usize + 1;
 /// Objects that are kept: some 25,000 on a machine of 8192 CPUs.
 const MAX_OBJECTS: usize = 131_072;
 /// CPUs in all sets together: a short text can name very many.

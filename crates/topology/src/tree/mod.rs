@@ -11,11 +11,14 @@ pub use disk::DiskTree;
 pub use memory::MemoryTree;
 
 use crate::error::{shorten, TopologyError};
+use std::cell::RefCell;
 
 /// Largest file that is read from a tree: sysfs never writes more than a page, or 64 KiB.
 pub const MAX_FILE: usize = 64 << 10;
 /// Most names that are read from one folder. A node's folder has one for each 128 MiB of memory.
 pub const MAX_NAMES: usize = 262_144;
+/// Facts that were left out and are named in notes; of more, only the number is noted.
+const MAX_DOUBTS: usize = 16;
 /// Most links followed for one path, as in Linux' `include/linux/namei.h` (`MAXSYMLINKS`).
 const MAX_LINKS: usize = 40;
 
@@ -50,20 +53,28 @@ pub struct View<'t> {
     tree: &'t dyn Tree,
     /// Folder in the tree that stands for `/`, with a final slash, or nothing.
     base: String,
+    /// Files that do not hold what the kernel writes there: what was left out, a sentence each.
+    doubts: RefCell<Doubts>,
+}
+
+#[derive(Default)]
+struct Doubts {
+    sentences: Vec<String>,
+    more: usize,
 }
 
 impl<'t> View<'t> {
     /// The view from the folder that holds `sys/devices/system`: the root, or the only folder in
     /// it.
     pub fn new(tree: &'t dyn Tree, name: &str) -> Result<Self, TopologyError> {
-        let view = Self { tree, base: String::new() };
+        let view = Self { tree, base: String::new(), doubts: RefCell::default() };
         if view.resolve("sys/devices/system")?.is_some() {
             return Ok(view);
         }
         let folders: Vec<String> =
             tree.list("")?.into_iter().filter(|n| tree.entry(n) == Entry::Folder).collect();
         if let [only] = folders.as_slice() {
-            let view = Self { tree, base: format!("{only}/") };
+            let view = Self { tree, base: format!("{only}/"), doubts: RefCell::default() };
             if view.resolve("sys/devices/system")?.is_some() {
                 return Ok(view);
             }
@@ -124,15 +135,49 @@ impl<'t> View<'t> {
         }
     }
 
-    /// The one number in a file.
+    /// The one number in a file; `None`, and a doubt, where it holds something else.
     pub fn number(&self, path: &str) -> Result<Option<i64>, TopologyError> {
         let Some(text) = self.text(path)? else {
             return Ok(None);
         };
-        match text.trim().parse() {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(malformed(path, &text, "a whole number")),
+        let number = text.trim().parse().ok();
+        if number.is_none() {
+            self.doubt(path, &text, "a whole number");
         }
+        Ok(number)
+    }
+
+    /// Notes that a file does not hold what the kernel writes there, and is taken for absent. A
+    /// machine on which Linux runs is never refused for one odd fact.
+    pub fn doubt(&self, path: &str, found: &str, expected: &str) {
+        self.remark(format!(
+            "{path} holds {}, expected {expected}: taken as not known.",
+            shorten(found)
+        ));
+    }
+
+    /// Notes something that was left out.
+    pub fn remark(&self, sentence: String) {
+        let mut doubts = self.doubts.borrow_mut();
+        if doubts.sentences.contains(&sentence) {
+            return;
+        }
+        if doubts.sentences.len() < MAX_DOUBTS {
+            doubts.sentences.push(sentence);
+        } else {
+            doubts.more += 1;
+        }
+    }
+
+    /// All doubts so far.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let doubts = self.doubts.borrow();
+        let mut sentences = doubts.sentences.clone();
+        if doubts.more > 0 {
+            sentences.push(format!("{} more such facts were left out.", doubts.more));
+        }
+        sentences
     }
 
     /// Names in a folder, sorted; none where there is no folder.
@@ -149,23 +194,24 @@ impl<'t> View<'t> {
         }
     }
 
-    /// Names `PREFIXnumber` in a folder, by number; above `max` refused.
+    /// Names `PREFIXnumber` in a folder, by number; those above `max` are left out, with a doubt.
     pub fn numbered(&self, path: &str, prefix: &str, max: u32) -> Result<Vec<u32>, TopologyError> {
-        let mut numbers = Vec::new();
+        let (mut numbers, mut above) = (Vec::new(), 0);
         for name in self.list(path)? {
-            let Some(digits) = name.strip_prefix(prefix) else {
-                continue;
-            };
+            let digits = name.strip_prefix(prefix).unwrap_or("");
             if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
                 continue;
             }
             match digits.parse::<u32>() {
                 Ok(number) if number <= max => numbers.push(number),
-                _ => {
-                    let expected = "at most 255 nodes and 8192 CPUs, numbered from 0";
-                    return Err(malformed(path, &name, expected));
-                }
+                _ => above += 1,
             }
+        }
+        if above > 0 {
+            let what = if above == 1 { "entry is" } else { "entries are" };
+            self.remark(format!(
+                "{above} {what} left out of {path}: {prefix} numbers above {max}."
+            ));
         }
         numbers.sort_unstable();
         numbers.dedup();
