@@ -176,10 +176,8 @@ fn realloc_keeps_what_was_there_and_stays_in_its_arena() {
     }
     assert_eq!(arena.stats().unwrap().blocks, 1);
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { realloc(block.as_ptr(), usize::MAX) },
-        Err(ReallocError::Alloc(AllocError::TooLarge))
-    );
+    let too_large = unsafe { realloc(block.as_ptr(), usize::MAX) };
+    assert_eq!(too_large, Err(ReallocError::Alloc(AllocError::TooLarge)));
     assert!(holds(block, 1, 7));
     end(arena);
 }

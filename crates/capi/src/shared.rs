@@ -256,9 +256,10 @@ pub unsafe extern "C" fn terrace_shared_free(
     if block.is_null() {
         return TERRACE_OK;
     }
-    // SAFETY: by the caller's promise.
     let free = |s: &SharedArena| {
-        unsafe { s.free(block.cast()) }.map_or_else(|e| failed(&e), |()| TERRACE_OK)
+        // SAFETY: by the caller's promise.
+        let freed = unsafe { s.free(block.cast()) };
+        freed.map_or_else(|e| failed(&e), |()| TERRACE_OK)
     };
     // SAFETY: passed on.
     unsafe { with(shared, TERRACE_E_INVALID, free) }

@@ -319,9 +319,8 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> Result<NonNull<u8>, Reallo
             return Ok(same);
         }
         // SAFETY: by the contract.
-        if size > sizes::SMALL_MAX
-            && unsafe { heap::resize_large(arena.inner(), block as usize, size) }
-        {
+        let resized = || unsafe { heap::resize_large(arena.inner(), block as usize, size) };
+        if size > sizes::SMALL_MAX && resized() {
             return Ok(same);
         }
     }

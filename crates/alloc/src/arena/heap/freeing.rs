@@ -241,13 +241,15 @@ pub(crate) fn usable(at: usize) -> Result<usize, FreeError> {
         return if slab.start.load(Relaxed) == at { Ok(size) } else { Err(FreeError::Interior) };
     }
     match slab.place(at) {
-        // SAFETY: it is a block.
-        Place::Block(_)
-            if slab.was_handed(at, slab.shape()) && unsafe { !is_marked(at as *mut u8) } =>
-        {
-            Ok(size)
+        Place::Block(_) => {
+            // SAFETY: it is a block.
+            let marked = || unsafe { is_marked(at as *mut u8) };
+            if slab.was_handed(at, slab.shape()) && !marked() {
+                Ok(size)
+            } else {
+                Err(FreeError::NotAllocated)
+            }
         }
-        Place::Block(_) => Err(FreeError::NotAllocated),
         Place::Inside => Err(FreeError::Interior),
     }
 }
