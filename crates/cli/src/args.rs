@@ -58,6 +58,9 @@ pub enum Command {
         after_help = "Example: terrace sim --machine lab-cxl --policy first-touch,terrace,bound:all-fast workload:skew,accesses=8M"
     )]
     Sim(SimArgs),
+    /// Memory devices, from their descriptions to figures and machine files.
+    #[command(subcommand)]
+    Device(crate::device::DeviceCommand),
     /// The virtual machine whose slow node really is slow.
     #[command(subcommand)]
     Lab(LabCommand),
@@ -257,7 +260,7 @@ pub struct ReportArgs {
 /// `terrace sim`.
 #[derive(Debug, Args)]
 pub struct SimArgs {
-    /// Preset name or machine file.
+    /// Preset name or machine file; or stack:NAME, xeon-max with these stacks as its HBM.
     #[arg(long)]
     pub machine: String,
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or
@@ -265,7 +268,8 @@ pub struct SimArgs {
     /// with run --far.
     #[arg(long, value_delimiter = ',', required = true)]
     pub policy: Vec<String>,
-    /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling).
+    /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling); of a stack,
+    /// values of a key: dies=4..24.
     #[arg(long)]
     pub sweep: Option<String>,
     /// Seed of all chance.

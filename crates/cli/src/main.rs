@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod device;
 mod lab;
 mod manage;
 mod output;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Trace(TraceCommand::Import(a)) => trace::import(&a),
         Command::Report(a) => see::report(&a),
         Command::Sim(a) => sim::sim(&a),
+        Command::Device(device::DeviceCommand::Hbm(a)) => device::hbm(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),
         Command::Lab(LabCommand::Compare(a)) => lab::compare(&a),

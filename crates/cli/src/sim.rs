@@ -3,12 +3,19 @@
 use crate::args::SimArgs;
 use crate::output::{print, print_json, Ending, Failure};
 use std::path::{Path, PathBuf};
+use terrace_terrace::device::hbm::sweep;
 use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, PredictError, Question};
+use terrace_terrace::stack::{
+    load_stack, simulate_stacks, stack_input, StackProblem, STACK_BASE, STACK_PREFIX,
+};
 use terrace_terrace::topology::{load_machine, Source};
 use terrace_terrace::types::Seed;
 
 /// `terrace sim`.
 pub fn sim(args: &SimArgs) -> Ending {
+    if let Some(stack) = args.machine.strip_prefix(STACK_PREFIX) {
+        return stacks(args, stack);
+    }
     let machine = load_machine(&Source::parse_machine(&args.machine)).map_err(Failure::usage)?;
     let sweep = match &args.sweep {
         Some(text) => parse_sweep(text).map_err(Failure::usage)?,
@@ -33,6 +40,42 @@ pub fn sim(args: &SimArgs) -> Ending {
     if let Some(path) = &args.journal {
         write_each(path, "journal", &answer.journals().collect::<Vec<_>>())?;
     }
+    if args.json {
+        print_json(&answer)
+    } else {
+        print(&answer.text())
+    }
+}
+
+/// `terrace sim --machine stack:NAME`: stacks of memory in place of the HBM of `xeon-max`.
+fn stacks(args: &SimArgs, stack: &str) -> Ending {
+    if args.report.is_some() || args.journal.is_some() {
+        return Err(Failure::usage(
+            "--report and --journal with --machine stack:...: write a machine file with terrace \
+             device hbm -o FILE and simulate that",
+        ));
+    }
+    let design = load_stack(stack).map_err(Failure::usage)?;
+    let keys: Vec<_> = args
+        .sweep
+        .iter()
+        .map(|text| sweep::parse(text))
+        .collect::<Result<_, _>>()
+        .map_err(Failure::usage)?;
+    let base = load_machine(&Source::parse_machine(STACK_BASE)).map_err(Failure::usage)?;
+    let question = Question {
+        machine: base.clone(),
+        policies: args.policy.clone(),
+        input: stack_input(&args.input),
+        sweep: Vec::new(),
+        seed: Seed(args.seed),
+        tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
+        journals: false,
+    };
+    let answer = simulate_stacks(&base, &design, &keys, &question).map_err(|e| match e {
+        StackProblem::Predict(PredictError::Sim(_)) => Failure::failed(e),
+        _ => Failure::usage(e),
+    })?;
     if args.json {
         print_json(&answer)
     } else {

@@ -12,10 +12,13 @@ pub mod output;
 pub mod predict;
 pub mod probe;
 pub mod record;
+pub mod stack;
+mod stack_text;
 pub mod stage;
 mod written;
 
 pub use terrace_alloc as alloc;
+pub use terrace_device as device;
 pub use terrace_engine as engine;
 pub use terrace_far as far;
 pub use terrace_lab as lab;

@@ -10,6 +10,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("machine", &["types"]),
     ("trace", &["types"]),
     ("cache", &["types"]),
+    ("device", &["types", "machine"]),
     ("model", &["types", "machine", "cache"]),
     ("policy", &["types", "machine"]),
     ("engine", &["types", "machine", "policy"]),
@@ -30,7 +31,7 @@ const LAW: &[(&str, &[&str])] = &[
         "terrace",
         &[
             "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim",
-            "sys", "topology", "track", "migrate", "probe", "alloc", "far", "report", "lab",
+            "sys", "topology", "track", "migrate", "probe", "alloc", "far", "report", "lab", "device",
         ],
     ),
     ("cli", &["terrace"]),
@@ -47,7 +48,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),
     ("xtask", &[]),
-    ("fuzz", &["types", "machine", "topology", "engine", "trace", "report", "workload", "alloc"]),
+    ("fuzz", &["types", "machine", "topology", "engine", "trace", "report", "workload", "alloc", "device"]),
 ];
 
 /// Edges that tests and examples may have besides, each with its reason.
