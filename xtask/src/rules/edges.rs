@@ -31,7 +31,8 @@ const LAW: &[(&str, &[&str])] = &[
         "terrace",
         &[
             "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim",
-            "sys", "topology", "track", "migrate", "probe", "alloc", "far", "report", "lab", "device",
+            "sys", "topology", "track", "migrate", "probe", "alloc", "far", "report", "lab",
+            "device",
         ],
     ),
     ("cli", &["terrace"]),
@@ -48,7 +49,13 @@ const LAW: &[(&str, &[&str])] = &[
     ("python", &["terrace"]),
     ("testkit", &["types", "machine", "policy", "engine"]),
     ("xtask", &[]),
-    ("fuzz", &["types", "machine", "topology", "engine", "trace", "report", "workload", "alloc", "device"]),
+    (
+        "fuzz",
+        &[
+            "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
+            "device",
+        ],
+    ),
 ];
 
 /// Edges that tests and examples may have besides, each with its reason.
