@@ -48,7 +48,7 @@ pub fn read<R: Read + Seek>(
     times: bool,
 ) -> Result<Columns, String> {
     let mut out = Columns { header: format!("{:?}", reader.header()), ..Columns::default() };
-    out.damage.extend(reader.damage().map(ToString::to_string));
+    out.damage.extend(reader.shortcomings());
     let mut block = Block::new().map_err(|e| e.to_string())?;
     let end = first.saturating_add(count);
     let mut before = 0u64;

@@ -71,8 +71,8 @@ pub fn cat(args: &TraceCatArgs) -> Ending {
             Err(e) => return Err(failed(&e)),
         }
     }
-    if let Some(damage) = reader.damage() {
-        say(&format!("{}: {damage}", args.file.display()));
+    for missing in reader.shortcomings() {
+        say(&format!("{}: {missing}", args.file.display()));
     }
     Ok(0)
 }

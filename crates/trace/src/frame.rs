@@ -10,7 +10,7 @@
 //!
 //! All little-endian. A block stands for itself: nothing in it refers to another. So a file that
 //! was cut off can be read up to its last whole block, and any block can be read alone. A file that
-//! was finished ends with a block of kind END.
+//! was finished ends with a block of kind END, whose payload names what the recording lacks.
 
 use crate::error::TraceError;
 
@@ -28,6 +28,10 @@ pub(crate) const MOST_PAYLOAD: u32 = 32 << 20;
 pub(crate) const MOST_HEADER: u32 = 1 << 20;
 /// Events in a block at most.
 pub(crate) const BLOCK_EVENTS: usize = 4096;
+/// Largest payload of an END block that is believed: [`MOST_OMISSIONS`] sentences fit many times.
+///
+/// [`MOST_OMISSIONS`]: crate::omissions::MOST_OMISSIONS
+pub(crate) const MOST_END_PAYLOAD: u32 = 256 << 10;
 
 const BLOCK_MAGIC: &[u8; 4] = b"TBLK";
 
@@ -38,7 +42,7 @@ pub enum BlockKind {
     Accesses,
     /// Events of any threads, in the order they were written.
     Events,
-    /// The trace was finished; `count` is zero.
+    /// The trace was finished; `count` is zero. Its payload, if any, names what is missing.
     End,
 }
 
@@ -140,6 +144,7 @@ impl BlockInfo {
         if info.count as usize > most
             || info.stores > info.count
             || info.payload_bytes > MOST_PAYLOAD
+            || (kind == BlockKind::End && info.payload_bytes > MOST_END_PAYLOAD)
         {
             return Err(damaged("it claims to be larger than any block is"));
         }
@@ -207,4 +212,6 @@ pub(crate) mod section {
     pub const TIMES: u8 = 26;
     /// Events.
     pub const EVENTS: u8 = 40;
+    /// What the recording lacks: sentences that end with a line feed.
+    pub const OMISSIONS: u8 = 50;
 }

@@ -4,6 +4,7 @@ use crate::decode::Block;
 use crate::error::TraceError;
 use crate::frame::BlockKind;
 use crate::read::TraceReader;
+use crate::text::printable;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::io::{Read, Seek};
@@ -38,11 +39,11 @@ pub struct Info {
     pub sampled: bool,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Whether it was written to its end.
+    /// Whether it was written to its end, nothing is damaged, and the recorder missed nothing.
     pub complete: bool,
     /// Damage that was found and left out.
     pub damage: Vec<String>,
-    /// What the trace says of itself besides.
+    /// What the trace says of itself besides; behind that, what the recorder knew to be missing.
     pub notes: Vec<String>,
     /// What of the accesses is missing by design, for people.
     #[serde(skip)]
@@ -97,6 +98,9 @@ impl Info {
             }
         }
         let file_bytes = reader.length();
+        let mut notes = header.notes.clone();
+        // Damage is among the shortcomings too, and has its own list.
+        notes.extend(reader.shortcomings().into_iter().filter(|s| !damage.contains(s)));
         Ok(Self {
             accesses,
             loads: accesses - stores,
@@ -112,16 +116,17 @@ impl Info {
             source: header.source,
             command: header.command,
             file_bytes,
-            complete: reader.is_finished(),
+            complete: reader.is_complete() && damage.is_empty(),
             damage,
-            notes: header.notes,
+            notes,
         })
     }
 
-    /// For people.
+    /// For people. What programs and files named is made fit for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = format!("recorded by {}: {}\n", self.source, self.command.join(" "));
+        let (source, command) = (printable(&self.source), printable(&self.command.join(" ")));
+        let mut text = format!("recorded by {source}: {command}\n");
         if let Some(missing) = &self.missing {
             text += &format!("not all accesses: {missing}\n");
         }
@@ -135,11 +140,8 @@ impl Info {
             text += &format!(", {each:.3} an access");
         }
         text += "\n";
-        if !self.complete && self.damage.is_empty() {
-            text += "not written to its end\n";
-        }
         for line in self.damage.iter().chain(&self.notes) {
-            text += &format!("{line}\n");
+            text += &format!("{}\n", printable(line));
         }
         text
     }

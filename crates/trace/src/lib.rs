@@ -25,6 +25,10 @@
 //! [`BlockKind::Events`] holds [`Event`]s; each stands in the file before the accesses that came
 //! after it.
 //!
+//! A recording may lack something: the file was cut off, a block is damaged, or the recorder could
+//! not follow a program. [`TraceReader::is_complete`] tells, [`TraceReader::shortcomings`] says why
+//! in sentences. Whoever shows figures of a recording repeats them.
+//!
 //! ```
 //! use terrace_trace::{Access, Block, Header, TraceReader, TraceWriter};
 //! let mut writer = TraceWriter::new(Vec::new(), &Header::default())?;
@@ -54,6 +58,7 @@ mod events;
 mod frame;
 pub mod import;
 mod info;
+mod omissions;
 mod pack;
 mod read;
 mod sink;
@@ -66,5 +71,5 @@ pub use event::{Access, Clock, Event, Header, Kind, What};
 pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, VERSION};
 pub use info::Info;
 pub use read::TraceReader;
-pub use text::block_lines;
+pub use text::{block_lines, printable};
 pub use write::TraceWriter;

@@ -3,7 +3,9 @@
 use crate::decode::Block;
 use crate::error::TraceError;
 use crate::event::Header;
-use crate::frame::{BlockInfo, BlockKind, HEAD, MAGIC, MOST_HEADER, VERSION};
+use crate::frame::{section, BlockInfo, BlockKind, HEAD, MAGIC, MOST_HEADER, VERSION};
+use crate::omissions;
+use crate::pack::Unpacker;
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// Reads a trace: the list of blocks at once, their content when asked.
@@ -18,6 +20,7 @@ pub struct TraceReader<R> {
     blocks: Vec<BlockInfo>,
     length: u64,
     finished: bool,
+    omissions: Vec<String>,
     damage: Option<TraceError>,
     next: usize,
     payload: Vec<u8>,
@@ -41,6 +44,7 @@ impl<R: Read + Seek> TraceReader<R> {
             blocks: Vec::new(),
             length,
             finished: false,
+            omissions: Vec::new(),
             damage: None,
             next: 0,
             payload: Vec::new(),
@@ -73,11 +77,31 @@ impl<R: Read + Seek> TraceReader<R> {
             }
             offset += info.stored_bytes();
             self.finished = info.kind == BlockKind::End;
-            if !self.finished {
+            if self.finished {
+                self.omissions = self.read_omissions(&info)?;
+            } else {
                 self.blocks.push(info);
             }
         }
         Ok(())
+    }
+
+    /// What the END block says is missing; its head has just been read.
+    fn read_omissions(&mut self, end: &BlockInfo) -> Result<Vec<String>, TraceError> {
+        let offset = end.offset;
+        let failed = |source| TraceError::Read { offset, source };
+        let damaged = |why| TraceError::Damaged { offset, why };
+        let mut payload = vec![0; end.payload_bytes as usize];
+        self.input.read_exact(&mut payload).map_err(failed)?;
+        if crc32fast::hash(&payload) != end.payload_crc {
+            return Err(damaged("its checksum does not match"));
+        }
+        if payload.len() <= 1 {
+            return Ok(Vec::new());
+        }
+        let mut unpacker = Unpacker::new().map_err(failed)?;
+        unpacker.unpack(&payload).map_err(damaged)?;
+        Ok(omissions::from_bytes(unpacker.get(section::OMISSIONS)))
     }
 
     /// What the trace says of itself.
@@ -100,6 +124,29 @@ impl<R: Read + Seek> TraceReader<R> {
     /// written.
     pub fn is_finished(&self) -> bool {
         self.finished
+    }
+
+    /// What the recorder knew to be missing when it finished, one sentence each.
+    pub fn omissions(&self) -> &[String] {
+        &self.omissions
+    }
+
+    /// Whether the trace holds all that its recorder was asked for, as far as is known without
+    /// reading all blocks: it was written to its end, no block's head is damaged, and the recorder
+    /// missed nothing.
+    pub fn is_complete(&self) -> bool {
+        self.finished && self.damage.is_none() && self.omissions.is_empty()
+    }
+
+    /// Why the trace is not complete, one sentence each; empty for a complete one. Whoever shows
+    /// figures of a trace repeats them.
+    pub fn shortcomings(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.damage.iter().map(ToString::to_string).collect();
+        if !self.finished && self.damage.is_none() {
+            all.push("the recording was not written to its end".to_owned());
+        }
+        all.extend(self.omissions.iter().map(|o| format!("the recording is incomplete: {o}")));
+        all
     }
 
     /// What stopped the search for blocks, if anything did.

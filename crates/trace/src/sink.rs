@@ -31,8 +31,8 @@ pub enum Content {
     Accesses(Box<Columns>),
     /// Events as they lie in the section.
     Events(Vec<u8>),
-    /// None: the end of the trace.
-    End,
+    /// The end of the trace, and what it lacks, as that lies in the section.
+    End(Vec<u8>),
 }
 
 /// Packs and writes.
@@ -54,7 +54,7 @@ impl<W: Write> Here<W> {
         match content {
             Content::Accesses(columns) => columns.pack(&mut self.packer)?,
             Content::Events(events) => self.packer.section(section::EVENTS, events)?,
-            Content::End => {}
+            Content::End(omissions) => self.packer.section(section::OMISSIONS, omissions)?,
         }
         let payload = self.packer.payload();
         let (first_time, last_time) = head.span;
@@ -273,6 +273,15 @@ impl<W: Write> Sink<W> {
             State::Here(here) | State::Soon(here, _) => here.flush(),
             State::Behind(behind) => behind.flush(),
             State::Lost => Err(behind_a_failure(0)),
+        }
+    }
+
+    /// Waits until the thread that writes has ended.
+    pub fn abandon(self) {
+        if let State::Behind(behind) = self.state {
+            drop(behind.jobs);
+            // Whether it panicked does not matter any more.
+            let _nothing_to_report = behind.thread.join();
         }
     }
 

@@ -45,18 +45,22 @@ pub fn block_lines(block: &Block, most: u64, out: &mut String) -> u64 {
     written
 }
 
+/// A text from a program or a file, fit for a terminal: control characters, and those that change
+/// the direction of writing, become question marks.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let directs = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || directs(c) { '?' } else { c }).collect()
+}
+
 fn event_line(event: &Event, out: &mut String) {
     let _ = write!(out, "{} {}:{} ", event.time, event.process, event.thread);
-    // Names come from programs and files: no control characters reach the terminal.
-    let clean = |name: &String| {
-        name.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>()
-    };
     let _ = match &event.what {
         What::Map { start, length, protection, flags, name } => {
             write!(
                 out,
                 "map {start:#x} {length} protection={protection} flags={flags:#x} {}",
-                clean(name)
+                printable(name)
             )
         }
         What::Unmap { start, length } => write!(out, "unmap {start:#x} {length}"),
@@ -67,9 +71,9 @@ fn event_line(event: &Event, out: &mut String) {
         What::ThreadStart { pid, tid } => write!(out, "thread-start pid={pid} tid={tid}"),
         What::ThreadExit => write!(out, "thread-exit"),
         What::Fork { parent } => write!(out, "fork-of {parent}"),
-        What::Exec { name } => write!(out, "exec {}", clean(name)),
+        What::Exec { name } => write!(out, "exec {}", printable(name)),
         What::Object { start, length, name } => {
-            write!(out, "object {start:#x} {length} {}", clean(name))
+            write!(out, "object {start:#x} {length} {}", printable(name))
         }
         What::Mark { id } => write!(out, "mark {id}"),
         What::Lost { accesses } => write!(out, "lost {accesses}"),

@@ -5,6 +5,7 @@ use crate::error::TraceError;
 use crate::event::{Access, Clock, Event, Header};
 use crate::events;
 use crate::frame::{BlockKind, BLOCK_ACCESSES, BLOCK_EVENTS, MAGIC, MOST_HEADER, VERSION};
+use crate::omissions::Omissions;
 use crate::sink::{Content, Head, Sink};
 use std::collections::HashMap;
 use std::io::{Seek, SeekFrom, Write};
@@ -70,6 +71,7 @@ pub struct TraceWriter<W: Write> {
     pending_span: Option<(u64, u64)>,
     scratch: Vec<u8>,
     uses: u64,
+    omissions: Omissions,
 }
 
 impl<W: Write> TraceWriter<W> {
@@ -102,6 +104,7 @@ impl<W: Write> TraceWriter<W> {
             pending_span: None,
             scratch: Vec::new(),
             uses: 0,
+            omissions: Omissions::default(),
         })
     }
 
@@ -292,6 +295,12 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
+    /// Says in one sentence what the recording lacks; [`TraceWriter::finish`] writes it. A sentence
+    /// that was said before is not repeated.
+    pub fn omit(&mut self, sentence: &str) {
+        self.omissions.add(sentence);
+    }
+
     /// Writes out a thread's unfinished block, at its end or when it must be seen.
     ///
     /// # Errors
@@ -323,16 +332,32 @@ impl<W: Write> TraceWriter<W> {
         self.sink.flush()
     }
 
-    /// Writes what is left and the mark that the trace is whole.
+    /// Writes what is left and the mark that the trace was written to its end, with what
+    /// [`TraceWriter::omit`] was told.
     ///
     /// # Errors
     /// [`TraceError::Write`].
     pub fn finish(mut self) -> Result<W, TraceError> {
+        match self.write_end() {
+            Ok(()) => self.sink.finish(),
+            Err(error) => {
+                self.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes nothing more. What was written stays, and reads as cut off; when this returns, no
+    /// thread writes to it.
+    pub fn abandon(self) {
+        self.sink.abandon();
+    }
+
+    fn write_end(&mut self) -> Result<(), TraceError> {
         self.flush()?;
         let head =
             Head { kind: BlockKind::End, process: 0, thread: 0, count: 0, stores: 0, span: (0, 0) };
-        self.sink.write(head, Content::End)?;
-        self.sink.finish()
+        self.sink.write(head, Content::End(self.omissions.to_bytes()))
     }
 
     /// As [`TraceWriter::finish`], with another header in place of the first, whose clock and

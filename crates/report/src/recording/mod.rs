@@ -71,9 +71,9 @@ pub struct Recording {
     pub working_set: Vec<(f64, f64)>,
     /// Most used first.
     pub objects: Vec<ObjectUses>,
-    /// Whether the trace was written to its end.
+    /// Whether the trace was written to its end, nothing is damaged, and its recorder missed nothing.
     pub complete: bool,
-    /// Damage that was left out.
+    /// Why it is not complete: damage that was left out, and what the recorder knew to be missing.
     pub damage: Vec<String>,
     /// The heat map's numbers, as the page's script takes them.
     heat: serde_json::Value,
@@ -130,8 +130,7 @@ impl Recording {
             (first.min(b.first_time), last.max(b.last_time))
         });
         let clock = Clock { first, ticks: last.saturating_sub(first).max(1) };
-        let mut damage: Vec<String> =
-            reader.damage().map(ToString::to_string).into_iter().collect();
+        let mut damage = reader.shortcomings();
         let mut pages = Pages::default();
         let mut objects = Objects::default();
         let mut columns = vec![Uses::default(); COLUMNS];
@@ -184,7 +183,7 @@ impl Recording {
             by_page,
             working_set: if total.all() > 0 { curve.collect() } else { Vec::new() },
             objects: objects.finish(),
-            complete: reader.is_finished(),
+            complete: reader.is_complete() && damage.is_empty(),
             damage,
             heat,
             header,

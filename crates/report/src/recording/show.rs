@@ -66,11 +66,6 @@ impl Recording {
     }
 
     fn warnings(&self, body: &mut String) {
-        if !self.complete && self.damage.is_empty() {
-            body.push_str(
-                "<p class=\"warning\">The recording was not written to its end; this is what there is.</p>\n",
-            );
-        }
         for damage in self.damage.iter().take(8) {
             put!(body, "<p class=\"warning\">{}.</p>\n", brief(damage, 300));
         }

@@ -14,6 +14,8 @@ pub const END: u64 = 9;
 pub const EXIT: u64 = 10;
 pub const HOOKS: u64 = 11;
 pub const OBJECT: u64 = 12;
+/// A program runs unrecorded from here on; the text says which and why.
+pub const UNRECORDED: u64 = 13;
 
 mod syscall {
     pub const MMAP: u64 = 9;

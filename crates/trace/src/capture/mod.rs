@@ -114,6 +114,11 @@ impl<W: Write> Capture<W> {
         self.writer.written()
     }
 
+    /// Says in one sentence what the recording lacks: see [`TraceWriter::omit`].
+    pub fn omit(&mut self, sentence: &str) {
+        self.writer.omit(sentence);
+    }
+
     /// Takes words of a slot and says how many were used; the rest must come again, with what
     /// follows them. `last`: none will follow.
     ///
@@ -463,6 +468,10 @@ impl<W: Write> Capture<W> {
                 What::Object { start: *start, length: *length, name: words_as_text(text) },
             ),
             (message::EXEC, text) => event(self, thread, What::Exec { name: words_as_text(text) }),
+            (message::UNRECORDED, text) => {
+                self.writer.omit(&format!("{} ran unrecorded", words_as_text(text)));
+                Ok(())
+            }
             (message::MARK, [id]) => {
                 self.settle(thread)?;
                 event(self, thread, What::Mark { id: *id as u32 })
@@ -567,6 +576,11 @@ impl<W: Write> Capture<W> {
             Some(mut thread) => self.end(&mut thread),
             None => Ok(()),
         }
+    }
+
+    /// Writes nothing more: see [`TraceWriter::abandon`].
+    pub fn abandon(self) {
+        self.writer.abandon();
     }
 
     /// Ends the trace; what became of it, and where it was written.
