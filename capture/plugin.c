@@ -14,10 +14,15 @@
  * With the option `values`, every store is followed by one word: the value stored.
  */
 #define _GNU_SOURCE
+#include <elf.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 
 /* ---- QEMU's plugin interface, version 1, as far as used ---- */
 typedef uint64_t qemu_plugin_id_t;
@@ -67,6 +72,9 @@ static _Atomic uint64_t begin_pc, end_pc; /* entries of the two functions, once 
 static pthread_mutex_t translating = PTHREAD_MUTEX_INITIALIZER;
 static __thread int64_t call;         /* the system call being made, and its arguments */
 static __thread uint64_t arguments[6];
+static char own_program[4096];        /* the program's file, for /proc/self/exe */
+
+#include "emulator.h"
 
 /* Blocks keep the clock. */
 static void keep_clock(void)
@@ -145,7 +153,7 @@ static void on_access_with_value(unsigned cpu, qemu_plugin_meminfo_t info, uint6
     struct iovec here = { &value, (size_t)1 << (qemu_plugin_mem_size_shift(info) & 3) };
     struct iovec there = { (void *)(uintptr_t)address, here.iov_len };
     if (flat)
-        (void)!process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+        (void)!process_vm_readv((pid_t)syscall(SYS_gettid), &here, 1, &there, 1, 0);
     put(value);
 }
 
@@ -213,12 +221,23 @@ static void tell_maps(void)
     maps_before = NULL;
 }
 
+/* The program, by its absolute path; and the thread's name, which is the emulator's until now. */
+static void know_program(void)
+{
+    const char *path = qemu_plugin_path_to_binary();
+    if (!path || !realpath(path, own_program))
+        own_program[0] = 0;
+    const char *name = path ? strrchr(path, '/') : NULL;
+    if (path)
+        prctl(PR_SET_NAME, name ? name + 1 : path);
+}
+
 static void check_flat(const void *code, uint64_t address)
 {
     uint64_t there = 0, here = 0;
     memcpy(&here, code, 1);
     struct iovec to = { &there, 1 }, from = { (void *)(uintptr_t)address, 1 };
-    flat = process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1 && here == there;
+    flat = process_vm_readv((pid_t)syscall(SYS_gettid), &to, 1, &from, 1, 0) == 1 && here == there;
 }
 
 static uint32_t mark_of(const uint8_t *code, size_t size)
@@ -259,6 +278,7 @@ static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
     pthread_mutex_lock(&translating);
     if (first_block) {
         first_block = false;
+        know_program();
         check_flat(qemu_plugin_insn_data(first), qemu_plugin_tb_vaddr(tb));
         tell_maps();
     }
@@ -295,7 +315,7 @@ static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
 static bool read_memory(uint64_t address, void *out, size_t bytes)
 {
     struct iovec to = { out, bytes }, from = { (void *)(uintptr_t)address, bytes };
-    return flat && process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)bytes;
+    return flat && process_vm_readv((pid_t)syscall(SYS_gettid), &to, 1, &from, 1, 0) == (ssize_t)bytes;
 }
 
 /* A string of the program's; false where it cannot be read or is too long. */
@@ -330,77 +350,7 @@ static char **read_list(uint64_t address)
     return NULL; /* what was read is lost: the program is about to be replaced, or gets its error */
 }
 
-static bool is_ours(const char *path)
-{
-    unsigned char head[20];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
-    if (fd >= 0)
-        close(fd);
-    return n == sizeof head && !memcmp(head, "\177ELF\2\1", 6) && head[18] == 62 && head[19] == 0;
-}
-
-/*
- * The program replaces itself. QEMU would hand it to the kernel, and the new program would not be recorded; so it is
- * started under the emulator again, here, before QEMU sees the call. Whatever does not fit (scripts are resolved; other
- * architectures, set-user-ID programs, unreadable arguments are not) is left to QEMU, unrecorded.
- */
-static void follow_exec(uint64_t path_at, uint64_t argv_at, uint64_t envp_at)
-{
-    char path[4096], line[256] = "", *interpreter = NULL, *option = NULL;
-    struct stat status;
-    if (recorder_gone() || !read_string(path_at, path, sizeof path) || access(path, X_OK) != 0)
-        return;
-    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode) || (status.st_mode & (S_ISUID | S_ISGID)))
-        return;
-    char **argv = read_list(argv_at), **envp = read_list(envp_at);
-    char **all = calloc(MOST_WORDS + 24, sizeof *all);
-    if (!argv || !envp || !all)
-        return;
-    if (!is_ours(path)) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line - 1);
-        if (fd >= 0)
-            close(fd);
-        if (n < 4 || line[0] != '#' || line[1] != '!')
-            return;
-        line[n] = 0;
-        line[strcspn(line, "\n")] = 0;
-        interpreter = line + 2 + strspn(line + 2, " \t");
-        option = interpreter + strcspn(interpreter, " \t");
-        if (*option)
-            *option++ = 0;
-        option += strspn(option, " \t");
-        if (!is_ours(interpreter))
-            return;
-    }
-    char plugin[2048];
-    snprintf(plugin, sizeof plugin, "%s,area=%s", control->plugin, control->area);
-    size_t n = 0;
-    all[n++] = control->emulator;
-    all[n++] = "-plugin";
-    all[n++] = plugin;
-    if (interpreter) {
-        all[n++] = interpreter;
-        if (*option)
-            all[n++] = option;
-        all[n++] = path;
-    } else {
-        all[n++] = "-0";
-        all[n++] = argv[0] ? argv[0] : path;
-        all[n++] = path;
-    }
-    for (size_t i = 1; argv[0] && argv[i]; i++)
-        all[n++] = argv[i];
-    put_text(M_EXEC, NULL, 0, path);
-    if (me.slot && !me.dropping) {
-        write_out();
-        atomic_store(&me.slot->state, 2);
-    }
-    execve(control->emulator, all, envp);
-    /* Not started: this thread takes a new slot and QEMU tries in its own way. */
-    memset(&me, 0, sizeof me);
-}
+#include "exec.h"
 
 static bool waits(int64_t number, const uint64_t *a)
 {
@@ -427,7 +377,14 @@ static void on_syscall(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, ui
     memcpy(arguments, a, sizeof a);
     if (number == SYS_execve)
         follow_exec(a1, a2, a3);
+    else if (gives_up_access(number, a1))
+        hold_files();
     write_out();
+    if (number == SYS_exit_group) {
+        /* QEMU would stop telling us of the other threads first and let them run on until it ends. */
+        release();
+        syscall(SYS_exit_group, (int)a1);
+    }
 }
 
 static void on_syscall_done(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, int64_t result)
@@ -436,6 +393,7 @@ static void on_syscall_done(qemu_plugin_id_t plugin, unsigned cpu, int64_t numbe
     const uint64_t *a = arguments;
     if (call != number)
         return;
+    call = -1;
     if (waits(number, a) && result != -EAGAIN) {
         uint64_t now = furthest();
         if (now > me.clock) {
@@ -494,6 +452,8 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
     for (int i = 0; i < argc; i++)
         if (!strncmp(argv[i], "area=", 5))
             path = argv[i] + 5;
+        else if (!strncmp(argv[i], "plugin=", 7))
+            held_plugin = keep_for_us(atoi(argv[i] + 7));
     if (info->system_emulation || strcmp(info->target_name, "x86_64") || !path) {
         fprintf(stderr, "terrace capture: wants qemu-x86_64 and area=FILE\n");
         return 1;
@@ -503,6 +463,10 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         fprintf(stderr, "terrace capture: %s: %s\n", path, why);
         return 1;
     }
+    if (sscanf(path, "/proc/self/fd/%d", &held_area) == 1)
+        keep_for_us(held_area);
+    know_root();
+    hide_emulator();
     fast_info = info_is_as_known();
     pthread_atfork(NULL, NULL, in_child);
     qemu_plugin_register_vcpu_init_cb(id, on_thread_begin);

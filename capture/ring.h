@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define AREA_MAGIC 0x0143415041525254ull /* "TRRAPAC" and version 1 */
+#define AREA_MAGIC 0x0243415041525254ull /* "TRRAPAC" and version 2 */
 struct control {
     uint64_t magic;
     uint32_t slots, ring_words;
@@ -35,7 +35,11 @@ struct control {
     _Atomic uint32_t unplaced;  /* threads that found no slot */
     uint32_t options;
     _Atomic uint32_t escaped;   /* threads that a translator could not go on with */
-    char spare[24];
+    _Atomic uint32_t claimed;   /* slots from this one on have never been used */
+    uint32_t large_slots;       /* so many slots have rings of `ring_words`, the others of `small_ring_words` */
+    uint32_t small_ring_words;
+    _Atomic uint32_t beat;      /* grows while the recorder lives */
+    uint64_t pid_namespace;     /* inode of the recorder's, 0 where it cannot tell */
     char begin_at[256], end_at[256]; /* functions, or empty */
     char emulator[1024], plugin[1024], area[256];
 };
@@ -45,7 +49,11 @@ struct slot {
     int32_t pid, tid;
     uint32_t zero;
     _Atomic uint64_t clock; /* the thread's time when it last wrote out */
-    char pad1[40];
+    /* Words up to here, from `head` on, are zero or written: so the recorder finds what a killed thread did not hand
+       over. 0 where the writer clears nothing. */
+    _Atomic uint64_t cleared;
+    uint64_t pid_namespace; /* inode of the process's; 0: the recorder's; 1: not known */
+    char pad1[24];
     _Atomic uint64_t head; /* words written */
     char pad2[56];
     _Atomic uint64_t tail; /* words taken */
@@ -53,7 +61,8 @@ struct slot {
 };
 _Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "layout is shared with Rust");
 #define CONTROL_BYTES 4096
-/* Written out in chunks of so many words: what a killed thread loses at most, and what others lag behind. */
+/* Written out in chunks of so many words: what others lag behind, and what a killed thread loses at most whose writer
+   does not clear chunks. */
 #define CHUNK 1024u
 #define MESSAGE_MOST 560
 
@@ -61,11 +70,15 @@ _Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "la
 #define MESSAGE (IS_WORD | 1ull << 60)
 enum {
     M_THREAD = 1, M_BLOCK, M_SYSCALL, M_JUMP, M_MAP, M_EXEC, M_MARK, M_BEGIN, M_END, M_EXIT, M_HOOKS, M_OBJECT,
+    M_UNRECORDED,
 };
 
 static struct control *control;
 static struct slot *slots;
 static uint64_t *rings;
+/* Which file the memory is. */
+static dev_t area_device;
+static ino_t area_inode;
 
 /* What a thread keeps; `next` reaches `limit` at once in a thread that has not written yet. */
 struct writer {
@@ -73,6 +86,7 @@ struct writer {
     uint64_t clock;
     struct slot *slot;
     uint64_t *ring;
+    uint64_t words;       /* of the ring */
     uint64_t written;     /* words up to the begin of the current chunk */
     bool dropping;
     uint64_t told;        /* of `written`, what `clock` knows */
@@ -92,17 +106,51 @@ static void doze(unsigned turn)
     nanosleep(&t, NULL);
 }
 
+/* Inode of this process's PID namespace; 0: the recorder's; 1: not known. */
+static uint64_t foreign_namespace(void)
+{
+    struct stat status;
+    if (!control->pid_namespace || stat("/proc/self/ns/pid", &status) != 0)
+        return 1;
+    return status.st_ino == control->pid_namespace ? 0 : status.st_ino;
+}
+
+/*
+ * In another PID namespace the recorder's number means nothing. There, one that shows no sign of life for five seconds
+ * is taken to be gone: it gives one several thousand times a second, and a machine that does not let it run for so long
+ * runs nothing.
+ */
 static bool recorder_gone(void)
 {
-    return atomic_load_explicit(&control->stopped, memory_order_relaxed) ||
-           (kill(control->recorder, 0) != 0 && errno == ESRCH);
+    if (atomic_load_explicit(&control->stopped, memory_order_relaxed))
+        return true;
+    if (!foreign_namespace())
+        return kill(control->recorder, 0) != 0 && errno == ESRCH;
+    uint32_t beat = atomic_load_explicit(&control->beat, memory_order_relaxed);
+    for (unsigned turn = 0; turn < 5000; turn++) {
+        struct timespec millisecond = { 0, 1000000 };
+        if (atomic_load_explicit(&control->beat, memory_order_relaxed) != beat)
+            return false;
+        nanosleep(&millisecond, NULL);
+    }
+    atomic_store(&control->stopped, 1);
+    return true;
+}
+
+/* What tells this process from all others of the recording: its number, with that of a namespace of its own. */
+static uint64_t process_key;
+
+static uint64_t key_of(uint64_t namespace)
+{
+    return (uint64_t)(uint32_t)getpid() | (namespace & 0xffffffff) << 32;
 }
 
 /* The time of the thread that is furthest: where one that waited for others, or is new, goes on. */
 static uint64_t furthest(void)
 {
     uint64_t most = 0;
-    for (unsigned i = 0; i < control->slots; i++)
+    unsigned claimed = atomic_load_explicit(&control->claimed, memory_order_relaxed);
+    for (unsigned i = 0; i < claimed && i < control->slots; i++)
         if (atomic_load_explicit(&slots[i].state, memory_order_relaxed) == 1) {
             uint64_t c = atomic_load_explicit(&slots[i].clock, memory_order_relaxed);
             most = c > most ? c : most;
@@ -122,7 +170,7 @@ static inline void settle(void)
 static void write_out(void)
 {
     if (me.slot && !me.dropping) {
-        uint64_t in_chunk = (uint64_t)(me.next - me.ring) - me.written % control->ring_words;
+        uint64_t in_chunk = (uint64_t)(me.next - me.ring) - me.written % me.words;
         keep_clock();
         atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
         settle();
@@ -141,10 +189,25 @@ static void drop_all(void)
     me.limit = sink + CHUNK;
 }
 
-/* `parent`: the process this one was forked from just now, else 0. */
+/* Makes what is left of the chunk zero and says so; see `slot.cleared`. */
+static inline void clear_chunk(void)
+{
+#ifndef RING_PAST_CACHES
+    memset(me.next, 0, (size_t)(me.limit - me.next) * sizeof *me.next);
+    atomic_store_explicit(&me.slot->cleared, me.written / CHUNK * CHUNK + CHUNK, memory_order_release);
+#endif
+}
+
+/* Where a slot's ring lies. */
+static uint64_t *ring_of(unsigned slot)
+{
+    uint64_t large = slot < control->large_slots ? slot : control->large_slots;
+    return rings + large * control->ring_words + (slot - large) * control->small_ring_words;
+}
+
+/* `parent`: the key of the process this one was forked from just now, else 0. */
 static void claim(uint64_t parent)
 {
-    static _Atomic bool complained;
     if (recorder_gone()) {
         drop_all();
         return;
@@ -154,37 +217,31 @@ static void claim(uint64_t parent)
         uint32_t free_state = 0;
         if (!atomic_compare_exchange_strong(&slots[i].state, &free_state, 3))
             continue;
+        uint32_t claimed = atomic_load(&control->claimed);
+        while (claimed <= i && !atomic_compare_exchange_weak(&control->claimed, &claimed, i + 1))
+            ;
         me.slot = &slots[i];
-        me.ring = rings + (uint64_t)i * control->ring_words;
+        me.ring = ring_of(i);
+        me.words = i < control->large_slots ? control->ring_words : control->small_ring_words;
         me.dropping = false;
+        me.slot->pid_namespace = foreign_namespace();
+        process_key = key_of(me.slot->pid_namespace);
         me.slot->pid = getpid();
         me.slot->tid = (int32_t)syscall(SYS_gettid);
         me.written = atomic_load(&me.slot->head);
         me.clock = start;
-        me.next = me.ring + me.written % control->ring_words;
-        me.limit = me.ring + (me.written / CHUNK * CHUNK) % control->ring_words + CHUNK;
+        me.next = me.ring + me.written % me.words;
+        me.limit = me.ring + (me.written / CHUNK * CHUNK) % me.words + CHUNK;
+        clear_chunk();
         atomic_store(&me.slot->clock, me.clock);
         atomic_store(&me.slot->state, 1);
-        uint64_t content[] = { (uint64_t)me.slot->pid, (uint64_t)me.slot->tid, start, parent };
+        uint64_t content[] = { process_key, (uint64_t)me.slot->tid, start, parent };
         put_message(M_THREAD, content, 4);
         after_claim();
         return;
     }
-    if (!atomic_exchange(&complained, true))
-        atomic_fetch_add(&control->unplaced, 1);
+    atomic_fetch_add(&control->unplaced, 1);
     drop_all();
-}
-
-/* The recorder's core has read these lines the last time round: to ask for all of them now is faster than for each when it
-   is written. */
-static inline void own(const uint64_t *chunk)
-{
-#if defined __x86_64__ && !defined RING_PAST_CACHES
-    for (unsigned i = 0; i < CHUNK; i += 8)
-        __asm__ volatile("prefetchw %0" : : "m"(chunk[i]));
-#else
-    (void)chunk;
-#endif
 }
 
 /* The chunk is full (or there is none): write it out and wait until the next may be written over. */
@@ -198,7 +255,7 @@ static __attribute__((noinline)) void refill(void)
         drop_all();
         return;
     }
-    uint64_t words = control->ring_words;
+    uint64_t words = me.words;
     me.written = me.written / CHUNK * CHUNK + CHUNK;
     keep_clock();
     atomic_store_explicit(&me.slot->clock, me.clock, memory_order_relaxed);
@@ -219,7 +276,7 @@ static __attribute__((noinline)) void refill(void)
     }
     me.next = me.ring + me.written % words;
     me.limit = me.next + CHUNK;
-    own(me.next);
+    clear_chunk();
 }
 
 static inline void put(uint64_t word)
@@ -260,6 +317,8 @@ static const char *open_area(const char *path)
         return "not the shared memory of a recorder of this version";
     slots = (struct slot *)((char *)area + CONTROL_BYTES);
     control = area;
+    area_device = status.st_dev;
+    area_inode = status.st_ino;
     size_t headers = (CONTROL_BYTES + control->slots * sizeof(struct slot) + 4095) / 4096 * 4096;
     rings = (uint64_t *)((char *)area + headers);
     return NULL;
@@ -282,7 +341,8 @@ static void in_child(void)
 {
     if (me.dropping)
         return;
+    uint64_t parent = process_key;
     memset(&me, 0, sizeof me);
-    claim((uint64_t)getppid());
+    claim(parent);
     write_out();
 }

@@ -83,7 +83,7 @@ uint64_t *terrace_hooks_refill(void)
 /* Each word but messages is an access, and counts as one instruction. */
 static void keep_clock(void)
 {
-    uint64_t written = me.written + ((uint64_t)(me.next - me.ring) - me.written % control->ring_words) % CHUNK;
+    uint64_t written = me.written + ((uint64_t)(me.next - me.ring) - me.written % me.words) % CHUNK;
     if (me.slot && written > me.told) {
         me.clock += written - me.told;
         me.told = written;

@@ -153,6 +153,8 @@ fn special(instruction: &Instruction) -> How {
         Wrgsbase_r32 | Wrgsbase_r64 | Rdgsbase_r32 | Rdgsbase_r64 | Swapgs => {
             How::Not("it uses the GS register, which the translator needs")
         }
+        // The runtime looks which flags they set.
+        Popfq | Popfw => How::Slow,
         Xbegin_rel16 | Xbegin_rel32 => How::Not("it begins a transaction"),
         Int_imm8 => How::Not("it makes a system call of 32-bit programs"),
         Enterq_imm16_imm8 if instruction.immediate8_2nd() != 0 => {

@@ -14,8 +14,9 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use iced_x86::InstructionInfoFactory;
 
-/// Below the translator itself (`build.rs`), near enough for its jumps.
-pub const BASE: u64 = 0x7000_1000_0000;
+/// Below the translator itself (`build.rs`), near enough for its jumps, and within the range that
+/// ThreadSanitizer leaves to libraries and stacks.
+pub const BASE: u64 = 0x7e90_1000_0000;
 pub const BYTES: u64 = 512 << 20;
 /// A block's code is never longer.
 const LONGEST: u64 = 64 << 10;

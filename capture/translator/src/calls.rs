@@ -3,7 +3,7 @@
 use crate::cache::CACHE;
 use crate::context::{Context, RAX, RDI, RDX, RSI, RSP};
 use crate::ring::message;
-use crate::{area, elf, glue, runtime, signal, sys};
+use crate::{area, exec, glue, runtime, signal, sys};
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
@@ -11,7 +11,6 @@ const CLONE: u64 = 56;
 const FORK: u64 = 57;
 const VFORK: u64 = 58;
 const RT_SIGRETURN: u64 = 15;
-const EXECVEAT: u64 = 322;
 const READLINKAT: u64 = 267;
 const OPENAT: u64 = 257;
 const CLONE3: u64 = 435;
@@ -51,7 +50,7 @@ pub fn remember_program(path: &[u8]) {
     }
 }
 
-fn digits(mut n: i64) -> usize {
+pub fn digits(mut n: i64) -> usize {
     let mut count = 1;
     while n > 9 {
         n /= 10;
@@ -60,13 +59,13 @@ fn digits(mut n: i64) -> usize {
     count
 }
 
-fn program() -> &'static CStr {
+pub fn program() -> &'static CStr {
     // SAFETY: written once, before there is a second thread; its last byte stays zero.
     unsafe { CStr::from_ptr(core::ptr::addr_of!(PROGRAM).cast()) }
 }
 
 /// A string of the program's, its zero included.
-fn string(at: u64, most: usize) -> Option<Vec<u8>> {
+pub fn string(at: u64, most: usize) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     let mut piece = [0u8; 256];
     while all.len() < most {
@@ -101,8 +100,12 @@ pub fn system_call(context: &mut Context) {
             sys::exit_group(a[0] as i32)
         }
         CLONE | FORK | VFORK | CLONE3 => return start_other(context, number, a),
-        sys::EXECVE => exec(context, a),
-        EXECVEAT => direct(context, number, a),
+        sys::EXECVE => exec::exec(context, a),
+        sys::EXECVEAT => exec::exec_at(context, a),
+        _ if exec::gives_up_access(number) => {
+            exec::hold_files();
+            direct(context, number, a)
+        }
         sys::RT_SIGACTION => signal::set_action(a),
         sys::SIGALTSTACK => signal::alternate(context, a),
         sys::ARCH_PRCTL => match a[0] {
@@ -155,14 +158,30 @@ pub fn system_call(context: &mut Context) {
 /// The kernel was not asked, since a signal waits; or it wants to be asked again after one.
 const AGAIN: i64 = -512;
 
-fn direct(context: &Context, number: u64, a: [u64; 6]) -> i64 {
+pub fn direct(context: &Context, number: u64, a: [u64; 6]) -> i64 {
     // SAFETY: the program's own call.
     unsafe { glue::terrace_call(number, &a, context.waiting.count.as_ptr()) }
 }
 
+/// Whether a path of the program's leads to its own file, which the kernel takes for the
+/// translator's.
 fn is_own(path: u64) -> bool {
-    let mut text = [0u8; 15];
-    sys::read_memory(path, &mut text) == 15 && text == *b"/proc/self/exe\0"
+    let mut text = [0u8; 32];
+    let got = sys::read_memory(path, &mut text);
+    let Some(end) = text[..got].iter().position(|b| *b == 0) else { return false };
+    is_own_path(&text[..end])
+}
+
+/// The same, for a path that is known.
+pub fn is_own_path(path: &[u8]) -> bool {
+    let Some(rest) = path.strip_prefix(b"/proc/") else { return false };
+    let Some(who) = rest.strip_suffix(b"/exe") else { return false };
+    // SAFETY: asks who this is.
+    let own = || unsafe { sys::call3(sys::GETPID, 0, 0, 0) };
+    let number = who.iter().try_fold(0i64, |all, b| {
+        (b.is_ascii_digit() && all < 1 << 32).then(|| all * 10 + i64::from(b - b'0'))
+    });
+    who == b"self" || who == b"thread-self" || (!who.is_empty() && number == Some(own()))
 }
 
 fn give_program(into: u64, room: u64) -> i64 {
@@ -268,6 +287,9 @@ fn start_other(context: &mut Context, number: u64, a: [u64; 6]) {
         context.rip -= 2;
         return;
     }
+    if flags & exec::NEW_NAMESPACES != 0 {
+        exec::hold_files();
+    }
     let before = signal::set_mask(u64::MAX);
     if flags & CLONE_VM == 0 {
         // A process with its own memory: a copy of all this, on this stack.
@@ -311,8 +333,10 @@ fn start_other(context: &mut Context, number: u64, a: [u64; 6]) {
         core::ptr::copy_nonoverlapping(context.xsave as *const u8, child.xsave as *mut u8, bytes);
     }
     child.save[0] = before;
-    // Above 1: from which process; 1: words are dropped; 0: a thread of this one.
-    child.save[1] = if !context.recorded() && area().is_some() { 1 } else { u64::from(apart) * 2 };
+    // 1: words are dropped.
+    child.save[1] = u64::from(!context.recorded() && area().is_some());
+    // The process it comes from; 0: a thread of this one.
+    child.save[2] = if apart { context.writer.process } else { 0 };
     if flags & CLONE_VFORK != 0 {
         child.waiting.alternate = context.waiting.alternate;
     }
@@ -342,98 +366,8 @@ fn start_other(context: &mut Context, number: u64, a: [u64; 6]) {
 
 /// A new thread, or process that shares memory, begins.
 pub fn begin_child(context: &mut Context) {
-    let (mask, how) = (context.save[0], context.save[1]);
-    // SAFETY: asks who the parent is.
-    let parent = if how == 2 { unsafe { sys::call3(sys::GETPPID, 0, 0, 0) as u64 } } else { 0 };
-    context.claim(area().filter(|_| how != 1), parent);
+    let [mask, dropped, parent] = context.save;
+    context.claim(area().filter(|_| dropped == 0), parent);
     context.write_out();
     signal::set_mask(mask);
-}
-
-/// The words of a list of strings of the program's.
-fn strings(at: u64) -> Option<Vec<Vec<u8>>> {
-    let mut all = Vec::new();
-    while at != 0 && all.len() < 32768 {
-        match sys::read_word(at + 8 * all.len() as u64)? {
-            0 => break,
-            text => all.push(string(text, 131_072)?),
-        }
-    }
-    Some(all)
-}
-
-/// The program replaces itself: with the translator again, for the new program. What does not fit
-/// (scripts are resolved; other architectures and set-user-ID programs are not) is left to the
-/// kernel, unrecorded.
-fn exec(context: &mut Context, a: [u64; 6]) -> i64 {
-    let Some(area) = area().filter(|area| context.recorded() && !area.gone()) else {
-        return direct(context, sys::EXECVE, a);
-    };
-    let Some((path, words)) = under_translator(area, a) else {
-        return direct(context, sys::EXECVE, a);
-    };
-    let mut pointers: Vec<u64> = words.iter().map(|w| w.as_ptr() as u64).collect();
-    pointers.push(0);
-    let name = &path[..path.len() - 1];
-    context.text_message(message::EXEC, &[], name);
-    context.give_up_slot(false);
-    let emulator = &area.control().emulator;
-    // SAFETY: strings that end with a zero; does not return where it is done.
-    let result = unsafe {
-        sys::call3(sys::EXECVE, emulator.as_ptr() as u64, pointers.as_ptr() as u64, a[2])
-    };
-    context.claim(Some(area), 0);
-    if result == -sys::ENOENT {
-        return direct(context, sys::EXECVE, a);
-    }
-    result
-}
-
-fn under_translator(area: &crate::ring::Area, a: [u64; 6]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
-    const X_OK: u64 = 1;
-    let path = string(a[0], 4096)?;
-    let path =
-        if path == b"/proc/self/exe\0" { program().to_bytes_with_nul().to_vec() } else { path };
-    let mut status = [0u32; 36];
-    // SAFETY: strings that end with a zero, and room for the answer.
-    unsafe {
-        let at = path.as_ptr() as u64;
-        if sys::call3(sys::ACCESS, at, X_OK, 0) != 0
-            || sys::call3(4, at, status.as_mut_ptr() as u64, 0) != 0
-        {
-            return None;
-        }
-    }
-    let mode = status[6];
-    if mode & 0o170_000 != 0o100_000 || mode & 0o6000 != 0 {
-        return None;
-    }
-    let arguments = strings(a[1])?;
-    let with_zero = |text: &[u8]| {
-        let mut all = text.split(|b| *b == 0).next().unwrap_or_default().to_vec();
-        all.push(0);
-        all
-    };
-    let control = area.control();
-    let mut words = alloc::vec![with_zero(&control.emulator), with_zero(&control.area)];
-    if elf::is_program(&path) {
-        words.push(arguments.first().cloned().unwrap_or_else(|| path.clone()));
-        words.push(path.clone());
-    } else {
-        let head = elf::first_line(&path)?;
-        let line = head.strip_prefix(b"#!")?.trim_ascii();
-        let blank = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
-        let (interpreter, option) = (with_zero(&line[..blank]), line[blank..].trim_ascii());
-        if !elf::is_program(&interpreter) {
-            return None;
-        }
-        words.push(interpreter.clone());
-        words.push(interpreter);
-        if !option.is_empty() {
-            words.push(with_zero(option));
-        }
-        words.push(path.clone());
-    }
-    words.extend(arguments.into_iter().skip(1));
-    Some((path, words))
 }

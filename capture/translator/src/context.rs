@@ -41,6 +41,8 @@ pub struct Context {
     pub registers: [u64; 16],
     pub writer: Writer,
     pub waiting: Waiting,
+    /// Where the thread went on by itself last, until its first trap there.
+    pub detached: u64,
     /// Bytes of this context and what lies behind it.
     pub bytes: u64,
     pub sink: u64,

@@ -92,7 +92,8 @@ _start:
     pushfq
     pop gs:[{flags}]
 3:
-    cld
+    push 0x202
+    popfq
     mov rdi, gs:[0]
     mov rsi, gs:[{xsave}]
     mov eax, -1

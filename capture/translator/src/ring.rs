@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::sys;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const MAGIC: u64 = 0x0143_4150_4152_5254;
+const MAGIC: u64 = 0x0243_4150_4152_5254;
 /// Words between looks at the recorder.
 pub const CHUNK: u64 = 1024;
 /// Words that can be written behind `Context::limit` without a look: a message and a block.
@@ -28,6 +28,7 @@ pub mod message {
     pub const BEGIN: u64 = 8;
     pub const END: u64 = 9;
     pub const EXIT: u64 = 10;
+    pub const UNRECORDED: u64 = 13;
 }
 
 /// A message's first word.
@@ -48,7 +49,15 @@ pub struct Control {
     unplaced: AtomicU32,
     pub options: u32,
     escaped: AtomicU32,
-    spare: [u8; 24],
+    /// Slots from this one on have never been used.
+    claimed: AtomicU32,
+    /// So many slots have rings of `ring_words`, the others of `small_ring_words`.
+    large_slots: u32,
+    small_ring_words: u32,
+    /// Grows while the recorder lives.
+    beat: AtomicU32,
+    /// Inode of the recorder's PID namespace, 0 where it cannot tell.
+    pid_namespace: u64,
     pub begin_at: [u8; 256],
     pub end_at: [u8; 256],
     /// The translator's own path, here.
@@ -64,7 +73,12 @@ struct Slot {
     tid: AtomicU32,
     zero: u32,
     clock: AtomicU64,
-    pad1: [u8; 40],
+    /// Words up to here, from `head` on, are zero or written: so the recorder finds what a killed
+    /// thread did not hand over.
+    cleared: AtomicU64,
+    /// Inode of the process's PID namespace; 0: the recorder's; 1: not known.
+    pid_namespace: AtomicU64,
+    pad1: [u8; 24],
     head: AtomicU64,
     pad2: [u8; 56],
     tail: AtomicU64,
@@ -78,17 +92,16 @@ pub struct Area {
     control: &'static Control,
     slots: &'static [Slot],
     rings: u64,
+    /// Which file it is.
+    pub file: sys::FileId,
 }
 
 impl Area {
-    /// Opens the memory of this path; why not, if not.
-    pub fn open(path: *const u8) -> Result<Self, &'static str> {
-        // SAFETY: the path ends with a zero; the mapping is new.
+    /// Maps the memory behind this descriptor, which stays open; why not, if not.
+    pub fn map(fd: i64) -> Result<Self, &'static str> {
+        let file = sys::FileId::of(fd).ok_or("cannot be opened")?;
+        // SAFETY: the mapping is new.
         unsafe {
-            let fd = sys::call3(sys::OPEN, path as u64, 0o2000002, 0);
-            if fd < 0 {
-                return Err("cannot be opened");
-            }
             let map = |bytes| sys::call(sys::MMAP, [0, bytes, 3, sys::MAP_SHARED, fd as u64, 0]);
             let first = map(4096);
             if first < 0 || (*(first as *const Control)).magic != MAGIC {
@@ -96,9 +109,11 @@ impl Area {
             }
             let slots = u64::from((*(first as *const Control)).slots);
             let headers = (4096 + slots * 256).next_multiple_of(4096);
-            let words = u64::from((*(first as *const Control)).ring_words);
-            let all = map(headers + slots * words * 8);
-            sys::call3(sys::CLOSE, fd as u64, 0, 0);
+            let control = &*(first as *const Control);
+            let large = u64::from(control.large_slots);
+            let words = large * u64::from(control.ring_words)
+                + (slots - large) * u64::from(control.small_ring_words);
+            let all = map(headers + words * 8);
             if all < 0 {
                 return Err("cannot be mapped");
             }
@@ -106,7 +121,7 @@ impl Area {
             let slots =
                 core::slice::from_raw_parts((all as u64 + 4096) as *const Slot, slots as usize);
             sys::call3(sys::MUNMAP, first as u64, 4096, 0);
-            Ok(Self { control, slots, rings: all as u64 + headers })
+            Ok(Self { control, slots, rings: all as u64 + headers, file })
         }
     }
 
@@ -115,11 +130,55 @@ impl Area {
     }
 
     /// Whether the recorder takes no more words.
+    ///
+    /// In another PID namespace its number means nothing. There, a recorder that shows no sign of
+    /// life for five seconds is taken to be gone: it gives one several thousand times a second.
     pub fn gone(&self) -> bool {
-        // SAFETY: asks whether the process is there.
-        let ended =
-            || unsafe { sys::call3(sys::KILL, self.control.recorder as u64, 0, 0) == -sys::ESRCH };
-        self.control.stopped.load(Ordering::Relaxed) != 0 || ended()
+        if self.control.stopped.load(Ordering::Relaxed) != 0 {
+            return true;
+        }
+        if self.foreign_namespace() == 0 {
+            // SAFETY: asks whether the process is there.
+            return unsafe {
+                sys::call3(sys::KILL, self.control.recorder as u64, 0, 0) == -sys::ESRCH
+            };
+        }
+        let beat = self.control.beat.load(Ordering::Relaxed);
+        for _ in 0..5000 {
+            if self.control.beat.load(Ordering::Relaxed) != beat {
+                return false;
+            }
+            let millisecond = [0u64, 1_000_000];
+            // SAFETY: gives the core to others.
+            unsafe { sys::call3(sys::NANOSLEEP, millisecond.as_ptr() as u64, 0, 0) };
+        }
+        self.control.stopped.store(1, Ordering::SeqCst);
+        true
+    }
+
+    /// Inode of this process's PID namespace; 0: the recorder's; 1: not known.
+    fn foreign_namespace(&self) -> u64 {
+        let own = sys::FileId::at(c"/proc/self/ns/pid");
+        match own.filter(|_| self.control.pid_namespace != 0) {
+            None => 1,
+            Some(own) if own.inode == self.control.pid_namespace => 0,
+            Some(own) => own.inode,
+        }
+    }
+
+    /// Where a slot's ring lies, and its bytes.
+    fn ring(&self, index: u64) -> (u64, u64) {
+        let large = u64::from(self.control.large_slots);
+        let (large_bytes, small_bytes) =
+            (u64::from(self.control.ring_words) * 8, u64::from(self.control.small_ring_words) * 8);
+        let start = index.min(large) * large_bytes + index.saturating_sub(large) * small_bytes;
+        (self.rings + start, if index < large { large_bytes } else { small_bytes })
+    }
+
+    /// Slots that have been used.
+    fn claimed(&self) -> &[Slot] {
+        let claimed = self.control.claimed.load(Ordering::Relaxed) as usize;
+        &self.slots[..claimed.min(self.slots.len())]
     }
 
     /// A thread goes on unrecorded.
@@ -129,7 +188,7 @@ impl Area {
 
     /// The time of the thread that is furthest.
     fn furthest(&self) -> u64 {
-        let used = self.slots.iter().filter(|s| s.state.load(Ordering::Relaxed) == 1);
+        let used = self.claimed().iter().filter(|s| s.state.load(Ordering::Relaxed) == 1);
         used.map(|s| s.clock.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 }
@@ -149,6 +208,11 @@ pub struct Writer {
     /// Up to where the clock knows.
     told: u64,
     pub clock: u64,
+    /// Of all words written, up to where the ring is zero or written.
+    cleared: u64,
+    /// What tells this process from all others of the recording: its number, with that of a PID
+    /// namespace of its own.
+    pub process: u64,
 }
 
 impl Context {
@@ -175,8 +239,8 @@ impl Context {
         self.set_limit(self.sink + CHUNK * 8);
     }
 
-    /// Takes a slot and says whose it is. `parent`: the process this one was forked from just now,
-    /// else 0.
+    /// Takes a slot and says whose it is. `parent`: the key ([`Writer::process`]) of the process
+    /// this one was forked from just now, else 0.
     pub fn claim(&mut self, area: Option<&'static Area>, parent: u64) {
         self.writer = Writer {
             area: area.map_or(core::ptr::null(), |a| a),
@@ -187,6 +251,8 @@ impl Context {
             begin: 0,
             told: 0,
             clock: 0,
+            cleared: 0,
+            process: 0,
         };
         let Some(area) = area.filter(|a| !a.gone()) else { return self.drop_all() };
         let start = area.furthest();
@@ -196,12 +262,16 @@ impl Context {
             area.control.unplaced.fetch_add(1, Ordering::SeqCst);
             return self.drop_all();
         };
-        let bytes = u64::from(area.control.ring_words) * 8;
         let index = (slot as *const Slot as u64 - area.slots.as_ptr() as u64) / 256;
-        let Some(ring) = map_twice(area.rings + index * bytes, bytes) else {
+        area.control.claimed.fetch_max(index as u32 + 1, Ordering::SeqCst);
+        let (start_of_ring, bytes) = area.ring(index);
+        let Some(ring) = map_twice(start_of_ring, bytes) else {
             slot.state.store(0, Ordering::SeqCst);
+            area.control.unplaced.fetch_add(1, Ordering::SeqCst);
             return self.drop_all();
         };
+        let namespace = area.foreign_namespace();
+        slot.pid_namespace.store(namespace, Ordering::SeqCst);
         // SAFETY: asks who this is.
         let (pid, tid) =
             unsafe { (sys::call3(sys::GETPID, 0, 0, 0), sys::call3(sys::GETTID, 0, 0, 0)) };
@@ -212,10 +282,13 @@ impl Context {
         self.writer.slot = slot;
         (self.writer.ring, self.writer.bytes, self.writer.written) = (ring, bytes, written);
         (self.writer.begin, self.writer.told, self.writer.clock) = (self.next, self.next, start);
+        self.writer.cleared = written;
+        self.writer.process = pid as u64 & 0xffff_ffff | namespace << 32;
         slot.clock.store(start, Ordering::SeqCst);
         slot.state.store(1, Ordering::SeqCst);
         self.wait_for_room();
-        self.message(message::THREAD, &[pid as u64, tid as u64, start, parent], &[]);
+        let process = self.writer.process;
+        self.message(message::THREAD, &[process, tid as u64, start, parent], &[]);
     }
 
     /// The clock goes on with the blocks written since it was last told.
@@ -277,7 +350,21 @@ impl Context {
                 }
             }
         }
+        self.clear_ahead(slot);
         self.set_limit(self.next + CHUNK * 8);
+    }
+
+    /// Makes the words zero that may be written before there is the next look for room; see
+    /// `Slot::cleared`.
+    fn clear_ahead(&mut self, slot: &Slot) {
+        let until = self.writer.written + CHUNK + SLACK;
+        let from = self.writer.cleared.max(self.writer.written);
+        let at = self.next + (from - self.writer.written) * 8;
+        // SAFETY: room in the ring or its second mapping that the recorder has emptied: a ring is
+        // longer than a chunk and the slack.
+        unsafe { core::ptr::write_bytes(at as *mut u64, 0, (until - from) as usize) };
+        self.writer.cleared = until;
+        slot.cleared.store(until, Ordering::Release);
     }
 
     /// A word of the program's execution, from the runtime.
@@ -360,9 +447,8 @@ impl Context {
         let (ring, bytes) = (self.writer.ring, self.writer.bytes);
         // SAFETY: the child's copy of the mapping, which it does not write to.
         unsafe { sys::call3(sys::MUNMAP, ring, 2 * bytes, 0) };
-        // SAFETY: asks who the parent is.
-        let parent = unsafe { sys::call3(sys::GETPPID, 0, 0, 0) };
-        self.claim(Some(area), parent as u64);
+        let parent = self.writer.process;
+        self.claim(Some(area), parent);
         self.write_out();
     }
 }

@@ -111,7 +111,8 @@ pub fn leave(context: &mut Context, why: &str) -> ! {
         *digit = b"0123456789abcdef"[(context.rip >> (60 - 4 * i) & 15) as usize];
     }
     let hex = core::str::from_utf8(&hex).unwrap_or("?");
-    if context.recorded() || area().is_none() {
+    let first = context.recorded() || area().is_none();
+    if first {
         sys::say(&[
             "terrace-translate: a thread goes on unrecorded from the instruction at 0x",
             hex,
@@ -119,10 +120,11 @@ pub fn leave(context: &mut Context, why: &str) -> ! {
             why,
         ]);
     }
-    if let Some(area) = area() {
+    if let Some(area) = area().filter(|_| first) {
         area.note_escape();
     }
     context.give_up_slot(true);
+    context.detached = context.rip;
     // SAFETY: the context holds the program's whole state.
     unsafe { glue::terrace_detach() }
 }

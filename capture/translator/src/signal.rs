@@ -28,6 +28,14 @@ const SIG_SETMASK: u64 = 2;
 /// once.
 const FAULTS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
 const SYS_TGKILL: u64 = 234;
+/// Flags by which a program has each of its instructions, or each access that is not aligned, end
+/// in a signal: those of the cache's code would too.
+pub const WATCHED_FLAGS: u64 = TRAP_FLAG | 0x4_0000;
+const TRAP_FLAG: u64 = 0x100;
+pub const WATCHED_WHY: &str = "it sets the trap flag or checks alignment";
+const SIGTRAP: u64 = 5;
+/// `si_code` of a trap after one instruction.
+const TRAP_TRACE: i32 = 2;
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]
@@ -206,6 +214,9 @@ const INFO_BYTES: u64 = 128;
 
 /// What the kernel calls, on the context's own stack for signals.
 unsafe extern "C" fn handle(number: u64, info: *const [u64; 16], user: u64) {
+    // SAFETY: the processor checks the alignment of what follows no longer; the frame keeps the
+    // program's flags.
+    unsafe { asm!("push 0x202", "popfq") };
     let context: *mut Context;
     // SAFETY: GS points to the thread's context whenever signals can come.
     unsafe { asm!("mov {}, gs:[0]", out(reg) context, options(nostack, readonly)) };
@@ -216,8 +227,14 @@ unsafe extern "C" fn handle(number: u64, info: *const [u64; 16], user: u64) {
         let rip = *saved.add(SAVED_RIP);
         let code = (*info)[1] as u32 as i32;
         let fault = FAULTS >> (number - 1) & 1 == 1 && code > 0;
+        let step = number == SIGTRAP && code == TRAP_TRACE;
         let cached = (BASE..BASE + BYTES).contains(&rip);
         let ours = rip >= BASE + BYTES && rip < end_of_translator();
+        if step && (ours || core::mem::replace(&mut context.detached, 0) == rip) {
+            // A thread that goes on by itself with the trap flag set: these are the translator's
+            // last instructions, not the program's first.
+            return;
+        }
         if fault && ours {
             // A bug, or a frame for a handler that has no room: as if there were no handler.
             let none = NONE;
@@ -427,7 +444,7 @@ pub fn come_back(context: &mut Context) {
     }
     context.rip = word(REGISTERS + 8 * SAVED_RIP as u64);
     // Those a program may change: arithmetic, direction, trap, alignment check.
-    context.flags = word(REGISTERS + 8 * SAVED_FLAGS as u64) & 0x4_0cd5 | 0x202;
+    context.flags = word(REGISTERS + 8 * SAVED_FLAGS as u64) & 0x4_0dd5 | 0x202;
     let state = word(STATE);
     let size = state_bytes() as usize;
     if state != 0 {
@@ -445,6 +462,9 @@ pub fn come_back(context: &mut Context) {
         }
     }
     set_mask(word(MASK));
+    if context.flags & WATCHED_FLAGS != 0 {
+        crate::runtime::leave(context, WATCHED_WHY);
+    }
 }
 
 /// The program's stack for handlers: `sigaltstack`.

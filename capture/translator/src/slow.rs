@@ -18,6 +18,12 @@ pub fn tell(context: &mut Context) {
     let got = crate::sys::read_memory(context.rip, &mut bytes);
     let instruction =
         Decoder::with_ip(64, &bytes[..got], context.rip, DecoderOptions::NONE).decode();
+    if matches!(instruction.mnemonic(), iced_x86::Mnemonic::Popf | iced_x86::Mnemonic::Popfq) {
+        let flags = crate::sys::read_word(context.registers[crate::context::RSP]).unwrap_or(0);
+        if flags & crate::signal::WATCHED_FLAGS != 0 {
+            crate::runtime::leave(context, crate::signal::WATCHED_WHY);
+        }
+    }
     let (number, border) =
         CACHE.about(context.rip).map_or((0, 0), |(number, _, border)| (number, border));
     border_words(border).iter().for_each(|w| context.put(*w));

@@ -4,7 +4,8 @@ use crate::cache::CACHE;
 use crate::context::{Context, RSP};
 use crate::elf::{self, Loaded};
 use crate::glue;
-use crate::ring::{message, Area};
+use crate::ring::message;
+use crate::shown;
 use crate::sys;
 use crate::{area, give_up};
 use alloc::vec::Vec;
@@ -54,6 +55,9 @@ pub unsafe fn run(stack: *const u64) -> ! {
     }
     // SAFETY: arguments are strings.
     let (area_path, path) = unsafe { (text(arguments[1]), text(arguments[3])) };
+    // Where it lies, the program's name will.
+    let behind_path = arguments[3] + path.len() as u64;
+    let path: &[u8] = path.to_vec().leak();
     open_area(area_path);
     if sys::read_word(stack as u64).is_none() {
         give_up("the system forbids process_vm_readv, by which code is read");
@@ -86,24 +90,43 @@ pub unsafe fn run(stack: *const u64) -> ! {
             AT_PHNUM => loaded.headers.2,
             AT_BASE => linker.as_ref().map_or(0, |l| l.bias),
             AT_ENTRY => loaded.entry,
-            AT_EXECFN => arguments[3],
+            AT_EXECFN => path.as_ptr() as u64,
             _ => *value,
         };
     }
+    // SAFETY: the translator's own arguments are used no more; the name is copied before.
+    let own_name = unsafe {
+        let name = text(arguments[2]).to_vec();
+        shown::move_name(arguments[0], behind_path, &name).unwrap_or(arguments[2])
+    };
     let mut words: Vec<u64> = Vec::new();
     words.push(count as u64 - 3);
-    words.push(arguments[2]);
+    words.push(own_name);
     words.extend(&arguments[4..]);
     words.push(0);
     words.extend(&environment);
     words.push(0);
     given.iter().for_each(|(k, v)| words.extend([*k, *v]));
     words.extend([0, 0]);
+    let ends = [arguments.last(), environment.last()].map(|last| {
+        // SAFETY: strings, the program's name among them.
+        last.map_or(0, |at| at + unsafe { text(*at) }.len() as u64)
+    });
+    let behind_arguments = if count > 4 { ends[0] } else { behind_path };
+    let environment_at = environment.first().copied().unwrap_or(behind_arguments);
+    let auxiliary_values: Vec<u64> =
+        given.iter().flat_map(|(k, v)| [*k, *v]).chain([0, 0]).collect();
     // Below the kernel's own list and this function's frame: nobody comes back to them, but they
     // are in use until then.
     let bottom = (stack as u64 - (256 << 10) - words.len() as u64 * 8) & !15;
     // SAFETY: the stack grows when it is touched; nothing lies there.
     unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), bottom as *mut u64, words.len()) };
+    shown::show(
+        [own_name, behind_arguments],
+        [environment_at, ends[1].max(environment_at)],
+        &auxiliary_values,
+        bottom,
+    );
     context.registers[RSP] = bottom;
     context.rip = linker.as_ref().map_or(loaded.entry, |l| l.entry);
     // SAFETY: the only thread's.
@@ -130,7 +153,7 @@ fn open_area(path: &[u8]) {
     if path == b"-\0" {
         return;
     }
-    match Area::open(path.as_ptr()) {
+    match crate::exec::open_area(path) {
         // SAFETY: nobody else runs yet.
         Ok(area) => unsafe { *core::ptr::addr_of_mut!(crate::AREA) = Some(area) },
         Err(why) => refuse(path, why),

@@ -23,14 +23,19 @@ pub const EXECVE: u64 = 59;
 pub const EXIT: u64 = 60;
 pub const KILL: u64 = 62;
 pub const READLINK: u64 = 89;
-pub const GETPPID: u64 = 110;
+pub const STAT: u64 = 4;
+pub const FSTAT: u64 = 5;
+pub const FCNTL: u64 = 72;
+pub const GETEUID: u64 = 107;
+pub const GETEGID: u64 = 108;
+pub const GETXATTR: u64 = 191;
+pub const EXECVEAT: u64 = 322;
 pub const SIGALTSTACK: u64 = 131;
 pub const PRCTL: u64 = 157;
 pub const ARCH_PRCTL: u64 = 158;
 pub const GETTID: u64 = 186;
 pub const EXIT_GROUP: u64 = 231;
 pub const PROCESS_VM_READV: u64 = 310;
-pub const PROCESS_VM_WRITEV: u64 = 311;
 
 pub const PROT_READ: u64 = 1;
 pub const PROT_WRITE: u64 = 2;
@@ -72,6 +77,52 @@ pub unsafe fn call(number: u64, a: [u64; 6]) -> i64 {
 pub unsafe fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
     // SAFETY: the caller answers for it.
     unsafe { call(number, [a, b, c, 0, 0, 0]) }
+}
+
+/// Which file it is, and what else is asked of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId {
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// The kernel's `struct stat`, as far as it is used.
+pub struct FileStatus {
+    pub id: FileId,
+    pub mode: u32,
+    pub user: u32,
+    pub group: u32,
+}
+
+impl FileStatus {
+    fn ask(number: u64, which: u64) -> Option<Self> {
+        let mut all = [0u64; 18];
+        // SAFETY: a string that ends with a zero or a descriptor, and room for the answer.
+        let done = unsafe { call3(number, which, all.as_mut_ptr() as u64, 0) };
+        (done == 0).then(|| Self {
+            id: FileId { device: all[0], inode: all[1] },
+            mode: all[3] as u32,
+            user: (all[3] >> 32) as u32,
+            group: all[4] as u32,
+        })
+    }
+
+    /// Of the file of this path, which ends with a zero.
+    pub fn at(path: &[u8]) -> Option<Self> {
+        Self::ask(STAT, path.as_ptr() as u64)
+    }
+}
+
+impl FileId {
+    /// Of the file of this path.
+    pub fn at(path: &core::ffi::CStr) -> Option<Self> {
+        FileStatus::at(path.to_bytes_with_nul()).map(|s| s.id)
+    }
+
+    /// Of an open file.
+    pub fn of(fd: i64) -> Option<Self> {
+        FileStatus::ask(FSTAT, fd as u64).filter(|_| fd >= 0).map(|s| s.id)
+    }
 }
 
 /// New memory of this process; `None` where there is none.
@@ -121,7 +172,8 @@ pub fn read_memory(address: u64, out: &mut [u8]) -> usize {
     }
     // SAFETY: the kernel writes to `out` only, and answers for addresses that are not there.
     let got = unsafe {
-        let pid = call3(GETPID, 0, 0, 0) as u64;
+        // The thread: a process whose main thread has ended has no memory by its own number.
+        let pid = call3(GETTID, 0, 0, 0) as u64;
         call(
             PROCESS_VM_READV,
             [pid, here.as_ptr() as u64, 1, there.as_ptr() as u64, count as u64, 0],
@@ -130,15 +182,16 @@ pub fn read_memory(address: u64, out: &mut [u8]) -> usize {
     got.max(0) as usize
 }
 
-/// Writes to memory of the program that may not be there.
+/// Writes to memory of the program that may not be there. As the kernel would for a system call: so
+/// a stack grows where it is written to for the first time, which `process_vm_writev` does not do.
 pub fn write_memory(address: u64, bytes: &[u8]) -> bool {
-    let (here, there) =
-        ([bytes.as_ptr() as u64, bytes.len() as u64], [address, bytes.len() as u64]);
+    let (there, here) =
+        ([address, bytes.len() as u64], [bytes.as_ptr() as u64, bytes.len() as u64]);
     // SAFETY: the kernel answers for addresses that are not there; the range is the program's to be
     // written.
     let put = unsafe {
-        let pid = call3(GETPID, 0, 0, 0) as u64;
-        call(PROCESS_VM_WRITEV, [pid, here.as_ptr() as u64, 1, there.as_ptr() as u64, 1, 0])
+        let pid = call3(GETTID, 0, 0, 0) as u64;
+        call(PROCESS_VM_READV, [pid, there.as_ptr() as u64, 1, here.as_ptr() as u64, 1, 0])
     };
     put == bytes.len() as i64
 }

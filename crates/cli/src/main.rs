@@ -19,6 +19,7 @@ use output::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    terrace_terrace::outlive_file_size_limit();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => return not_understood(&e),

@@ -24,6 +24,7 @@ mod pagetables;
 mod perf;
 mod process;
 mod region;
+mod rights;
 mod root;
 mod runner;
 mod shm;
@@ -46,7 +47,7 @@ pub use addresses::{
 };
 pub use allowance::{pin, pin_process, Allowance};
 pub use caps::{Capabilities, Capability};
-pub use capture::{has_ended, CaptureArea, CaptureOptions, Taken};
+pub use capture::{has_thread_ended, CaptureArea, CaptureOptions, SlotOwner, Taken};
 pub use cold::ColdRefs;
 pub use cuda::{Cuda, CudaDevice, CudaError, CudaHome};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
@@ -56,7 +57,8 @@ pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};
 pub use limits::{
-    cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls, own_cpus,
+    cgroup_headroom, cpu_quota, current_cpu, memory_available, memory_stalls,
+    outlive_file_size_limit, own_cpus,
 };
 pub use mapping::{bind_thread_memory, Mapping, Pages};
 pub use nearby::{Nearby, ThreadCpus};
@@ -66,6 +68,7 @@ pub use pagetables::{PageTables, TableEntry};
 pub use perf::{PerfRing, Tracepoint};
 pub use process::{become_subreaper, open_pidfd, signal_process, wait_for_end, PidFd};
 pub use region::{allowed_nodes, MemPolicy, Region, ThreadMemory};
+pub use rights::gained_rights;
 pub use root::{Root, TEXT_LIMIT};
 pub use runner::{Ended, Runner, StartError};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};

@@ -4,6 +4,25 @@
 use crate::{Root, SysError};
 use terrace_types::{Bytes, CpuId, Nanos};
 
+/// Makes writing past the limit of a file's size (`ulimit -f`) fail with an error in this process;
+/// by default a signal ends it (setrlimit(2)). A program that this process starts has the signal as
+/// it was: a handler does not outlive exec, and where the signal was ignored it stays so.
+pub fn outlive_file_size_limit() {
+    extern "C" fn do_nothing(_: libc::c_int) {}
+    let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only asks; `old` is writable, and zero bytes are a valid sigaction
+    // besides. The new action's handler does nothing, so it may interrupt anything.
+    unsafe {
+        libc::sigaction(libc::SIGXFSZ, std::ptr::null(), old.as_mut_ptr());
+        let mut action = old.assume_init();
+        if action.sa_sigaction == libc::SIG_DFL {
+            action.sa_sigaction = do_nothing as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &action, std::ptr::null_mut());
+        }
+    }
+}
+
 /// CPUs in a mask of ours.
 const MASK_CPUS: usize = 8192;
 

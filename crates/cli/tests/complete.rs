@@ -1,0 +1,394 @@
+//! Recordings are complete or say that they are not, and recording breaks no program: real programs
+//! under the emulator and in the translator. Each test says `skipped` without their parts.
+#![cfg(target_arch = "x86_64")]
+#![allow(clippy::unwrap_used)]
+
+use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use terrace_terrace::trace::{TraceReader, What};
+
+/// The sources of a recording that run programs as they are.
+const SOURCES: [&str; 2] = ["full", "translated"];
+
+fn build(command: &mut Command) -> Result<(), String> {
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(text(&output.stderr)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The folder with both sources' parts and the programs, or why there is none. Made once.
+fn parts() -> Option<&'static Path> {
+    static PARTS: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let made = PARTS.get_or_init(|| {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let folder = root.join(format!("complete-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+        let help = Command::new("qemu-x86_64").arg("-h").output();
+        if !help.is_ok_and(|o| text(&o.stdout).contains("-plugin")) {
+            return Err("no qemu-x86_64 with plugins (package qemu-user of Debian 12)".into());
+        }
+        let mut translator = Command::new(here.join("../../capture/translator/build.sh"));
+        translator
+            .arg(folder.join("terrace-translate"))
+            .env("TERRACE_TRANSLATOR_TARGET", root.join("translator"));
+        build(&mut translator).map_err(|e| format!("the translator cannot be built: {e}"))?;
+        build(Command::new(here.join("../../capture/build.sh")).arg(folder.join("plugin.so")))?;
+        let programs: [(&str, &str, &[&str]); 6] = [
+            ("counted.S", "counted", &["-nostdlib", "-static"]),
+            ("ends.c", "ends", &["-O1", "-pthread"]),
+            ("crowd.c", "crowd", &["-O1", "-pthread"]),
+            ("starts.c", "starts", &["-O1"]),
+            ("flags.c", "flags", &["-O1"]),
+            ("threads.c", "threads", &["-O1", "-pthread"]),
+        ];
+        for (source, program, flags) in programs {
+            let source = here.join("tests/programs").join(source);
+            build(Command::new("cc").args(flags).arg("-o").arg(folder.join(program)).arg(source))
+                .map_err(|e| format!("{program} cannot be built: {e}"))?;
+        }
+        // Programs of another user run these.
+        for folder in [&folder, &root.to_path_buf()] {
+            let open = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(folder, open).map_err(|e| e.to_string())?;
+        }
+        Ok(folder)
+    });
+    match made {
+        Ok(folder) => Some(folder),
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn terrace(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    command
+        .env("TERRACE_TRANSLATOR", folder.join("terrace-translate"))
+        .env("TERRACE_CAPTURE_PLUGIN", folder.join("plugin.so"))
+        .current_dir(folder);
+    command
+}
+
+/// Records `command` into a file of this name; the file is there.
+fn record(
+    folder: &Path,
+    source: &str,
+    name: &str,
+    flags: &[&str],
+    command: &[&str],
+) -> (Output, PathBuf) {
+    let file = folder.join(format!("{name}-{source}.trace"));
+    let mut record = terrace(folder);
+    record.args(["record", "--quiet", "--source", source, "-o"]).arg(&file).args(flags);
+    let output = record.arg("--").args(command).output().expect("terrace starts");
+    (output, file)
+}
+
+fn open(file: &Path) -> TraceReader<BufReader<std::fs::File>> {
+    TraceReader::open(BufReader::new(std::fs::File::open(file).unwrap())).unwrap()
+}
+
+fn info(file: &Path) -> serde_json::Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    let output = command.args(["trace", "info", "--json"]).arg(file).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn programs_started(file: &Path) -> Vec<String> {
+    let mut reader = open(file);
+    let mut block = terrace_terrace::trace::Block::new().unwrap();
+    let mut all = Vec::new();
+    while reader.next_block(&mut block).unwrap() {
+        all.extend(block.events().iter().filter_map(|e| match &e.what {
+            What::Exec { name } => Some(name.clone()),
+            _ => None,
+        }));
+    }
+    all
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Root may be another user, and make files that belong to others.
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output();
+    let root = output.is_ok_and(|o| text(&o.stdout).trim() == "0");
+    if !root {
+        println!("skipped: needs root");
+    }
+    root
+}
+
+#[test]
+fn however_threads_end_what_they_did_is_there() {
+    let Some(folder) = parts() else { return };
+    for source in SOURCES {
+        for (how, threads) in [("exit", 4), ("kill", 2), ("abort", 2), ("exec", 3), ("leave", 2)] {
+            let counts = folder.join(format!("counts-{how}-{source}"));
+            let name = counts.to_str().unwrap();
+            let flags = ["--addresses", "0x600000000000..0x600000001000"];
+            let command = ["./ends", name, how, &threads.to_string()];
+            let (output, file) = record(folder, source, how, &flags, &command);
+            let said = text(&output.stderr);
+            assert_eq!(said, "", "{source} {how}");
+            let (code, signal) = (output.status.code(), output.status.signal());
+            let expected = match how {
+                "exit" => (Some(3), None),
+                "kill" => (None, Some(9)),
+                "abort" => (None, Some(6)),
+                _ => (Some(0), None),
+            };
+            assert_eq!((code, signal), expected, "{source} {how}");
+            let words = std::fs::read(&counts).unwrap();
+            let word = |i: usize| u64::from_le_bytes(words[i * 64..i * 64 + 8].try_into().unwrap());
+            let counted: u64 = (0..threads).map(word).sum();
+            assert!(counted > 0, "{source} {how}");
+            let info = info(&file);
+            let loads = info["loads"].as_u64().unwrap();
+            // A thread may be stopped between an increment and what is told of it.
+            let differs = loads.abs_diff(counted);
+            assert!(differs <= threads as u64, "{source} {how}: {loads} of {counted}: {info}");
+            assert_eq!(info["complete"], true, "{source} {how}: {info}");
+        }
+    }
+}
+
+#[test]
+fn more_threads_than_large_rings_are_recorded() {
+    let Some(folder) = parts() else { return };
+    for source in SOURCES {
+        let (output, file) = record(folder, source, "crowd", &[], &["./crowd"]);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+        let said = text(&output.stdout);
+        let (start, length) = said.trim().split_once(' ').unwrap();
+        let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).unwrap();
+        let words = start..start + length.parse::<u64>().unwrap();
+        let (mut reader, mut stores) = (open(&file), 0);
+        assert!(reader.is_complete(), "{source}: {:?}", reader.shortcomings());
+        let mut block = terrace_terrace::trace::Block::new().unwrap();
+        while reader.next_block(&mut block).unwrap() {
+            let accesses = block.addresses().iter().zip(block.kinds());
+            stores += accesses.filter(|(a, k)| words.contains(a) && k.is_store()).count();
+        }
+        assert_eq!(stores, 300_000, "{source}");
+    }
+}
+
+#[test]
+fn programs_start_others_as_they_do_unrecorded() {
+    let Some(folder) = parts() else { return };
+    for source in SOURCES {
+        for how in ["self", "abort"] {
+            let native = Command::new("./starts").arg(how).current_dir(folder).output().unwrap();
+            let (output, file) = record(folder, source, how, &[], &["./starts", how]);
+            assert_eq!(text(&output.stdout), text(&native.stdout), "{source} {how}");
+            assert_eq!(text(&output.stderr), "", "{source} {how}");
+            assert_eq!(output.status.code(), Some(7), "{source} {how}");
+            assert_eq!(info(&file)["complete"], true, "{source} {how}");
+        }
+    }
+    let left = std::fs::read_dir(folder).unwrap().flatten();
+    let cores = left.filter(|f| f.file_name().to_string_lossy().contains(".core"));
+    assert_eq!(cores.count(), 0, "the emulator's own core files");
+}
+
+#[test]
+fn a_program_that_gives_up_its_user_is_followed() {
+    let Some(folder) = parts().filter(|_| is_root()) else { return };
+    // The way to the parts is closed to others.
+    let hidden = folder.join("hidden");
+    std::fs::create_dir_all(&hidden).unwrap();
+    for part in ["terrace-translate", "plugin.so"] {
+        std::fs::copy(folder.join(part), hidden.join(part)).unwrap();
+    }
+    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o700)).unwrap();
+    for source in SOURCES {
+        let file = folder.join(format!("drop-{source}.trace"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        command
+            .env("TERRACE_TRANSLATOR", hidden.join("terrace-translate"))
+            .env("TERRACE_CAPTURE_PLUGIN", hidden.join("plugin.so"))
+            .current_dir(folder)
+            .args(["record", "--quiet", "--source", source, "-o"])
+            .arg(&file)
+            .args(["--", "./starts", "drop"]);
+        let output = command.output().unwrap();
+        assert_eq!(
+            (output.status.code(), text(&output.stdout), text(&output.stderr)),
+            (Some(7), "dropped\n".to_owned(), String::new()),
+            "{source}"
+        );
+        let started = programs_started(&file);
+        assert!(started.iter().any(|name| name.ends_with("/echo")), "{source}: {started:?}");
+        assert_eq!(info(&file)["complete"], true, "{source}");
+    }
+}
+
+#[test]
+fn programs_with_rights_of_their_own_are_refused_or_named() {
+    let Some(folder) = parts().filter(|_| is_root()) else { return };
+    let other = folder.join("starts-as-other");
+    std::fs::copy(folder.join("starts"), &other).unwrap();
+    std::os::unix::fs::chown(&other, Some(65_534), Some(65_534)).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    for source in SOURCES {
+        let (output, file) = record(folder, source, "given", &[], &["./starts-as-other", "again"]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
+        assert!(said.contains("set-user-ID") && !file.exists(), "{said}");
+        let command = ["./starts", "run", "./starts-as-other"];
+        let (output, file) = record(folder, source, "started", &[], &command);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(7), "again\n"));
+        let info = info(&file);
+        assert_eq!(info["complete"], false, "{source}: {info}");
+        let notes = info["notes"].to_string();
+        assert!(notes.contains("starts-as-other") && notes.contains("unrecorded"), "{notes}");
+        // Each reader repeats it.
+        for reader in [["trace", "cat"].as_slice(), &["trace", "info"], &["report", "--text"]] {
+            let output = terrace(folder).args(reader).arg(&file).output().unwrap();
+            let said = text(&output.stdout) + &text(&output.stderr);
+            assert!(
+                said.contains("recording is incomplete"),
+                "{reader:?}: {}",
+                text(&output.stderr)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_new_pid_namespace_is_followed() {
+    let Some(folder) = parts().filter(|_| is_root()) else { return };
+    for source in SOURCES {
+        let command = ["unshare", "-pf", "--mount-proc", "sh", "-c", "./counted; exit 6"];
+        let (output, file) = record(folder, source, "namespace", &[], &command);
+        if output.status.code() == Some(1) {
+            println!("skipped: {}", text(&output.stderr));
+            return;
+        }
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(6), ""));
+        assert_eq!(info(&file)["complete"], true, "{source}");
+        let started = programs_started(&file);
+        assert!(started.iter().any(|name| name.ends_with("counted")), "{source}: {started:?}");
+        let reader = open(&file);
+        let wide = reader.blocks().iter().map(|b| u64::from(b.stores)).sum::<u64>();
+        assert!(wide > 2002, "{source}");
+    }
+}
+
+#[test]
+fn libraries_are_found_beside_the_program() {
+    let Some(folder) = parts() else { return };
+    let (library, program) = (folder.join("libbeside.so"), folder.join("beside"));
+    let write = |name: &str, code: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, code).unwrap();
+        path
+    };
+    let inner = write("beside-library.c", "int answer(void) { return 42; }\n");
+    let outer =
+        write("beside-program.c", "int answer(void);\nint main(void) { return answer(); }\n");
+    build(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(inner)).unwrap();
+    for tags in ["--enable-new-dtags", "--disable-new-dtags"] {
+        let mut link = Command::new("cc");
+        link.arg("-o").arg(&program).arg(&outer).arg("-L").arg(folder).arg("-lbeside");
+        build(link.arg(format!("-Wl,-rpath,$ORIGIN,{tags}"))).unwrap();
+        for source in SOURCES {
+            let (output, _) = record(folder, source, "beside", &[], &["./beside"]);
+            assert_eq!(output.status.code(), Some(42), "{source}: {}", text(&output.stderr));
+        }
+    }
+}
+
+#[test]
+fn single_steps_and_alignment_checks_reach_the_program_alone() {
+    let Some(folder) = parts() else { return };
+    let native = Command::new("./flags").current_dir(folder).output().unwrap();
+    assert_eq!(native.status.code(), Some(5));
+    let (output, file) = record(folder, "translated", "flags", &[], &["./flags"]);
+    let said = text(&output.stderr);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(5), text(&native.stdout)),
+        "{said}"
+    );
+    assert!(said.contains("trap flag"), "{said}");
+    let info = info(&file);
+    assert_eq!(info["complete"], false, "{info}");
+    assert!(info["notes"].to_string().contains("went on unrecorded"), "{info}");
+}
+
+#[test]
+fn a_file_that_may_not_grow_keeps_what_fits_and_says_so() {
+    let Some(folder) = parts() else { return };
+    for source in SOURCES {
+        let file = folder.join(format!("limited-{source}.trace"));
+        // 1 GiB and more for the shared memory, which no file system holds: the limit is for the
+        // trace, on a file system of its own.
+        let limited = folder.join(format!("limited-{source}"));
+        std::fs::create_dir_all(&limited).unwrap();
+        let small = is_root()
+            && build(
+                Command::new("mount")
+                    .args(["-t", "tmpfs", "-o", "size=256k", "none"])
+                    .arg(&limited),
+            )
+            .is_ok();
+        if !small {
+            println!("skipped: no small file system can be mounted");
+            return;
+        }
+        let trace = limited.join("run.trace");
+        let output = terrace(folder)
+            .args(["record", "--source", source, "--values", "-o"])
+            .arg(&trace)
+            .args(["--", "./threads"])
+            .output();
+        let output = match source {
+            "full" => output,
+            _ => terrace(folder)
+                .args(["record", "--source", source, "--pc", "-o"])
+                .arg(&trace)
+                .args(["--", "./threads"])
+                .output(),
+        }
+        .unwrap();
+        let copied = std::fs::copy(&trace, &file);
+        build(Command::new("umount").arg(&limited)).unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("recording stopped early"), "{said}");
+        let bytes = copied.unwrap();
+        let info = info(&file);
+        assert_eq!(info["complete"], false, "{info}");
+        let kept = info["accesses"].as_u64().unwrap();
+        assert!(said.contains(&format!("recorded {kept} of ")), "{said}: {info}");
+        assert!(said.contains(&format!(": {bytes} bytes")), "{said}: {bytes}");
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes_does_not_end_the_recorder() {
+    let Some(folder) = parts() else { return };
+    let line = "ulimit -f 100; exec \"$0\" record -o limit.trace -- ./threads";
+    let output = Command::new("sh")
+        .args(["-c", line, env!("CARGO_BIN_EXE_terrace")])
+        .env("TERRACE_CAPTURE_PLUGIN", folder.join("plugin.so"))
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.signal(), said.lines().count()), (None, 1), "{said}");
+    assert!(output.status.code().is_some_and(|c| c > 0) && said.contains("ulimit"), "{said}");
+}

@@ -1,0 +1,295 @@
+//! The recorder's side of the shared memory: from the slots' words to the trace.
+
+use super::{Recorded, Source, Spec, SLOTS};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::Path;
+use terrace_sys::{has_thread_ended, CaptureArea, Ended, SlotOwner};
+use terrace_trace::capture::{Capture, Totals};
+use terrace_trace::{BlockKind, TraceError, TraceReader};
+
+/// After so many polls that find nothing, it is looked up whether a slot's thread was killed.
+const POLLS: u32 = 3000;
+/// For how many polls the words of a thread that has ended wait for what they need.
+const ENDED_POLLS: u32 = 64;
+/// Words that a thread which is killed loses at most where its writer does not clear its ring.
+const CHUNK: u32 = 1024;
+
+/// Whether words may follow those that are handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// A message that is cut off, or a block of code that another thread names, waits for more.
+    Follows,
+    /// What makes no sense by now never will.
+    Never,
+}
+
+/// What is known of a slot.
+#[derive(Debug, Default)]
+struct SlotState {
+    /// Whose words they are.
+    owner: Option<SlotOwner>,
+    /// Words that could not be used yet.
+    words: Vec<u64>,
+    /// For how many polls nothing came.
+    idle: u32,
+}
+
+/// See the module.
+pub struct Recorder {
+    area: CaptureArea,
+    /// Gone once writing has failed.
+    capture: Option<Capture<BufWriter<File>>>,
+    slots: Vec<SlotState>,
+    /// What was seen when writing failed.
+    reached: Totals,
+    notes: Vec<String>,
+    /// Threads that were killed and whose last words are not known.
+    cut: u32,
+}
+
+impl Recorder {
+    pub fn new(area: CaptureArea, capture: Capture<BufWriter<File>>) -> Self {
+        Self {
+            area,
+            capture: Some(capture),
+            slots: Vec::new(),
+            reached: Totals::default(),
+            notes: Vec::new(),
+            cut: 0,
+        }
+    }
+
+    /// Takes what there is; whether anything could be done.
+    pub fn take_all(&mut self, more: More) -> bool {
+        self.area.beat();
+        let mut any = false;
+        for slot in 0..self.area.claimed() {
+            let done = self.take(slot, more);
+            any |= self.or_stop(done).unwrap_or(false);
+        }
+        any
+    }
+
+    /// Where writing failed, recording stops and the program goes on.
+    fn or_stop<T>(&mut self, done: Result<T, TraceError>) -> Option<T> {
+        match done {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.notes.push(format!("recording stopped early: {error}"));
+                self.area.stop();
+                if let Some(capture) = self.capture.take() {
+                    self.reached = capture.totals();
+                    capture.abandon();
+                }
+                None
+            }
+        }
+    }
+
+    fn take(&mut self, slot: u32, more: More) -> Result<bool, TraceError> {
+        let index = slot as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, SlotState::default);
+        }
+        let state = &mut self.slots[index];
+        let before = state.words.len();
+        let Some(taken) = self.area.take(slot, &mut state.words) else { return Ok(false) };
+        let came = state.words.len() > before;
+        state.idle = if came { 0 } else { state.idle + 1 };
+        if state.owner != Some(taken.owner) {
+            state.owner = Some(taken.owner);
+            self.end_predecessor(slot, taken.owner)?;
+        }
+        let idle = self.slots[index].idle;
+        if taken.ended && !came {
+            let used = self.feed(slot, more)?;
+            // Code that its words name may come from another thread yet.
+            let waits = !self.slots[index].words.is_empty() && more == More::Follows;
+            if waits && idle < ENDED_POLLS {
+                return Ok(used);
+            }
+            self.feed(slot, More::Never)?;
+            self.free(slot)?;
+            return Ok(true);
+        }
+        if !came && idle % POLLS == 0 && has_thread_ended(&taken.owner) == Some(true) {
+            self.end_killed(slot)?;
+            return Ok(true);
+        }
+        Ok(came | self.feed(slot, more)?)
+    }
+
+    /// Hands a slot's words on; whether any could be used.
+    fn feed(&mut self, slot: u32, more: More) -> Result<bool, TraceError> {
+        let words = &mut self.slots[slot as usize].words;
+        let Some(capture) = &mut self.capture else {
+            words.clear();
+            return Ok(false);
+        };
+        if words.is_empty() {
+            return Ok(false);
+        }
+        // A round over thousands of full rings takes seconds.
+        self.area.beat();
+        let used = capture.feed(slot, words, more == More::Never)?;
+        words.drain(..used);
+        Ok(used > 0)
+    }
+
+    /// A thread that starts another program in place of its own becomes its process's main thread,
+    /// and that one is gone though the kernel knows its number.
+    fn end_predecessor(&mut self, slot: u32, owner: SlotOwner) -> Result<(), TraceError> {
+        let same = |(i, s): (usize, &SlotState)| {
+            (i != slot as usize && s.owner == Some(owner)).then_some(i as u32)
+        };
+        for earlier in self.slots.iter().enumerate().filter_map(same).collect::<Vec<_>>() {
+            self.end_killed(earlier)?;
+        }
+        Ok(())
+    }
+
+    /// A thread was ended by a signal or by another thread: takes the rest of its words.
+    fn end_killed(&mut self, slot: u32) -> Result<(), TraceError> {
+        let words = &mut self.slots[slot as usize].words;
+        loop {
+            let before = words.len();
+            match self.area.take(slot, words) {
+                Some(taken) if taken.ended => break,
+                Some(_) if words.len() > before => {}
+                Some(_) => {
+                    self.cut += u32::from(!self.area.recover(slot, words));
+                    break;
+                }
+                None => return Ok(()),
+            }
+        }
+        self.feed(slot, More::Never)?;
+        self.free(slot)
+    }
+
+    fn free(&mut self, slot: u32) -> Result<(), TraceError> {
+        // What is left is a message that was cut off.
+        self.slots[slot as usize] = SlotState::default();
+        self.area.free(slot);
+        match &mut self.capture {
+            Some(capture) => capture.close(slot),
+            None => Ok(()),
+        }
+    }
+
+    /// The command has ended: takes what is left and says what is missing.
+    pub fn finish(mut self, ended: Ended, spec: &Spec) -> Recorded {
+        // Somebody else stopped it who saw no sign of us, or writing failed.
+        let early = self.area.is_stopped() && self.capture.is_some();
+        // Whatever the program left behind goes on, unrecorded.
+        self.area.stop();
+        while self.take_all(More::Follows) {}
+        let mut running = 0;
+        for slot in 0..self.area.claimed() {
+            let Some(owner) = self.slots.get(slot as usize).and_then(|s| s.owner) else { continue };
+            // Where nothing can be said of its namespace, its number is taken for one of ours.
+            let ours = SlotOwner { namespace: 0, ..owner };
+            if has_thread_ended(&owner).or_else(|| has_thread_ended(&ours)) == Some(false) {
+                running += 1;
+            } else {
+                let done = self.end_killed(slot);
+                self.or_stop(done);
+            }
+        }
+        while self.take_all(More::Follows) {}
+        while self.take_all(More::Never) {}
+        let mut missing = self.missing(early, running);
+        if spec.source == Source::Hooks && self.totals().threads == 0 {
+            missing.push(
+                "the program has no hooks; compile and link it with terrace-cc, or use --source full"
+                    .into(),
+            );
+        }
+        if let Some(capture) = &mut self.capture {
+            missing.iter().for_each(|sentence| capture.omit(sentence));
+        }
+        self.notes.extend(missing);
+        self.close(ended, spec)
+    }
+
+    fn totals(&self) -> Totals {
+        self.capture.as_ref().map_or(self.reached, Capture::totals)
+    }
+
+    /// What the recording lacks.
+    fn missing(&self, early: bool, running: u32) -> Vec<String> {
+        let (unplaced, escaped) = (self.area.unplaced(), self.area.escaped());
+        let nonsense = self.totals().nonsense;
+        let mut all = Vec::new();
+        let mut add = |is: bool, sentence: String| all.extend(is.then_some(sentence));
+        add(
+            early,
+            "a program in another PID namespace saw no sign of the recorder for 5 s and stopped it"
+                .into(),
+        );
+        add(
+            unplaced > 0,
+            format!(
+                "{unplaced} threads beyond {SLOTS} at once, or without memory, were not recorded"
+            ),
+        );
+        add(
+            escaped > 0,
+            format!(
+                "{escaped} threads met code that the translator cannot run and went on unrecorded; \
+                 use --source full"
+            ),
+        );
+        add(
+            self.cut > 0,
+            format!(
+                "{} threads were ended before they handed over their last loads and stores, at most \
+                 {CHUNK} each",
+                self.cut
+            ),
+        );
+        add(running > 0, format!("{running} threads outlived the command and ran on unrecorded"));
+        add(nonsense > 0, format!("{nonsense} words from the program made no sense"));
+        all
+    }
+
+    fn close(mut self, ended: Ended, spec: &Spec) -> Recorded {
+        let mut totals = self.totals();
+        let mut written = false;
+        if let Some(capture) = self.capture.take() {
+            let failed = |source| TraceError::Write { offset: 0, source };
+            let done = capture.finish().and_then(|(all, mut file)| {
+                totals = all;
+                file.flush().map_err(failed)
+            });
+            match done {
+                Ok(()) => written = true,
+                Err(error) => self.notes.push(format!("recording stopped early: {error}")),
+            }
+        }
+        // What was handed to the writer is not what reached the disk.
+        let (bytes, kept) = match contents(&spec.output) {
+            Some((bytes, kept)) => (bytes, if written { totals.kept } else { kept }),
+            None => (0, if written { totals.kept } else { 0 }),
+        };
+        totals.kept = kept;
+        if let (Some(name), 0) = (&spec.begin_at, totals.begun) {
+            self.notes.push(format!(
+                "function {name} was not entered, or the program has no symbols: nothing was kept"
+            ));
+        }
+        Recorded { ended, totals, bytes, notes: self.notes }
+    }
+}
+
+/// Bytes of the file and accesses in its whole blocks; `None` where it is no file, such as a pipe.
+fn contents(path: &Path) -> Option<(u64, u64)> {
+    let file = std::fs::metadata(path).ok().filter(|m| m.is_file())?;
+    let accesses = |reader: TraceReader<_>| {
+        let blocks = reader.blocks().iter().filter(|b| b.kind == BlockKind::Accesses);
+        blocks.map(|b| u64::from(b.count)).sum()
+    };
+    let opened = File::open(path).ok().map(BufReader::new).map(TraceReader::open);
+    Some((file.len(), opened.and_then(Result::ok).map_or(0, accesses)))
+}
