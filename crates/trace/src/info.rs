@@ -39,7 +39,7 @@ pub struct Info {
     pub sampled: bool,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Whether it was written to its end, nothing is damaged, and the recorder missed nothing.
+    /// Whether it was written to its end and the recorder missed nothing; see `damage` too.
     pub complete: bool,
     /// Damage that was found and left out.
     pub damage: Vec<String>,
@@ -116,7 +116,7 @@ impl Info {
             source: header.source,
             command: header.command,
             file_bytes,
-            complete: reader.is_complete() && damage.is_empty(),
+            complete: reader.is_complete(),
             damage,
             notes,
         })

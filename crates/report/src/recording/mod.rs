@@ -71,7 +71,7 @@ pub struct Recording {
     pub working_set: Vec<(f64, f64)>,
     /// Most used first.
     pub objects: Vec<ObjectUses>,
-    /// Whether the trace was written to its end, nothing is damaged, and its recorder missed nothing.
+    /// Whether the trace was written to its end and its recorder missed nothing.
     pub complete: bool,
     /// Why it is not complete: damage that was left out, and what the recorder knew to be missing.
     pub damage: Vec<String>,
@@ -183,7 +183,7 @@ impl Recording {
             by_page,
             working_set: if total.all() > 0 { curve.collect() } else { Vec::new() },
             objects: objects.finish(),
-            complete: reader.is_complete() && damage.is_empty(),
+            complete: reader.is_complete(),
             damage,
             heat,
             header,

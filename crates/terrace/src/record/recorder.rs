@@ -237,8 +237,8 @@ impl Recorder {
         add(
             escaped > 0,
             format!(
-                "{escaped} threads met code that the translator cannot run and went on unrecorded; \
-                 use --source full"
+                "{escaped} threads met code that the translator cannot run and went on unrecorded: \
+                 what is recorded is not whole; use --source full"
             ),
         );
         add(
