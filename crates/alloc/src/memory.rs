@@ -186,7 +186,7 @@ impl Memory {
             Ok(range) => (range, kind, at_once),
             // Sandboxes forbid `mbind`, and nodes go away. Who falls back has memory all the same,
             // and is told.
-            Err(error) if (is_forbidden(&error) || has_no_such_node(&error)) && !strict => {
+            Err(error) if (error.is_refusal() || has_no_such_node(&error)) && !strict => {
                 let kind = Kind { policy: MemPolicy::Default, ..kind };
                 meaning.notes.push(format!("It is where the kernel puts it: {error}."));
                 (state.space.take(self.kernel.as_ref(), &kind, len)?, kind, Some(Vec::new()))
@@ -262,7 +262,8 @@ impl Memory {
     }
 
     /// Where the bytes of an allocation are: those that are there by class, and the rest as it is
-    /// bound.
+    /// bound. Where the kernel does not say, as in a container that forbids `move_pages`, no class
+    /// is named, and the row's reason says so.
     ///
     /// # Errors
     /// [`AllocError::NotOurs`]; what the kernel said.
@@ -272,8 +273,15 @@ impl Memory {
             return Ok(self.describe_managed(address, object));
         }
         let object = state.objects.get(&address).ok_or(AllocError::NotOurs { address })?;
-        let runs = self.kernel.resident(&(address..address + object.len))?;
         let mut row = self.row(address, object);
+        let runs = match self.kernel.resident(&(address..address + object.len)) {
+            // What is not known is said, and does not fail what asks for it.
+            Err(error) if error.is_refusal() => {
+                row.why = Cow::Owned(format!("where its pages are is not known: {error}"));
+                return Ok(row);
+            }
+            runs => runs?,
+        };
         row.got = self.got(address, &object.pieces, &runs);
         row.why = if object.pending {
             Cow::Borrowed("not committed yet")
@@ -518,10 +526,6 @@ fn overlapping<'a>(runs: &'a [Run], part: &Range<usize>) -> impl Iterator<Item =
         range: r.range.start.max(part.start)..r.range.end.min(part.end),
         node: r.node,
     })
-}
-
-fn is_forbidden(error: &SysError) -> bool {
-    matches!(error, SysError::NotPermitted { .. } | SysError::Absent { .. })
 }
 
 /// None of the nodes that were to be bound is there any more: `mbind` has no other word for it than

@@ -213,10 +213,8 @@ pub enum XmlProblem {
     /// Another kind of XML.
     #[error("its root is <{0}>, not <topology>; export it with `lstopo FILE.xml`")]
     NotTopology(String),
-    /// An XML of hwloc 1 or of a version not yet known.
-    #[error(
-        "format version {0} is not read, only 2 and 3 are; export it again with hwloc 2 or newer"
-    )]
+    /// An XML of a version not yet known.
+    #[error("format version {0} is not read, only 1 to 3 are; export it with one of these")]
     Version(String),
     /// Elements nested beyond any machine.
     #[error("elements are nested deeper than {0}; no machine is")]

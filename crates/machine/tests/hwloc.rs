@@ -93,7 +93,7 @@ fn hostile_input_gets_one_line() {
         (String::new(), "not <topology>"),
         ("hello".to_owned(), "not <topology>"),
         ("<svg/>".to_owned(), "its root is <svg>"),
-        ("<topology/>".to_owned(), "format version 1 is not read"),
+        ("<topology/>".to_owned(), "it has no nodes"),
         ("<topology version=\"4.0\"/>".to_owned(), "format version 4.0"),
         ("<topology version=\"3.0\"/>".to_owned(), "it has no nodes"),
         ("<topology version=\"3.0\">".to_owned(), "never closed"),
@@ -107,7 +107,6 @@ fn hostile_input_gets_one_line() {
         (around("<info name=\"a\" value=\"&lol;\"/>"), "not well-formed"),
         (around("<object type=\"NUMANode\" gp_index=\"3\"/>"), "lacks os_index"),
         (around("<object type=\"NUMANode\" os_index=\"0\"/>"), "node 0 is described twice"),
-        (around("<object type=\"NUMANode\" os_index=\"256\"/>"), "above 255"),
         (around("<object type=\"NUMANode\" os_index=\"99999999999999999999\"/>"), "a whole number"),
         (
             around("<object type=\"NUMANode\" os_index=\"1\" local_memory=\"-4\"/>"),
@@ -132,8 +131,8 @@ fn hostile_input_gets_one_line() {
             "lacks value",
         ),
         (
-            around(&"<object type=\"NUMANode\" os_index=\"1\"/>".repeat(256)),
-            "more than 256 NUMA nodes",
+            around(&"<object type=\"NUMANode\" os_index=\"1\"/>".repeat(1024)),
+            "more than 1024 NUMA nodes",
         ),
         (around(&"<object type=\"OSDev\"/>".repeat(131_072)), "more than 131072 objects"),
         (
@@ -171,4 +170,93 @@ fn lines_are_counted() {
 fn a_table_of_distances_that_is_no_square_is_ignored() {
     let text = FIXTURE.replace("10 21 13 23 24 ", "10 21 13 23 ");
     assert!(read(&text).machine.links.iter().all(|l| l.distance.is_none()));
+}
+
+#[test]
+fn version_1_is_read() {
+    let numa = |os: u32, cpus: &str, inner: &str| {
+        format!(
+            "<object type=\"NUMANode\" os_index=\"{os}\" cpuset=\"{cpus}\" local_memory=\"8589934592\">\
+             <object type=\"Socket\" os_index=\"{os}\" cpuset=\"{cpus}\">{inner}</object></object>"
+        )
+    };
+    let cache = |kind: u32, size: u32| {
+        format!(
+            "<object type=\"Cache\" cpuset=\"0x3\" cache_size=\"{size}\" depth=\"1\" \
+             cache_linesize=\"64\" cache_associativity=\"8\" cache_type=\"{kind}\"/>"
+        )
+    };
+    let inner = cache(2, 65_536) + &cache(1, 32_768);
+    let latencies = ["1.000000", "2.100000", "2.100000", "1.000000"];
+    let latencies: String = latencies.map(|value| format!("<latency value=\"{value}\"/>")).concat();
+    let text = format!(
+        "<topology><object type=\"Machine\" os_index=\"0\" cpuset=\"0xf\">{}{}\
+         <distances nbobjs=\"2\" relative_depth=\"1\" latency_base=\"10.000000\">{latencies}</distances>\
+         </object></topology>",
+        numa(0, "0x3", &inner),
+        numa(2, "0xc", "")
+    );
+    let machine = read(&text).machine;
+    let nodes: Vec<(u16, usize, u64, Option<u32>)> = machine
+        .nodes
+        .iter()
+        .map(|n| (n.id.0, n.cpus.len(), n.capacity.get() >> 30, n.package))
+        .collect();
+    assert_eq!(nodes, [(0, 2, 8, Some(0)), (2, 2, 8, Some(2))]);
+    let distance = |from, to| machine.link(NodeId(from), NodeId(to)).and_then(|l| l.distance);
+    assert_eq!((distance(0, 0), distance(0, 2)), (Some(10), Some(21)));
+    assert_eq!(
+        machine.caches.iter().map(|c| (c.level, c.size)).collect::<Vec<_>>(),
+        [(1, Bytes(32_768))]
+    );
+    // A table of as many objects of another kind cannot be told apart; one of another size can.
+    let text = text.replace("nbobjs=\"2\"", "nbobjs=\"4\"");
+    assert!(read(&text).machine.links.iter().all(|l| l.distance.is_none()));
+}
+
+#[test]
+fn a_machine_of_version_1_without_numa_nodes_is_one_node() {
+    let text =
+        "<topology><object type=\"Machine\" cpuset=\"0x3\" local_memory=\"4096\"/></topology>";
+    let machine = read(text).machine;
+    assert_eq!((machine.nodes.len(), machine.nodes[0].cpus.len()), (1, 2));
+    assert!(machine.notes.iter().any(|n| n.contains("all memory is taken as node 0")));
+}
+
+#[test]
+fn facts_that_do_not_fit_are_left_out_with_a_note() {
+    let notes = |text: &str| read(text).machine.notes.join("\n");
+    // A node beyond those that can be managed, and one of which no size is stated.
+    let text = around("<object type=\"NUMANode\" os_index=\"300\" local_memory=\"4096\"/>");
+    assert!(notes(&text).contains("Nodes 300 are left out"), "{}", notes(&text));
+    let text = around("<object type=\"NUMANode\" os_index=\"1\"/>");
+    assert!(notes(&text).contains("memory of nodes 1 is not stated"), "{}", notes(&text));
+    let pages = "<object type=\"NUMANode\" os_index=\"1\">\
+                 <page_type size=\"4096\" count=\"2\"/><page_type size=\"2097152\" count=\"1\"/></object>";
+    assert_eq!(read(&around(pages)).machine.nodes[1].capacity, Bytes(2_105_344));
+    // CPUs whose nodes hwloc left out, and a node that lists none.
+    let text = around("").replace("type=\"Machine\"", "type=\"Machine\" cpuset=\"0xff\"");
+    assert!(notes(&text).contains("CPUs 1-7 are of no node"), "{}", notes(&text));
+    let text = text.replace("cpuset=\"0x1\"", "cpuset=\"0x0\"");
+    assert_eq!(read(&text).machine.nodes[0].cpus.len(), 8);
+}
+
+#[test]
+fn a_knights_landing_is_known_by_its_package() {
+    let infos = [("CPUVendor", "GenuineIntel"), ("CPUFamilyNumber", "6"), ("CPUModelNumber", "87")];
+    let infos = infos.map(|(name, value)| format!("<info name=\"{name}\" value=\"{value}\"/>"));
+    let table = "<distances2 type=\"NUMANode\" nbobjs=\"2\" kind=\"5\" indexing=\"os\">\
+                 <indexes length=\"4\">0 1 </indexes><u64values length=\"12\">10 31 31 10 </u64values></distances2>";
+    let inner = format!(
+        "<object type=\"NUMANode\" os_index=\"1\" cpuset=\"0x0\" gp_index=\"3\" local_memory=\"4096\"/>\
+         <object type=\"Package\" os_index=\"0\" cpuset=\"0x1\" gp_index=\"4\">{}</object>{table}",
+        infos.concat()
+    );
+    let machine = read(&around(&inner)).machine;
+    let ranking = rank(&machine, By::Bandwidth, None).expect("ranking");
+    assert_eq!(
+        (ranking.tiers[0].nodes.clone(), machine.nodes[1].kind),
+        (vec![NodeId(1)], Kind::Hbm)
+    );
+    assert_eq!(ranking.tiers[0].read_bandwidth.map(|f| f.evidence), Some(Evidence::Preset));
 }

@@ -1,7 +1,7 @@
 //! Ranges of this process's own addresses: reserving, opening, binding to nodes, giving pages back.
 //! What lies at an address is the caller's affair; nothing here keeps state.
 
-use crate::SysError;
+use crate::{zones, Root, SysError};
 use terrace_types::NodeId;
 
 /// Where the kernel shall take a range's pages from when they are first touched
@@ -158,7 +158,14 @@ pub fn bind_range(
     }
     let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     let target = format!("{} for node {}", described(start, len), names.join(","));
-    Err(SysError::last("mbind", target, "give nodes of terrace tiers that this process may use"))
+    let error =
+        SysError::last("mbind", target, "give nodes of terrace tiers that this process may use");
+    // On the only node with memory a policy makes no difference.
+    let only = |node: &NodeId| zones::is_only_node(&Root::live(), *node);
+    if error.is_refusal() && !nodes.is_empty() && nodes.iter().all(only) {
+        return Ok(());
+    }
+    Err(error)
 }
 
 #[cfg(test)]

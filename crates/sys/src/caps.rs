@@ -138,6 +138,7 @@ fn grant(capabilities: &str) -> String {
 /// what kernel it takes where this one has no such thing: no command helps then.
 fn said(error: &SysError, capabilities: &str, kernel: &str) -> (String, Option<String>) {
     match error {
+        filtered if filtered.may_be_filtered() => (filtered.to_string(), None),
         SysError::NotPermitted { call, target, errno, .. } => {
             let names = capabilities.to_uppercase().replace(',', ", ");
             let why = format!("{call} on {target} is not permitted (errno {errno}); it takes {names}");

@@ -1,5 +1,29 @@
 //! What the kernel can refuse, by situation.
 
+use crate::seccomp;
+
+/// Calls that containers' filters refuse with EPERM or ENOSYS although the kernel has them (Docker's
+/// and Podman's default profiles without capabilities; systemd's `SystemCallFilter`).
+const FILTERED: [&str; 14] = [
+    "get_mempolicy",
+    "io_uring_setup",
+    "mbind",
+    "membarrier",
+    "migrate_pages",
+    "move_pages",
+    "perf_event_open",
+    "pidfd_open",
+    "process_madvise",
+    "process_vm_readv",
+    "sched_setaffinity",
+    "set_mempolicy",
+    "unshare",
+    "userfaultfd",
+];
+/// What helps then.
+const ALLOW: &str = "a seccomp filter is in force here, as in containers: let its profile allow the call (docker run \
+                     --security-opt seccomp=PROFILE) or add the capability that it asks for (--cap-add SYS_NICE)";
+
 /// A call to the kernel that did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SysError {
@@ -79,6 +103,10 @@ impl SysError {
         let target = target.into();
         match errno {
             libc::ESRCH => Self::Gone { call, target },
+            // A filter's ENOSYS is no word of the kernel's, and its EPERM none about this user.
+            libc::EPERM | libc::ENOSYS if FILTERED.contains(&call) && seccomp::is_filtered() => {
+                Self::NotPermitted { call, target, errno, remedy: ALLOW }
+            }
             libc::EPERM | libc::EACCES => Self::NotPermitted { call, target, errno, remedy },
             libc::ENOENT | libc::ENOSYS | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOTTY => {
                 Self::Absent { call, target, errno, remedy }
@@ -115,6 +143,19 @@ impl SysError {
             Self::Gone { .. } => libc::ESRCH,
             Self::TooLarge { .. } | Self::Malformed { .. } => 0,
         }
+    }
+
+    /// Whether a seccomp filter is in force that may be what refuses the call: then neither another
+    /// kernel nor a capability of the program's file helps.
+    #[must_use]
+    pub fn may_be_filtered(&self) -> bool {
+        matches!(self, Self::NotPermitted { remedy, .. } if *remedy == ALLOW)
+    }
+
+    /// Whether the kernel, or a filter before it, does not let this process make the call at all.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::NotPermitted { .. } | Self::Absent { .. })
     }
 
     /// Whether the other side has ended.

@@ -27,6 +27,7 @@ mod region;
 mod rights;
 mod root;
 mod runner;
+mod seccomp;
 mod shm;
 mod storefile;
 mod tally;

@@ -2,7 +2,7 @@
 //! `mm/mempolicy.c`, `mm/madvise.c`). The bytes are reached through a raw pointer; who reads and
 //! writes them proves it sound there.
 
-use crate::{Root, SysError};
+use crate::{zones, Root, SysError};
 use std::ops::Range;
 use std::ptr::NonNull;
 use terrace_types::{Bytes, NodeId};
@@ -177,16 +177,15 @@ impl Mapping {
             return Ok(());
         }
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        // Kernels without NUMA have one node and no policy.
-        if errno == libc::ENOSYS && node == NodeId(0) {
-            return Ok(());
-        }
-        Err(SysError::from_errno(
-            "mbind",
-            format!("node {node}"),
-            errno,
-            "name a node with memory that the cpuset allows",
-        ))
+        needless(
+            SysError::from_errno(
+                "mbind",
+                format!("node {node}"),
+                errno,
+                "name a node with memory that the cpuset allows",
+            ),
+            node,
+        )
     }
 
     /// Touches every page of `range` that was not, by writing nothing: its bytes stay.
@@ -308,6 +307,15 @@ fn huge_in(text: &str, start: u64, end: u64) -> Bytes {
     Bytes(huge)
 }
 
+/// Binding to the only node with memory changes nothing: that a kernel without NUMA or a container's
+/// filter refuses it does not matter then.
+fn needless(error: SysError, node: NodeId) -> Result<(), SysError> {
+    if error.is_refusal() && zones::is_only_node(&Root::live(), node) {
+        return Ok(());
+    }
+    Err(error)
+}
+
 /// From now on, pages that the calling thread touches first lie on `node`, where their mapping does
 /// not say otherwise. Meant for a thread made for this; there is no way back.
 ///
@@ -328,11 +336,14 @@ pub fn bind_thread_memory(node: NodeId) -> Result<(), SysError> {
     if result == 0 {
         return Ok(());
     }
-    Err(SysError::last(
-        "set_mempolicy",
-        format!("node {node}"),
-        "name a node with memory that the cpuset allows",
-    ))
+    needless(
+        SysError::last(
+            "set_mempolicy",
+            format!("node {node}"),
+            "name a node with memory that the cpuset allows",
+        ),
+        node,
+    )
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Large ranges of address space that Terrace owns, and where the kernel takes their pages from
 //! (kernel: `mm/mempolicy.c`, `mm/madvise.c`).
 
-use crate::SysError;
+use crate::{zones, Root, SysError};
 use std::marker::PhantomData;
 use std::ops::Range;
 use terrace_types::{Bytes, NodeId};
@@ -43,6 +43,17 @@ fn mask(nodes: &[NodeId]) -> Mask {
 }
 
 impl MemPolicy {
+    /// Why the kernel did not set this policy, unless that makes no difference: a refusal does not
+    /// matter where the policy names the only node with memory.
+    pub(crate) fn needless(&self, error: SysError) -> Result<(), SysError> {
+        let (Self::Prefer(nodes) | Self::Interleave(nodes)) = self else { return Err(error) };
+        let only = |node: &NodeId| zones::is_only_node(&Root::live(), *node);
+        if error.is_refusal() && !nodes.is_empty() && nodes.iter().all(only) {
+            return Ok(());
+        }
+        Err(error)
+    }
+
     fn mode(&self) -> (libc::c_long, Mask) {
         match self {
             Self::Default => (MPOL_DEFAULT, mask(&[])),
@@ -175,7 +186,7 @@ impl Region {
         if done {
             return Ok(());
         }
-        Err(self.fail(
+        policy.needless(self.fail(
             "mbind",
             part,
             "see terrace doctor; raise vm.max_map_count when there are too many mappings",
@@ -205,8 +216,14 @@ impl Region {
     /// # Errors
     /// When memory runs out; on kernels before 5.14.
     pub fn populate(&self, part: &Range<usize>, policy: &MemPolicy) -> Result<(), SysError> {
-        let before = thread_policy()?;
-        set_thread_policy(policy)?;
+        let set = thread_policy().and_then(|before| set_thread_policy(policy).map(|()| before));
+        let before = match set {
+            Ok(before) => before,
+            Err(error) => {
+                policy.needless(error)?;
+                return self.advise("madvise populate", part, MADV_POPULATE_WRITE);
+            }
+        };
         let done = self.advise("madvise populate", part, MADV_POPULATE_WRITE);
         let back = before.restore();
         done.and(back)

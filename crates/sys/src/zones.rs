@@ -202,6 +202,12 @@ impl FrameMap {
     }
 }
 
+/// Whether `node` alone has memory: then all pages are on it, and binding changes nothing.
+#[must_use]
+pub fn is_only_node(root: &Root, node: NodeId) -> bool {
+    nodes_with_memory(root) == [node]
+}
+
 /// Nodes with memory, as sysfs lists them; node 0 alone where sysfs knows no nodes.
 #[must_use]
 pub fn nodes_with_memory(root: &Root) -> Vec<NodeId> {

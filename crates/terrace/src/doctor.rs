@@ -1,8 +1,9 @@
 //! `terrace doctor`: what this machine can do, what stands in the way, and what would help.
 
+use crate::manage::{online_tiers, would_manage};
 use serde::Serialize;
 use terrace_alloc::gpu::{CudaError, GpuClass};
-use terrace_machine::{explain_with, rank, By, Severity};
+use terrace_machine::{explain_with, Severity};
 use terrace_sys::{Capabilities, Root};
 use terrace_topology::{load, Source};
 
@@ -46,12 +47,20 @@ pub fn examine() -> Examination {
         })
         .collect();
     let mut tiers = Vec::new();
+    let mut manages = false;
     match load(&Source::Live) {
         Ok(survey) => {
-            if let Ok(ranking) = rank(&survey.machine, By::Bandwidth, None) {
-                tiers =
-                    ranking.tiers.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect();
+            if let Ok(found) = online_tiers(&survey.machine) {
+                tiers = found.iter().map(|t| t.nodes.iter().map(|n| n.0).collect()).collect();
             }
+            let verdict = would_manage(survey.machine.clone(), &able);
+            manages = verdict.is_ok();
+            items.extend(verdict.err().map(|why| Item {
+                subject: "run".to_owned(),
+                ok: false,
+                text: format!("programs run unmanaged: {why}"),
+                command: None,
+            }));
             items.extend(explain_with(&survey.machine, &survey.surroundings).into_iter().map(
                 |f| Item {
                     subject: "machine".to_owned(),
@@ -70,8 +79,6 @@ pub fn examine() -> Examination {
         }),
     }
     items.push(gpus(GpuClass::find()));
-    let tracker = able.page_tables.usable || able.damon.usable || able.soft_dirty.usable;
-    let manages = tiers.len() > 1 && tracker && able.move_pages.usable;
     Examination { tiers, items, manages }
 }
 

@@ -84,6 +84,11 @@ impl Spec {
             None => load_machine(&Source::Live),
         }
         .map_err(|e| ManageError::Usage(e.to_string()))?;
+        self.prepare_on(machine, &Capabilities::probe(&Root::live()))
+    }
+
+    /// As [`Spec::prepare`], with what is known already.
+    fn prepare_on(&self, machine: Machine, able: &Capabilities) -> Result<Ready, ManageError> {
         let mut placement = Placement::named(&self.policy, &machine)
             .map_err(|e| ManageError::Usage(e.to_string()))?;
         for (name, value) in &self.set {
@@ -94,7 +99,6 @@ impl Spec {
         // Until the command is started, whose memory it would be otherwise.
         let _elsewhere = below_best(&tiers);
         let root = Root::live();
-        let able = Capabilities::probe(&root);
         if !able.move_pages.usable {
             return Err(ManageError::Lacking(format!(
                 "pages cannot be moved: {}",
@@ -102,9 +106,10 @@ impl Spec {
             )));
         }
         let budget = Budget::new(self.cpu_share, Nanos((self.cpu_share * 60e9) as u64));
-        let trackers = LiveTrackers::new(&root, &able, choice, budget)
+        let trackers = LiveTrackers::new(&root, able, choice, budget)
             .map_err(|e| ManageError::Lacking(e.to_string()))?;
-        let mut notes = left_out(&able, &trackers);
+        let mut notes = left_out(able, &trackers);
+        notes.extend(order_note(&machine));
         if !able.numa_balancing_quiet.usable {
             notes.push(able.numa_balancing_quiet.told());
         }
@@ -181,23 +186,55 @@ fn tracker_choice(name: &str) -> Result<TrackerChoice, ManageError> {
     })
 }
 
-/// The tiers to place pages on: nodes that are online here, ranked by the machine's bandwidth (or
-/// what is known in its place).
-fn tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
+/// Whether `run` with its usual policy and trackers would manage a command on this machine; if not,
+/// why.
+pub(crate) fn would_manage(machine: Machine, able: &Capabilities) -> Result<(), ManageError> {
+    let usual = Spec {
+        policy: "terrace".to_owned(),
+        machine: None,
+        journal: None,
+        cpu_share: Config::default().tracking_share,
+        rate: None,
+        seed: Seed(0),
+        trackers: "auto".to_owned(),
+        set: Vec::new(),
+    };
+    usual.prepare_on(machine, able).map(|_| ())
+}
+
+/// What is to be known of the order of the tiers before it is relied on.
+fn order_note(machine: &Machine) -> Option<String> {
+    let unordered = rank(machine, By::Bandwidth, None).ok()?.unordered;
+    (!unordered.is_empty()).then(|| {
+        format!(
+            "the order of nodes {} is a guess by distance, they may be the fastest; measure with terrace probe",
+            terrace_machine::list(&unordered)
+        )
+    })
+}
+
+/// Nodes that are online here by tier, best first.
+pub(crate) fn online_tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
     let online = terrace_sys::zones::nodes_with_memory(&Root::live());
     let ranking =
         rank(machine, By::Bandwidth, None).map_err(|e| ManageError::Usage(e.to_string()))?;
-    let tiers: Vec<Tier> = ranking
+    Ok(ranking
         .tiers
         .iter()
         .map(|t| Tier { nodes: t.nodes.iter().copied().filter(|n| online.contains(n)).collect() })
         .filter(|t| !t.nodes.is_empty())
-        .collect();
+        .collect())
+}
+
+/// The tiers to place pages on: nodes that are online here, ranked by the machine's bandwidth (or
+/// what is known in its place).
+fn tiers(machine: &Machine) -> Result<Vec<Tier>, ManageError> {
+    let tiers = online_tiers(machine)?;
     if tiers.len() < 2 {
+        let nodes = tiers.iter().map(|t| t.nodes.len()).sum::<usize>();
         return Err(ManageError::Lacking(format!(
-            "this machine has one memory tier ({} node{}), so there is nothing to place; see terrace doctor",
-            online.len(),
-            if online.len() == 1 { "" } else { "s" }
+            "this machine has one memory tier ({nodes} node{}), so there is nothing to place; see terrace doctor",
+            if nodes == 1 { "" } else { "s" }
         )));
     }
     Ok(tiers)

@@ -1,16 +1,20 @@
 //! Records of an XML to a machine.
 
 use super::parse::{Indexing, Initiator, Object, Topology, Value, ATTRIBUTES, MAX_NODES};
+use crate::known::{add_known_figures, KnownModels};
+use crate::lists::list_numbers;
 use crate::model::{
     CacheLevel, CoreModel, Energy, Evidence, Figure, Kind, Link, Machine, MigrationCost, Node, Tlb,
 };
 use crate::survey::{CxlDevice, DaxDevice, Surroundings, Survey};
-use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY};
+use crate::validate::{check_cache, MAX_BANDWIDTH, MAX_LATENCY, MAX_NODE};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_types::{Bytes, BytesPerSec, CpuId, Nanos, NodeId};
 
-pub(super) fn build(topology: Topology, name: &str) -> Survey {
+pub(super) fn build(mut topology: Topology, name: &str) -> Survey {
     let mut notes = Vec::new();
+    leave_out_high_nodes(&mut topology, &mut notes);
+    take_machine_as_node(&mut topology, &mut notes);
     let nodes = nodes(&topology, &mut notes);
     let links = links(&topology, &nodes, &mut notes);
     let surroundings = surroundings(&topology);
@@ -31,7 +35,7 @@ pub(super) fn build(topology: Topology, name: &str) -> Survey {
         "Core model, cache times and cost of moving pages are typical values: hwloc has none."
             .to_owned(),
     );
-    let machine = Machine {
+    let mut machine = Machine {
         name: machine_name(&topology, name),
         page_size: Bytes(4096),
         core: CoreModel::default(),
@@ -43,6 +47,7 @@ pub(super) fn build(topology: Topology, name: &str) -> Survey {
         far: Vec::new(),
         notes,
     };
+    add_known_figures(&mut machine, models(&topology));
     Survey { machine, surroundings }
 }
 
@@ -55,7 +60,87 @@ fn numa(topology: &Topology) -> impl Iterator<Item = &Object> {
     topology.numas.iter().map(|index| &topology.objects[*index])
 }
 
-/// Node number, saturating: what is too large is refused when the machine is checked.
+/// Nodes whose numbers are too high to be managed are left out.
+fn leave_out_high_nodes(topology: &mut Topology, notes: &mut Vec<String>) {
+    let (kept, high): (Vec<usize>, Vec<usize>) =
+        topology.numas.iter().partition(|index| id(&topology.objects[**index]) <= MAX_NODE);
+    // Where there are no others, the check of the machine says why it cannot be used.
+    if !high.is_empty() && !kept.is_empty() {
+        let nodes: Vec<NodeId> = high.iter().map(|index| id(&topology.objects[*index])).collect();
+        notes.push(format!(
+            "Nodes {} are left out: nodes up to {MAX_NODE} can be managed.",
+            crate::rank::list(&nodes)
+        ));
+        topology.numas = kept;
+    }
+}
+
+/// Version 1 lists no NUMA node for a machine of one: its memory is the machine's.
+fn take_machine_as_node(topology: &mut Topology, notes: &mut Vec<String>) {
+    let machine = topology.objects.iter().find(|o| o.kind == "Machine" && memory(o).is_some());
+    if let (true, Some(machine)) = (topology.numas.is_empty(), machine) {
+        let mut node = machine.clone();
+        (node.kind, node.os_index, node.gp_index) = ("NUMANode".to_owned(), Some(0), None);
+        notes.push("No NUMA node is listed: all memory is taken as node 0.".to_owned());
+        topology.numas.push(topology.objects.len());
+        topology.objects.push(node);
+    }
+}
+
+/// Memory of a node as stated, or of its kinds of pages together.
+fn memory(object: &Object) -> Option<u64> {
+    object.local_memory.or(Some(object.pages).filter(|pages| *pages > 0))
+}
+
+/// Which known machine the packages' processors speak for.
+fn models(topology: &Topology) -> KnownModels {
+    let packages = topology.objects.iter().filter(|o| o.kind == "Package").map(|o| &o.infos);
+    let knights = |infos: &BTreeMap<String, String>| {
+        let info = |key: &str| infos.get(key).map(String::as_str);
+        info("CPUVendor") == Some("GenuineIntel")
+            && info("CPUFamilyNumber") == Some("6")
+            && matches!(info("CPUModelNumber"), Some("87" | "133"))
+    };
+    // Old versions say it of the whole machine.
+    let knights_landing = packages.chain([&topology.infos]).any(knights);
+    KnownModels { knights_landing, ..KnownModels::default() }
+}
+
+/// CPUs of the machine, or of all its parts where it lists none.
+fn all_cpus(topology: &Topology) -> BTreeSet<u32> {
+    let machine = topology.objects.iter().filter(|o| o.kind == "Machine");
+    let whole: BTreeSet<u32> = machine.flat_map(|o| o.cpuset.iter().copied()).collect();
+    if whole.is_empty() {
+        return topology.objects.iter().flat_map(|o| o.cpuset.iter().copied()).collect();
+    }
+    whole
+}
+
+/// Gives CPUs that are near no node to the first node with memory where no node has any, and notes
+/// them otherwise: hwloc leaves out nodes without memory, and with them who their CPUs belong to.
+fn place_cpus_of_no_node(
+    topology: &Topology,
+    owner: &mut BTreeMap<u32, NodeId>,
+    notes: &mut Vec<String>,
+) {
+    let mut rest = all_cpus(topology);
+    rest.retain(|cpu| !owner.contains_key(cpu));
+    if rest.is_empty() {
+        return;
+    }
+    let list = list_numbers(&rest.iter().copied().collect::<Vec<u32>>());
+    if !owner.is_empty() {
+        notes.push(format!("CPUs {list} are of no node, and left out."));
+        return;
+    }
+    let with_memory = numa(topology).filter(|o| memory(o).is_some_and(|bytes| bytes > 0));
+    if let Some(node) = with_memory.map(id).min() {
+        notes.push(format!("No node lists CPUs: CPUs {list} are given to node {node}."));
+        owner.extend(rest.into_iter().map(|cpu| (cpu, node)));
+    }
+}
+
+/// Node number, saturating.
 fn id(object: &Object) -> NodeId {
     NodeId(object.os_index.and_then(|i| u16::try_from(i).ok()).unwrap_or(u16::MAX))
 }
@@ -91,6 +176,14 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
             crate::rank::list(&nodes)
         ));
     }
+    place_cpus_of_no_node(topology, &mut owner, notes);
+    let unstated: Vec<NodeId> = numa(topology).filter(|o| memory(o).is_none()).map(id).collect();
+    if !unstated.is_empty() {
+        notes.push(format!(
+            "The memory of nodes {} is not stated: taken as none.",
+            crate::rank::list(&unstated)
+        ));
+    }
     let mut nodes: Vec<Node> = numa(topology)
         .map(|object| {
             let id = id(object);
@@ -100,11 +193,11 @@ fn nodes(topology: &Topology, notes: &mut Vec<String>) -> Vec<Node> {
             Node {
                 id,
                 kind: match kind(object) {
-                    Kind::Unknown if has_cpus && object.local_memory > 0 => Kind::Dram,
+                    Kind::Unknown if has_cpus && memory(object) > Some(0) => Kind::Dram,
                     kind => kind,
                 },
                 cpus,
-                capacity: Bytes(object.local_memory),
+                capacity: Bytes(memory(object).unwrap_or(0)),
                 reserved: Bytes::ZERO,
                 in_use: Bytes::ZERO,
                 block: Bytes(64),
@@ -259,7 +352,10 @@ fn add_distances(
     let Some((indexing, indexes, values)) = &topology.distances else {
         return;
     };
-    // A table of another shape is damaged, or of more nodes than there can be.
+    // A table of another shape is damaged, or of more nodes than there can be, or of other objects.
+    if *indexing == Indexing::Order && indexes.len() != numa(topology).count() {
+        return;
+    }
     if indexes.is_empty()
         || indexes.len() > MAX_NODES
         || values.len() != indexes.len() * indexes.len()
@@ -269,11 +365,12 @@ fn add_distances(
     let ids: Vec<Option<NodeId>> = indexes
         .iter()
         .map(|index| {
-            let of = |o: &&Object| match indexing {
+            let of = |(place, o): &(usize, &Object)| match indexing {
                 Indexing::Os => o.os_index == Some(*index),
                 Indexing::Gp => o.gp_index == Some(*index),
+                Indexing::Order => *place as u64 == *index,
             };
-            numa(topology).find(of).map(id)
+            numa(topology).enumerate().find(of).map(|(_, o)| id(o))
         })
         .collect();
     let node = |id: NodeId| nodes.iter().find(|n| n.id == id);
@@ -293,7 +390,9 @@ fn add_distances(
 
 fn caches(topology: &Topology) -> Vec<CacheLevel> {
     let packages = topology.objects.iter().filter(|o| o.kind == "Package").count().max(1);
-    let data = |o: &&Object| o.kind.ends_with("Cache") && !o.kind.ends_with("iCache");
+    // Level 0 is a cache of instructions in version 1.
+    let data =
+        |o: &&Object| o.kind.ends_with("Cache") && !o.kind.ends_with("iCache") && o.cache[0] > 0;
     let mut levels: BTreeMap<u64, (usize, &Object)> = BTreeMap::new();
     for object in topology.objects.iter().filter(data) {
         levels.entry(object.cache[0]).or_insert((0, object)).0 += 1;

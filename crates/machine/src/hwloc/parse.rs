@@ -2,7 +2,7 @@
 
 use crate::error::{shorten, XmlProblem};
 use crate::lists::parse_mask;
-use crate::validate::{MAX_CPU, MAX_NODE};
+use crate::validate::MAX_CPU;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::Reader;
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ const MAX_DEPTH: usize = 256;
 const MAX_ELEMENTS: usize = 2_000_000;
 /// Attributes of one element; hwloc writes at most 20.
 const MAX_ATTRIBUTES: usize = 64;
-/// NUMA nodes: no more can be managed.
-pub(super) const MAX_NODES: usize = MAX_NODE.0 as usize + 1;
+/// NUMA nodes: kernels have up to 1024 (`NODES_SHIFT`, `arch/x86/Kconfig`).
+pub(super) const MAX_NODES: usize = 1024;
 /// Objects that are kept: some 25,000 on a machine of 8192 CPUs.
 const MAX_OBJECTS: usize = 131_072;
 /// CPUs in all sets together: a short text can name very many.
@@ -44,6 +44,8 @@ pub(super) struct Topology {
 pub(super) enum Indexing {
     Os,
     Gp,
+    /// By their place among the NUMA nodes of the text, as version 1 does.
+    Order,
 }
 
 /// An object that matters: machine, package, group, NUMA node, cache or OS device.
@@ -53,7 +55,10 @@ pub(super) struct Object {
     pub gp_index: Option<u64>,
     pub os_index: Option<u64>,
     pub cpuset: Vec<u32>,
-    pub local_memory: u64,
+    /// Bytes, where stated.
+    pub local_memory: Option<u64>,
+    /// Bytes of its kinds of pages together.
+    pub pages: u64,
     pub subtype: String,
     pub name: String,
     pub cache: [u64; 4],
@@ -92,6 +97,8 @@ struct Parser {
     set_cpus: usize,
     /// Distance table being read: wanted or not, indexing, nodes, values.
     table: Option<(bool, Indexing, Vec<u64>, Vec<u64>)>,
+    /// What a unit of version 1's relative distances is, within such a table.
+    base: f64,
 }
 
 /// Reads the text.
@@ -175,6 +182,18 @@ impl Parser {
                 self.table(&attributes);
                 None
             }
+            "distances" => {
+                self.relative_table(&attributes);
+                None
+            }
+            "latency" => {
+                self.relative(&attributes);
+                None
+            }
+            "page_type" => {
+                self.pages(&attributes);
+                None
+            }
             _ => None,
         };
         self.open.push((name, object));
@@ -185,7 +204,7 @@ impl Parser {
         let Some((name, _)) = self.open.pop() else {
             return;
         };
-        if name == "distances2" {
+        if name == "distances2" || name == "distances" {
             if let Some((true, indexing, nodes, values)) = self.table.take() {
                 self.topology.distances.get_or_insert((indexing, nodes, values));
             }
@@ -193,7 +212,11 @@ impl Parser {
     }
 
     fn object(&mut self, attributes: &Attributes) -> Result<Option<usize>, XmlProblem> {
-        let kind = attributes.text("type").unwrap_or_default();
+        let kind = match attributes.text("type").unwrap_or_default() {
+            // Until version 1.10.
+            "Socket" => "Package",
+            kind => kind,
+        };
         let kept = matches!(kind, "Machine" | "Package" | "Group" | "NUMANode" | "OSDev")
             || kind.ends_with("Cache");
         if !kept {
@@ -220,13 +243,15 @@ impl Parser {
             Some("-1") => 0,
             _ => number("cache_associativity")?,
         };
-        let is_cache = kind.ends_with("Cache");
+        // Version 1 has one kind of cache, whose type 2 holds instructions.
+        let is_cache = kind.ends_with("Cache") && attributes.text("cache_type") != Some("2");
         self.topology.objects.push(Object {
             kind: kind.to_owned(),
             gp_index: attributes.number("gp_index")?,
             os_index: attributes.number("os_index")?,
             cpuset,
-            local_memory: number("local_memory")?,
+            local_memory: attributes.number("local_memory")?,
+            pages: 0,
             subtype: attributes.text("subtype").unwrap_or_default().to_owned(),
             name: attributes.text("name").unwrap_or_default().to_owned(),
             // PCI bridges have a depth as well, but are not kept.
@@ -316,6 +341,36 @@ impl Parser {
         self.table = Some((wanted, indexing, Vec::new(), Vec::new()));
     }
 
+    /// A table of version 1: relative to a base, row by row. Which objects it is about is told by
+    /// depth alone; that they are the NUMA nodes, by their number, when the table is used.
+    fn relative_table(&mut self, attributes: &Attributes) {
+        let number = |key: &str| attributes.text(key).and_then(|text| text.parse::<f64>().ok());
+        let base = number("latency_base").filter(|base| base.is_finite() && *base > 0.0);
+        let count = number("nbobjs").filter(|n| (1.0..=MAX_NODES as f64).contains(n));
+        self.base = base.unwrap_or(0.0);
+        let order = (0..count.unwrap_or(0.0) as u64).collect();
+        self.table = Some((base.is_some(), Indexing::Order, order, Vec::new()));
+    }
+
+    fn relative(&mut self, attributes: &Attributes) {
+        let Some((true, Indexing::Order, _, values)) = &mut self.table else { return };
+        let value = attributes.text("value").and_then(|text| text.parse::<f64>().ok());
+        // What is not known is 0, which is taken for that. The cast saturates.
+        if values.len() < MAX_VALUES {
+            values.push((value.unwrap_or(0.0) * self.base).round() as u64);
+        }
+    }
+
+    /// A kind of pages of a node, which is all that some tools state of its memory.
+    fn pages(&mut self, attributes: &Attributes) {
+        let number = |key: &str| attributes.text(key).and_then(|text| text.parse::<u64>().ok());
+        let Some((_, Some(object))) = self.open.last() else { return };
+        let object = &mut self.topology.objects[*object];
+        if let (Some(size), Some(count)) = (number("size"), number("count")) {
+            object.pages = object.pages.saturating_add(size.saturating_mul(count));
+        }
+    }
+
     fn text(&mut self, text: &str) -> Result<(), XmlProblem> {
         let Some((true, _, nodes, values)) = &mut self.table else {
             return Ok(());
@@ -347,7 +402,7 @@ fn root(attributes: &Attributes) -> Result<(), XmlProblem> {
     // hwloc 1 wrote no version.
     let version = attributes.text("version").unwrap_or("1");
     match version.split('.').next() {
-        Some("2" | "3") => Ok(()),
+        Some("1" | "2" | "3") => Ok(()),
         _ => Err(XmlProblem::Version(shorten(version))),
     }
 }
