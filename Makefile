@@ -1,9 +1,12 @@
 # Set-up included: each target installs what it needs with apt where it may, and says what.
 
-.PHONY: help test ring1 demo bench bench-alloc bench-far bench-far-programs bench-far-study soak
+.PHONY: help build install uninstall package test ring1 demo bench bench-alloc bench-far bench-far-programs bench-far-study soak
 
 help:
 	@echo "make demo       see an unmodified program under the kernel's policies and under ours, in a virtual machine"
+	@echo "make build      all programs and libraries, staged in target/install"
+	@echo "make install    the same, copied below PREFIX (/usr/local); make uninstall removes it"
+	@echo "make package    a Debian package and a Python wheel, in target/package"
 	@echo "make test       all tests; last line: N passed, N failed, N skipped"
 	@echo "make ring1      unit tests only"
 	@echo "make bench      all cases of bench/claims.toml, as ratios (hours at first, resumed; QUICK=1: shorter ones)"
@@ -12,6 +15,18 @@ help:
 	@echo "make bench-far  far memory beside swap, zram and a mapped file (minutes; root for the kernel's)"
 	@echo "make bench-far-programs  whole programs at half their memory, the same (PROGRAMS=sort: one; minutes; root)"
 	@echo "make bench-far-study  the study of software-defined memory again (25 minutes, QUICK=1: 8; root for swap)"
+
+build:
+	@scripts/build.sh >/dev/null
+
+install:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh install
+
+uninstall:
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/install.sh uninstall
+
+package:
+	@scripts/package.sh
 
 test:
 	@scripts/test.sh

@@ -5,13 +5,12 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
-cargo_folder=$(scripts/setup.sh)
-PATH=$cargo_folder:$PATH
-export PATH
-say "building"
-cargo build --quiet --release -p terrace-cli
-scripts/lab-parts.sh
-terrace=${CARGO_TARGET_DIR:-target}/release/terrace
+# The recorders too, so that every command of README works afterwards.
+scripts/setup.sh --capture >/dev/null
+terrace=$(scripts/build.sh)/bin/terrace
+lab=${TERRACE_LAB_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/terrace/lab}
+say "lab: QEMU and kernel"
+lab/fetch.sh "$lab" >&2
 mkdir -p demo
 say "lab: booting, calibrating"
 "$terrace" lab setup --machine lab-cxl
@@ -20,3 +19,5 @@ say "comparing five policies"
     --policy first-touch,kernel:numa-balancing,terrace,hyplacer,bound:ideal-move \
     --workload skew,accesses=32M --keep demo --report demo/report.html
 say "the report is in demo/report.html"
+say "the program is $terrace"
+say "for this shell: export PATH=$(dirname "$terrace"):\$PATH; for good: sudo make install"

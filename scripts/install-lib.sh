@@ -25,13 +25,16 @@ fi
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 major=${version%%.*}
+# Relocatable: what is built here is staged first, and may be copied to any prefix.
 lib=$prefix/lib
 mkdir -p "$lib/pkgconfig" "$lib/cmake/Terrace" "$prefix/include" "$prefix/share/terrace"
 
-install -m 644 "$archive" "$lib/libterrace.a"
+strip --strip-debug -o "$lib/libterrace.a" "$archive"
+chmod 644 "$lib/libterrace.a"
 ${CC:-cc} -shared -o "$lib/libterrace.so.$version" \
     -Wl,-soname,"libterrace.so.$major" -Wl,--version-script,crates/capi/terrace.map -Wl,--gc-sections \
     -Wl,--whole-archive "$lib/libterrace.a" -Wl,--no-whole-archive -lpthread -ldl -lm
+strip --strip-unneeded "$lib/libterrace.so.$version"
 ln -sf "libterrace.so.$version" "$lib/libterrace.so.$major"
 ln -sf "libterrace.so.$version" "$lib/libterrace.so"
 
@@ -42,7 +45,7 @@ fi
 
 install -m 644 crates/capi/include/terrace.h crates/capi/include/terrace.hpp "$prefix/include/"
 install -m 644 crates/capi/fortran/terrace.f90 "$prefix/share/terrace/"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/terrace.pc.in >"$lib/pkgconfig/terrace.pc"
+sed -e "s|@VERSION@|$version|" crates/capi/terrace.pc.in >"$lib/pkgconfig/terrace.pc"
 install -m 644 crates/capi/cmake/TerraceConfig.cmake "$lib/cmake/Terrace/"
 
 # Each function's page is the page of its family.

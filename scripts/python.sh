@@ -21,3 +21,20 @@ set -e
 CARGO_TARGET_DIR=$(cd "$folder" && pwd)/python
 export CARGO_TARGET_DIR VIRTUAL_ENV="$(cd "$env" && pwd)"
 (cd python && timeout 900 "$VIRTUAL_ENV/bin/maturin" develop --quiet && "$VIRTUAL_ENV/bin/python" -m pytest -q)
+
+# The wheel needs no compiler: installed into an environment of its own, with none in PATH.
+wheel=$CARGO_TARGET_DIR/wheel-test
+rm -rf "$wheel"
+(cd python && timeout 900 "$VIRTUAL_ENV/bin/maturin" build --quiet --out "$wheel")
+ls "$wheel"/terrace-*-abi3-*.whl >/dev/null
+python3 -m venv --system-site-packages "$wheel/env"
+# numpy comes from the environment above; the network is not asked.
+"$wheel/env/bin/python" -m pip install --quiet --no-index --no-deps "$wheel"/terrace-*.whl
+packages=$("$VIRTUAL_ENV/bin/python" -c 'import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))')
+(cd / && env -i HOME=/nonexistent PYTHONPATH="$packages" "$wheel/env/bin/python" -c '
+import terrace, os
+assert os.environ.get("PATH") is None
+assert "wheel-test" in terrace.__file__, terrace.__file__
+from terrace import alloc
+alloc.Memory()
+print("the wheel works without a compiler")')

@@ -1,7 +1,7 @@
 #!/bin/sh
 # All tests, counted: house checks, rings 1 and 2 (cargo test), ring 3 (the lab).
 #
-#   scripts/test.sh           all
+#   scripts/test.sh           all, the last stage from an installed prefix
 #   scripts/test.sh --ring1   unit tests only, under a minute once built
 #
 # The last line is "N passed, N failed, N skipped"; why each was skipped stands above it.
@@ -117,6 +117,13 @@ else
         note "FAILED ring 3: scripts/ring3.sh ended with status $status, see $logs/ring3.log"
     fi
     [ $status = 0 ] || tail -n 40 "$logs/ring3.log" >&2
+    say "an installed prefix, and the commands of the documents"
+    timeout 900 scripts/installed.sh >"$logs/installed.out" 2>"$logs/installed.log"
+    status=$?
+    grep -E '^(ok|FAILED|skipped) ' "$logs/installed.out" >>"$results"
+    if [ $status != 0 ] && ! grep -q '^FAILED ' "$logs/installed.out"; then
+        note "FAILED installed prefix: ended with status $status, see $logs/installed.log"
+    fi
 fi
 
 say "done"

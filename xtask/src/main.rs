@@ -1,6 +1,8 @@
-//! Rules of the house, executable: `cargo xtask tidy`.
+//! Rules of the house, executable: `cargo xtask tidy`; commands of the documents: `cargo xtask
+//! commands PREFIX`.
 #![forbid(unsafe_code)]
 
+mod commands;
 mod rules;
 mod tree;
 
@@ -11,8 +13,9 @@ fn main() -> ExitCode {
     let command = std::env::args().nth(1);
     match command.as_deref() {
         Some("tidy") => tidy(),
+        Some("commands") => commands::commands(std::env::args().nth(2)),
         _ => {
-            eprintln!("usage: cargo xtask tidy");
+            eprintln!("usage: cargo xtask tidy | commands PREFIX");
             ExitCode::from(2)
         }
     }

@@ -1,11 +1,18 @@
 //! The command line as data: parsed purely, before anything is touched.
 
+use crate::reference::{
+    ListArgs, LAB_POLICIES, LIVE_POLICIES, LIVE_TRACKERS, MACHINES, SIMULATED_POLICIES,
+    SIMULATED_TRACKERS, WORKLOADS,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
+mod see;
+pub use see::{renamed, By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
+
 /// See, use, manage and predict machines with more than one kind of memory.
 #[derive(Debug, Parser)]
-#[command(name = "terrace", version, about, long_about = None, max_term_width = 80)]
+#[command(name = "terrace", version, about, long_about = None)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -17,7 +24,7 @@ pub struct Cli {
 pub enum Command {
     /// List this machine's memory tiers, best first.
     #[command(
-        after_help = "Example: terrace tiers --from preset:knl-snc4 --by bandwidth --initiator 0"
+        after_help = "Example: terrace tiers --machine knl-snc4 --by bandwidth --initiator 0"
     )]
     Tiers(TiersArgs),
     /// Say what works on this machine, what does not, and what would help.
@@ -25,27 +32,25 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Copy what sysfs says of this machine into one file, for a bug report.
     #[command(
-        after_help = "Example: terrace gather -o machine.tar && terrace tiers --from machine.tar"
+        after_help = "Example: terrace gather -o machine.tar && terrace tiers --machine machine.tar"
     )]
     Gather(GatherArgs),
     /// Measure this machine's memory and write a machine file.
     #[command(
-        after_help = "Example: terrace probe --quick -o machine.toml && terrace tiers --from machine.toml"
+        after_help = "Example: terrace probe --quick -o machine.toml && terrace tiers --machine machine.toml"
     )]
     Probe(ProbeArgs),
     /// Run a command while a node gives only so much bandwidth.
-    #[command(after_help = "Example: terrace degrade 1 --to 20GB/s -- ./solver input")]
+    #[command(after_help = "Example: terrace degrade 1 --to 20GB/s ./solver input")]
     Degrade(DegradeArgs),
     /// Run a command with its memory placed across the tiers.
-    #[command(
-        after_help = "Example: terrace run --policy terrace --journal run.jsonl -- ./solver input"
-    )]
+    #[command(after_help = "Example: terrace run --journal run.jsonl ./solver input")]
     Run(RunArgs),
     /// Place the memory of a process that already runs.
     #[command(after_help = "Example: terrace attach -p 4242 --summary summary.json")]
     Attach(AttachArgs),
     /// Run a command and record every load and store it makes.
-    #[command(after_help = "Example: terrace record -o run.trace -- ./solver input")]
+    #[command(after_help = "Example: terrace record -o run.trace ./solver input")]
     Record(RecordArgs),
     /// Look into recordings, and read those of other tools.
     #[command(subcommand)]
@@ -55,7 +60,7 @@ pub enum Command {
     Report(ReportArgs),
     /// Predict what a machine and a policy would give.
     #[command(
-        after_help = "Example: terrace sim --machine lab-cxl --policy first-touch,terrace,bound:all-fast workload:skew,accesses=8M"
+        after_help = "Example: terrace sim --machine lab-cxl --policy first-touch,terrace,bound:all-fast --workload skew,accesses=8M"
     )]
     Sim(SimArgs),
     /// Memory devices, from their descriptions to figures and machine files.
@@ -64,62 +69,21 @@ pub enum Command {
     /// The virtual machine whose slow node really is slow.
     #[command(subcommand)]
     Lab(LabCommand),
+    /// List what can be named: policies, workloads, machines, trackers.
+    #[command(after_help = "Example: terrace list workloads")]
+    List(ListArgs),
     /// Print shell completions.
     #[command(hide = true)]
     Completions {
         /// For which shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
+    /// Print the manual page, or a command's.
     #[command(hide = true)]
-    Man,
-}
-
-/// Attribute to rank tiers by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// Read bandwidth, most first.
-    Bandwidth,
-    /// Read latency, least first.
-    Latency,
-    /// Capacity, most first.
-    Capacity,
-}
-
-/// `terrace tiers`.
-#[derive(Debug, Args)]
-pub struct TiersArgs {
-    /// live, preset:NAME, or a machine file, hwloc XML or gathered sysfs.
-    #[arg(long, default_value = "live")]
-    pub from: String,
-    /// Attribute to rank by.
-    #[arg(long, value_enum, default_value = "bandwidth")]
-    pub by: By,
-    /// Node whose CPUs ask; default: the lowest with CPUs.
-    #[arg(long)]
-    pub initiator: Option<u16>,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `terrace doctor`.
-#[derive(Debug, Args)]
-pub struct DoctorArgs {
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `terrace gather`.
-#[derive(Debug, Args)]
-pub struct GatherArgs {
-    /// File to write (tar).
-    #[arg(short, long)]
-    pub output: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+    Man {
+        /// The command, one or two words.
+        command: Vec<String>,
+    },
 }
 
 /// `terrace probe`.
@@ -169,7 +133,7 @@ pub struct DegradeArgs {
     #[arg(short, long)]
     pub quiet: bool,
     /// Command and its arguments.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 }
 
@@ -177,10 +141,10 @@ pub struct DegradeArgs {
 #[derive(Debug, Args)]
 pub struct ManageArgs {
     /// Policy that places pages.
-    #[arg(long, default_value = "terrace")]
+    #[arg(long, default_value = "terrace", value_parser = LIVE_POLICIES)]
     pub policy: String,
-    /// Machine file or preset:NAME; default: this machine as it describes itself.
-    #[arg(long)]
+    /// Preset or machine file; default: this machine as it describes itself.
+    #[arg(long, value_parser = MACHINES)]
     pub machine: Option<String>,
     /// Write every decision here (JSON lines).
     #[arg(long)]
@@ -195,8 +159,11 @@ pub struct ManageArgs {
     #[arg(long)]
     pub rate: Option<String>,
     /// auto, page-table, damon, damon-page or soft-dirty.
-    #[arg(long, default_value = "auto")]
-    pub trackers: String,
+    #[arg(long, default_value = "auto", value_parser = LIVE_TRACKERS)]
+    pub tracker: String,
+    /// Old name of --tracker.
+    #[arg(long, hide = true, conflicts_with = "tracker")]
+    pub trackers: Option<String>,
     /// Parameter of the policy; may be given again.
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
@@ -210,6 +177,7 @@ pub struct ManageArgs {
 
 /// `terrace run`.
 #[derive(Debug, Args)]
+#[command(hide_possible_values = true)]
 pub struct RunArgs {
     /// How to manage.
     #[command(flatten)]
@@ -226,12 +194,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "STORE", requires = "dram")]
     pub far: Option<std::ffi::OsString>,
     /// Command and its arguments.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 }
 
 /// `terrace attach`.
 #[derive(Debug, Args)]
+#[command(hide_possible_values = true)]
 pub struct AttachArgs {
     /// How to manage.
     #[command(flatten)]
@@ -244,29 +213,17 @@ pub struct AttachArgs {
     pub seconds: Option<f64>,
 }
 
-/// `terrace report`.
-#[derive(Debug, Args)]
-pub struct ReportArgs {
-    /// Journal of `run`, JSON of `lab compare`, or a recording of `record`.
-    pub file: PathBuf,
-    /// HTML file to write; default: FILE with .html.
-    #[arg(short, long)]
-    pub output: Option<PathBuf>,
-    /// Print the figures as JSON instead.
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `terrace sim`.
 #[derive(Debug, Args)]
+#[command(hide_possible_values = true)]
 pub struct SimArgs {
     /// Preset name or machine file; or stack:NAME, xeon-max with these stacks as its HBM.
-    #[arg(long)]
+    #[arg(long, value_parser = MACHINES)]
     pub machine: String,
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or
     /// far:compressed (a [[far]] of the machine file) for a store behind the best tier's memory, as
     /// with run --far.
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required = true, value_parser = SIMULATED_POLICIES)]
     pub policy: Vec<String>,
     /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling); of a stack,
     /// values of a key: dies=4..24.
@@ -276,7 +233,7 @@ pub struct SimArgs {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// How policies see accesses: page-table (with soft-dirty), pebs or damon.
-    #[arg(long, default_value = "page-table")]
+    #[arg(long, default_value = "page-table", value_parser = SIMULATED_TRACKERS)]
     pub tracker: String,
     /// HTML file to write, as of a live run; with several policies one file each, its policy in the
     /// name.
@@ -289,8 +246,12 @@ pub struct SimArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// NAME[,key=value...], in place of INPUT.
+    #[arg(long, conflicts_with = "input", value_parser = WORKLOADS)]
+    pub workload: Option<String>,
     /// A recording, or workload:NAME[,key=value...].
-    pub input: String,
+    #[arg(required_unless_present = "workload")]
+    pub input: Option<String>,
 }
 
 /// `terrace lab`.
@@ -311,9 +272,10 @@ pub enum LabCommand {
 
 /// `terrace lab setup`.
 #[derive(Debug, Args)]
+#[command(hide_possible_values = true)]
 pub struct LabSetupArgs {
     /// Preset name or machine file.
-    #[arg(long, default_value = "lab-cxl")]
+    #[arg(long, default_value = "lab-cxl", value_parser = MACHINES)]
     pub machine: String,
     /// Print JSON.
     #[arg(long)]
@@ -322,9 +284,10 @@ pub struct LabSetupArgs {
 
 /// `terrace lab run`.
 #[derive(Debug, Args)]
+#[command(hide_possible_values = true)]
 pub struct LabRunArgs {
     /// Preset name or machine file.
-    #[arg(long, default_value = "lab-cxl")]
+    #[arg(long, default_value = "lab-cxl", value_parser = MACHINES)]
     pub machine: String,
     /// Print the output and what was measured as one JSON value.
     #[arg(long)]
@@ -336,21 +299,22 @@ pub struct LabRunArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub limit: u64,
     /// Command and its arguments.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 
 /// `terrace lab compare`.
 #[derive(Debug, Args)]
+#[command(hide_possible_values = true)]
 pub struct LabCompareArgs {
     /// Preset name or machine file.
-    #[arg(long, default_value = "lab-cxl")]
+    #[arg(long, default_value = "lab-cxl", value_parser = MACHINES)]
     pub machine: String,
     /// Policies, separated by commas.
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required = true, value_parser = LAB_POLICIES)]
     pub policy: Vec<String>,
-    /// NAME[,key=value...], or a command when it follows `--`.
-    #[arg(long, default_value = "skew")]
+    /// NAME[,key=value...]; a command at the end takes its place.
+    #[arg(long, default_value = "skew", value_parser = WORKLOADS)]
     pub workload: String,
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
@@ -371,7 +335,7 @@ pub struct LabCompareArgs {
     #[arg(long)]
     pub keep: Option<PathBuf>,
     /// Any Linux program as the workload.
-    #[arg(last = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 
@@ -430,7 +394,7 @@ pub struct RecordArgs {
     #[arg(short, long)]
     pub quiet: bool,
     /// Command and its arguments.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
 }
 
@@ -441,7 +405,7 @@ pub enum TraceCommand {
     #[command(after_help = "Example: terrace trace info run.trace --json")]
     Info(TraceInfoArgs),
     /// Print a recording as text, one access or event a line.
-    #[command(after_help = "Example: terrace trace cat run.trace --limit 20")]
+    #[command(after_help = "Example: terrace trace cat run.trace --lines 20")]
     Cat(TraceCatArgs),
     /// Read another tool's recording.
     #[command(after_help = "Example: terrace trace import lackey.txt --from lackey -o run.trace")]
@@ -465,6 +429,9 @@ pub struct TraceCatArgs {
     pub file: PathBuf,
     /// Lines at most.
     #[arg(long)]
+    pub lines: Option<u64>,
+    /// Old name of --lines.
+    #[arg(long, hide = true, conflicts_with = "lines")]
     pub limit: Option<u64>,
     /// Accesses of this thread only, as the recording numbers threads.
     #[arg(long)]

@@ -7,8 +7,9 @@ use std::io::Write;
 use std::time::Duration;
 use terrace_terrace::lab::wire::Outcome;
 use terrace_terrace::lab::{
-    self, calibrate, policies, shape::Shape, Bench, CompareSpec, Input, JobSpec, Lab,
+    self, calibrate, policies, shape::Shape, Bench, CompareSpec, Input, JobSpec,
 };
+use terrace_terrace::parts::open_lab;
 use terrace_terrace::report;
 use terrace_terrace::topology::{load_machine, Source};
 
@@ -23,7 +24,7 @@ impl lab::Progress for Progress {
 
 fn bench(machine: &str, progress: &Progress) -> Result<Bench, Failure> {
     let machine = load_machine(&Source::parse_machine(machine)).map_err(Failure::usage)?;
-    let lab = Lab::open(&Lab::default_dir()).map_err(Failure::lacking)?;
+    let lab = open_lab().map_err(Failure::lacking)?;
     lab.bench(&machine, None, progress).map_err(Failure::failed)
 }
 

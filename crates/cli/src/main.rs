@@ -8,19 +8,20 @@ mod manage;
 mod output;
 mod probe;
 mod record;
+mod reference;
 mod replace;
 mod see;
 mod sim;
 mod trace;
 
 use args::{Cli, Command, LabCommand, TraceCommand};
-use clap::{CommandFactory, Parser};
-use output::Failure;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     terrace_terrace::outlive_file_size_limit();
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(e) => return not_understood(&e),
     };
@@ -42,18 +43,9 @@ fn main() -> ExitCode {
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),
         Command::Lab(LabCommand::Compare(a)) => lab::compare(&a),
-        Command::Completions { shell } => {
-            let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "terrace", &mut text);
-            output::print(&String::from_utf8_lossy(&text))
-        }
-        Command::Man => {
-            let mut text = Vec::new();
-            clap_mangen::Man::new(Cli::command())
-                .render(&mut text)
-                .map_err(|e| Failure::failed(format!("cannot make the manual page: {e}")))
-                .and_then(|()| output::print(&String::from_utf8_lossy(&text)))
-        }
+        Command::List(a) => reference::list(&a),
+        Command::Completions { shell } => reference::completions(shell),
+        Command::Man { command } => reference::man(&command),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -64,10 +56,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// Reads the arguments; help is as wide as the terminal. None at all ask for help.
+fn parse() -> Result<Cli, clap::Error> {
+    let mut command = Cli::command().term_width(output::width());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+}
+
 /// Help and version go to standard output. What is wrong is one line; before a command that was to
 /// be run, with the status of env(1).
 fn not_understood(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
+    let asked_for_nothing = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if asked_for_nothing || !error.use_stderr() {
         return output::print(&error.render().to_string())
             .map_or(ExitCode::FAILURE, ExitCode::from);
     }

@@ -1,7 +1,7 @@
 //! `run` and `attach`.
 
-use crate::args::{AttachArgs, ManageArgs, RunArgs};
-use crate::output::{say, Ending, Failure, Live};
+use crate::args::{renamed, AttachArgs, ManageArgs, RunArgs};
+use crate::output::{json_text, say, Ending, Failure, Live};
 use crate::replace::write;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -34,6 +34,9 @@ fn spec(args: &ManageArgs) -> Result<Spec, String> {
         let pair = text.split_once('=').ok_or(format!("--set {text}: give NAME=VALUE"));
         pair.map(|(name, value)| (name.to_owned(), value.to_owned()))
     });
+    let (tracker, old) =
+        renamed(args.trackers.clone(), args.tracker.clone(), ["--trackers", "--tracker"]);
+    old.iter().for_each(|note| say(note));
     Ok(Spec {
         policy: args.policy.clone(),
         machine: args.machine.clone(),
@@ -41,7 +44,7 @@ fn spec(args: &ManageArgs) -> Result<Spec, String> {
         cpu_share: args.cpu / 100.0,
         rate,
         seed: Seed(args.seed),
-        trackers: args.trackers.clone(),
+        trackers: tracker,
         set: set.collect::<Result<_, _>>()?,
     })
 }
@@ -49,8 +52,8 @@ fn spec(args: &ManageArgs) -> Result<Spec, String> {
 /// Writes what the run reports of itself; nothing of this may change how the command ends.
 fn tell(args: &ManageArgs, summary: &RunSummary) {
     if let Some(path) = &args.summary {
-        let text = serde_json::to_string_pretty(summary).map_err(|e| e.to_string());
-        if let Err(e) = text.and_then(|t| write(path, t + "\n").map_err(|e| e.to_string())) {
+        let text = json_text(summary, &[]).map_err(|failure| failure.line);
+        if let Err(e) = text.and_then(|t| write(path, t).map_err(|e| e.to_string())) {
             say(&format!("summary {}: {e}; name a file that can be written", path.display()));
         }
     }
@@ -169,7 +172,7 @@ fn far_journal(args: &RunArgs, spec: &FarSpec) -> Result<Option<FarJournal>, Str
 fn far_summary(f: &FarFinished) -> String {
     let t = &f.end.tally;
     let all = serde_json::json!({
-        "seconds": f.end.elapsed.as_secs_f64(), "dram_bytes": f.dram.get(), "most_resident_bytes": f.most.get(),
+        "version": 1, "seconds": f.end.elapsed.as_secs_f64(), "dram_bytes": f.dram.get(), "most_resident_bytes": f.most.get(),
         "processes": t.processes, "faults": t.faults, "misses": t.misses, "hits": t.hits, "read_bytes": t.read,
         "written_bytes": t.written, "prefetched_bytes": t.ahead, "wasted_bytes": t.wasted, "lost_bytes": t.lost,
         "write_failures": t.write_failures, "prefetch_accuracy": t.accuracy(),

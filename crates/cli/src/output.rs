@@ -1,6 +1,7 @@
 //! What the command line prints, and how it ends.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -79,12 +80,43 @@ pub fn print(text: &str) -> Ending {
     }
 }
 
-/// Prints a value as JSON.
-pub fn print_json<T: serde::Serialize>(value: &T) -> Ending {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|e| Failure::failed(format!("cannot write JSON: {e}")))?;
-    print(&format!("{text}\n"))
+/// Version of what `--json` prints: keys are added to it; one that is removed or changes its
+/// meaning makes another.
+const JSON_VERSION: u64 = 1;
+
+/// A value as JSON, with the version of what is printed and, beside notes of its own, `notes`.
+pub fn json_text<T: serde::Serialize>(value: &T, notes: &[String]) -> Result<String, Failure> {
+    let failed = |e: serde_json::Error| Failure::failed(format!("cannot write JSON: {e}"));
+    let mut value = serde_json::to_value(value).map_err(failed)?;
+    if let Some(object) = value.as_object_mut() {
+        object.entry("version").or_insert(JSON_VERSION.into());
+        if let Some(all) = object.entry("notes").or_insert_with(|| json!([])).as_array_mut() {
+            all.extend(notes.iter().map(|note| json!(note)));
+        }
+    }
+    Ok(serde_json::to_string_pretty(&value).map_err(failed)? + "\n")
 }
+
+/// Prints a value as JSON that has all its notes.
+pub fn print_json<T: serde::Serialize>(value: &T) -> Ending {
+    print_json_with(value, &[])
+}
+
+/// Prints what [`json_text`] gives.
+pub fn print_json_with<T: serde::Serialize>(value: &T, notes: &[String]) -> Ending {
+    print(&json_text(value, notes)?)
+}
+
+/// Columns of the terminal, or what the environment's `COLUMNS` says; elsewhere 80.
+pub fn width() -> usize {
+    let named = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let shown = terminal_size::terminal_size_of(std::io::stdout());
+    let columns = shown.map(|(columns, _)| usize::from(columns.0)).or_else(named);
+    columns.unwrap_or(80).max(NARROWEST)
+}
+
+/// Text is not broken to less: words would stand alone in their lines.
+const NARROWEST: usize = 40;
 
 /// What is known beforehand of how long something takes.
 #[derive(Debug, Clone, Copy)]

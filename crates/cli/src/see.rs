@@ -1,18 +1,21 @@
 //! `tiers`, `doctor`, `gather`, `report`.
 
-use crate::args::{By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
-use crate::output::{print, print_json, say, Ending, Failure};
+use crate::args::{renamed, By, DoctorArgs, GatherArgs, ReportArgs, TiersArgs};
+use crate::output::{print, print_json, print_json_with, say, width, Ending, Failure};
 use crate::replace::{same, write};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use terrace_terrace::machine::{self, TiersReport};
 use terrace_terrace::topology::{self, DiskTree, Source};
 use terrace_terrace::types::NodeId;
-use terrace_terrace::{doctor as examination, report as documents};
+use terrace_terrace::{doctor as examination, latest, report as documents};
 
 /// `terrace tiers`.
 pub fn tiers(args: &TiersArgs) -> Ending {
-    let source = Source::parse_machine(&args.from);
+    let (machine, old) = renamed(args.from.clone(), args.machine.clone(), ["--from", "--machine"]);
+    old.iter().for_each(|note| say(note));
+    let source = Source::parse_machine(&machine);
     let found = topology::load_machine(&source).map_err(|e| match source {
         Source::Live => Failure::failed(e),
         _ => Failure::usage(e),
@@ -23,16 +26,18 @@ pub fn tiers(args: &TiersArgs) -> Ending {
         By::Capacity => machine::By::Capacity,
     };
     let ranking = machine::rank(&found, by, args.initiator.map(NodeId)).map_err(Failure::usage)?;
+    // GPUs are of this machine; a file says nothing of them.
+    let gpus = matches!(source, Source::Live).then(examination::gpus_note);
     if args.json {
-        print_json(&TiersReport::new(&found, &ranking, &source.label()))
-    } else {
-        print(&machine::render_text(&found, &ranking, &source.label()))?;
-        match source {
-            // GPUs are of this machine; a file says nothing of them.
-            Source::Live => print(&examination::gpus_note()),
-            _ => Ok(0),
-        }
+        let notes = found.notes.iter().chain(&ranking.notes).chain(&gpus).chain(&old);
+        let report = TiersReport::new(&found, &ranking, &source.label());
+        return print_json_with(&report, &notes.cloned().collect::<Vec<_>>());
     }
+    let mut text = machine::render_text_within(&found, &ranking, &source.label(), width());
+    if let Some(note) = gpus {
+        machine::wrap(&mut text, &note, "- ", "  ", width());
+    }
+    print(&text)
 }
 
 /// `terrace doctor`: status 0 where `run` would manage, 3 where it would not.
@@ -41,7 +46,7 @@ pub fn doctor(args: &DoctorArgs) -> Ending {
     if args.json {
         print_json(&examined)?;
     } else {
-        print(&examined.text())?;
+        print(&examined.text(width()))?;
     }
     Ok(if examined.manages { 0 } else { 3 })
 }
@@ -68,15 +73,19 @@ pub fn gather(args: &GatherArgs) -> Ending {
 
 /// `terrace report`.
 pub fn report(args: &ReportArgs) -> Ending {
-    let name = args.file.display();
+    let path = match &args.file {
+        Some(path) => path.clone(),
+        None => latest_here()?,
+    };
+    let name = path.display();
     let failed = |e: &dyn std::fmt::Display| Failure::failed(format!("report {name}: {e}"));
-    let out = args.output.clone().unwrap_or_else(|| args.file.with_extension("html"));
-    if !args.json && same(&args.file, &out) {
+    let out = args.output.clone().unwrap_or_else(|| path.with_extension("html"));
+    if !args.json && same(&path, &out) {
         return Err(Failure::usage(format!(
             "report {name}: the report would take its place; name another file with -o FILE"
         )));
     }
-    let mut file = BufReader::new(File::open(&args.file).map_err(|e| failed(&e))?);
+    let mut file = BufReader::new(File::open(&path).map_err(|e| failed(&e))?);
     // A recording may be larger than memory; the others are not.
     let document = if file.fill_buf().map_err(|e| failed(&e))?.starts_with(b"TERRTRC") {
         documents::read_recording(file)
@@ -95,4 +104,18 @@ pub fn report(args: &ReportArgs) -> Ending {
     })?;
     print(&document.to_text())?;
     print(&format!("{}\n", out.display()))
+}
+
+/// The journal or recording in this folder that was written last; its name is said.
+fn latest_here() -> Result<PathBuf, Failure> {
+    let found = latest::latest(Path::new("."))
+        .map_err(|e| Failure::failed(format!("report: this folder cannot be read: {e}")))?;
+    let path = found.ok_or_else(|| {
+        Failure::usage(
+            "report: no journal and no recording in this folder; name one, or make one with \
+             terrace run --journal run.jsonl CMD",
+        )
+    })?;
+    say(&format!("report: {}, written last in this folder", path.display()));
+    Ok(path)
 }

@@ -5,6 +5,7 @@ use crate::output::{print, print_json, Ending, Failure};
 use std::path::{Path, PathBuf};
 use terrace_terrace::device::hbm::sweep;
 use terrace_terrace::predict::{parse_sweep, parse_tracker, predict, PredictError, Question};
+use terrace_terrace::sim::SimError;
 use terrace_terrace::stack::{
     load_stack, simulate_stacks, stack_input, StackProblem, STACK_BASE, STACK_PREFIX,
 };
@@ -24,14 +25,17 @@ pub fn sim(args: &SimArgs) -> Ending {
     let question = Question {
         machine,
         policies: args.policy.clone(),
-        input: args.input.clone(),
+        input: input(args),
         sweep,
         seed: Seed(args.seed),
         tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
         journals: args.report.is_some() || args.journal.is_some(),
     };
     let answer = predict(&question).map_err(|e| match e {
-        PredictError::Usage(_) => Failure::usage(e),
+        PredictError::Usage(_)
+        | PredictError::Sim(SimError::Workload(_) | SimError::Policy(_) | SimError::Needs(_)) => {
+            Failure::usage(e)
+        }
         PredictError::Sim(_) => Failure::failed(e),
     })?;
     if let Some(path) = &args.report {
@@ -66,7 +70,7 @@ fn stacks(args: &SimArgs, stack: &str) -> Ending {
     let question = Question {
         machine: base.clone(),
         policies: args.policy.clone(),
-        input: stack_input(&args.input),
+        input: stack_input(&input(args)),
         sweep: Vec::new(),
         seed: Seed(args.seed),
         tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
@@ -80,6 +84,14 @@ fn stacks(args: &SimArgs, stack: &str) -> Ending {
         print_json(&answer)
     } else {
         print(&answer.text())
+    }
+}
+
+/// What runs, in the words of INPUT.
+fn input(args: &SimArgs) -> String {
+    match (&args.workload, &args.input) {
+        (Some(workload), _) => format!("workload:{workload}"),
+        (None, input) => input.clone().unwrap_or_default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `trace info`, `trace cat` and `trace import`.
 
-use crate::args::{ImportFormat, TraceCatArgs, TraceImportArgs, TraceInfoArgs};
+use crate::args::{renamed, ImportFormat, TraceCatArgs, TraceImportArgs, TraceInfoArgs};
 use crate::output::{print, print_json, say, Ending, Failure};
 use crate::record::range;
 use std::fs::File;
@@ -46,7 +46,9 @@ pub fn cat(args: &TraceCatArgs) -> Ending {
         reader.select(args.thread, times.start, times.end).collect()
     };
     let mut block = Block::new().map_err(|e| failed(&e))?;
-    let mut left = args.limit.unwrap_or(u64::MAX);
+    let (lines, old) = renamed(args.limit.map(Some), args.lines, ["--limit", "--lines"]);
+    old.iter().for_each(|note| say(note));
+    let mut left = lines.unwrap_or(u64::MAX);
     for position in chosen {
         match reader.read(position, &mut block) {
             Ok(()) => {}

@@ -78,31 +78,42 @@ fn a_signal_that_the_caller_ignores_is_ignored_in_the_command() {
 }
 
 #[test]
-fn a_run_that_is_not_managed_says_so_and_leaves_an_older_journal_alone() {
+fn a_run_that_is_not_managed_says_so_and_its_journal_too() {
     if manages() {
         return println!("skipped: this machine has tiers, so that runs are managed");
     }
-    let (journal, summary) = (file("keep.jsonl"), file("summary.json"));
-    std::fs::write(&journal, "precious\n").expect("written");
+    let (journal, summary) = (file("unmanaged.jsonl"), file("summary.json"));
+    std::fs::write(&journal, "of an older run\n").expect("written");
     let output = terrace()
         .args(["run", "--journal"])
         .arg(&journal)
         .arg("--summary")
         .arg(&summary)
-        .args(["--", "true"])
+        .args(["true", "--flag", "-x"])
         .output()
         .expect("terrace runs");
     assert_eq!(output.status.code(), Some(0));
-    let said = complaint(&output);
-    assert!(said.contains("ran unmanaged: ") && said.contains("was not written"), "{said}");
-    assert_eq!(std::fs::read_to_string(&journal).expect("the journal"), "precious\n");
+    assert!(complaint(&output).contains("ran unmanaged: "), "{}", complaint(&output));
+    let name = journal.to_str().expect("UTF-8");
+    let told: serde_json::Value =
+        serde_json::from_slice(&run(&["report", "--json", name]).stdout).expect("JSON");
+    assert!(
+        told["header"]["command"] == "true --flag -x" || told["command"] == "true --flag -x",
+        "{told}"
+    );
+    let told = told.to_string();
+    assert!(told.contains("ran unmanaged: ") && !told.contains("older"), "{told}");
     let told: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&summary).expect("a summary")).expect("JSON");
     assert!(told["managed"] == false && told["unmanaged_because"].is_string(), "{told}");
-    // A summary that cannot be written changes nothing of how the command ends.
+    assert_eq!(told["version"], 1);
+    // A summary that cannot be written changes nothing of how the command ends; a journal is
+    // opened before it starts.
     let output = run(&["run", "--summary", "/dev/full", "--", "sh", "-c", "exit 7"]);
     assert_eq!(output.status.code(), Some(7));
     assert!(complaint(&output).contains("summary /dev/full: "), "{}", complaint(&output));
+    let output = run(&["run", "--journal", "/no/such/file", "sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(125), "{}", complaint(&output));
     for path in [journal, summary] {
         std::fs::remove_file(path).expect("removed");
     }

@@ -45,7 +45,7 @@ fn json(arguments: &[&str]) -> serde_json::Value {
 fn tiers_of_presets_and_gathered_trees_have_the_keys_of_the_contract() {
     let tree = fixture("sysfs/gathered-lab-cxl");
     for from in ["preset:ddr-cxl", tree.as_str()] {
-        let told = json(&["tiers", "--json", "--from", from]);
+        let told = json(&["tiers", "--json", "--machine", from]);
         for key in ["machine", "source", "nodes", "tiers", "initiator"] {
             assert!(!told[key].is_null(), "{from}: {key}");
         }
@@ -73,7 +73,7 @@ fn what_cannot_be_read_is_one_line_and_wrong_usage() {
     for command in ["tiers", "sim"] {
         let with = |machine: &str, words: &str| {
             let asked = match command {
-                "tiers" => vec!["tiers", "--from", machine],
+                "tiers" => vec!["tiers", "--machine", machine],
                 _ => vec![
                     "sim",
                     "--machine",
@@ -89,7 +89,7 @@ fn what_cannot_be_read_is_one_line_and_wrong_usage() {
         with("/no/such/file.toml", "/no/such/file.toml");
         with(damaged, "machine.toml");
     }
-    refuses(&["tiers", "--from", "preset:ddr-cxl", "--initiator", "77"], 2, "77");
+    refuses(&["tiers", "--machine", "preset:ddr-cxl", "--initiator", "77"], 2, "77");
     refuses(&["tiers", "--by", "colour"], 2, "see terrace tiers --help");
     refuses(&["nosuch"], 2, "see terrace --help");
 }
@@ -126,7 +126,8 @@ fn gathered_machines_can_be_read_again_and_half_of_one_is_not_left() {
     assert!(json(&["gather", "--json", "-o", name])["files"]
         .as_u64()
         .is_some_and(|files| files > 3));
-    let (gathered, live) = (json(&["tiers", "--json", "--from", name]), json(&["tiers", "--json"]));
+    let (gathered, live) =
+        (json(&["tiers", "--json", "--machine", name]), json(&["tiers", "--json"]));
     assert_eq!(gathered["nodes"], live["nodes"]);
     refuses(&["gather", "-o", "/dev/full"], 1, "/dev/full");
     refuses(&["gather", "-o", "/no/such/folder/machine.tar"], 1, "/no/such/folder");
@@ -178,7 +179,7 @@ fn the_lab_says_what_is_wrong_before_it_is_set_up() {
 fn help_fits_eighty_columns_and_a_closed_pipe_is_no_failure() {
     let commands = [
         "tiers", "doctor", "gather", "probe", "degrade", "run", "attach", "record", "report",
-        "sim", "trace", "lab",
+        "sim", "trace", "lab", "list",
     ];
     for command in commands {
         let help = terrace(&[command, "--help"]);

@@ -26,6 +26,7 @@ impl Progress for Silent {
 #[derive(Debug, Clone)]
 pub struct Lab {
     dir: PathBuf,
+    installed: Option<PathBuf>,
     parts: Parts,
 }
 
@@ -39,7 +40,7 @@ pub struct Bench {
 }
 
 /// All parts, fetched and built.
-const PARTS: &str = "run scripts/lab-parts.sh, or make demo, in Terrace's folder";
+const PARTS: &str = "in Terrace's source folder, run: scripts/lab-parts.sh";
 
 impl Lab {
     /// Where the lab lives if nobody says: `$TERRACE_LAB_DIR`, else below the user's cache
@@ -57,27 +58,32 @@ impl Lab {
 
     /// Look whether everything is there.
     pub fn open(dir: &Path) -> Result<Self> {
+        Self::open_installed(dir, None, PARTS)
+    }
+
+    /// As [`Lab::open`], where what Terrace itself builds (plugin and guest programs) may also lie
+    /// in `installed`, which comes first: it was built with the running program. `remedy` is the
+    /// command that fetches or builds what is missing.
+    pub fn open_installed(dir: &Path, installed: Option<&Path>, remedy: &str) -> Result<Self> {
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
-        let need = |relative: &str, what: &'static str, hint: &str| {
-            let path = dir.join(relative);
-            if path.exists() {
-                Ok(path)
-            } else {
-                Err(LabError::NotSetUp { dir: dir.clone(), what, hint: hint.to_string() })
-            }
+        let need = |relative: &str, what: &'static str| {
+            let places = [installed, Some(&dir)].into_iter().flatten();
+            places.map(|place| place.join(relative)).find(|path| path.exists()).ok_or_else(|| {
+                LabError::NotSetUp { dir: dir.clone(), what, hint: remedy.to_owned() }
+            })
         };
         let parts = Parts {
-            qemu: need("qemu-system", "QEMU", PARTS)?,
-            kernel: need("kernel/vmlinuz", "a kernel", PARTS)?,
-            guest: need("bin/terrace-guest", "the guest program", PARTS)?,
+            qemu: need("qemu-system", "QEMU")?,
+            kernel: need("kernel/vmlinuz", "a kernel")?,
+            guest: need("bin/terrace-guest", "the guest program")?,
             plugin: match std::env::var_os("TERRACE_LAB_NO_PLUGIN") {
                 // For work on the lab itself: time is then the number of instructions and no figure
                 // means anything.
                 Some(_) => None,
-                None => Some(need("plugin.so", "the timing plugin", PARTS)?),
+                None => Some(need("plugin.so", "the timing plugin")?),
             },
         };
-        Ok(Lab { dir, parts })
+        Ok(Lab { dir, installed: installed.map(Path::to_owned), parts })
     }
 
     /// Its directory.
@@ -86,10 +92,11 @@ impl Lab {
         &self.dir
     }
 
-    /// A static program for the guest, if it was built into the lab.
+    /// A static program for the guest, if it was built into the lab or is installed.
     #[must_use]
     pub fn guest_program(&self, name: &str) -> Option<PathBuf> {
-        Some(self.dir.join("bin").join(name)).filter(|p| p.exists())
+        let places = self.installed.iter().chain([&self.dir]);
+        places.map(|place| place.join("bin").join(name)).find(|path| path.exists())
     }
 
     /// The machine, booted and saved now if it is not in the cache.

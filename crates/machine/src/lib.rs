@@ -31,5 +31,5 @@ pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
 pub use rank::{list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT};
 pub use store::FarStore;
 pub use survey::{CxlDevice, DaxDevice, KernelTier, Surroundings, Survey};
-pub use tiers::{render_text, NodeReport, TierReport, TiersReport};
+pub use tiers::{render_text, render_text_within, wrap, NodeReport, TierReport, TiersReport};
 pub use validate::{MAX_BANDWIDTH, MAX_CAPACITY, MAX_CPU, MAX_LATENCY, MAX_NODE};

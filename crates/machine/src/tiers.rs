@@ -107,12 +107,20 @@ impl TierReport {
     }
 }
 
-/// Columns of a terminal that the table keeps within.
-const WIDTH: usize = 80;
-
 /// The ranking as a table for people, within 80 columns, with notes below.
 #[must_use]
 pub fn render_text(machine: &Machine, ranking: &Ranking, source: &str) -> String {
+    render_text_within(machine, ranking, source, 80)
+}
+
+/// As [`render_text`], within `columns`.
+#[must_use]
+pub fn render_text_within(
+    machine: &Machine,
+    ranking: &Ranking,
+    source: &str,
+    columns: usize,
+) -> String {
     let mut out = String::new();
     let title = format!(
         "{} ({source}): memory by {}, as CPUs of node {} see it",
@@ -120,18 +128,18 @@ pub fn render_text(machine: &Machine, ranking: &Ranking, source: &str) -> String
         ranking.by.name(),
         ranking.initiator
     );
-    wrap(&mut out, &title, "", "  ");
+    wrap(&mut out, &title, "", "  ", columns);
     out.push('\n');
     let head = ["rank", "kind", "nodes", "capacity", "bandwidth r/w", "latency r/w", "source"];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(ranking.tiers.iter().enumerate().map(|(rank, tier)| row(rank, tier)));
-    table(&mut out, &rows);
+    table(&mut out, &rows, columns);
     let notes = machine.notes.iter().chain(&ranking.notes);
     for (index, note) in notes.enumerate() {
         if index == 0 {
             out.push('\n');
         }
-        wrap(&mut out, note, "- ", "  ");
+        wrap(&mut out, note, "- ", "  ", columns);
     }
     out
 }
@@ -184,7 +192,7 @@ fn clip(text: &str, limit: usize) -> String {
     format!("{kept}..")
 }
 
-fn table(out: &mut String, rows: &[[String; 7]]) {
+fn table(out: &mut String, rows: &[[String; 7]], columns: usize) {
     let mut widths = [0; 7];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -201,16 +209,18 @@ fn table(out: &mut String, rows: &[[String; 7]]) {
                 _ => write!(line, "{gap}{cell:<width$}"),
             };
         }
-        out.push_str(&clip(line.trim_end(), WIDTH));
+        out.push_str(&clip(line.trim_end(), columns));
         out.push('\n');
     }
 }
 
-fn wrap(out: &mut String, text: &str, first: &str, rest: &str) {
+/// Appends `text`, broken at spaces to `columns`: its first line begins with `first`, others with
+/// `rest`.
+pub fn wrap(out: &mut String, text: &str, first: &str, rest: &str, columns: usize) {
     let mut line = first.to_owned();
     let mut empty = true;
     for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+        if !empty && line.chars().count() + 1 + word.chars().count() > columns {
             out.push_str(&line);
             out.push('\n');
             line = rest.to_owned();

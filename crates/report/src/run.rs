@@ -354,11 +354,16 @@ fn notes(body: &mut String, notes: &[(u64, &str)]) {
         return;
     }
     body.push_str("<section><h2>Notes</h2>\n<table class=\"plain\">\n");
-    for (at, text) in notes.iter().take(200) {
+    for (at, text) in notes.iter().take(MOST_NOTES) {
         put!(body, "<tr><th>{}</th><td>{}</td></tr>\n", time(*at), brief(text, 500));
     }
     body.push_str("</table></section>\n");
 }
+
+/// Notes that the text shows, so that it stays one screen; the page and JSON have more.
+const TEXT_NOTES: usize = 5;
+/// Notes that the page and JSON have: a hostile journal may hold millions.
+const MOST_NOTES: usize = 200;
 
 /// For a terminal: one screen.
 pub fn text(reading: &Reading) -> String {
@@ -387,6 +392,9 @@ pub fn text(reading: &Reading) -> String {
     for (why, n) in &figures.failed {
         put!(&mut out, "not moved: {}, {}\n", pages(*n), reason(*why));
     }
+    for (_, note) in parts.notes.iter().take(TEXT_NOTES) {
+        put!(&mut out, "{}\n", crate::far::fold(&format!("note: {}", clean(note)), 80));
+    }
     if let Some(problem) = &reading.problem {
         put!(&mut out, "the journal is not whole: {}\n", clean(&problem.to_string()));
     }
@@ -411,6 +419,7 @@ pub fn json(reading: &Reading) -> Value {
         "machine": reading.header.machine,
         "seconds": s.at_ns as f64 / 1e9,
         "steps": s.steps,
+        "notes": parts.notes.iter().take(MOST_NOTES).map(|(_, text)| *text).collect::<Vec<_>>(),
         "complete": figures.complete,
         "problem": reading.problem.as_ref().map(ToString::to_string),
         "fast_access_share": s.fast_access_share,

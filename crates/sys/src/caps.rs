@@ -19,12 +19,19 @@ pub struct Capability {
     pub why_not: String,
     /// The one command that would help; none when usable or where no command does.
     pub remedy: Option<String>,
+    /// Linux capabilities that this user lacks for it.
+    lacks: Vec<&'static str>,
 }
 
 impl Capability {
     fn of(name: &'static str, purpose: &'static str, tried: Tried) -> Self {
         let (why_not, remedy) = tried.err().unwrap_or_default();
-        Self { name, purpose, usable: why_not.is_empty(), why_not, remedy }
+        let (remedy, lacks) = match remedy {
+            None => (None, Vec::new()),
+            Some(Remedy::Run(command)) => (Some(command), Vec::new()),
+            Some(Remedy::Grant(names)) => (None, names.split(',').collect()),
+        };
+        Self { name, purpose, usable: why_not.is_empty(), why_not, remedy, lacks }
     }
 
     /// Why not, and what to try, on one line.
@@ -77,7 +84,7 @@ impl Capabilities {
         let nodes = zones::nodes_with_memory(root);
         let numa_balancing = root.number("/proc/sys/kernel/numa_balancing").ok();
         let tracepoints = tracepoints(root);
-        Self {
+        let mut found = Self {
             damon: Capability::of("damon", "reads and writes by region", damon(root, &tracepoints)),
             tracepoints: Capability::of("tracepoints", "reading DAMON's reports", tracepoints),
             soft_dirty: Capability::of("soft-dirty", "writes page by page", soft_dirty(root)),
@@ -103,7 +110,54 @@ impl Capabilities {
             numa_balancing,
             nodes,
             root: is_root,
+        };
+        found.grant_together();
+        found
+    }
+
+    /// `setcap` replaces what a file had, so that each remedy grants what all of them lack. Root
+    /// that lacks a capability is confined, and no command of its own helps.
+    fn grant_together(&mut self) {
+        let mut names: Vec<&str> = self.all().iter().flat_map(|c| c.lacks.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let command = grant_command(&names);
+        let root = self.root;
+        for capability in self.all_mut().into_iter().filter(|c| !c.lacks.is_empty()) {
+            if root {
+                capability.why_not.push_str(", which this root is denied, as in a container");
+            } else {
+                capability.remedy = Some(command.clone());
+            }
         }
+    }
+
+    /// One line for a shell that does all that root can do for this user; none where nothing is
+    /// lacking that a command gives.
+    #[must_use]
+    pub fn grant_all(&self) -> Option<String> {
+        let mut commands: Vec<&str> = Vec::new();
+        for command in self.all().into_iter().filter_map(|c| c.remedy.as_deref()) {
+            if command.starts_with("sudo ") && !commands.contains(&command) {
+                commands.push(command);
+            }
+        }
+        (!commands.is_empty()).then(|| commands.join(" && "))
+    }
+
+    fn all_mut(&mut self) -> [&mut Capability; 10] {
+        [
+            &mut self.tiers,
+            &mut self.move_pages,
+            &mut self.page_tables,
+            &mut self.soft_dirty,
+            &mut self.damon,
+            &mut self.tracepoints,
+            &mut self.pagemap_scan,
+            &mut self.frames,
+            &mut self.write_counters,
+            &mut self.numa_balancing_quiet,
+        ]
     }
 
     /// Every capability, in the order `doctor` prints them.
@@ -125,24 +179,35 @@ impl Capabilities {
 }
 
 /// Worked, or why not and the command that would help.
-type Tried = Result<(), (String, Option<String>)>;
+type Tried = Result<(), (String, Option<Remedy>)>;
+
+/// What would help.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Remedy {
+    /// These Linux capabilities, separated by commas.
+    Grant(&'static str),
+    /// This command.
+    Run(String),
+}
 
 const MOUNT_TRACING: &str = "sudo mount -t tracefs nodev /sys/kernel/tracing";
 
-/// Gives the installed program these capabilities, so that the command it runs need not be root's.
-fn grant(capabilities: &str) -> String {
-    format!("sudo setcap {capabilities}+ep \"$(command -v terrace)\"")
+/// Gives the running program these capabilities, so that the command it runs need not be root's.
+fn grant_command(capabilities: &[&str]) -> String {
+    let program = std::env::current_exe().unwrap_or_else(|_| "terrace".into());
+    let program = program.to_string_lossy().replace('\'', r"'\''");
+    format!("sudo setcap {}+ep '{program}'", capabilities.join(","))
 }
 
 /// Why not, with the capabilities that are missing where the kernel refuses this user, and with
 /// what kernel it takes where this one has no such thing: no command helps then.
-fn said(error: &SysError, capabilities: &str, kernel: &str) -> (String, Option<String>) {
+fn said(error: &SysError, capabilities: &'static str, kernel: &str) -> (String, Option<Remedy>) {
     match error {
         filtered if filtered.may_be_filtered() => (filtered.to_string(), None),
         SysError::NotPermitted { call, target, errno, .. } => {
             let names = capabilities.to_uppercase().replace(',', ", ");
             let why = format!("{call} on {target} is not permitted (errno {errno}); it takes {names}");
-            (why, Some(grant(capabilities)))
+            (why, Some(Remedy::Grant(capabilities)))
         }
         SysError::Absent { call, target, errno, .. } => {
             (format!("{call} on {target}: this kernel offers no such thing (errno {errno}); it takes {kernel}"), None)
@@ -173,7 +238,7 @@ fn tracepoints(root: &Root) -> Tried {
             let hidden = matches!(e, SysError::Absent { .. })
                 && !mounted
                 && root.path("/sys/kernel/tracing").exists();
-            (why, if hidden { Some(MOUNT_TRACING.to_owned()) } else { command })
+            (why, if hidden { Some(Remedy::Run(MOUNT_TRACING.to_owned())) } else { command })
         })?;
     PerfRing::open(&point, Pid(0), 1)
         .map(|_| ())
@@ -243,7 +308,7 @@ fn frames(root: &Root) -> Tried {
     .map_err(told)?;
     if !shown {
         let hidden = "frame numbers are hidden from this user; it takes CAP_SYS_ADMIN";
-        return Err((hidden.to_owned(), Some(grant("cap_sys_admin"))));
+        return Err((hidden.to_owned(), Some(Remedy::Grant("cap_sys_admin"))));
     }
     let zones = zones::zones(root).map_err(told)?;
     if zones::FrameMap::new(&zones).usable() {
@@ -274,7 +339,7 @@ fn page_tables(root: &Root) -> Tried {
     .map_err(told)
     .and_then(|found| {
         let why = "kernel memory does not show the frames that pagemap tells; it takes CAP_SYS_ADMIN and CAP_SYS_RAWIO";
-        found.then_some(()).ok_or((why.to_owned(), Some(grant(capabilities))))
+        found.then_some(()).ok_or((why.to_owned(), Some(Remedy::Grant(capabilities))))
     })
 }
 
@@ -304,8 +369,11 @@ fn tiers(nodes: &[NodeId]) -> Tried {
         return Ok(());
     }
     Err((
-        "only one memory node; the lab has machines with several".to_owned(),
-        Some("make demo".to_owned()),
+        "only one memory node; machines with several can be simulated".to_owned(),
+        Some(Remedy::Run(
+            "terrace sim --machine lab-cxl --policy first-touch,terrace --workload skew,accesses=8M"
+                .to_owned(),
+        )),
     ))
 }
 
@@ -313,7 +381,7 @@ fn balancing(value: Option<u64>) -> Tried {
     match value {
         Some(v) if v != 0 => Err((
             format!("kernel.numa_balancing is {v}: the kernel moves pages too"),
-            Some("sudo sysctl -w kernel.numa_balancing=0".to_owned()),
+            Some(Remedy::Run("sudo sysctl -w kernel.numa_balancing=0".to_owned())),
         )),
         _ => Ok(()),
     }
@@ -322,6 +390,25 @@ fn balancing(value: Option<u64>) -> Tried {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_command_grants_all_and_none_takes_away_what_another_gave() {
+        let mut found = Capabilities::probe(&Root::live());
+        found.root = false;
+        let lacking = |name, names| Capability::of(name, "", Err(("no".into(), Some(names))));
+        found.frames = lacking("frames", Remedy::Grant("cap_sys_admin"));
+        found.damon = lacking("damon", Remedy::Grant("cap_perfmon,cap_dac_override"));
+        found.tracepoints = lacking("tracepoints", Remedy::Run(MOUNT_TRACING.into()));
+        found.grant_together();
+        let command = found.frames.remedy.clone().expect("a command");
+        assert_eq!(found.damon.remedy.as_ref(), Some(&command));
+        for name in ["cap_sys_admin", "cap_perfmon", "cap_dac_override"] {
+            assert_eq!(command.matches(name).count(), 1, "{command}");
+        }
+        let all = found.grant_all().expect("one line");
+        assert!(all.contains(&command) && all.contains(MOUNT_TRACING), "{all}");
+        assert_eq!(all.matches("setcap").count(), 1, "{all}");
+    }
 
     #[test]
     fn each_capability_is_usable_or_says_why() {
@@ -340,7 +427,7 @@ mod tests {
         let Some(command) = &of.remedy else { return };
         let word = command.split(' ').next().unwrap_or_default();
         assert!(
-            ["sudo", "make"].contains(&word) && !command.contains("..."),
+            ["sudo", "terrace"].contains(&word) && !command.contains("..."),
             "{}: {command}",
             of.name
         );
@@ -352,10 +439,9 @@ mod tests {
         let (why, command) =
             said(&error(libc::EACCES), "cap_perfmon,cap_sys_admin", "CONFIG_DAMON");
         assert!(why.contains("CAP_PERFMON, CAP_SYS_ADMIN") && !why.contains("CONFIG"), "{why}");
-        assert_eq!(
-            command.unwrap(),
-            "sudo setcap cap_perfmon,cap_sys_admin+ep \"$(command -v terrace)\""
-        );
+        assert_eq!(command, Some(Remedy::Grant("cap_perfmon,cap_sys_admin")));
+        let command = grant_command(&["cap_perfmon", "cap_sys_admin"]);
+        assert!(command.starts_with("sudo setcap cap_perfmon,cap_sys_admin+ep '/"), "{command}");
         let (why, command) = said(&error(libc::ENOENT), "cap_perfmon", "CONFIG_DAMON");
         assert!(why.contains("CONFIG_DAMON") && !why.contains("CAP_"), "{why}");
         assert_eq!(command, None);

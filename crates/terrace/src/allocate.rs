@@ -2,13 +2,11 @@
 
 use crate::manage::{Finished, ManageError, RunError};
 use crate::output::RunSummary;
+use crate::parts::{self, InstalledPart};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use terrace_alloc::arena::plan::{Plan, PLAN_LIMIT};
 use terrace_sys::{zones, Root, Runner};
-
-/// The library that stands in for the C library's allocation functions.
-const LIBRARY: &str = "libterrace_preload.so";
 
 /// Reads a plan and holds it against this machine's nodes.
 ///
@@ -27,30 +25,14 @@ pub fn check(path: &Path) -> Result<Plan, ManageError> {
     Ok(plan)
 }
 
-/// Where a library is: what `variable` says, or beside this program, or in `lib` beside its folder.
-fn library(name: &str, variable: &str, package: &str) -> Result<PathBuf, ManageError> {
-    if let Some(path) = std::env::var_os(variable) {
-        return Ok(path.into());
-    }
-    let own = std::env::current_exe().ok();
-    let folder = own.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    let places =
-        [folder.join(name), folder.join("../lib").join(name), folder.join("deps").join(name)];
-    places.into_iter().find(|p| p.is_file()).ok_or_else(|| {
-        ManageError::Lacking(format!(
-            "{name} is not in {} nor in lib beside it; name it in {variable}, or cargo build -p {package}",
-            folder.display()
-        ))
-    })
-}
-
 fn absolute(path: &Path) -> Result<PathBuf, ManageError> {
     std::path::absolute(path).map_err(|e| ManageError::Usage(format!("{}: {e}", path.display())))
 }
 
 /// `LD_PRELOAD` with a library of ours before what is in it.
-pub(crate) fn preload(name: &str, variable: &str, package: &str) -> Result<OsString, ManageError> {
-    let mut preload = absolute(&library(name, variable, package)?)?.into_os_string();
+pub(crate) fn preload(part: InstalledPart) -> Result<OsString, ManageError> {
+    let found = part.find().map_err(|e| ManageError::Lacking(e.to_string()))?;
+    let mut preload = absolute(&found)?.into_os_string();
     // ld.so separates by colons and by spaces, and knows no quotes.
     if preload.as_encoded_bytes().iter().any(|b| b": ".contains(b)) {
         let why =
@@ -67,7 +49,7 @@ pub(crate) fn preload(name: &str, variable: &str, package: &str) -> Result<OsStr
 /// What the command's environment needs.
 fn environment(plan: &Path) -> Result<Vec<(&'static str, OsString)>, ManageError> {
     check(plan)?;
-    let preload = preload(LIBRARY, "TERRACE_PRELOAD", "terrace-preload")?;
+    let preload = preload(parts::PRELOAD)?;
     Ok(vec![("LD_PRELOAD", preload), ("TERRACE_ALLOC", absolute(plan)?.into_os_string())])
 }
 

@@ -3,7 +3,7 @@
 use crate::manage::{online_tiers, would_manage};
 use serde::Serialize;
 use terrace_alloc::gpu::{CudaError, GpuClass};
-use terrace_machine::{explain_with, Severity};
+use terrace_machine::{explain_with, wrap, Severity};
 use terrace_sys::{Capabilities, Root};
 use terrace_topology::{load, Source};
 
@@ -29,6 +29,8 @@ pub struct Examination {
     pub items: Vec<Item>,
     /// Whether `terrace run` would manage a command here.
     pub manages: bool,
+    /// One line for a shell that grants all that this user lacks; none where nothing helps.
+    pub grant: Option<String>,
 }
 
 /// Looks at the machine; changes nothing.
@@ -79,7 +81,7 @@ pub fn examine() -> Examination {
         }),
     }
     items.push(gpus(GpuClass::find()));
-    Examination { tiers, items, manages }
+    Examination { tiers, items, manages, grant: able.grant_all() }
 }
 
 /// The class of memory whose indices are GPUs. Without one nothing is broken.
@@ -94,19 +96,16 @@ fn gpus(found: Result<GpuClass, CudaError>) -> Item {
 /// The same as a note of `terrace tiers` of the live machine.
 #[must_use]
 pub fn gpus_note() -> String {
-    let text = match GpuClass::find() {
+    match GpuClass::find() {
         Ok(class) => format!("CUDA managed memory, beside the tiers: {class}"),
         Err(why) => format!("No CUDA: {why}."),
-    };
-    let mut out = String::new();
-    wrap(&mut out, "-", &text, 2);
-    out
+    }
 }
 
 impl Examination {
-    /// For a terminal, 80 columns.
+    /// For a terminal of so many columns.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub fn text(&self, columns: usize) -> String {
         let mut out = String::new();
         let tiers: Vec<String> = self
             .tiers
@@ -122,31 +121,19 @@ impl Examination {
         out.push_str(&format!("terrace run {verdict} a command here.\n\n"));
         for item in &self.items {
             let mark = if item.ok { "ok" } else { "--" };
-            wrap(&mut out, &format!("{mark}  {}: ", item.subject), &item.text, 6);
-            if let Some(command) = &item.command {
-                wrap(&mut out, "      try: ", command, 6);
+            let lead = format!("{mark}  {}: ", item.subject);
+            wrap(&mut out, &item.text, &lead, "      ", columns);
+            // What root must do is one command for all, below.
+            let own = |command: &&String| self.grant.is_none() || !command.starts_with("sudo ");
+            if let Some(command) = item.command.as_ref().filter(own) {
+                wrap(&mut out, command, "      try: ", "      ", columns);
             }
+        }
+        if let Some(grant) = &self.grant {
+            out.push_str(&format!("\nOne command grants all that this user lacks:\n  {grant}\n"));
         }
         out
     }
-}
-
-/// Appends `text` after `lead`, broken at spaces to 80 columns; further lines are indented.
-fn wrap(out: &mut String, lead: &str, text: &str, indent: usize) {
-    let mut column = lead.chars().count();
-    out.push_str(lead.trim_end());
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if column + 1 + width > 79 && column > indent + 1 {
-            out.push('\n');
-            out.push_str(&" ".repeat(indent - 1));
-            column = indent - 1;
-        }
-        out.push(' ');
-        out.push_str(word);
-        column += 1 + width;
-    }
-    out.push('\n');
 }
 
 #[cfg(test)]
@@ -164,17 +151,24 @@ mod tests {
                 command: Some("sudo something".into()),
             }],
             manages: false,
+            grant: None,
         };
-        let text = e.text();
-        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
-        assert!(text.contains("try: sudo something"));
+        for columns in [50, 80, 120] {
+            let text = e.text(columns);
+            assert!(text.lines().all(|l| l.chars().count() <= columns), "{text}");
+            assert!(text.contains("try: sudo something"));
+        }
+        let all = Examination { grant: Some("sudo all && sudo more".into()), ..e };
+        let text = all.text(80);
+        assert!(text.ends_with("\n  sudo all && sudo more\n"), "{text}");
+        assert_eq!(text.matches("sudo").count(), 2, "said once: {text}");
     }
 
     #[test]
     fn gpus_are_told_or_why_there_are_none() {
         let item = gpus(Err(CudaError::NoDevice));
         assert!(!item.ok && item.text.starts_with("no CUDA: the driver shows no GPU"), "{item:?}");
-        assert!(gpus_note().lines().all(|l| l.len() < 80) && gpus_note().contains("CUDA"));
+        assert!(gpus_note().contains("CUDA"));
     }
 
     #[test]

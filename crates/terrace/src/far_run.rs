@@ -2,6 +2,7 @@
 
 use crate::allocate;
 use crate::manage::{ManageError, RunError};
+use crate::parts;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,8 +14,6 @@ use terrace_report::{FarHeader, FarSample};
 use terrace_sys::{Allowance, Ended, Root, Runner, SharedTable, Uffd};
 use terrace_types::{Bytes, Nanos};
 
-/// The library that puts a program's memory there.
-const LIBRARY: &str = "libterrace_far_preload.so";
 /// Below this there is no room for the pager's own buffers.
 const LEAST: Bytes = Bytes::mib(4);
 
@@ -225,7 +224,7 @@ fn environment(
     spec: &FarSpec,
     table: &SharedTable,
 ) -> Result<Vec<(&'static str, OsString)>, ManageError> {
-    let preload = allocate::preload(LIBRARY, "TERRACE_FAR_PRELOAD", "terrace-far-preload")?;
+    let preload = allocate::preload(parts::FAR_PRELOAD)?;
     let store = match folder(&spec.store) {
         None => spec.store.clone(),
         Some(folder) => {

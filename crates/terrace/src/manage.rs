@@ -1,6 +1,6 @@
 //! `run` and `attach`: the engine over a live machine.
 
-use crate::journal_file::JournalFile;
+use crate::journal_file::{JournalFile, UnmanagedJournal};
 use crate::output::{RunSummary, Stopped};
 use crate::written;
 use std::cell::RefCell;
@@ -131,13 +131,18 @@ impl Spec {
         Ok(Ready { machine, placement, tiers, trackers, journal, notes })
     }
 
-    /// A run that is not managed, which has no journal.
-    fn unmanaged(&self, why: String) -> RunSummary {
-        let mut summary = RunSummary::unmanaged(&self.policy, why);
-        summary.notes.extend(
-            self.journal.iter().map(|path| format!("journal {} was not written", path.display())),
-        );
-        summary
+    /// The journal of a run that is not managed, where one was asked for.
+    fn unmanaged_journal(
+        &self,
+        why: &str,
+        argv: &[OsString],
+    ) -> Result<Option<UnmanagedJournal>, ManageError> {
+        let Some(path) = &self.journal else { return Ok(None) };
+        let source = self.machine.as_ref().map_or(Source::Live, |m| Source::parse_machine(m));
+        let machine = load_machine(&source).ok();
+        UnmanagedJournal::create(path, &self.policy, words(argv), machine.as_ref(), why)
+            .map(Some)
+            .map_err(|why| ManageError::Journal { path: path.display().to_string(), why })
     }
 
     fn config(&self, command: String) -> Config {
@@ -260,20 +265,32 @@ pub fn run(spec: &Spec, argv: &[OsString]) -> Result<Finished, RunError> {
         Err(ManageError::Lacking(why)) => Err(why),
         Err(other) => return Err(RunError::Before(other)),
     };
+    let mut journal = match &ready {
+        Err(why) => spec.unmanaged_journal(why, argv).map_err(RunError::Before)?,
+        Ok(_) => None,
+    };
     let runner = Rc::new(RefCell::new(Runner::start(argv).map_err(RunError::Start)?));
-    let summary = match ready {
-        Err(why) => spec.unmanaged(why),
+    let mut summary = match ready {
+        Err(why) => RunSummary::unmanaged(&spec.policy, why),
         Ok(ready) => {
             let pid = runner.borrow().pid();
             let seen = runner.clone();
-            let command = argv.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ");
+            let command = words(argv);
             let tree = Tree::new(Root::live(), pid).adopting(Pid(std::process::id() as i32), []);
             let ended = move || seen.borrow().ended().is_some();
             manage(spec, ready, tree, runner.clone(), command, ended)
         }
     };
     let ended = runner.borrow_mut().wait_to_end();
+    if let Some(Err(why)) = journal.take().map(UnmanagedJournal::finish) {
+        summary.notes.push(format!("journal: {why}; it ends early"));
+    }
     Ok(Finished { summary, ended })
+}
+
+/// A command as a person would type it.
+fn words(argv: &[OsString]) -> String {
+    argv.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 /// Why a command did not run.

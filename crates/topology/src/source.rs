@@ -25,7 +25,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// As `tiers --from` takes it: `live`, `preset:NAME` or a path.
+    /// As `tiers --machine` takes it: `live`, `preset:NAME` or a path.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         match text.strip_prefix("preset:") {

@@ -68,7 +68,7 @@ mod write;
 pub use decode::Block;
 pub use error::TraceError;
 pub use event::{Access, Clock, Event, Header, Kind, What};
-pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, VERSION};
+pub use frame::{mend_checksums, BlockInfo, BlockKind, BLOCK_ACCESSES, MAGIC, VERSION};
 pub use info::Info;
 pub use read::TraceReader;
 pub use text::{block_lines, printable};

@@ -130,7 +130,7 @@ impl PageTable {
             return Err(TrackError::Stopped {
                 tracker: "page-table",
                 why: "the target's page tables are not recognised in kernel memory".to_owned(),
-                remedy: "use --trackers damon",
+                remedy: "use --tracker damon",
             });
         }
         Ok(())

@@ -38,4 +38,4 @@ pub use arena::{base_pages_only, Arena, ArenaError, PageSize};
 pub use drive::{conduct, run_serially, run_threads, Conduct, Phase, RunError, Timing};
 pub use marks::{mark, Mark};
 pub use memory::{Heap, Memory};
-pub use spec::{Hot, Layout, Name, Size, Spec, SpecError};
+pub use spec::{Hot, Layout, Name, Size, Spec, SpecError, WorkloadParameter};

@@ -75,6 +75,26 @@ impl Name {
         }
     }
 
+    /// What it does, in one line.
+    #[must_use]
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::Skew => "cold data fills the fast tier, a small hot set lies on the slow one",
+            Self::Shift => "as skew, but the hot set moves every few seconds",
+            Self::Fits => "all fits the fast tier: moving pages can only lose",
+            Self::Rwsplit => "a read-hot and a write-hot set, together larger than the fast tier",
+            Self::Scan => "a hot set, and one pass over much cold data",
+            Self::GraphBfs => "breadth-first search on a Kronecker graph",
+            Self::Stream => "the triad a = b + 3 c, over and over",
+            Self::Chase => "dependent loads over all the data in random order",
+            Self::GraphPagerank => "PageRank on the graph of graph-bfs",
+            Self::NpbBt => "NAS Parallel Benchmarks BT: block-tridiagonal solver",
+            Self::NpbFt => "NAS Parallel Benchmarks FT: three-dimensional Fourier transforms",
+            Self::NpbMg => "NAS Parallel Benchmarks MG: multigrid",
+            Self::NpbCg => "NAS Parallel Benchmarks CG: conjugate gradients",
+        }
+    }
+
     /// Size of its data, and of its hot set, in millionths of the fast tier.
     const fn default_sizes(self) -> (u32, u32) {
         match self {
@@ -180,7 +200,7 @@ pub enum SpecError {
     #[error("no workload is called '{0}'; there are {list}", list = names())]
     UnknownName(String),
     /// No such parameter.
-    #[error("'{0}' is no parameter of a workload; there are {KEYS}")]
+    #[error("'{0}' is no parameter of a workload; there are {list}", list = keys())]
     UnknownKey(String),
     /// A parameter without a value.
     #[error("'{0}' has no value; write key=value, such as accesses=32M")]
@@ -197,8 +217,51 @@ pub enum SpecError {
     },
 }
 
-const KEYS: &str = "threads, seed, fast, size, hot_size, hot_share, layout, hot, pages, accesses, \
-                    seconds, phase_seconds, class";
+/// A parameter of workloads, as [`Spec::parse`] reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkloadParameter {
+    /// Its key.
+    pub key: &'static str,
+    /// What may be given.
+    pub values: &'static str,
+    /// What it sets, and what holds where it is not given.
+    pub summary: &'static str,
+}
+
+const fn parameter(
+    key: &'static str,
+    values: &'static str,
+    summary: &'static str,
+) -> WorkloadParameter {
+    WorkloadParameter { key, values, summary }
+}
+
+impl WorkloadParameter {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        parameter("threads", "1 to 256", "threads of the measured phase (2)"),
+        parameter("seed", "a whole number", "seed of all random choices (1)"),
+        parameter(
+            "fast",
+            "bytes: 134MiB",
+            "free memory of the fast tier, which sizes are shares of",
+        ),
+        parameter("size", "33%, 1/3, 64MiB", "size of the data, by workload unless given"),
+        parameter("hot_size", "33%, 1/3, 64MiB", "size of the hot set"),
+        parameter("hot_share", "0% to 100%", "share of accesses that go to the hot set (80%)"),
+        parameter("layout", "contiguous, scattered", "where hot pages lie (contiguous)"),
+        parameter("hot", "write, read", "what is done to hot data (write)"),
+        parameter("pages", "4k, thp", "pages asked of the kernel (4k)"),
+        parameter("accesses", "a number: 32M", "accesses of the measured phase (128M)"),
+        parameter("seconds", "a number: 0.5", "end after this time instead"),
+        parameter("phase_seconds", "a number: 2", "how long shift leaves its hot set in place (2)"),
+        parameter("class", "S", "NAS Parallel Benchmarks: their class S, whose size is given"),
+    ];
+}
+
+fn keys() -> String {
+    WorkloadParameter::ALL.map(|p| p.key).join(", ")
+}
 
 fn names() -> String {
     Name::ALL.map(Name::as_str).join(", ")
@@ -448,6 +511,15 @@ fn scaled(text: &str, unit: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_listed_parameter_is_read() {
+        for parameter in WorkloadParameter::ALL {
+            let read = Spec::parse(&format!("skew,{}=no such value", parameter.key));
+            assert!(matches!(read, Err(SpecError::BadValue { .. })), "{}: {read:?}", parameter.key);
+        }
+        assert!(Spec::parse("skew,nosuch=1").is_err_and(|e| e.to_string().contains("hot_share")));
+    }
     use proptest::prelude::*;
 
     #[test]

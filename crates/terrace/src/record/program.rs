@@ -1,6 +1,7 @@
 //! The program to be recorded, and what it is started with.
 
 use super::RecordError;
+use crate::parts::{self, InstalledPart};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -108,44 +109,36 @@ fn look_up(name: &OsStr) -> Option<PathBuf> {
 pub fn emulator() -> Result<PathBuf, RecordError> {
     const NAME: &str = "qemu-x86_64";
     let lacking = |why: &str| {
-        let try_this =
-            "run scripts/setup.sh --capture, or on Debian 12: sudo apt-get install --no-install-recommends qemu-user";
         RecordError::Lacking(format!(
-            "record --source full needs {NAME} of QEMU 7.2 with plugins, {why}; {try_this}"
+            "record --source full needs {NAME} of QEMU 7.2 with plugins, {why}"
         ))
     };
-    let path = look_up(OsStr::new(NAME)).ok_or_else(|| lacking("which is not installed"))?;
+    let install = "sudo apt-get install --no-install-recommends qemu-user";
+    let path = look_up(OsStr::new(NAME))
+        .ok_or_else(|| lacking(&format!("which is not installed; run: {install}")))?;
     let help = std::process::Command::new(&path).arg("-h").output();
     let takes_plugins = help.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("-plugin"));
     if takes_plugins {
         Ok(path)
     } else {
-        Err(lacking("and the one installed takes none"))
+        Err(lacking(
+            "and the one installed takes none; use --source translated, which needs no QEMU",
+        ))
     }
 }
 
-/// The plugin: `TERRACE_CAPTURE_PLUGIN`, beside this program, or where scripts/setup.sh puts it.
+/// The QEMU plugin.
 pub fn plugin() -> Result<PathBuf, RecordError> {
-    installed("terrace-capture.so", "TERRACE_CAPTURE_PLUGIN", "full needs its plugin")
+    installed(parts::CAPTURE_PLUGIN)
 }
 
-/// The translator: `TERRACE_TRANSLATOR`, or found as the plugin is.
+/// The translator.
 pub fn translator() -> Result<PathBuf, RecordError> {
-    installed("terrace-translate", "TERRACE_TRANSLATOR", "translated needs its translator")
+    installed(parts::TRANSLATOR)
 }
 
-fn installed(name: &str, variable: &str, what: &str) -> Result<PathBuf, RecordError> {
-    let named = std::env::var_os(variable).map(PathBuf::from);
-    let beside = std::env::current_exe().ok().and_then(|p| Some(p.parent()?.join(name)));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache =
-        cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
-    let cache = cache.map(|folder| folder.join("terrace").join(name));
-    let found = [named, beside, cache].into_iter().flatten().find(|p| p.is_file());
-    found.and_then(|p| p.canonicalize().ok()).ok_or_else(|| {
-        let try_this = format!("run scripts/setup.sh --capture, or set {variable}");
-        RecordError::Lacking(format!(
-            "record --source {what}, {name}, which is not built; {try_this}"
-        ))
-    })
+/// A part of ours, at a path that the program's own folder does not change.
+fn installed(part: InstalledPart) -> Result<PathBuf, RecordError> {
+    let found = part.find().ok().filter(|p| p.is_file()).and_then(|p| p.canonicalize().ok());
+    found.ok_or_else(|| RecordError::Lacking(part.missing_here().to_string()))
 }

@@ -164,7 +164,7 @@ impl Bench {
 
     /// The same with trackers that are not the first choice.
     fn moves_seen_by(&self, choice: &str, names: &[&str]) -> Verdict {
-        let account = self.same("steady", &["--policy", "hyplacer", "--trackers", choice])?.1;
+        let account = self.same("steady", &["--policy", "hyplacer", "--tracker", choice])?.1;
         if account.trackers() != names {
             return Err(format!("trackers {:?}, not {names:?}", account.trackers()));
         }

@@ -96,7 +96,7 @@ pub fn killed_with_damon(b: &Bench) -> Verdict {
     if kdamonds().is_none() {
         return Err("skipped: this kernel has no DAMON in sysfs".into());
     }
-    let options = ["--policy", "hyplacer", "--trackers", "damon"];
+    let options = ["--policy", "hyplacer", "--tracker", "damon"];
     let mut held = b.hold()?;
     let kdamond = std::cell::OnceCell::new();
     kill(b, &mut held, &options, |_| {
