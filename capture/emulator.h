@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Keeps QEMU from showing where the program runs natively without a trace: its line about a signal that ends the program,
- * and the core file that it writes itself. Part of plugin.c.
+ * Hides what QEMU adds to a program's run: its line about a signal that ends the program, and the
+ * core file that it writes itself. Part of plugin.c.
  */
 
 /* QEMU's own messages. The program writes to descriptor 2 by system calls, past this. */
-static ssize_t pass_message_on(void *nothing, const char *text, size_t bytes)
+static ssize_t forward_message(void *nothing, const char *text, size_t bytes)
 {
     static const char uncaught[] = "qemu: uncaught target signal";
     (void)nothing;
@@ -15,7 +15,7 @@ static ssize_t pass_message_on(void *nothing, const char *text, size_t bytes)
 }
 
 /* Asked by QEMU before it writes a core file; the program's own question is answered as it is. */
-static int core_limit_of_none(int resource, struct rlimit *limit)
+static int getrlimit_without_core(int resource, struct rlimit *limit)
 {
     int result = getrlimit((__rlimit_resource_t)resource, limit);
     if (result == 0 && resource == RLIMIT_CORE && call != SYS_getrlimit)
@@ -62,13 +62,13 @@ static void redirect(struct dl_phdr_info *program, const char *name, void *to)
 static int redirect_in_first(struct dl_phdr_info *program, size_t size, void *nothing)
 {
     (void)size, (void)nothing;
-    redirect(program, "getrlimit64", (void *)core_limit_of_none);
+    redirect(program, "getrlimit64", (void *)getrlimit_without_core);
     return 1;
 }
 
 static void hide_emulator(void)
 {
-    cookie_io_functions_t functions = { .write = pass_message_on };
+    cookie_io_functions_t functions = { .write = forward_message };
     FILE *stream = fopencookie(NULL, "w", functions);
     if (stream) {
         setvbuf(stream, NULL, _IOLBF, 1024);

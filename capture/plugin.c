@@ -315,7 +315,8 @@ static void on_translate(qemu_plugin_id_t plugin, struct qemu_plugin_tb *tb)
 static bool read_memory(uint64_t address, void *out, size_t bytes)
 {
     struct iovec to = { out, bytes }, from = { (void *)(uintptr_t)address, bytes };
-    return flat && process_vm_readv((pid_t)syscall(SYS_gettid), &to, 1, &from, 1, 0) == (ssize_t)bytes;
+    pid_t thread = (pid_t)syscall(SYS_gettid);
+    return flat && process_vm_readv(thread, &to, 1, &from, 1, 0) == (ssize_t)bytes;
 }
 
 /* A string of the program's; false where it cannot be read or is too long. */
@@ -378,10 +379,10 @@ static void on_syscall(qemu_plugin_id_t plugin, unsigned cpu, int64_t number, ui
     if (number == SYS_execve)
         follow_exec(a1, a2, a3);
     else if (gives_up_access(number, a1))
-        hold_files();
+        save_descriptors();
     write_out();
     if (number == SYS_exit_group) {
-        /* QEMU would stop telling us of the other threads first and let them run on until it ends. */
+        /* QEMU would stop reporting the other threads first and let them run until it ends. */
         release();
         syscall(SYS_exit_group, (int)a1);
     }
@@ -453,7 +454,7 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         if (!strncmp(argv[i], "area=", 5))
             path = argv[i] + 5;
         else if (!strncmp(argv[i], "plugin=", 7))
-            held_plugin = keep_for_us(atoi(argv[i] + 7));
+            plugin_fd = keep_for_us(atoi(argv[i] + 7));
     if (info->system_emulation || strcmp(info->target_name, "x86_64") || !path) {
         fprintf(stderr, "terrace capture: wants qemu-x86_64 and area=FILE\n");
         return 1;
@@ -463,8 +464,8 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
         fprintf(stderr, "terrace capture: %s: %s\n", path, why);
         return 1;
     }
-    if (sscanf(path, "/proc/self/fd/%d", &held_area) == 1)
-        keep_for_us(held_area);
+    if (sscanf(path, "/proc/self/fd/%d", &area_fd) == 1)
+        keep_for_us(area_fd);
     know_root();
     hide_emulator();
     fast_info = info_is_as_known();

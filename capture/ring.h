@@ -36,8 +36,8 @@ struct control {
     uint32_t options;
     _Atomic uint32_t escaped;   /* threads that a translator could not go on with */
     _Atomic uint32_t claimed;   /* slots from this one on have never been used */
-    uint32_t large_slots;       /* so many slots have rings of `ring_words`, the others of `small_ring_words` */
-    uint32_t small_ring_words;
+    uint32_t large_slots;       /* so many slots have rings of `ring_words` */
+    uint32_t small_ring_words;  /* of the other slots */
     _Atomic uint32_t beat;      /* grows while the recorder lives */
     uint64_t pid_namespace;     /* inode of the recorder's, 0 where it cannot tell */
     char begin_at[256], end_at[256]; /* functions, or empty */
@@ -49,8 +49,8 @@ struct slot {
     int32_t pid, tid;
     uint32_t zero;
     _Atomic uint64_t clock; /* the thread's time when it last wrote out */
-    /* Words up to here, from `head` on, are zero or written: so the recorder finds what a killed thread did not hand
-       over. 0 where the writer clears nothing. */
+    /* Words up to here, from `head` on, are zero or written: so the recorder finds what a killed
+       thread did not hand over. 0 where the writer clears nothing. */
     _Atomic uint64_t cleared;
     uint64_t pid_namespace; /* inode of the process's; 0: the recorder's; 1: not known */
     char pad1[24];
@@ -61,8 +61,8 @@ struct slot {
 };
 _Static_assert(sizeof(struct slot) == 256 && sizeof(struct control) <= 4096, "layout is shared with Rust");
 #define CONTROL_BYTES 4096
-/* Written out in chunks of so many words: what others lag behind, and what a killed thread loses at most whose writer
-   does not clear chunks. */
+/* Written out in chunks of so many words: what others lag behind, and what a killed thread loses at
+   most whose writer does not clear chunks. */
 #define CHUNK 1024u
 #define MESSAGE_MOST 560
 
@@ -116,9 +116,8 @@ static uint64_t foreign_namespace(void)
 }
 
 /*
- * In another PID namespace the recorder's number means nothing. There, one that shows no sign of life for five seconds
- * is taken to be gone: it gives one several thousand times a second, and a machine that does not let it run for so long
- * runs nothing.
+ * In another PID namespace the recorder's number means nothing. There, a recorder that shows no sign
+ * of life for five seconds is taken to be gone: it gives one several thousand times a second.
  */
 static bool recorder_gone(void)
 {
@@ -137,7 +136,8 @@ static bool recorder_gone(void)
     return true;
 }
 
-/* What tells this process from all others of the recording: its number, with that of a namespace of its own. */
+/* What tells this process from all others of the recording: its number, with that of a namespace of
+   its own. */
 static uint64_t process_key;
 
 static uint64_t key_of(uint64_t namespace)
@@ -194,7 +194,8 @@ static inline void clear_chunk(void)
 {
 #ifndef RING_PAST_CACHES
     memset(me.next, 0, (size_t)(me.limit - me.next) * sizeof *me.next);
-    atomic_store_explicit(&me.slot->cleared, me.written / CHUNK * CHUNK + CHUNK, memory_order_release);
+    uint64_t end = me.written / CHUNK * CHUNK + CHUNK;
+    atomic_store_explicit(&me.slot->cleared, end, memory_order_release);
 #endif
 }
 
@@ -251,7 +252,7 @@ static __attribute__((noinline)) void refill(void)
         claim(0);
         return;
     }
-    if (me.dropping) {
+    if (me.dropping || atomic_load_explicit(&control->stopped, memory_order_relaxed)) {
         drop_all();
         return;
     }

@@ -103,7 +103,7 @@ pub fn system_call(context: &mut Context) {
         sys::EXECVE => exec::exec(context, a),
         sys::EXECVEAT => exec::exec_at(context, a),
         _ if exec::gives_up_access(number) => {
-            exec::hold_files();
+            exec::save_descriptors();
             direct(context, number, a)
         }
         sys::RT_SIGACTION => signal::set_action(a),
@@ -288,7 +288,7 @@ fn start_other(context: &mut Context, number: u64, a: [u64; 6]) {
         return;
     }
     if flags & exec::NEW_NAMESPACES != 0 {
-        exec::hold_files();
+        exec::save_descriptors();
     }
     let before = signal::set_mask(u64::MAX);
     if flags & CLONE_VM == 0 {

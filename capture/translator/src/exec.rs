@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 /// Out of the way of numbers that scripts choose; where the limit is lower, none are kept.
-const HELD_FROM: u64 = 700;
+const FIRST_SAVED_FD: u64 = 700;
 const F_GETFD: u64 = 1;
 const F_SETFD: u64 = 2;
 const F_DUPFD_CLOEXEC: u64 = 1030;
@@ -20,8 +20,8 @@ const FD_CLOEXEC: u64 = 1;
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_FDCWD: i32 = -100;
 
-static HELD_AREA: AtomicI32 = AtomicI32::new(-1);
-static HELD_SELF: AtomicI32 = AtomicI32::new(-1);
+static AREA_FD: AtomicI32 = AtomicI32::new(-1);
+static SELF_FD: AtomicI32 = AtomicI32::new(-1);
 
 /// Flags of `clone` after which paths may lead elsewhere: CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID.
 pub const NEW_NAMESPACES: u64 = 0x3002_0000;
@@ -45,8 +45,8 @@ pub fn open_area(path: &[u8]) -> Result<Area, &'static str> {
         let area = Area::map(i64::from(fd))?;
         // SAFETY: a descriptor that was handed to us.
         unsafe { sys::call3(sys::FCNTL, fd as u64, F_SETFD, FD_CLOEXEC) };
-        HELD_AREA.store(fd, Ordering::SeqCst);
-        hold_self();
+        AREA_FD.store(fd, Ordering::SeqCst);
+        save_self();
         return Ok(area);
     }
     let fd = open(path.as_ptr(), 0o2000002);
@@ -68,19 +68,19 @@ fn close(fd: i64) {
 }
 
 /// Opens a file at a high number.
-fn hold(path: *const u8, flags: u64) -> i32 {
+fn open_high(path: *const u8, flags: u64) -> i32 {
     let fd = open(path, flags);
     if fd < 0 {
         return -1;
     }
     // SAFETY: our descriptor.
-    let high = unsafe { sys::call3(sys::FCNTL, fd as u64, F_DUPFD_CLOEXEC, HELD_FROM) };
+    let high = unsafe { sys::call3(sys::FCNTL, fd as u64, F_DUPFD_CLOEXEC, FIRST_SAVED_FD) };
     close(fd);
     high.max(-1) as i32
 }
 
-fn hold_self() {
-    HELD_SELF.store(hold(c"/proc/self/exe".as_ptr().cast(), 0o2000000), Ordering::SeqCst);
+fn save_self() {
+    SELF_FD.store(open_high(c"/proc/self/exe".as_ptr().cast(), 0o2000000), Ordering::SeqCst);
 }
 
 /// Whether a descriptor is still the memory's: programs close and reuse what they do not know.
@@ -95,13 +95,13 @@ fn is_self(fd: i32) -> bool {
 }
 
 /// Before access is given up.
-pub fn hold_files() {
+pub fn save_descriptors() {
     let Some(area) = area() else { return };
-    if !is_area(area, HELD_AREA.load(Ordering::SeqCst)) {
-        HELD_AREA.store(hold(area.control().area.as_ptr(), 0o2000002), Ordering::SeqCst);
+    if !is_area(area, AREA_FD.load(Ordering::SeqCst)) {
+        AREA_FD.store(open_high(area.control().area.as_ptr(), 0o2000002), Ordering::SeqCst);
     }
-    if !is_self(HELD_SELF.load(Ordering::SeqCst)) {
-        hold_self();
+    if !is_self(SELF_FD.load(Ordering::SeqCst)) {
+        save_self();
     }
 }
 
@@ -202,8 +202,7 @@ fn exec_path(
 /// Replaces this program; comes back only where that fails.
 fn start_translator(area: &Area, rest: Vec<Vec<u8>>, environment: u64) -> i64 {
     let by_path = found_by_path(area);
-    let (held_area, held_self) =
-        (HELD_AREA.load(Ordering::SeqCst), HELD_SELF.load(Ordering::SeqCst));
+    let (area_fd, self_fd) = (AREA_FD.load(Ordering::SeqCst), SELF_FD.load(Ordering::SeqCst));
     let control = area.control();
     let with_zero = |text: &[u8]| {
         let mut all = text.split(|b| *b == 0).next().unwrap_or_default().to_vec();
@@ -213,7 +212,7 @@ fn start_translator(area: &Area, rest: Vec<Vec<u8>>, environment: u64) -> i64 {
     let memory = if by_path {
         with_zero(&control.area)
     } else {
-        [b"@".as_slice(), &decimal(held_area), b"\0"].concat()
+        [b"@".as_slice(), &decimal(area_fd), b"\0"].concat()
     };
     let mut words = alloc::vec![with_zero(&control.emulator), memory];
     words.extend(rest);
@@ -225,11 +224,11 @@ fn start_translator(area: &Area, rest: Vec<Vec<u8>>, environment: u64) -> i64 {
         if by_path {
             return sys::call3(sys::EXECVE, program, list, environment);
         }
-        sys::call3(sys::FCNTL, held_area as u64, F_SETFD, 0);
+        sys::call3(sys::FCNTL, area_fd as u64, F_SETFD, 0);
         let empty = c"".as_ptr() as u64;
-        let all = [held_self as u64, empty, list, environment, AT_EMPTY_PATH, 0];
+        let all = [self_fd as u64, empty, list, environment, AT_EMPTY_PATH, 0];
         let result = sys::call(sys::EXECVEAT, all);
-        sys::call3(sys::FCNTL, held_area as u64, F_SETFD, FD_CLOEXEC);
+        sys::call3(sys::FCNTL, area_fd as u64, F_SETFD, FD_CLOEXEC);
         result
     }
 }
@@ -319,10 +318,9 @@ fn fate(area: &Area, path: Vec<u8>, arguments: u64) -> Fate {
     if closes_on_exec(&path) {
         return Fate::Unrecorded(path, "it is started by a descriptor that closes on exec");
     }
-    let held = || {
-        is_area(area, HELD_AREA.load(Ordering::SeqCst)) && is_self(HELD_SELF.load(Ordering::SeqCst))
-    };
-    if !found_by_path(area) && !held() {
+    let saved =
+        || is_area(area, AREA_FD.load(Ordering::SeqCst)) && is_self(SELF_FD.load(Ordering::SeqCst));
+    if !found_by_path(area) && !saved() {
         return Fate::Unrecorded(path, "it may not open the recorder's memory");
     }
     Fate::Followed(path, words)

@@ -323,6 +323,10 @@ impl Context {
             return self.drop_all();
         }
         self.write_out();
+        // SAFETY: not null while there is a slot.
+        if unsafe { (*self.writer.area).control.stopped.load(Ordering::Relaxed) != 0 } {
+            return self.drop_all();
+        }
         self.wait_for_room();
     }
 

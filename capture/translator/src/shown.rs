@@ -1,5 +1,5 @@
-//! What the kernel shows of this process to others: `/proc/PID/cmdline`, `environ` and `auxv` become
-//! the program's in place of the translator's (prctl(2), `PR_SET_MM_MAP`).
+//! What the kernel shows of this process to others: `/proc/PID/cmdline`, `environ` and `auxv`
+//! become the program's in place of the translator's (prctl(2), `PR_SET_MM_MAP`).
 
 use crate::sys;
 use alloc::vec::Vec;

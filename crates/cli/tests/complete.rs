@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-use terrace_terrace::trace::{TraceReader, What};
+use terrace_terrace::trace::{Block, TraceReader, What};
 
 /// The sources of a recording that run programs as they are.
 const SOURCES: [&str; 2] = ["full", "translated"];
@@ -105,7 +105,7 @@ fn info(file: &Path) -> serde_json::Value {
 
 fn programs_started(file: &Path) -> Vec<String> {
     let mut reader = open(file);
-    let mut block = terrace_terrace::trace::Block::new().unwrap();
+    let mut block = Block::new().unwrap();
     let mut all = Vec::new();
     while reader.next_block(&mut block).unwrap() {
         all.extend(block.events().iter().filter_map(|e| match &e.what {
@@ -176,7 +176,7 @@ fn more_threads_than_large_rings_are_recorded() {
         let words = start..start + length.parse::<u64>().unwrap();
         let (mut reader, mut stores) = (open(&file), 0);
         assert!(reader.is_complete(), "{source}: {:?}", reader.shortcomings());
-        let mut block = terrace_terrace::trace::Block::new().unwrap();
+        let mut block = Block::new().unwrap();
         while reader.next_block(&mut block).unwrap() {
             let accesses = block.addresses().iter().zip(block.kinds());
             stores += accesses.filter(|(a, k)| words.contains(a) && k.is_store()).count();
@@ -373,4 +373,77 @@ fn a_limit_of_file_sizes_does_not_end_the_recorder() {
     let said = text(&output.stderr);
     assert_eq!((output.status.signal(), said.lines().count()), (None, 1), "{said}");
     assert!(output.status.code().is_some_and(|c| c > 0) && said.contains("ulimit"), "{said}");
+}
+
+#[test]
+fn the_translator_shows_the_programs_command_line_to_others() {
+    let Some(folder) = parts() else { return };
+    let line = "ps -o args= -p $$; tr '\\0' '\\n' < /proc/$$/environ | grep ^SHOWN; \
+                cat /proc/self/cmdline";
+    let command = ["sh", "-c", line, "one", "two words"];
+    let native = Command::new(command[0])
+        .args(&command[1..])
+        .env("SHOWN", "as it is")
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let file = folder.join("shown.trace");
+    let mut record = terrace(folder);
+    record.args(["record", "--quiet", "--source", "translated", "-o"]).arg(&file).arg("--");
+    let output = record.args(command).env("SHOWN", "as it is").output().unwrap();
+    assert_eq!(text(&output.stdout), text(&native.stdout), "{}", text(&output.stderr));
+}
+
+#[test]
+fn sanitizers_find_the_memory_they_want_in_the_translator() {
+    let Some(folder) = parts() else { return };
+    let source = folder.join("sanitized.c");
+    std::fs::write(&source, "int main(void) { return 11; }\n").unwrap();
+    for sanitizer in ["thread", "address", "undefined"] {
+        let program = folder.join(format!("sanitized-{sanitizer}"));
+        let mut compile = Command::new("cc");
+        compile.arg(format!("-fsanitize={sanitizer}")).arg("-o").arg(&program).arg(&source);
+        let native = build(&mut compile)
+            .and_then(|()| Command::new(&program).output().map_err(|e| e.to_string()));
+        if !native.is_ok_and(|output| output.status.code() == Some(11)) {
+            println!("skipped: no {sanitizer} sanitizer that runs here");
+            continue;
+        }
+        let (output, _) =
+            record(folder, "translated", sanitizer, &[], &[program.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(11), "{sanitizer}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_outlives_the_command_is_named() {
+    let Some(folder) = parts() else { return };
+    for source in SOURCES {
+        let busy = "timeout 60 sh -c 'while :; do :; done' > /dev/null 2>&1 & echo $!; exit 3";
+        let command = ["sh", "-c", busy];
+        let (output, file) = record(folder, source, "outlives", &[], &command);
+        let pid = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(3), "{source}");
+        build(Command::new("kill").arg(pid.trim())).unwrap();
+        let info = info(&file);
+        assert_eq!(info["complete"], false, "{source}: {info}");
+        assert!(info["notes"].to_string().contains("outlived the command"), "{source}: {info}");
+    }
+}
+
+#[test]
+fn a_new_root_directory_is_followed_or_named() {
+    let Some(folder) = parts().filter(|_| is_root()) else { return };
+    let root = folder.join("root");
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::copy(folder.join("counted"), root.join("counted")).unwrap();
+    for source in SOURCES {
+        let command = ["chroot", root.to_str().unwrap(), "/counted"];
+        let (output, file) = record(folder, source, "chroot", &[], &command);
+        assert_eq!(output.status.code(), Some(5), "{source}: {}", text(&output.stderr));
+        let followed = programs_started(&file).iter().any(|name| name == "/counted");
+        let info = info(&file);
+        assert_eq!(info["complete"], followed, "{source}: {info}");
+        assert_eq!(followed, source == "translated", "{source}: {info}");
+    }
 }

@@ -220,3 +220,30 @@ fn filters_hold_and_a_program_without_hooks_is_said_to_have_none() {
         .unwrap();
     assert_eq!(refused.status.code(), Some(3));
 }
+
+#[test]
+fn a_thread_that_the_programs_exit_ends_makes_the_recording_incomplete() {
+    let (folder, compilers) = parts();
+    for compiler in compilers {
+        let source = folder.join("late.c");
+        let code = "#include <pthread.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+            static volatile long word;\n\
+            static void *work(void *p) { for (;;) word++; return p; }\n\
+            int main(void) { pthread_t t; pthread_create(&t, 0, work, 0); usleep(50000); exit(3); }\n";
+        std::fs::write(&source, code).unwrap();
+        let program = format!("late-{compiler}");
+        let built = Command::new(folder.join("terrace-cc"))
+            .env("TERRACE_CC", compiler)
+            .args(["-O1", "-pthread", "-o"])
+            .arg(folder.join(&program))
+            .arg(&source)
+            .status();
+        assert!(built.unwrap().success(), "{compiler}");
+        let (output, file) = record(&program, &[], &program);
+        assert_eq!(output.status.code(), Some(3), "{compiler}");
+        let reader = TraceReader::open(BufReader::new(std::fs::File::open(file).unwrap())).unwrap();
+        assert!(reader.is_finished() && !reader.is_complete(), "{compiler}");
+        let missing = reader.omissions().join("\n");
+        assert!(missing.contains("before they handed over"), "{compiler}: {missing}");
+    }
+}

@@ -1,4 +1,5 @@
-/* More threads at once than large rings: each makes 1000 increments of a word of its own. Says where the words are. */
+/* More threads at once than large rings: each makes 1000 increments of a word of its own. Prints
+   where the words are. */
 #include <pthread.h>
 #include <stdio.h>
 

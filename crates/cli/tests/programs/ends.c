@@ -1,5 +1,6 @@
-/* Threads that count their own increments until something ends them: ends FILE HOW THREADS. FILE holds the counts, 64 bytes
-   apart, and is mapped at 0x600000000000, so that what was recorded can be held against them. */
+/* Threads that count their own increments until something ends them: ends FILE HOW THREADS. FILE
+   holds the counts, 64 bytes apart, and is mapped at 0x600000000000, so that a recording can be
+   compared with them. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -40,7 +41,8 @@ int main(int argc, char **argv)
     pthread_t thread;
     if (argc != 4 || ftruncate(fd, 4096) != 0)
         return 1;
-    counts = mmap((void *)0x600000000000, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    counts = mmap((void *)0x600000000000, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                  0);
     void *(*work)(void *) = strcmp(how, "leave") ? count_for_ever : count_a_while;
     for (long i = 0; i < atoi(argv[3]); i++)
         pthread_create(&thread, NULL, work, (void *)i);

@@ -1,4 +1,5 @@
-/* Sets the trap flag around ten no-ops, then checks alignment at a word that lies across; says how often it was told. */
+/* Sets the trap flag around ten no-ops, then checks alignment at a word that lies across; prints how
+   many signals came. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -31,7 +32,8 @@ int main(void)
                      "pushfq\n andq $~0x100, (%%rsp)\n popfq\n" : : : "memory", "cc");
     __asm__ volatile("pushfq\n orq $0x40000, (%%rsp)\n popfq\n"
                      "movl %0, %%eax\n"
-                     "pushfq\n andq $~0x40000, (%%rsp)\n popfq\n" : : "m"(bytes[1]) : "rax", "memory", "cc");
+                     "pushfq\n andq $~0x40000, (%%rsp)\n popfq\n"
+                     : : "m"(bytes[1]) : "rax", "memory", "cc");
     printf("%d traps, %d faults\n", traps, faults);
     return 5;
 }

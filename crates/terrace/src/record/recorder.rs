@@ -12,6 +12,8 @@ use terrace_trace::{BlockKind, TraceError, TraceReader};
 const POLLS: u32 = 3000;
 /// For how many polls the words of a thread that has ended wait for what they need.
 const ENDED_POLLS: u32 = 64;
+/// So often everything is taken once the command has ended: a ring of 2 MiB takes 16 rounds.
+const MOST_ROUNDS: u32 = 64;
 /// Words that a thread which is killed loses at most where its writer does not clear its ring.
 const CHUNK: u32 = 1024;
 
@@ -33,6 +35,8 @@ struct SlotState {
     words: Vec<u64>,
     /// For how many polls nothing came.
     idle: u32,
+    /// Its thread outlived the command: no more words are taken.
+    abandoned: bool,
 }
 
 /// See the module.
@@ -93,6 +97,9 @@ impl Recorder {
             self.slots.resize_with(index + 1, SlotState::default);
         }
         let state = &mut self.slots[index];
+        if state.abandoned {
+            return self.feed(slot, more);
+        }
         let before = state.words.len();
         let Some(taken) = self.area.take(slot, &mut state.words) else { return Ok(false) };
         let came = state.words.len() > before;
@@ -113,7 +120,7 @@ impl Recorder {
             self.free(slot)?;
             return Ok(true);
         }
-        if !came && idle % POLLS == 0 && has_thread_ended(&taken.owner) == Some(true) {
+        if !came && is_time_to_check(idle) && has_thread_ended(&taken.owner) == Some(true) {
             self.end_killed(slot)?;
             return Ok(true);
         }
@@ -140,6 +147,10 @@ impl Recorder {
     /// A thread that starts another program in place of its own becomes its process's main thread,
     /// and that one is gone though the kernel knows its number.
     fn end_predecessor(&mut self, slot: u32, owner: SlotOwner) -> Result<(), TraceError> {
+        // Who cannot tell its namespace may share its number with others.
+        if owner.namespace == 1 {
+            return Ok(());
+        }
         let same = |(i, s): (usize, &SlotState)| {
             (i != slot as usize && s.owner == Some(owner)).then_some(i as u32)
         };
@@ -184,7 +195,12 @@ impl Recorder {
         let early = self.area.is_stopped() && self.capture.is_some();
         // Whatever the program left behind goes on, unrecorded.
         self.area.stop();
-        while self.take_all(More::Follows) {}
+        // Not for ever: what was left behind may write on for a while.
+        for _ in 0..MOST_ROUNDS {
+            if !self.take_all(More::Follows) {
+                break;
+            }
+        }
         let mut running = 0;
         for slot in 0..self.area.claimed() {
             let Some(owner) = self.slots.get(slot as usize).and_then(|s| s.owner) else { continue };
@@ -192,6 +208,7 @@ impl Recorder {
             let ours = SlotOwner { namespace: 0, ..owner };
             if has_thread_ended(&owner).or_else(|| has_thread_ended(&ours)) == Some(false) {
                 running += 1;
+                self.slots[slot as usize].abandoned = true;
             } else {
                 let done = self.end_killed(slot);
                 self.or_stop(done);
@@ -281,6 +298,12 @@ impl Recorder {
         }
         Recorded { ended, totals, bytes, notes: self.notes }
     }
+}
+
+/// Whether a thread's end is looked up after so many polls in which nothing came of it: seldom
+/// where it has long been idle.
+fn is_time_to_check(idle: u32) -> bool {
+    idle % POLLS == 0 && (idle / POLLS).is_power_of_two()
 }
 
 /// Bytes of the file and accesses in its whole blocks; `None` where it is no file, such as a pipe.
