@@ -285,6 +285,51 @@ proptest! {
     }
 
     #[test]
+    fn samples_of_perf_are_read_whichever_fields_are_there(
+        command in prop_oneof![
+            "[a-z#:. /|()_-]{1,15}",
+            prop_oneof![Just("v1.5: x"), Just("io 12 [a] b"), Just("[ET 0]"), Just("#1"), Just("7")]
+                .prop_map(str::to_owned),
+        ],
+        ids in (prop::option::of(0..4_000_000i32), 0..4_000_000i32, prop::option::of(0..512u32)),
+        time in 0..1u64 << 40,
+        period in prop::option::of(1..1u64 << 30),
+        address in 1..u64::MAX,
+        direction in prop_oneof![Just("LOAD"), Just("STORE")],
+        source in prop_oneof![Just(0), Just(1), Just(2)],
+        weight in prop::option::of(0..5000u32),
+        pc in prop::option::of(0x1000u64..1 << 48),
+        symbol in prop_oneof![Just(""), Just(" add (/bin/x)"), Just(" operator|(A, B)+0x4 (/lib/y)")],
+    ) {
+        use terrace_trace::import::{import, Format};
+        let pid = ids.0.map_or(String::new(), |pid| format!("{pid}/"));
+        let cpu = ids.2.map_or(String::new(), |cpu| format!("[{cpu:03}] "));
+        let period_text = period.map_or(String::new(), |period| format!("{period:>10} "));
+        // The event's name tells the direction where the data source is not there.
+        let (event, source) = match source {
+            0 => (if direction == "LOAD" { "cpu/mem-loads/P" } else { "cpu/mem-stores/P" }, String::new()),
+            1 => ("ibs_op//", format!("68100142 |OP {direction}|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK  N/A")),
+            _ => ("memory", format!("1 |OP {direction}|LVL RAM hit|SNP None|TLB N/A|LCK Yes")),
+        };
+        let weight = weight.filter(|_| pc.is_some()).map_or(String::new(), |w| format!("{w:>10}"));
+        let place = pc.map_or(String::new(), |pc| format!("{pc:>16x}{symbol}"));
+        let line = format!(
+            "{command:>16} {pid}{} {cpu}{}.{:06}: {period_text}{event}: {address:>16x} {source} {weight} {place}\n",
+            ids.1, time / 1_000_000, time % 1_000_000
+        );
+        let mut out = Cursor::new(Vec::new());
+        let read = import(Format::Perf, line.as_bytes(), &mut out).map_err(|e| TestCaseError::fail(format!("{e}: {line}")))?;
+        prop_assert_eq!((read.accesses, read.skipped, read.period), (1, 0, period.unwrap_or(0)), "{}", line);
+        let mut reader = TraceReader::open(Cursor::new(out.into_inner())).unwrap();
+        let mut block = Block::new().unwrap();
+        while reader.next_block(&mut block).unwrap() && block.addresses().is_empty() {}
+        prop_assert_eq!(block.addresses(), [address], "{}", line);
+        prop_assert_eq!(block.kinds()[0].is_store(), direction == "STORE", "{}", line);
+        prop_assert_eq!(block.pcs().to_vec(), vec![pc.unwrap_or(0)], "{}", line);
+        prop_assert_eq!(block.info().first_time, time * 1000, "{}", line);
+    }
+
+    #[test]
     fn any_text_is_survived_by_the_importers(text in ".{0,400}", lines in vec("[ILSM0-9a-f :,./%-]{0,30}", 0..20)) {
         use terrace_trace::import::{import, Format};
         for format in [Format::Lackey, Format::Perf, Format::Damo] {

@@ -90,12 +90,11 @@ impl<W: Write> Importer<W> for Perf {
             self.in_chain = false;
             return Ok(Line::Remark);
         }
-        if text.starts_with('#') {
-            return Ok(Line::Remark);
-        }
         let sample = match parse(text) {
             Parsed::Sample(sample) => sample,
             Parsed::Record => return Ok(Line::Remark),
+            // After samples are tried: a command's name may begin with the mark of titles.
+            Parsed::Unknown if text.starts_with('#') => return Ok(Line::Remark),
             Parsed::Unknown => return Ok(self.frame(text)),
         };
         self.write_waiting(writer)?;
