@@ -7,6 +7,7 @@ mod arena;
 mod columns;
 mod far;
 mod memory;
+mod policy;
 mod stage;
 
 use pyo3::create_exception;
@@ -60,9 +61,11 @@ fn machine_of(name: &str) -> PyResult<machine::Machine> {
     machine::Machine::from_toml(&text, name).map_err(|e| failed("read machine", name, &e))
 }
 
-/// `terrace sim`: the contract's JSON.
+/// `terrace sim`: the contract's JSON. `own`: a name among `policies` and the function that it stands
+/// for.
 #[pyfunction]
-#[pyo3(signature = (machine, input, policies, sweep, seed, tracker))]
+#[pyo3(signature = (machine, input, policies, sweep, seed, tracker, own=None))]
+#[allow(clippy::too_many_arguments)]
 fn simulate(
     py: Python<'_>,
     machine: &str,
@@ -71,6 +74,7 @@ fn simulate(
     sweep: Option<&str>,
     seed: u64,
     tracker: &str,
+    own: Option<(String, Py<PyAny>)>,
 ) -> PyResult<String> {
     let machine = machine_of(machine)?;
     let tracker = parse_tracker(tracker).map_err(|e| failed("understand", "tracker", &e))?;
@@ -78,10 +82,30 @@ fn simulate(
         Some(text) => parse_sweep(text).map_err(|e| failed("understand", "sweep", &e))?,
         None => Vec::new(),
     };
-    let question =
-        Question { machine, policies, input, sweep, seed: Seed(seed), tracker, journals: false };
+    let (own, failure) = match own {
+        Some((name, function)) => {
+            let (custom, failure) = policy::policy(function);
+            (Some((name, custom)), failure)
+        }
+        None => (None, policy::Failure::default()),
+    };
+    let question = Question {
+        machine,
+        policies,
+        input,
+        sweep,
+        seed: Seed(seed),
+        tracker,
+        journals: false,
+        custom: own,
+    };
     let answer =
-        py.detach(|| predict(&question)).map_err(|e| failed("simulate", &question.input, &e))?;
+        py.detach(|| predict(&question)).map_err(|e| failed("simulate", &question.input, &e));
+    // What the function raised comes first: it is why whatever else went wrong.
+    if let Some(error) = failure.take() {
+        return Err(error);
+    }
+    let answer = answer?;
     serde_json::to_string(&answer).map_err(|e| failed("write", "the answer", &e))
 }
 

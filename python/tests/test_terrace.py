@@ -78,6 +78,60 @@ def test_predictions_are_rows_with_the_contracts_fields():
     assert list(frame["seconds"]) == [r["seconds"] for r in answer.runs]
 
 
+def test_the_policy_of_the_guide_runs_and_beats_first_touch(capsys):
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guide" / "policy.md"
+    code = guide.read_text().split("```python\n")[1].split("```")[0]
+    names = {}
+    exec(compile(code, str(guide), "exec"), names)
+    first, ours, own = (names["result"].runs[i] for i in (0, 2, 1))
+    assert (first["policy"], ours["policy"]) == ("first-touch", "hottest_fit")
+    assert own["policy"] == "terrace"
+    assert ours["seconds"] < 0.95 * first["seconds"] and ours["promoted_pages"] > 500
+    assert names["result"].notes == []
+    assert "hottest_fit" in capsys.readouterr().out
+
+
+def test_a_policy_is_shown_its_pages_and_what_it_does_wrong_is_raised():
+    seen = []
+
+    class Watcher:
+        def __call__(self, snapshot):
+            seen.append(snapshot)
+
+    result = terrace.sim.run("lab-cxl", SMALL, Watcher(), beside=(), fast="2MiB")
+    assert [run["policy"] for run in result.runs] == ["Watcher"]
+    assert result.runs[0]["promoted_pages"] == 0 and seen
+    last = seen[-1]
+    assert last.page_bytes == 4096 and last.tiers[0].capacity_bytes > last.tiers[0].free_bytes
+    assert sum(last.pages["pages"]) * 4096 >= 5 << 20, "the program's 5 MiB"
+    assert set(last.pages["tier"]) == {0, 1} and len(last.on(1)) > 0
+
+    def broken(snapshot):
+        raise LookupError("no such idea")
+
+    def nowhere(snapshot):
+        return [(snapshot.pages[:1], 9)]
+
+    def invented(snapshot):
+        return [([1], 0)]
+
+    with pytest.raises(LookupError, match="no such idea"):
+        terrace.sim.run("lab-cxl", SMALL, broken)
+    with pytest.raises(terrace.TerraceError, match="no tier 9"):
+        terrace.sim.run("lab-cxl", SMALL, nowhere)
+    with pytest.raises(terrace.TerraceError, match="cannot be moved"):
+        terrace.sim.run("lab-cxl", SMALL, invented)
+    with pytest.raises(ValueError, match="terrace"):
+        terrace.sim.run("lab-cxl", SMALL, type("terrace", (), {"__call__": lambda self, s: None})())
+    with pytest.raises(TypeError, match="function"):
+        terrace.sim.run("lab-cxl", SMALL, 3)
+
+
+def test_what_does_not_gain_is_said():
+    notes = terrace.simulate("lab-cxl", SMALL, ["first-touch"]).notes
+    assert any("everything fits" in note and "--sweep fast=" in note for note in notes), notes
+
+
 def test_what_cannot_be_done_says_why():
     with pytest.raises(terrace.TerraceError, match="no-such"):
         terrace.simulate("lab-cxl", SMALL, ["no-such"])

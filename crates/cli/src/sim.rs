@@ -30,6 +30,7 @@ pub fn sim(args: &SimArgs) -> Ending {
         seed: Seed(args.seed),
         tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
         journals: args.report.is_some() || args.journal.is_some(),
+        custom: None,
     };
     let answer = predict(&question).map_err(|e| match e {
         PredictError::Usage(_)
@@ -75,6 +76,7 @@ fn stacks(args: &SimArgs, stack: &str) -> Ending {
         seed: Seed(args.seed),
         tracker: parse_tracker(&args.tracker).map_err(Failure::usage)?,
         journals: false,
+        custom: None,
     };
     let answer = simulate_stacks(&base, &design, &keys, &question).map_err(|e| match e {
         StackProblem::Predict(PredictError::Sim(_)) => Failure::failed(e),

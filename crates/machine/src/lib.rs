@@ -28,7 +28,9 @@ pub use model::{
 };
 pub use presets::{preset, preset_names, preset_or_error, preset_text};
 pub use quantity::{format_bytes, format_rate, parse_bytes, parse_rate};
-pub use rank::{list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT};
+pub use rank::{
+    list, rank, Basis, By, RankError, Ranking, Tier, MEASURED_TOLERANCE_PERCENT, MODELLED_LINE,
+};
 pub use store::FarStore;
 pub use survey::{CxlDevice, DaxDevice, KernelTier, Surroundings, Survey};
 pub use tiers::{render_text, render_text_within, wrap, NodeReport, TierReport, TiersReport};

@@ -11,6 +11,10 @@ use crate::model::{Evidence, Figure, Kind, Link, Machine, Node};
 use std::cmp::{Ordering, Reverse};
 use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
+/// Cache lines as the model of simulator and lab has them; other machines are ranked and described,
+/// not modelled.
+pub const MODELLED_LINE: Bytes = Bytes(64);
+
 /// The attribute that orders tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum By {
@@ -165,8 +169,13 @@ pub fn rank(machine: &Machine, by: By, initiator: Option<NodeId>) -> Result<Rank
     tiers.sort_by(|a, b| compare(a, b, by).then_with(|| a.nodes.cmp(&b.nodes)));
     describe(&tiers, by, initiator, &mut notes);
     let unordered = unordered(machine, &tiers);
-    if let Some(note) = describe_unordered(&unordered) {
-        notes.push(note);
+    notes.extend(describe_unordered(&unordered));
+    if let Some(cache) = machine.caches.iter().find(|c| c.line != MODELLED_LINE) {
+        notes.push(format!(
+            "Cache lines of {}: terrace sim and the lab model lines of {MODELLED_LINE} and refuse \
+             this machine.",
+            cache.line
+        ));
     }
     Ok(Ranking { by, initiator, tiers, unordered, notes })
 }

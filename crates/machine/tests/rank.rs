@@ -202,3 +202,15 @@ fn the_json_has_the_keys_of_the_contract_and_no_others() {
     assert_eq!(report["tiers"][0]["evidence"]["read_latency_ns"], "preset");
     assert_eq!(report["tiers"][1]["read_bandwidth_bytes_per_s"], 20_000_000_000u64);
 }
+
+#[test]
+fn a_machine_with_other_cache_lines_is_ranked_with_a_note() {
+    let machine = preset("power8-p100");
+    let ranking = rank(&machine, By::Bandwidth, None).expect("CPUs");
+    let about =
+        |note: &&String| note.contains("Cache lines of 128 B") && note.contains("terrace sim");
+    assert_eq!(ranking.notes.iter().filter(about).count(), 1, "{:?}", ranking.notes);
+    let usual = preset("lab-cxl");
+    let ranking = rank(&usual, By::Bandwidth, None).expect("CPUs");
+    assert!(ranking.notes.iter().all(|note| !note.contains("Cache lines")), "{:?}", ranking.notes);
+}

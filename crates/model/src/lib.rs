@@ -30,6 +30,6 @@ pub use lockstep::Lockstep;
 pub use params::{ModelError, Options, Params};
 
 /// Bytes of a cache line; machine files with another line size are refused.
-pub const LINE: u64 = 64;
+pub const LINE: u64 = terrace_machine::MODELLED_LINE.get();
 /// Picoseconds in a nanosecond.
 pub const PS: u64 = 1000;

@@ -3,12 +3,17 @@
 use crate::layout::Layout;
 use crate::{LINE, PS};
 use terrace_machine::{rank, By, CacheLevel, Machine, Node, RankError, Tier};
-use terrace_types::{BytesPerSec, Nanos, NodeId};
+use terrace_types::{Bytes, BytesPerSec, Nanos, NodeId};
 
 /// Instructions that a core looks ahead past an unfinished miss: the reorder buffer of a
 /// present-day core.
 const WINDOW: u64 = 256;
 const MAX_VCPUS: u32 = 64;
+/// Most bytes of caches that are modelled, all of them together: a host keeps an eighth of it and
+/// more. Servers have some 1.2 GiB.
+const MAX_CACHES: u64 = 4 << 30;
+/// Most bytes of memory: pages have 32-bit frame numbers.
+const MAX_MEMORY: u64 = 1 << 44;
 /// Most misses in flight that the model keeps account of.
 pub const MAX_OUTSTANDING: usize = 64;
 
@@ -153,6 +158,21 @@ impl Params {
             |c: &&CacheLevel| c.level > 1 && !c.shared && last.is_some_and(|l| c.level < l.level);
         let middle = machine.caches.iter().filter(between).max_by_key(|c| c.level);
         let sizes: Vec<u64> = machine.nodes.iter().map(|n| n.capacity.get() >> 20 << 20).collect();
+        let memory = sizes.iter().fold(0u64, |sum, size| sum.saturating_add(*size));
+        if memory > MAX_MEMORY - (4 << 30) {
+            return Err(ModelError::Unusable(format!("{} of memory", Bytes(memory))));
+        }
+        let own = [first, middle].into_iter().flatten().map(|c| c.size.get()).sum::<u64>();
+        let caches = own.saturating_mul(u64::from(options.vcpus));
+        let caches = caches.saturating_add(last.map_or(0, |c| c.size.get()));
+        if caches > MAX_CACHES {
+            return Err(ModelError::Unusable(format!(
+                "{} of caches, those of {} cores together; {} work",
+                Bytes(caches),
+                options.vcpus,
+                Bytes(MAX_CACHES)
+            )));
+        }
         let outstanding = options.outstanding.unwrap_or(machine.core.outstanding_misses) as usize;
         if outstanding == 0 || outstanding > MAX_OUTSTANDING {
             return Err(ModelError::Unusable(format!(
@@ -361,6 +381,13 @@ mod tests {
         assert!(of("lab-cxl", Options { vcpus: 0, ..TWO }).is_err());
         assert!(of("lab-cxl", Options { outstanding: Some(0), ..TWO }).is_err());
         let mut m = terrace_machine::preset("lab-cxl").unwrap();
+        m.caches[1].size = terrace_types::Bytes::gib(5);
+        let said = Params::of(&m, TWO).unwrap_err().to_string();
+        assert!(said.contains("of caches"), "{said}");
+        let mut vast = terrace_machine::preset("lab-cxl").unwrap();
+        vast.nodes[1].capacity = terrace_types::Bytes(1 << 50);
+        let said = Params::of(&vast, TWO).unwrap_err().to_string();
+        assert!(said.contains("of memory"), "{said}");
         m.caches.clear();
         assert!(matches!(Params::of(&m, TWO), Err(ModelError::Missing(_))));
     }

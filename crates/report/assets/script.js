@@ -4,9 +4,20 @@
   var source = document.getElementById("heat-data"), box = document.getElementById("heat");
   if (!source || !box) return;
   var data = JSON.parse(source.textContent);
-  var LEFT = 104, RIGHT = 16, BOTTOM = 28, TOP = 6;
+  var LEFT, RIGHT, BOTTOM = 28, TOP = 6;
+  // The room beside the map is that beside charts, narrower on narrow pages.
+  var room = function () {
+    var style = getComputedStyle(document.documentElement);
+    LEFT = parseFloat(style.getPropertyValue("--left")), RIGHT = parseFloat(style.getPropertyValue("--right"));
+  };
   var rows = data.rows.length, columns = data.times_s.length;
   var dark = matchMedia("(prefers-color-scheme: dark)");
+  // Marks of the scale: 1, 10, 100, 1k, ..., 84M.
+  var short = function (n) {
+    var units = ["", "k", "M", "G", "T"], at = 0;
+    while (n >= 999.5 && at < units.length - 1) n /= 1000, at++;
+    return Math.round(n) + units[at];
+  };
   var group = function (n) { return Math.round(n).toLocaleString("en-US"); };
   var element = function (name, parent, className) {
     var made = document.createElement(name);
@@ -48,6 +59,8 @@
     return all < 1 ? null : mix(stops(WAY), data.writes_per_s[row][column] / all);
   };
 
+  // Each column reaches to the next one, the last to the end of what was recorded.
+  var end = data.end_s || 1, edges = data.times_s.concat([end]);
   var maps = [];
   var map = function (name, colour, height) {
     var canvas = element("canvas", box);
@@ -55,6 +68,7 @@
     canvas.setAttribute("aria-label", name);
     canvas.style.height = height + "px";
     var draw = function () {
+      room();
       var width = canvas.clientWidth, scale = window.devicePixelRatio || 1;
       canvas.width = width * scale;
       canvas.height = height * scale;
@@ -63,13 +77,7 @@
       var style = getComputedStyle(document.documentElement);
       var soft = style.getPropertyValue("--soft"), grid = style.getPropertyValue("--grid"), card = style.getPropertyValue("--card");
       var w = width - LEFT - RIGHT, h = height - TOP - BOTTOM;
-      var last = data.times_s[columns - 1] || 1, first = data.times_s[0], span = Math.max(last - first, 1e-9);
-      var x = function (column) {
-        return columns === 1 ? LEFT + w * column : LEFT + w * (column < columns ? (data.times_s[column] - first) / span : 1);
-      };
-      // Each column reaches to the next one; the last has the width of the one before it.
-      var shrink = columns > 1 ? (columns - 1) / columns : 1;
-      var edge = function (column) { return columns > 1 ? LEFT + (x(Math.min(column, columns - 1)) - LEFT) * shrink + (column >= columns ? w * (1 - shrink) : 0) : x(column); };
+      var edge = function (column) { return LEFT + w * edges[column] / end; };
       pen.fillStyle = grid;
       pen.fillRect(LEFT, TOP, w, h);
       for (var r = 0; r < rows; r++) {
@@ -86,11 +94,14 @@
       pen.fillStyle = card;
       for (r = 1; r < rows; r++) {
         var before = data.rows[r - 1], here = data.rows[r];
-        var end = BigInt("0x" + before[1]) + BigInt(before[2]) * BigInt(data.page_size_bytes);
-        if (before[0] !== here[0] || end !== BigInt("0x" + here[1])) pen.fillRect(LEFT, TOP + h - Math.round(h * r / rows) - 1, w, 2);
+        var behind = BigInt("0x" + before[1]) + BigInt(before[2]) * BigInt(data.page_size_bytes);
+        if (before[0] !== here[0] || behind !== BigInt("0x" + here[1])) pen.fillRect(LEFT, TOP + h - Math.round(h * r / rows) - 1, w, 2);
       }
       pen.fillStyle = soft;
       pen.font = "12px system-ui, sans-serif";
+      // Addresses may be long and the room for them small: all have the size at which the longest fits.
+      var longest = data.rows.reduce(function (most, row) { return Math.max(most, pen.measureText(row[1]).width); }, 1);
+      pen.font = Math.max(7, Math.min(12, 12 * (LEFT - 10) / longest)) + "px system-ui, sans-serif";
       pen.textAlign = "right";
       var shown = -1e9;
       for (r = 0; r < rows; r++) {
@@ -101,20 +112,24 @@
         shown = y;
         pen.fillText(data.rows[r][1], LEFT - 8, Math.max(y, TOP + 10));
       }
+      pen.font = "12px system-ui, sans-serif";
       pen.textAlign = "center";
-      for (var i = 0; i <= 8; i++) {
-        var time = first + span * i / 8, digits = Math.max(0, Math.ceil(-Math.log10(span / 80)));
-        var label = time.toFixed(digits) + (i === 0 ? " s" : "");
-        pen.fillText(label, Math.min(LEFT + w * i / 8, width - 2 - pen.measureText(label).width / 2), height - 9);
-      }
+      var free = -1e9;
+      data.time_labels.forEach(function (label) {
+        var middle = LEFT + w * label[0], half = pen.measureText(label[1]).width / 2;
+        if (middle - half < free) return;
+        free = middle + half + 12;
+        pen.fillText(label[1], Math.min(middle, width - 1 - half), height - 9);
+      });
     };
     canvas.addEventListener("pointermove", function (event) {
       var spot = canvas.getBoundingClientRect();
       var fx = (event.clientX - spot.left - LEFT) / (spot.width - LEFT - RIGHT);
       var fy = 1 - (event.clientY - spot.top - TOP) / (height - TOP - BOTTOM);
       if (fx < 0 || fx >= 1 || fy < 0 || fy >= 1) { now.textContent = ""; return; }
-      var time = data.times_s[0] + fx * (data.times_s[columns - 1] - data.times_s[0]), column = 0;
-      while (column + 1 < columns && data.times_s[column + 1] <= time) column++;
+      var column = 0;
+      while (column + 1 < columns && edges[column + 1] <= fx * end) column++;
+      if (fx * end < edges[0]) { now.textContent = ""; return; }
       tell(Math.floor(fy * rows), column);
     });
     maps.push(draw);
@@ -145,19 +160,19 @@
   for (var step = 1; step <= most; step *= most > 1e6 ? 100 : 10) {
     if (heatShare(step) > (most > 1e6 ? 0.8 : 0.9) && step !== most) continue;
     var mark = element("b", bar);
-    mark.textContent = group(step);
+    mark.textContent = short(step);
     mark.style.left = 100 * heatShare(step) + "%";
   }
-  var end = element("b", bar);
-  end.textContent = group(most);
-  end.style.left = "100%";
+  var hottest = element("b", bar);
+  hottest.textContent = short(most);
+  hottest.style.left = "100%";
   word(scale, "accesses/s to a page (logarithmic)");
   var second = recording ? ["Share of stores by address and time", wayColour, "only loads", WAY, "only stores"]
     : ["Share of pages in the fast tier by address and time", placeColour, "slower tiers", PLACE, "fast tier"];
   map(second[0], second[1], Math.max(160, Math.min(240, rows * 2)));
   scale = element("div", box, "scale");
   word(scale, second[2]);
-  ramp(scale, second[3]);
+  ramp(scale, second[3]).classList.add("plain");
   word(scale, second[4]);
   var now = element("div", box, "now");
   now.textContent = "Point at a cell to read its figures.";

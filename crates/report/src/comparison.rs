@@ -1,6 +1,6 @@
 //! One workload under several policies: the JSON contract, a table, a chart.
 
-use crate::chart::{ticks, WIDTH};
+use crate::chart::{tick_labels, time_labels};
 use crate::markup::{brief, bytes, count, escape, or_unknown, page, percent, put, seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 
 /// More runs than this are not drawn.
 const MAX_RUNS: usize = 200;
+/// The bound that the tables compare with.
+const IDEAL: &str = "bound:ideal-move";
+/// A policy counts as faster than first touch where it is so in the digits shown: 1.01 times.
+const FASTER: f64 = 1.005;
 
 /// What `terrace lab compare --json` and `terrace sim --json` print.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -96,6 +100,19 @@ pub struct PolicyRun {
 }
 
 impl PolicyRun {
+    /// How much of the best tier programs had, where that was swept.
+    fn fast_bytes(&self) -> Option<u64> {
+        self.more.get("fast_bytes").and_then(Value::as_u64)
+    }
+
+    /// Its policy, with the size that was swept.
+    fn label(&self) -> String {
+        match self.fast_bytes() {
+            Some(fast) => format!("{}, fast {}", self.policy, bytes(fast)),
+            None => self.policy.clone(),
+        }
+    }
+
     /// The time, if it is one that can be drawn.
     fn time(&self) -> Option<f64> {
         self.seconds.filter(|s| s.is_finite() && *s >= 0.0 && *s < 1e12)
@@ -142,13 +159,23 @@ impl Comparison {
         self.runs.iter().find(|r| r.policy == policy).and_then(PolicyRun::time)
     }
 
+    /// The time of `policy` with as much fast memory as `run` had.
+    fn time_beside(&self, run: &PolicyRun, policy: &str) -> Option<f64> {
+        let alike = |r: &&PolicyRun| r.policy == policy && r.fast_bytes() == run.fast_bytes();
+        self.runs.iter().find(alike).and_then(PolicyRun::time)
+    }
+
+    fn is_swept(&self) -> bool {
+        self.runs.iter().any(|r| r.fast_bytes().is_some())
+    }
+
     /// A table for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut out = format!("{} on {}\n\n", clean(&self.input), clean(&self.machine));
-        let (base, ideal) = (self.time_of("first-touch"), self.time_of("bound:ideal-move"));
-        let width =
-            self.runs.iter().map(|r| r.policy.chars().count()).max().unwrap_or(6).clamp(6, 40);
+        let mut out = format!("{} on {}\n", clean(&self.input), clean(&self.machine));
+        put!(&mut out, "{}\n\n", clean(&self.verdict()));
+        let longest = self.runs.iter().map(|r| r.label().chars().count()).max();
+        let width = longest.unwrap_or(6).clamp(6, 40);
         put!(
             &mut out,
             "{:<width$}  {:>9}  {:>11}  {:>8}  {:>11}  {:>17}  {:>9}\n",
@@ -161,6 +188,7 @@ impl Comparison {
             "overhead"
         );
         for run in &self.runs {
+            let (base, ideal) = self.compared(run);
             let ratio = |to: Option<f64>| match (run.time(), to) {
                 (Some(t), Some(to)) if to > 0.0 => format!("{:.2} x", t / to),
                 _ => "-".to_owned(),
@@ -175,8 +203,8 @@ impl Comparison {
             put!(
                 &mut out,
                 "{:<width$}  {:>9}  {:>11}  {:>8}  {:>11}  {:>17}  {:>9}\n",
-                clean(&run.policy),
-                run.time().map_or_else(|| "failed".to_owned(), |t| format!("{t:.3}")),
+                clean(&run.label()),
+                run.time().map_or_else(|| "failed".to_owned(), digits),
                 ratio(base),
                 ratio(ideal),
                 run.fast_access_share.map_or_else(|| "-".to_owned(), percent),
@@ -196,9 +224,10 @@ impl Comparison {
         let mut body = String::new();
         put!(
             &mut body,
-            "<header><p class=\"over\">One workload, {} policies</p><h1>{} <span class=\"on\">on {}</span></h1>\n\
+            "<header><p class=\"over\">One workload, {} {}</p><h1>{} <span class=\"on\">on {}</span></h1>\n\
              <p class=\"lead\">{}</p></header>\n",
             self.runs.len(),
+            if self.is_swept() { "runs" } else { "policies" },
             brief(&self.input, 200),
             brief(&self.machine, 80),
             escape(&self.verdict())
@@ -266,140 +295,120 @@ impl Comparison {
         body.push_str("</table></div></section>\n");
     }
 
+    /// What a run is compared with: first touch and the ideal move.
+    fn compared(&self, run: &PolicyRun) -> (Option<f64>, Option<f64>) {
+        (self.time_beside(run, "first-touch"), self.time_beside(run, IDEAL))
+    }
+
     /// The main finding in one sentence.
     fn verdict(&self) -> String {
-        let best = self
-            .runs
-            .iter()
-            .filter(|r| matches!(r.class(), "ours" | "kernel"))
-            .filter_map(|r| r.time().map(|t| (r, t)))
-            .min_by(|a, b| a.1.total_cmp(&b.1));
-        let Some((run, time)) = best else {
-            return "No policy finished.".to_owned();
+        let of_policies = self.runs.iter().filter(|r| matches!(r.class(), "ours" | "kernel"));
+        let timed: Vec<(&PolicyRun, f64)> =
+            of_policies.filter_map(|r| r.time().map(|t| (r, t))).collect();
+        // Of a sweep: the run that gains most over first touch with as much fast memory.
+        let base = |run: &PolicyRun| self.compared(run).0.filter(|base| *base > 0.0);
+        let rank = |(run, time): &(&PolicyRun, f64)| match base(run).filter(|_| self.is_swept()) {
+            Some(base) => time / base,
+            None => *time,
         };
-        let mut text = format!("Fastest policy: {} with {}", run.policy, seconds(time));
-        if let Some(base) = self.time_of("first-touch").filter(|_| time > 0.0) {
-            let ratio = base / time;
-            if ratio >= 1.0 {
-                text.push_str(&format!(", {ratio:.2} times as fast as first touch"));
-            } else {
-                text.push_str(&format!(", {:.2} times the time of first touch", 1.0 / ratio));
-            }
-        }
-        if let Some(ideal) = self.time_of("bound:ideal-move").filter(|i| *i > 0.0) {
+        let Some((run, time)) = timed.into_iter().min_by(|a, b| rank(a).total_cmp(&rank(b))) else {
+            return match self.time_of("first-touch") {
+                Some(time) => format!("First touch took {}; no policy finished.", seconds(time)),
+                None => "No policy finished.".to_owned(),
+            };
+        };
+        let name = run.label();
+        let mut text = match base(run) {
+            Some(base) if time * FASTER >= base => format!(
+                "No policy is faster than first touch ({}): the best, {name}, takes {:.2} times its time",
+                seconds(base),
+                time / base
+            ),
+            Some(base) if time > 0.0 => format!(
+                "Fastest policy: {name} with {}, {:.2} times as fast as first touch",
+                seconds(time),
+                base / time
+            ),
+            _ => format!("Fastest policy: {name} with {}", seconds(time)),
+        };
+        if let Some(ideal) = self.compared(run).1.filter(|i| *i > 0.0) {
             text.push_str(&format!(", and {:.2} times the time of the ideal move", time / ideal));
         }
         text.push('.');
         text
     }
 
+    /// A row a run: name, bar, figure; behind all of them the axis and the levels to compare with.
     fn bars(&self) -> String {
-        const ROW: f64 = 34.0;
-        const NAMES: f64 = 232.0;
-        const TOP: f64 = 26.0;
         let most = self.runs.iter().filter_map(PolicyRun::time).fold(0.0, f64::max);
-        let span = WIDTH - NAMES - 90.0;
-        let x = |t: f64| NAMES + if most > 0.0 { span * t / most } else { 0.0 };
-        let height = TOP + ROW * self.runs.len() as f64 + 28.0;
-        let mut svg = format!(
-            "<svg class=\"chart bars\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"Seconds by policy\">\n"
-        );
-        for tick in ticks(most, 6) {
-            put!(
-                &mut svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>\
-                 <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{tick} s</text>\n",
-                height - 26.0,
-                height - 8.0,
-                x = x(tick)
-            );
+        let share = |t: f64| if most > 0.0 { 100.0 * (t / most).clamp(0.0, 1.0) } else { 0.0 };
+        let mut html =
+            "<div class=\"bars\" role=\"img\" aria-label=\"Seconds by policy\">\n".to_owned();
+        for run in &self.runs {
+            Self::bar(&mut html, run, share);
         }
-        let rows = || self.runs.iter().enumerate().map(|(i, run)| (run, TOP + ROW * i as f64));
-        for (run, y) in rows() {
-            Self::bar(&mut svg, run, y, x, span);
+        html.push_str("<div class=\"behind\">\n");
+        let times = time_labels(most);
+        for (time, _) in &times {
+            put!(&mut html, "<i class=\"grid\" style=\"left:{:.2}%\"></i>", share(*time));
         }
-        let lines =
-            [("first-touch", "first touch", "end"), ("bound:ideal-move", "ideal move", "start")];
-        for (policy, name, anchor) in lines {
-            if let Some(time) = self.time_of(policy) {
+        let labels: Vec<(f64, &str)> =
+            times.iter().map(|(t, name)| (share(*t) / 100.0, name.as_str())).collect();
+        html.push_str(&tick_labels(&labels));
+        if !self.is_swept() {
+            for (policy, name) in [("first-touch", "first touch"), (IDEAL, "ideal move")] {
+                let Some(at) = self.time_of(policy).map(share) else { continue };
+                let side = if at > 50.0 { "left" } else { "right" };
                 put!(
-                    &mut svg,
-                    "<line class=\"level\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
-                     <text class=\"note\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{name}</text>\n",
-                    TOP - 4.0,
-                    height - 26.0,
-                    TOP - 10.0,
-                    x = x(time)
+                    &mut html,
+                    "<i class=\"level {policy}\" style=\"left:{at:.2}%\"></i>\
+                     <span class=\"note {policy} {side}\" style=\"left:{at:.2}%\">{name}</span>\n",
+                    policy = policy.replace(':', "-")
                 );
             }
         }
-        for (run, y) in rows() {
-            Self::value(&mut svg, run, y, x);
-        }
-        svg.push_str("</svg>\n");
-        svg
+        html.push_str("</div></div>\n");
+        html
     }
 
-    fn bar(svg: &mut String, run: &PolicyRun, y: f64, x: impl Fn(f64) -> f64, span: f64) {
-        let (start, middle) = (x(0.0), y + 21.0);
+    fn bar(html: &mut String, run: &PolicyRun, share: impl Fn(f64) -> f64) {
         put!(
-            svg,
-            "<text class=\"name {}\" x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>\n",
+            html,
+            "<div class=\"row\"><span class=\"name {}\">{}</span><div class=\"track\">",
             run.class(),
-            start - 10.0,
-            brief(&run.policy, 34)
+            brief(&run.label(), 48)
         );
         let Some(time) = run.time() else {
             let why = run.error.as_deref().unwrap_or("no time recorded");
-            put!(
-                svg,
-                "<text class=\"failed\" x=\"{:.1}\" y=\"{middle:.1}\">failed: {}</text>\n",
-                start + 6.0,
-                brief(why, (span / 7.0) as usize)
-            );
+            put!(html, "<span class=\"failed\">failed: {}</span></div></div>\n", brief(why, 100));
             return;
         };
-        put!(
-            svg,
-            "<rect class=\"bar {}\" x=\"{start:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"20\" rx=\"3\"/>\n",
-            run.class(),
-            y + 6.0,
-            (x(time) - start).max(1.0)
-        );
+        put!(html, "<i class=\"bar {}\" style=\"width:{:.2}%\"></i>", run.class(), share(time));
         if let Some((low, high)) = run.spread() {
+            let (low, high) = (share(low), share(high));
             put!(
-                svg,
-                "<path class=\"spread\" d=\"M{a:.1},{m:.1}H{b:.1}M{a:.1},{t:.1}V{u:.1}M{b:.1},{t:.1}V{u:.1}\"/>\n",
-                a = x(low),
-                b = x(high),
-                m = y + 16.0,
-                t = y + 11.0,
-                u = y + 21.0
+                html,
+                "<i class=\"spread\" style=\"left:{low:.2}%;width:{:.2}%\"></i>",
+                high - low
             );
         }
-    }
-
-    /// What a bar's length says; drawn after the lines, which would go through it.
-    fn value(svg: &mut String, run: &PolicyRun, y: f64, x: impl Fn(f64) -> f64) {
-        let Some(time) = run.time() else { return };
         let edge = run.spread().map_or(time, |(_, high)| high.max(time));
         put!(
-            svg,
-            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
-            x(edge) + 8.0,
-            y + 21.0,
+            html,
+            "<span class=\"value\" style=\"left:{:.2}%\">{}</span></div></div>\n",
+            share(edge),
             seconds(time)
         );
     }
 
     fn table(&self) -> String {
-        let (base, ideal) = (self.time_of("first-touch"), self.time_of("bound:ideal-move"));
         let mut html = "<section><h2>All figures</h2>\n<div class=\"wide\"><table class=\"figures\">\n\
              <tr><th>policy</th><th>seconds</th><th>against<br>first touch</th><th>against<br>ideal move</th>\
              <th>misses served<br>by the fast tier</th><th>pages<br>moved up</th><th>pages<br>moved down</th>\
              <th>copied</th><th>overhead</th></tr>\n"
             .to_owned();
         for run in &self.runs {
+            let (base, ideal) = self.compared(run);
             let ratio = |to: Option<f64>| match (run.time(), to) {
                 (Some(t), Some(to)) if to > 0.0 => format!("{:.2} ×", t / to),
                 _ => "–".to_owned(),
@@ -410,8 +419,8 @@ impl Comparison {
                 "<tr><th class=\"{}\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
                  <td>{}</td><td>{}</td><td>{}</td></tr>\n",
                 run.class(),
-                brief(&run.policy, 60),
-                run.time().map_or_else(|| "failed".to_owned(), |t| format!("{t:.3}")),
+                brief(&run.label(), 60),
+                run.time().map_or_else(|| "failed".to_owned(), digits),
                 ratio(base),
                 ratio(ideal),
                 cell(run.fast_access_share.map(percent)),
@@ -436,6 +445,15 @@ impl Comparison {
             or_unknown(self.wall_seconds.map(seconds))
         );
         html
+    }
+}
+
+/// Seconds with three digits that matter at least.
+fn digits(seconds: f64) -> String {
+    if seconds >= 0.1 || seconds == 0.0 {
+        format!("{seconds:.3}")
+    } else {
+        format!("{seconds:.5}")
     }
 }
 

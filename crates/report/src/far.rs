@@ -276,7 +276,8 @@ impl FarRun {
         ]));
         body.push_str("</section>\n<section><h2>To and from the store</h2>\n");
         let top = most(|r| r.read).max(most(|r| r.written)).max(1.0) * 1.05;
-        let labels = marks(top, |v| rate(v as u64));
+        let label = |v: f64| if v < 1.0 { "0".to_owned() } else { rate(v as u64) };
+        let labels = marks(top, label);
         let mut chart =
             Chart::new("Bytes a second to and from the store", 220.0, end, top, &labels);
         chart.line(&times, &series("t0", |r| r.read));

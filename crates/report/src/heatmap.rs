@@ -3,6 +3,7 @@
 //! Snapshots cut the address space into buckets of their own. Here they are laid over one common
 //! list of rows: all ranges that were ever mapped, gaps left out, cut into equal parts.
 
+use crate::chart::time_labels;
 use serde_json::{json, Value};
 use terrace_engine::journal::{HeatRow, SnapshotEntry};
 
@@ -32,8 +33,15 @@ struct Cell {
     present: f64,
 }
 
-/// What the script draws, or nothing when no heat was recorded.
-pub fn data(snapshots: &[&SnapshotEntry], page_size: u64) -> Option<Value> {
+/// The labels of the time axis for the script: those that charts have, each at its share of `end_s`
+/// seconds.
+pub fn time_axis(end_s: f64) -> Vec<Value> {
+    let label = |(at, name): (f64, String)| json!([at / end_s, name]);
+    time_labels(end_s).into_iter().map(label).collect()
+}
+
+/// What the script draws, or nothing when no heat was recorded. The run ended at `end_ns`.
+pub fn data(snapshots: &[&SnapshotEntry], page_size: u64, end_ns: u64) -> Option<Value> {
     let with_heat: Vec<&SnapshotEntry> =
         snapshots.iter().copied().filter(|s| !s.heat.is_empty()).collect();
     let stride = with_heat.len().div_ceil(MAX_COLUMNS).max(1);
@@ -63,8 +71,12 @@ pub fn data(snapshots: &[&SnapshotEntry], page_size: u64) -> Option<Value> {
             })
             .collect()
     };
+    let last = snapshots.iter().map(|s| s.at_ns).max().unwrap_or(0).max(end_ns);
+    let end_s = (last as f64 / 1e9).max(1e-9);
     Some(json!({
         "page_size_bytes": page_size,
+        "end_s": end_s,
+        "time_labels": time_axis(end_s),
         "times_s": columns.iter().map(|s| round(s.at_ns as f64 / 1e9)).collect::<Vec<_>>(),
         "rows": rows.iter().map(|r| json!([r.pid, format!("{:x}", address(r.start, page_size)), r.end - r.start])).collect::<Vec<_>>(),
         "reads_per_s": table(|c| (c.reads / c.pages) as i64),
@@ -179,7 +191,7 @@ mod tests {
     fn buckets_of_different_snapshots_meet_in_the_same_rows() {
         let one = shot(0, vec![heat(0, 144, 10, &[144, 0]), heat(1000, 144, 0, &[0, 144])]);
         let two = shot(1_000_000_000, vec![heat(0, 72, 40, &[0, 72]), heat(72, 72, 0, &[72, 0])]);
-        let data = data(&[&one, &two], 4096).expect("there is heat");
+        let data = data(&[&one, &two], 4096, 0).expect("there is heat");
         let rows = data["rows"].as_array().expect("rows").len();
         assert_eq!(rows, 144);
         assert_eq!(data["reads_per_s"][0], json!([10, 40]));
@@ -187,6 +199,7 @@ mod tests {
         assert_eq!(data["reads_per_s"][143], json!([0, -1]), "not mapped any more");
         assert_eq!(data["fast_permille"][0], json!([1000, 0]));
         assert_eq!(data["times_s"], json!([0.0, 1.0]));
+        assert_eq!((&data["end_s"], &data["time_labels"][0]), (&json!(1.0), &json!([0.0, "0 s"])));
         assert_eq!(data["rows"][72], json!([1, format!("{:x}", 1000 * 4096), 2]));
     }
 
@@ -210,7 +223,7 @@ mod tests {
                 })
                 .collect();
             let shots: Vec<&SnapshotEntry> = shots.iter().collect();
-            if let Some(data) = data(&shots, page_size) {
+            if let Some(data) = data(&shots, page_size, 0) {
                 prop_assert!(data["rows"].as_array().expect("rows").len() <= 2 * MAX_ROWS);
                 prop_assert!(data["times_s"].as_array().expect("times").len() <= MAX_COLUMNS);
             }

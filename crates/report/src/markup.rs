@@ -45,6 +45,15 @@ pub fn brief(text: &str, limit: usize) -> String {
     }
 }
 
+/// The last `limit` characters of a name, the cut marked: of a path, the end tells files apart.
+pub fn name_end(name: &str, limit: usize) -> String {
+    let count = name.chars().count();
+    if count <= limit {
+        return name.to_owned();
+    }
+    std::iter::once('…').chain(name.chars().skip(count - limit.saturating_sub(1))).collect()
+}
+
 /// JSON that may stand inside a `script` element: no `<`, `>` or `&` as such.
 pub fn embed(json: &serde_json::Value) -> String {
     let mut safe = String::new();
@@ -180,5 +189,9 @@ mod tests {
         assert_eq!(percent(0.0123), "1.2%");
         assert_eq!(percent(0.81), "81%");
         assert_eq!(brief("abcdef", 3), "abc…");
+        assert_eq!(
+            (name_end("/lib/libc.so.6", 9), name_end("short", 9)),
+            ("…ibc.so.6".into(), "short".into())
+        );
     }
 }

@@ -141,7 +141,7 @@ pub fn html(reading: &Reading) -> String {
     body.push_str("</section>\n<section><h2>Pages moved by each step</h2>\n");
     body.push_str(&timeline.moves(&parts.outcomes));
     body.push_str("</section>\n");
-    heat(&mut body, heatmap::data(&parts.snapshots, header.page_size_bytes));
+    heat(&mut body, heatmap::data(&parts.snapshots, header.page_size_bytes, figures.summary.at_ns));
     body.push_str("<section><h2>Decisions</h2>\n");
     body.push_str(&table(&steps(&reading.entries)));
     body.push_str("</section>\n");

@@ -7,6 +7,8 @@ use terrace_engine::MoveFailure;
 
 /// Rows shown at most; the journal holds the rest.
 const MAX_ROWS: usize = 250;
+/// Different reasons in one row of decisions that follow each other, the last one's beside these.
+const MAX_REASONS: usize = 3;
 
 /// Decisions taken together, and the outcome that followed.
 #[derive(Debug, Default)]
@@ -17,6 +19,8 @@ pub struct Step<'a> {
     pub outcome: Option<&'a OutcomeEntry>,
     /// How many like it followed at once, without an outcome; the last is shown.
     pub repeats: u64,
+    /// The ones before the last, each reason once.
+    pub earlier: Vec<&'a DecisionEntry>,
     /// Time of the first.
     pub first_ns: u64,
 }
@@ -33,7 +37,9 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                     Some(step) if same_moment(step, decision) => step.decisions.push(decision),
                     Some(step) if same_again(step, decision) => {
                         step.repeats += 1;
-                        step.decisions[0] = decision;
+                        let before = std::mem::replace(&mut step.decisions[0], decision);
+                        step.earlier.retain(|earlier| earlier.why != before.why);
+                        step.earlier.push(before);
                     }
                     _ => {
                         steps.push(Step {
@@ -52,11 +58,12 @@ pub fn steps(entries: &[Entry]) -> Vec<Step<'_>> {
                         // The last of the repeated ones led to this; it gets a row of its own.
                         step.repeats -= 1;
                         let decision = step.decisions[0];
+                        step.decisions[0] = step.earlier.pop().unwrap_or(decision);
                         steps.push(Step {
                             decisions: vec![decision],
                             outcome: Some(outcome),
-                            repeats: 0,
                             first_ns: decision.at_ns,
+                            ..Step::default()
                         });
                     }
                     None => steps.push(Step {
@@ -78,7 +85,10 @@ fn same_moment(step: &Step<'_>, decision: &DecisionEntry) -> bool {
 }
 
 fn same_again(step: &Step<'_>, decision: &DecisionEntry) -> bool {
-    step.decisions.len() == 1 && step.decisions[0].name == decision.name
+    let mut shown = step.earlier.iter().chain(&step.decisions);
+    step.decisions.len() == 1
+        && step.decisions[0].name == decision.name
+        && (step.earlier.len() < MAX_REASONS || shown.any(|s| s.why == decision.why))
 }
 
 /// Adds up pages that did not move, by reason, most first.
@@ -149,9 +159,12 @@ fn row(html: &mut String, step: &Step<'_>) {
         put!(html, " <span class=\"times\">× {}</span>", count(step.repeats + 1));
     }
     html.push_str("</td><td>");
-    for (i, decision) in step.decisions.iter().take(12).enumerate() {
-        let line = if i > 0 { "<br>" } else { "" };
-        put!(html, "{line}{}", brief(&decision.why, 300));
+    let mut reasons: Vec<&str> = Vec::new();
+    for decision in step.earlier.iter().chain(step.decisions.iter().take(12)) {
+        if !reasons.contains(&decision.why.as_str()) {
+            put!(html, "<div class=\"reason\">{}</div>", brief(&decision.why, 300));
+            reasons.push(&decision.why);
+        }
     }
     let gain: u64 = step.decisions.iter().fold(0, |sum, d| sum.saturating_add(d.gain_ns_per_s));
     let cost: u64 = step.decisions.iter().fold(0, |sum, d| sum.saturating_add(d.cost_ns));
@@ -243,6 +256,27 @@ mod tests {
                 row(8, "hold", 0, Some(9)),
             ]
         );
+    }
+
+    #[test]
+    fn decisions_in_one_row_show_each_of_their_reasons() {
+        let hold = |at_ns: u64, why: &str| {
+            Entry::Decision(DecisionEntry {
+                at_ns,
+                name: "hold".into(),
+                why: why.into(),
+                ..DecisionEntry::default()
+            })
+        };
+        let reasons = ["a", "b", "a", "c", "d", "e", "e"];
+        let entries: Vec<Entry> = reasons.iter().zip(1..).map(|(why, at)| hold(at, why)).collect();
+        let rows = steps(&entries);
+        assert_eq!(rows.iter().map(|s| s.repeats + 1).collect::<Vec<_>>(), [5, 2]);
+        let html = table(&rows);
+        for why in ["a", "b", "c", "d", "e"] {
+            let shown = format!("<div class=\"reason\">{why}</div>");
+            assert_eq!(html.matches(&shown).count(), 1, "{why}: {html}");
+        }
     }
 
     #[test]

@@ -59,8 +59,8 @@ fn a_comparison_is_told_in_full() {
     for expected in [
         "Fastest policy: terrace with 2.31 s, 2.21 times as fast as first touch, and 1.05 times the time of the ideal move.",
         "failed: the guest&#39;s kernel has no DAMON; boot another",
-        "first touch</text>",
-        "ideal move</text>",
+        "first touch</span>",
+        "ideal move</span>",
         "class=\"spread\"",
         "<th>read bandwidth</th><td>1</td><td>0</td><td>20.00 GB/s</td><td>19.10 GB/s</td><td>-4.5%</td>",
         "scan_size_mb = 256",

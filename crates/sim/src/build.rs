@@ -126,6 +126,9 @@ pub struct Plan {
     /// Whoever manages takes some of the room that programs have (`Pool::share_with_tool`). Not so
     /// where it is said how much room the program has.
     pub tool_takes_room: bool,
+    /// Memory of the host that one run may take, where that is known: a workload's data, which it
+    /// really computes with, is as large as the modelled machine lets it be.
+    pub host_memory: Option<Bytes>,
     cores: u32,
 }
 
@@ -163,10 +166,34 @@ impl Plan {
             quantum: QUANTUM,
             waits_for_records: true,
             tool_takes_room: true,
+            host_memory: None,
             cores,
         };
         plan.params(Mode::Plain)?;
         Ok(plan)
+    }
+
+    /// Memory of the host that a run takes at least: a workload's data, and the account of its pages
+    /// by whoever manages (some 24 bytes each). Of a recording it is not known before.
+    #[must_use]
+    pub fn host_bytes(&self) -> Bytes {
+        let Input::Workload(spec) = &self.input else { return Bytes::ZERO };
+        let data = spec.size.bytes(spec.fast) + spec.hot_size.bytes(spec.fast);
+        Bytes(data.get().saturating_add(data.get() / PAGE * 24))
+    }
+
+    /// The host has too little memory.
+    pub(crate) fn too_little_memory(&self, need: Bytes) -> SimError {
+        SimError::HostMemory {
+            machine: self.machine.name.clone(),
+            input: self.input.to_string(),
+            need,
+            have: self.host_memory.unwrap_or(Bytes::ZERO),
+            remedy: match self.input {
+                Input::Workload(_) => "give fast= or size=",
+                Input::Recording { .. } => "give fewer policies at a time or a shorter recording",
+            },
+        }
     }
 
     /// Bytes of a node, by its index, that programs can have.
@@ -198,6 +225,12 @@ impl Plan {
     /// [`SimError::Machine`], [`SimError::TooSmall`].
     pub fn world(&self, mode: Mode, births: Births) -> Result<World, SimError> {
         let machine = || self.machine.name.clone();
+        // Where it does not fit the machine either, that is said, below.
+        let machine_has = Bytes((0..self.ids.len()).map(|node| self.usable(node)).sum());
+        let need = self.host_bytes();
+        if need <= machine_has && self.host_memory.is_some_and(|have| need > have) {
+            return Err(self.too_little_memory(need));
+        }
         let params = self.params(mode)?;
         let feed: Box<dyn Feed> = match &self.input {
             // A pager has the program's data only.
@@ -268,6 +301,9 @@ impl Plan {
                 memory.map(VpnRange::new(Vpn(BASE / PAGE), Vpn((BASE + bytes).div_ceil(PAGE))))
             }
             None => memory.on_demand = true,
+        }
+        if memory.unaccounted > 0 {
+            return Err(self.too_little_memory(self.host_bytes()));
         }
         let homes = params.homes.clone();
         let quantum =

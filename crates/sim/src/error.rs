@@ -54,6 +54,22 @@ pub enum SimError {
         /// Memory that it maps.
         need: terrace_types::Bytes,
     },
+    /// The host has too little memory for the simulation.
+    #[error(
+        "simulating {input} on {machine} takes {need} of this host's memory and {have} is there; {remedy}"
+    )]
+    HostMemory {
+        /// Machine.
+        machine: String,
+        /// What runs.
+        input: String,
+        /// Memory that it takes.
+        need: terrace_types::Bytes,
+        /// Memory that the host has, as far as it is known.
+        have: terrace_types::Bytes,
+        /// What to try.
+        remedy: &'static str,
+    },
     /// No such store behind memory.
     #[error(
         "machine {machine} has no far store {name}; it has {known}; add a [[far]] to its file"

@@ -41,6 +41,14 @@ pub trait Feed: std::fmt::Debug {
     /// # Errors
     /// What is wrong, in one sentence.
     fn finish(&mut self) -> Result<u64, String>;
+    /// The host had no memory for the program's data: nothing that it did counts.
+    fn lacks_memory(&self) -> bool {
+        false
+    }
+    /// What a reader of the results must know of the source, once it has ended: what was left out.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Takes back what has been run, for its memory.
     fn recycle(&mut self, _batch: Batch) {}
 }
@@ -81,11 +89,14 @@ pub struct WorkloadFeed {
     words: u64,
     threads: usize,
     in_step: bool,
+    out_of_memory: bool,
 }
 
 #[derive(Debug)]
 enum Reply {
     Words(u64),
+    /// The host has no memory for them.
+    NoMemory,
     Supply(Supply),
     Finished(Result<u64, String>),
 }
@@ -120,6 +131,7 @@ impl WorkloadFeed {
             words,
             threads,
             in_step: false,
+            out_of_memory: false,
         }
     }
 
@@ -131,6 +143,10 @@ impl WorkloadFeed {
             Some(Reply::Supply(supply)) => {
                 self.in_step = matches!(supply, Supply::Accesses(_) | Supply::Held(_));
                 supply
+            }
+            Some(Reply::NoMemory) => {
+                self.out_of_memory = true;
+                Supply::Done
             }
             // The worker is gone: only a bug of the workload's does that, and `finish` says so.
             _ => Supply::Done,
@@ -153,6 +169,10 @@ impl Feed for WorkloadFeed {
 
     fn step(&mut self, index: usize, now: Nanos) -> Supply {
         self.next(Ask::Step(index, now))
+    }
+
+    fn lacks_memory(&self) -> bool {
+        self.out_of_memory
     }
 
     fn finish(&mut self) -> Result<u64, String> {
@@ -194,19 +214,23 @@ impl Conduct for Worker {
         // Memory is taken when it is asked for: until then the program may turn out too large.
         let mut made = None;
         while let Ok(ask) = self.asked.recv() {
-            let recorder = made.get_or_insert_with(|| {
-                Recorder::new(words, preparing(spec), self.reply.clone(), self.heap)
-            });
+            if made.is_none() {
+                made = Recorder::new(words, preparing(spec), self.reply.clone(), self.heap);
+            }
+            let Some(recorder) = &made else {
+                let _gone = self.reply.send(Reply::NoMemory);
+                return;
+            };
             let supply = match ask {
                 Ask::Prepare => {
-                    algorithm.prepare(&*recorder);
+                    algorithm.prepare(recorder);
                     recorder.go_at(Pace::even(instructions(spec)));
                     threads = (0..spec.threads).map(|i| algorithm.thread(i)).collect();
                     Supply::Done
                 }
                 Ask::Step(index, now) => match threads.get_mut(index) {
                     None => Supply::Done,
-                    Some(thread) => match algorithm.step(&*recorder, thread, now) {
+                    Some(thread) => match algorithm.step(recorder, thread, now) {
                         Step::More => Supply::Again,
                         Step::Meet => Supply::Meet,
                         Step::Done => Supply::Done,
@@ -215,7 +239,7 @@ impl Conduct for Worker {
                 Ask::Finish => {
                     recorder.stop();
                     let outcome = algorithm
-                        .finish(&*recorder, &threads)
+                        .finish(recorder, &threads)
                         .map(|o| o.accesses)
                         .map_err(|e| e.to_string());
                     let _gone = self.reply.send(Reply::Finished(outcome));
@@ -247,9 +271,13 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn new(words: usize, pace: Pace, reply: SyncSender<Reply>, heap: bool) -> Self {
-        Self {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+    /// `None`: the host has no memory for so many words.
+    fn new(words: usize, pace: Pace, reply: SyncSender<Reply>, heap: bool) -> Option<Self> {
+        let mut data = Vec::new();
+        data.try_reserve_exact(words).ok()?;
+        data.resize_with(words, AtomicU64::default);
+        Some(Self {
+            words: data,
             batch: (0..BATCH).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect(),
             filled: AtomicUsize::new(0),
             paces: [pace.load, pace.store, pace.heap, pace.own, pace.fill].map(AtomicU64::new),
@@ -257,7 +285,7 @@ impl Recorder {
             silent: AtomicUsize::new(0),
             held: heap.then(AtomicU64::default),
             reply: Mutex::new(reply),
-        }
+        })
     }
 
     fn go_at(&self, pace: Pace) {

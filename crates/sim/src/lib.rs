@@ -41,4 +41,7 @@ pub use build::{Births, Input, Mode, Plan};
 pub use error::SimError;
 pub use far::FarCount;
 pub use recording::Recording;
-pub use run::{all, simulate, CacheCount, NodeEnergy, Options, Run, TrackerKind, BEHIND, BOUNDS};
+pub use run::{
+    all, simulate, simulate_custom, CacheCount, NodeEnergy, Options, Run, TrackerKind, BEHIND,
+    BOUNDS,
+};

@@ -26,11 +26,22 @@ pub const PROTECTED: u8 = 1 << 5;
 /// The time of a walk by someone who has to wait for a pager.
 pub const WAITS: u64 = u64::MAX;
 
-/// Stretches of 2 MiB that are mapped on demand at most: 128 GiB, 512 MiB of bookkeeping.
-const MOST_REGIONS: usize = 1 << 16;
+/// Regions that are mapped on demand at most: whole stretches of 2 MiB, 512 GiB of them, or pieces.
+const MOST_REGIONS: usize = 1 << 18;
 
-/// Of those, as many are found without a search.
+/// Stretches of 2 MiB that are found without a search.
 const STRETCHES: usize = 1024;
+
+/// Once so many stretches are mapped (1 GiB) and fewer than one in so many of their pages is
+/// touched, the program's pages lie scattered: what it touches from then on is mapped in pieces of
+/// so many pages. Whoever manages keeps some tens of bytes for every mapped page, so that whole
+/// stretches would take a hundred times the memory of the pages themselves. Programs whose pages
+/// lie together are mapped by the stretch, as the kernel's page tables have them.
+const SCATTERED_FROM: usize = 512;
+/// See [`SCATTERED_FROM`].
+const SCATTERED_BELOW: u64 = 16;
+/// See [`SCATTERED_FROM`]: 64 KiB.
+const PIECE: u64 = 16;
 
 /// Not backed by memory.
 pub const ABSENT: u32 = u32::MAX;
@@ -117,6 +128,12 @@ pub struct Memory {
     pub locked_until: u64,
     /// Pages asked for when no node had room.
     pub refused: u64,
+    /// Pages touched for the first time so far.
+    pub touched: u64,
+    /// The host had no memory for the account of so many more pages, which are not mapped.
+    pub unaccounted: u64,
+    /// New mappings are pieces of stretches.
+    scattered: bool,
     /// Writes to watched pages, so far.
     pub watched_writes: u64,
     /// The frame of a page that was just touched first is told in `born`.
@@ -157,6 +174,9 @@ impl Memory {
             waited_for: None,
             locked_until: 0,
             refused: 0,
+            touched: 0,
+            unaccounted: 0,
+            scattered: false,
             watched_writes: 0,
             tells_births: false,
             born: None,
@@ -164,9 +184,16 @@ impl Memory {
         }
     }
 
-    /// Adds a mapping of whole pages; nothing of it is touched.
+    /// Adds a mapping of whole pages; nothing of it is touched. Where the host has no memory for its
+    /// account there is none, and [`Self::unaccounted`] says so.
     pub fn map(&mut self, range: VpnRange) {
         let first = self.pages.len() as u32;
+        let more = usize::try_from(range.len()).unwrap_or(usize::MAX);
+        let room = self.misses.as_mut().map_or(Ok(()), |misses| misses.try_reserve(more));
+        if room.is_err() || self.pages.try_reserve(more).is_err() {
+            self.unaccounted = self.unaccounted.saturating_add(range.len());
+            return;
+        }
         self.pages.extend((0..range.len()).map(|_| Page {
             frame: ABSENT,
             node: 0,
@@ -254,8 +281,11 @@ impl Memory {
             None => self.map_around(vpn, hint)?,
             Some(index) => index,
         };
-        // All mappings are such stretches, and none is ever taken away.
-        self.stretches[slot] = (stretch + 1, index - offset);
+        // No mapping is ever taken away.
+        let whole = |r: &Region| r.end - r.start == HUGE;
+        if !self.scattered || self.regions.get(*hint).is_some_and(whole) {
+            self.stretches[slot] = (stretch + 1, index - offset);
+        }
         Some(index)
     }
 
@@ -278,8 +308,12 @@ impl Memory {
             self.refused += 1;
             return None;
         }
-        let start = vpn - vpn % HUGE;
-        self.map(VpnRange::new(Vpn(start), Vpn(start + HUGE)));
+        self.scattered |= !self.huge
+            && self.regions.len() >= SCATTERED_FROM
+            && self.touched * SCATTERED_BELOW < self.pages.len() as u64;
+        let length = if self.scattered { PIECE } else { HUGE };
+        let start = vpn - vpn % length;
+        self.map(VpnRange::new(Vpn(start), Vpn(start + length)));
         self.index(vpn, hint)
     }
 
@@ -407,6 +441,7 @@ impl Memory {
                         *page =
                             Page { frame, node: *node as u8, bits: PART_OF_HUGE, part: i as u16 };
                     }
+                    self.touched += HUGE;
                     return FAULT + HUGE * ZERO_PAGE;
                 }
             }
@@ -438,6 +473,7 @@ impl Memory {
     /// The page has this frame from now on; gives what its first touch costs.
     fn back(&mut self, index: usize, node: usize, frame: u64) -> u64 {
         self.pages[index] = Page { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
+        self.touched += 1;
         self.born = self.tells_births.then_some(frame as u32);
         FAULT + if self.tells_births { 0 } else { ZERO_PAGE }
     }
@@ -582,6 +618,34 @@ mod tests {
         walk(&mut m, 500, true, 0);
         walk(&mut m, 1599, true, 0);
         assert_eq!(m.on_nodes(), [2, 512]);
+    }
+
+    #[test]
+    fn scattered_pages_take_memory_by_the_page_and_dense_ones_are_mapped_by_the_stretch() {
+        let run = |pages: u64, apart: u64| {
+            let layout = Layout::q35(&[4 << 30]);
+            let pools = vec![Pool::new(0, 1 << 20, layout)];
+            let mut m = Memory::new(pools, FirstTouch::Nearest(vec![vec![0]]));
+            m.on_demand = true;
+            let mut hint = 0;
+            for page in 0..pages {
+                let index = m.index_or_map(page * apart, &mut hint).unwrap();
+                m.walk(index, page * apart, true, 0, 0);
+            }
+            // All are found again where they were put, by search and by table.
+            for page in (0..pages).rev() {
+                let index = m.index_or_map(page * apart, &mut hint).unwrap();
+                assert_eq!(m.index(page * apart, &mut 0), Some(index));
+                assert!(m.pages[index].frame != ABSENT, "page {page}, {apart} apart");
+            }
+            assert_eq!((m.touched, m.refused), (pages, 0));
+            m.pages.len() as u64
+        };
+        let (few, many) = (run(4_000, 70_000), run(20_000, 70_000));
+        assert_eq!((many - few) / 16_000, PIECE, "{few} and {many} pages");
+        assert_eq!(run(600 * HUGE, 1), 600 * HUGE);
+        // Half of a stretch's pages are not scattered.
+        assert_eq!(run(600 * HUGE / 2, 2), 600 * HUGE);
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Recording {
     threads: Arc<Vec<Vec<usize>>>,
     accesses: u64,
     start: u64,
+    /// What the file says of itself, and what is wrong with it at first sight.
+    notes: Arc<Vec<String>>,
     /// All copies of it that are run at the same time decode each block once.
     sharing: Arc<Sharing>,
 }
@@ -83,7 +85,10 @@ impl Recording {
             return Err(RecordingError::Useless("it holds no accesses"));
         }
         let threads = Arc::new(threads.into_values().collect());
-        Ok(Self { open, threads, accesses, start, sharing: Arc::new(Sharing::default()) })
+        let mut notes = reader.shortcomings();
+        notes.extend(reader.header().notes.iter().cloned());
+        let (notes, sharing) = (Arc::new(notes), Arc::new(Sharing::default()));
+        Ok(Self { open, threads, accesses, start, notes, sharing })
     }
 
     /// Threads that make accesses.
@@ -107,7 +112,8 @@ impl Recording {
             reader,
             block: Block::new()?,
             folds: Folds::default(),
-            failed: None,
+            notes: self.notes.to_vec(),
+            left_out: 0,
             member: self.sharing.member(),
         })
     }
@@ -137,7 +143,9 @@ pub(crate) struct RecordingFeed {
     block: Block,
     cursors: Vec<Cursor>,
     folds: Folds,
-    failed: Option<String>,
+    notes: Vec<String>,
+    /// Accesses of blocks that are damaged.
+    left_out: u64,
     member: Member,
 }
 
@@ -145,7 +153,7 @@ impl fmt::Debug for RecordingFeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordingFeed")
             .field("recording", &self.recording)
-            .field("failed", &self.failed)
+            .field("notes", &self.notes)
             .finish()
     }
 }
@@ -170,11 +178,13 @@ impl Folds {
 }
 
 impl RecordingFeed {
-    /// Reads a thread's next block into its cursor; `false` at the end.
+    /// Reads a thread's next block that can be read into its cursor; `false` at the end. What is
+    /// damaged is left out and noted, as `terrace trace info` and `terrace report` do.
     fn read_on(&mut self, index: usize) -> bool {
         let cursor = &mut self.cursors[index];
         let Some(position) = self.recording.threads[index].get(cursor.next) else { return false };
         cursor.next += 1;
+        let count = self.reader.blocks().get(*position).map_or(0, |b| u64::from(b.count));
         let (reader, block) = (&mut self.reader, &mut self.block);
         let decode = |memory| match reader.read_packed(*position, block) {
             Ok(()) => Ok(Columns::of(block, memory)),
@@ -183,8 +193,9 @@ impl RecordingFeed {
         let columns = match self.member.block(*position, decode) {
             Ok(columns) => columns,
             Err(why) => {
-                self.failed = Some(why);
-                return false;
+                self.notes.push(format!("{why}; its {count} accesses are left out"));
+                self.left_out += count;
+                return true;
             }
         };
         let place = |(name, gib): &(u64, u64)| (*name, self.folds.place(columns.process, *gib));
@@ -244,10 +255,14 @@ impl Feed for RecordingFeed {
         }
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
     fn finish(&mut self) -> Result<u64, String> {
-        match self.failed.take() {
-            Some(why) => Err(why),
-            None => Ok(self.recording.accesses),
+        match self.recording.accesses - self.left_out {
+            0 => Err(format!("nothing of it can be read: {}", self.notes.join("; "))),
+            accesses => Ok(accesses),
         }
     }
 }
@@ -375,6 +390,46 @@ mod tests {
             }
             assert_eq!(feed.finish(), Ok(2000));
         }
+    }
+
+    /// The bytes of a recording of three blocks of one thread.
+    fn three_blocks() -> Vec<u8> {
+        let mut writer = TraceWriter::new(Vec::new(), &Header::default()).unwrap();
+        for i in 0..3 * 32_768u64 {
+            writer.access(0, 0, &access(0x7000_0000 + i % 4096 * 8, 0)).unwrap();
+        }
+        writer.finish().unwrap()
+    }
+
+    fn run_through(bytes: Vec<u8>) -> (Result<u64, String>, Vec<String>) {
+        let open: Arc<Open> = Arc::new(move || Ok(Box::new(Bytes::new(bytes.clone()))));
+        let mut feed = Recording::new(open).unwrap().feed().unwrap();
+        while feed.step(0, Nanos::ZERO) != Supply::Done {}
+        (feed.finish(), feed.notes())
+    }
+
+    #[test]
+    fn a_recording_that_is_cut_off_or_damaged_is_run_as_far_as_it_goes_and_says_so() {
+        let whole = three_blocks();
+        assert_eq!(run_through(whole.clone()), (Ok(3 * 32_768), vec![]));
+        let cursor = Bytes::new(whole.clone());
+        let blocks: Vec<_> = TraceReader::open(cursor).unwrap().blocks().to_vec();
+        assert_eq!(blocks.len(), 3);
+        // Cut between blocks, and within one.
+        let (end, notes) = run_through(whole[..blocks[2].offset as usize].to_vec());
+        assert_eq!(
+            (end, notes),
+            (Ok(2 * 32_768), vec!["the recording was not written to its end".to_owned()])
+        );
+        let (end, notes) = run_through(whole[..blocks[2].offset as usize + 100].to_vec());
+        assert!(end == Ok(2 * 32_768) && notes[0].contains("the file ends within it"), "{notes:?}");
+        // One byte of the second block is another.
+        let mut flipped = whole;
+        flipped[blocks[1].offset as usize + 200] ^= 0x40;
+        let (end, notes) = run_through(flipped);
+        assert_eq!(end, Ok(2 * 32_768));
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.contains("is damaged") && note.contains("32768 accesses are left out"));
     }
 
     #[test]

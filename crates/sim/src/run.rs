@@ -21,7 +21,7 @@ use terrace_engine::journal::Summary;
 use terrace_engine::{Config, Engine, Journal, Parts, Stop, Tracker};
 use terrace_machine::{CoreModel, Machine, MigrationCost};
 use terrace_model::Counters;
-use terrace_policy::place::Placement;
+use terrace_policy::place::{CustomPolicy, Placement};
 use terrace_types::{Bytes, Nanos, NodeId, Seed};
 
 /// What is no policy: bounds, and the fast node as a cache.
@@ -84,6 +84,12 @@ pub struct Run {
     /// Accesses of the phase that counts, as the workload counts them.
     #[serde(skip)]
     pub accesses: u64,
+    /// Memory that the program touched, bytes; 0 where a store lies behind memory.
+    #[serde(skip)]
+    pub touched_bytes: u64,
+    /// What a reader of the results must know of the input: what of a recording was left out.
+    #[serde(skip)]
+    pub notes: Vec<String>,
     /// The engine's account, where one ran.
     #[serde(skip)]
     pub summary: Option<Summary>,
@@ -165,8 +171,25 @@ pub fn simulate(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimE
         "bound:static" => static_placement(plan, policy),
         "bound:clairvoyant" => clairvoyant(plan, policy),
         "bound:ideal-move" => ideal_move(plan, policy),
-        _ => managed(plan, policy, options),
+        _ => {
+            let placement = Placement::named(policy, &as_it_describes_itself(&plan.machine))
+                .map_err(SimError::Policy)?;
+            managed(plan, policy, placement, options)
+        }
     }
+}
+
+/// Runs a policy that comes from outside, called `name` in the result.
+///
+/// # Errors
+/// [`SimError`].
+pub fn simulate_custom(
+    plan: &Plan,
+    name: &str,
+    policy: CustomPolicy,
+    options: Options,
+) -> Result<Run, SimError> {
+    managed(plan, name, Placement::Custom(policy), options)
 }
 
 /// A run in which nobody moves anything.
@@ -344,9 +367,12 @@ fn as_it_describes_itself(machine: &Machine) -> Machine {
 }
 
 /// A run under the engine, with the very policy that runs live.
-fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError> {
-    let placement = Placement::named(policy, &as_it_describes_itself(&plan.machine))
-        .map_err(SimError::Policy)?;
+fn managed(
+    plan: &Plan,
+    policy: &str,
+    placement: Placement,
+    options: Options,
+) -> Result<Run, SimError> {
     if plan.tiers.len() < 2 {
         // As live: nothing is managed where there is nothing to place.
         return alone(plan, policy, Mode::Plain);
@@ -413,6 +439,9 @@ fn managed(plan: &Plan, policy: &str, options: Options) -> Result<Run, SimError>
 }
 
 fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<Run, SimError> {
+    if world.lacks_memory() {
+        return Err(plan.too_little_memory(plan.host_bytes()));
+    }
     let accesses = world.finish().map_err(SimError::Wrong)?;
     if world.memory.refused > 0 {
         let have: u64 = world.memory.pools.iter().map(|p| p.frames() * PAGE).sum();
@@ -448,6 +477,8 @@ fn result(plan: &Plan, policy: &str, world: &mut World, moves: Moves) -> Result<
         caches: caches(plan, &counters),
         far: None,
         accesses,
+        touched_bytes: world.memory.touched * PAGE,
+        notes: world.notes(),
         summary: moves.summary,
         journal: None,
     })

@@ -317,6 +317,18 @@ impl World {
         self.feed.finish()
     }
 
+    /// What a reader of the results must know of the source, once the program has ended.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.feed.notes()
+    }
+
+    /// The host had no memory for the program's data, or for the account of its pages.
+    #[must_use]
+    pub fn lacks_memory(&self) -> bool {
+        self.feed.lacks_memory() || self.memory.unaccounted > 0
+    }
+
     /// Lets `span` pass, or less if the program ends or stops.
     pub fn pass(&mut self, span: Nanos) {
         self.time = self.time.saturating_add(span.get().saturating_mul(PS));

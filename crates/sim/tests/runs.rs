@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use terrace_machine::{preset, Machine};
-use terrace_sim::{all, simulate, Options, Plan, Run, SimError, TrackerKind};
+use terrace_sim::{all, simulate, simulate_custom, Options, Plan, Run, SimError, TrackerKind};
 use terrace_types::{Bytes, Seed};
 
 /// `lab-cxl` with 32 MiB of fast memory, and caches that leave something to miss.
@@ -80,11 +80,35 @@ fn who_knows_what_comes_is_not_behind_who_knows_the_whole() {
 }
 
 #[test]
+fn a_policy_from_outside_runs_as_those_inside_do() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use terrace_policy::place::{CustomPolicy, Needs, Placement};
+    let plan = Plan::new(&machine(), SKEW).unwrap();
+    let calls = std::sync::Arc::new(AtomicUsize::new(0));
+    let mut inside = Placement::named("histogram", &plan.machine).unwrap();
+    let (needs, counted) = (inside.needs(), calls.clone());
+    let outside = CustomPolicy::new(needs, move |snapshot, now, seed| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        inside.step(snapshot, now, seed)
+    });
+    let custom = simulate_custom(&plan, "mine", outside, Options::default()).unwrap();
+    let named = simulate(&plan, "histogram", Options::default()).unwrap();
+    assert_eq!((custom.policy.as_str(), custom.seconds), ("mine", named.seconds));
+    assert_eq!(custom.promoted_pages, named.promoted_pages);
+    assert!(calls.load(Ordering::Relaxed) > 0 && custom.promoted_pages.unwrap() > 0);
+    // One that needs what no tracker tells does not start.
+    let needy = CustomPolicy::new(Needs { cells: true, ..needs }, |_, _, _| Default::default());
+    let refused = simulate_custom(&plan, "needy", needy, Options::default()).unwrap_err();
+    assert!(refused.to_string().contains("needs counts of accesses by cell"), "{refused}");
+}
+
+#[test]
 fn every_tracker_leads_to_gain() {
     let first = run(SKEW, "first-touch");
     for (policy, tracker) in [
         ("histogram", TrackerKind::Pebs),
         ("terrace", TrackerKind::Pebs),
+        ("hyplacer", TrackerKind::Pebs),
         ("terrace", TrackerKind::Damon),
     ] {
         let options = Options { tracker, ..Options::default() };

@@ -5,8 +5,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_machine::Machine;
+use terrace_policy::place::CustomPolicy;
 pub use terrace_sim::TrackerKind;
-use terrace_sim::{all, simulate, Input, Options, Plan, Recording, Run, SimError};
+use terrace_sim::{all, simulate, simulate_custom, Input, Options, Plan, Recording, Run, SimError};
+use terrace_sys::{Allowance, Root};
 use terrace_types::{Bytes, Seed};
 
 /// What to predict.
@@ -26,6 +28,8 @@ pub struct Question {
     pub tracker: TrackerKind,
     /// Keep journals, for [`Answer::reports`].
     pub journals: bool,
+    /// A policy of the caller's and its name; it runs where `policies` has that name.
+    pub custom: Option<(String, CustomPolicy)>,
 }
 
 /// Why there is no answer.
@@ -39,9 +43,17 @@ pub enum PredictError {
     Sim(#[from] SimError),
 }
 
+/// A policy counts as faster than first touch where it takes less than this part of its time.
+const NOT_FASTER: f64 = 0.995;
+
+/// Version of the answer's JSON.
+const VERSION: u32 = 1;
+
 /// The answer; as JSON it is the contract's `sim`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Answer {
+    /// Version of this form: 1.
+    pub version: u32,
     /// Name of the machine.
     pub machine: String,
     /// What ran.
@@ -50,6 +62,9 @@ pub struct Answer {
     pub accesses: Option<u64>,
     /// What the command took.
     pub wall_seconds: f64,
+    /// What a reader of the figures must know: what of a recording is missing, and whether memory
+    /// is scarce at all.
+    pub notes: Vec<String>,
     /// One entry a policy, in the order asked; with a sweep, one a policy and size, sizes in the
     /// order asked.
     pub runs: Vec<Entry>,
@@ -159,21 +174,39 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
         let bytes = plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum();
         tasks.extend(question.policies.iter().map(|p| (plan.clone(), p.clone(), Some(bytes))));
     }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let host = Some(Allowance::own(&Root::live()).memory).filter(|bytes| *bytes > Bytes::ZERO);
+    // As many at a time as the host has memory for.
+    let room = host.and_then(|host| host.get().checked_div(whole.host_bytes().get()));
+    let room = room.map_or(usize::MAX, |n| n as usize);
+    // All at once over a recording, so that each of its blocks is decoded once; the host's
+    // scheduler deals out the cores.
+    let workers = match whole.input {
+        Input::Recording { .. } => tasks.len().clamp(cores, MOST_AT_ONCE.max(cores)),
+        Input::Workload(_) => cores.min(room.max(1)),
+    };
+    tasks.iter_mut().for_each(|(plan, ..)| plan.host_memory = host);
     let options = Options {
         seed: question.seed,
         tracker: question.tracker,
         journal: question.journals,
         ..Options::default()
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // All at once over a recording, so that each of its blocks is decoded once; the host's
-    // scheduler deals out the cores.
-    let workers = match whole.input {
-        Input::Recording { .. } => tasks.len().clamp(cores, MOST_AT_ONCE.max(cores)),
-        Input::Workload(_) => cores,
+    // The caller's policy has a state of its own: its runs follow each other.
+    let own = |policy: &str| question.custom.as_ref().filter(|(name, _)| name == policy);
+    let workers = if question.custom.is_some() { 1 } else { workers };
+    let runs = all(&tasks, workers, |(plan, policy, _)| match own(policy) {
+        Some((name, custom)) => simulate_custom(plan, name, custom.clone(), options),
+        None => simulate(plan, policy, options),
+    })?;
+    let fast = |plan: &Plan| -> u64 {
+        plan.tiers.first().into_iter().flatten().map(|n| plan.usable(*n)).sum()
     };
-    let runs = all(&tasks, workers, |(plan, policy, _)| simulate(plan, policy, options))?;
+    let fast: Vec<u64> = tasks.iter().map(|(plan, ..)| fast(plan)).collect();
+    let notes = notes(&whole.input, &runs, &fast, !question.sweep.is_empty());
     Ok(Answer {
+        version: VERSION,
+        notes,
         machine: question.machine.name.clone(),
         input: whole.input.to_string(),
         accesses: runs.first().map(|r| r.accesses),
@@ -184,6 +217,42 @@ pub fn predict(question: &Question) -> Result<Answer, PredictError> {
             .map(|(run, task)| Entry { run, fast_bytes: task.2 })
             .collect(),
     })
+}
+
+/// What is to be known before the figures; `fast`: bytes of the best tier that programs could have
+/// in each run.
+fn notes(input: &Input, runs: &[Run], fast: &[u64], swept: bool) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for note in runs.iter().flat_map(|run| &run.notes) {
+        let note = format!("{input}: {note}");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let touched = runs.iter().map(|run| run.touched_bytes).max().unwrap_or(0);
+    let least = fast.iter().copied().min().unwrap_or(0);
+    if touched > 0 && runs.iter().all(|r| r.far.is_none()) && touched <= least {
+        let size = if swept { "even the least size swept" } else { "the fast tier" };
+        notes.push(format!(
+            "everything fits: {} touched, and {size} has {} for programs, so that no policy can \
+             gain; try --sweep {}",
+            Bytes(touched),
+            Bytes(least),
+            scarce(touched)
+        ));
+    }
+    notes
+}
+
+/// Sizes of the best tier, doubling, from an eighth of what is touched up to where all of it fits.
+fn scarce(touched: u64) -> String {
+    // Below a pager's or a watermark's worth of memory nothing can be compared.
+    let most = touched.next_power_of_two().max(1 << 20);
+    let size = |bytes: u64| match bytes >> 20 {
+        0 => format!("{}KiB", bytes >> 10),
+        mib => format!("{mib}MiB"),
+    };
+    format!("fast={}..{}", size(most / 8), size(most))
 }
 
 /// The same program on a machine whose best tier has only so much of its memory for programs; of
@@ -258,8 +327,17 @@ impl Answer {
     pub fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ =
-            writeln!(out, "{} on {}, simulated", clip(&self.input, 44), clip(&self.machine, 20));
+        for note in &self.notes {
+            let printable: String =
+                note.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+            out.push_str(&fold(&format!("note: {printable}"), 80));
+        }
+        let _ = writeln!(
+            out,
+            "{} on {}, simulated",
+            clip_left(&self.input, 44),
+            clip(&self.machine, 20)
+        );
         let swept = self.runs.iter().any(|e| e.fast_bytes.is_some());
         let size =
             |e: &Entry| e.fast_bytes.map(|b| format!("{:>6}M ", b >> 20)).unwrap_or_default();
@@ -292,6 +370,16 @@ impl Answer {
                 number(r.demoted_pages),
                 r.overhead_seconds.map_or("-".to_owned(), |s| format!("{s:.3} s")),
             );
+        }
+        let ratios: Vec<f64> = self
+            .runs
+            .iter()
+            .filter(|e| e.run.policy != "first-touch" && !e.run.policy.contains(':'))
+            .map(|e| e.run.seconds / base(e))
+            .collect();
+        let compared = self.runs.iter().any(|e| e.run.policy == "first-touch");
+        if compared && !ratios.is_empty() && ratios.iter().all(|r| *r > NOT_FASTER) {
+            let _ = writeln!(out, "No policy is faster than first touch here.");
         }
         for e in self.runs.iter().filter(|e| !e.run.energy.is_empty()) {
             let _ = writeln!(out, "energy, {}{}: {}", size(e), e.run.policy, energy(&e.run));
@@ -337,6 +425,34 @@ fn energy(run: &Run) -> String {
     let nodes: Vec<String> = run.energy.iter().map(node).collect();
     let total = run.energy_joules.map_or("not all known".to_owned(), |j| format!("{j:.3} J"));
     clip(&format!("{total}; J read+written+rest: {}", nodes.join(", ")), 56)
+}
+
+/// Lines of at most `width` characters, broken at spaces; later ones begin with two.
+fn fold(text: &str, width: usize) -> String {
+    let (mut out, mut used) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            out.push_str("\n ");
+            used = 1;
+        }
+        if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length;
+    }
+    out + "\n"
+}
+
+/// The last `width` characters at most of a path, the first of anything else; the cut marked.
+fn clip_left(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width || text.starts_with("workload:") {
+        return clip(text, width);
+    }
+    "..".chars().chain(text.chars().skip(count - width.saturating_sub(2))).collect()
 }
 
 /// At most `width` characters, the cut marked.
@@ -386,6 +502,7 @@ mod tests {
             seed: Seed(1),
             tracker: TrackerKind::PageTable,
             journals: false,
+            custom: None,
         }
     }
 
@@ -506,6 +623,68 @@ mod tests {
         );
         let wrong = predict(&question(&["far:tape"], vec![])).unwrap_err().to_string();
         assert!(wrong.contains("file, compressed") && wrong.contains("[[far]]"), "{wrong}");
+    }
+
+    #[test]
+    fn where_everything_fits_that_is_said_first_with_a_range_in_which_it_does_not() {
+        let mut q = question(&["first-touch", "terrace"], parse_sweep("fast=16MiB,32MiB").unwrap());
+        let answer = predict(&q).unwrap();
+        let said = "everything fits: 5 MiB touched, and even the least size swept has 16 MiB";
+        let [note] = &answer.notes[..] else { panic!("{:?}", answer.notes) };
+        assert!(note.starts_with(said) && note.ends_with("--sweep fast=1MiB..8MiB"), "{note}");
+        let text = answer.text();
+        assert!(text.starts_with("note: everything fits"), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+        // In the range that it proposes not all fits.
+        q.sweep = parse_sweep("fast=1MiB..8MiB").unwrap();
+        assert_eq!(predict(&q).unwrap().notes, Vec::<String>::new());
+        q.sweep = Vec::new();
+        assert!(predict(&q).unwrap().notes[0].contains("the fast tier has 121.4 MiB"));
+        for touched in [1, 300 << 10, 5 << 20, (5 << 20) + 1, 3 << 40] {
+            let sizes = parse_sweep(&scarce(touched)).unwrap();
+            let (Some(FastSize::Bytes(least)), Some(FastSize::Bytes(most))) =
+                (sizes.first(), sizes.last())
+            else {
+                panic!("{sizes:?}")
+            };
+            assert!(most.get() >= touched && (least.get() < touched || touched < 1 << 20));
+        }
+    }
+
+    #[test]
+    fn a_workload_as_large_as_a_large_machine_needs_a_size_and_no_memory() {
+        let mut q = question(&["first-touch"], vec![]);
+        q.machine = terrace_machine::preset("grace-hopper").unwrap();
+        q.input = "workload:skew,accesses=1M".to_owned();
+        let whole = Plan::new(&q.machine, "skew,accesses=1M").unwrap();
+        assert!(whole.host_bytes() > Bytes::gib(90), "{}", whole.host_bytes());
+        let mut small = whole;
+        small.host_memory = Some(Bytes::gib(8));
+        let error = simulate(&small, "first-touch", Options::default()).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("8 GiB is there; give fast= or size="), "{said}");
+        q.input = "workload:skew,accesses=20k,size=4MiB,hot_size=1MiB".to_owned();
+        q.policies = vec!["first-touch".to_owned(), "hardware:memory-mode".to_owned()];
+        assert_eq!(predict(&q).unwrap().runs.len(), 2);
+    }
+
+    #[test]
+    fn what_is_missing_of_a_recording_is_said_before_the_figures() {
+        let folder = std::env::temp_dir().join(format!("terrace-cut-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("cut.trace");
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/formats/v1/trace.trace");
+        let bytes = std::fs::read(fixture).unwrap();
+        // Without its last block, and one byte of that besides.
+        std::fs::write(&file, &bytes[..bytes.len() - 20]).unwrap();
+        let mut q = question(&["first-touch", "terrace"], vec![]);
+        q.input = file.display().to_string();
+        let answer = predict(&q).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let about = |note: &&String| note.contains("the file ends within it");
+        assert_eq!(answer.notes.iter().filter(about).count(), 1, "{:?}", answer.notes);
+        assert!(answer.text().starts_with(&format!("note: {}", q.input)), "{}", answer.text());
+        assert!(serde_json::to_value(&answer).unwrap()["notes"][0].is_string());
     }
 
     #[test]

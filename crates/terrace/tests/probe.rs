@@ -111,6 +111,7 @@ fn the_machine_file_is_read_back_within_what_was_measured_and_simulated() {
         seed: Seed(1),
         tracker: TrackerKind::NAMED[0].1,
         journals: false,
+        custom: None,
     };
     let answer = predict(&question).expect("the simulator takes it");
     assert_eq!(answer.runs.len(), 1);

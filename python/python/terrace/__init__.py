@@ -2,6 +2,7 @@
 
 - :func:`recording` opens a recording's accesses as a NumPy structured array or as columns.
 - :func:`simulate` predicts what machines and policies would give; :func:`sweep` does so over their product.
+- :func:`terrace.sim.run` runs a policy that is a Python function in the simulator.
 - :func:`journal` reads what a managed run did.
 - :mod:`terrace.alloc` places NumPy arrays; :mod:`terrace.far` makes them larger than their memory; :mod:`terrace.stage` has them worked on
   block by block by way of fast memory.
@@ -12,7 +13,7 @@ Terrace's JSON. What cannot be done is a :class:`TerraceError` whose text says w
 
 from __future__ import annotations
 
-from . import alloc, far, stage
+from . import alloc, far, sim, stage
 from ._native import TerraceError, policies, presets
 from .journals import Journal, journal
 from .predictions import Case, Prediction, cases, predict, simulate, sweep
@@ -33,6 +34,7 @@ __all__ = [
     "predict",
     "presets",
     "recording",
+    "sim",
     "simulate",
     "stage",
     "sweep",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 from . import _native
@@ -37,6 +37,8 @@ class Prediction:
 
     #: One dictionary a run: that of ``terrace sim --json``, and the case's own fields.
     runs: List[Dict[str, Any]]
+    #: What to know of the figures: what of a recording is missing, whether memory is scarce at all.
+    notes: List[str] = field(default_factory=list)
 
     def frame(self) -> "pandas.DataFrame":
         """One row a run; times in seconds, memory in bytes. ``caches`` stays a list."""
@@ -61,7 +63,7 @@ def simulate(
         raise TypeError(f"policies={policies!r}: give a list of names")
     answer = json.loads(_native.simulate(machine, os.fspath(input), list(policies), sweep, seed, tracker))
     common = {"machine": answer["machine"], "input": answer["input"], "accesses": answer["accesses"], "seed": seed}
-    return Prediction([{**common, **run} for run in answer["runs"]])
+    return Prediction([{**common, **run} for run in answer["runs"]], answer["notes"])
 
 
 def predict(case: Case) -> Dict[str, Any]:

@@ -22,6 +22,7 @@ pub mod worth;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use terrace_machine::Machine;
 use terrace_types::{BitSource, Move, Plan, Seed, Sees, Snapshot, Tick};
 
@@ -122,6 +123,49 @@ pub enum Placement {
         /// State.
         state: paced::State,
     },
+    /// A policy of whoever embeds Terrace, for the simulator; it has no state that could be written.
+    #[serde(skip)]
+    Custom(CustomPolicy),
+}
+
+/// The function of a policy that comes from outside, such as one written in Python.
+pub type PolicyFunction = dyn FnMut(&Snapshot, Tick, Seed) -> Plan + Send;
+
+/// A policy that comes from outside: what it needs, and its function. Copies share the function.
+#[derive(Clone)]
+pub struct CustomPolicy {
+    needs: Needs,
+    function: Arc<Mutex<PolicyFunction>>,
+}
+
+impl CustomPolicy {
+    /// A policy that decides by `function`. That equal snapshots, times and seeds give equal plans is
+    /// up to the function; where it does not hold, runs do not repeat.
+    #[must_use]
+    pub fn new(
+        needs: Needs,
+        function: impl FnMut(&Snapshot, Tick, Seed) -> Plan + Send + 'static,
+    ) -> Self {
+        Self { needs, function: Arc::new(Mutex::new(function)) }
+    }
+
+    fn step(&self, snapshot: &Snapshot, now: Tick, seed: Seed) -> Plan {
+        let mut function = self.function.lock().unwrap_or_else(PoisonError::into_inner);
+        function(snapshot, now, seed)
+    }
+}
+
+impl std::fmt::Debug for CustomPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CustomPolicy").field("needs", &self.needs).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for CustomPolicy {
+    /// The same function, not one that does the same.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.function, &other.function)
+    }
 }
 
 impl Placement {
@@ -198,6 +242,7 @@ impl Placement {
             Self::Terrace { params, .. } if params.write_blind => "terrace-write-blind",
             Self::Terrace { .. } => "terrace",
             Self::Paced { rule, .. } => rule.name(),
+            Self::Custom(_) => "custom",
         }
     }
 
@@ -217,6 +262,7 @@ impl Placement {
                 ..Needs::default()
             },
             Self::Paced { rule, .. } => rule.needs(),
+            Self::Custom(custom) => custom.needs,
         }
     }
 
@@ -230,6 +276,7 @@ impl Placement {
             }
             Self::Terrace { params, state } => terrace::step(params, state, snapshot, now, seed),
             Self::Paced { rule, state } => rule.step(state, snapshot, now, seed),
+            Self::Custom(custom) => custom.step(snapshot, now, seed),
         }
     }
 
@@ -251,6 +298,7 @@ impl Placement {
             Self::AccessCount { params, .. } => params.named(),
             Self::Terrace { params, .. } => params.named(),
             Self::Paced { rule, .. } => rule.params(),
+            Self::Custom(_) => Vec::new(),
         };
         pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
     }
@@ -263,7 +311,7 @@ impl Placement {
         let policy = self.name();
         let known = self.params().into_keys().collect::<Vec<_>>().join(", ");
         let outcome = match self {
-            Self::FirstTouch => Err(SetError::Unknown),
+            Self::FirstTouch | Self::Custom(_) => Err(SetError::Unknown),
             Self::HyPlacer { params, .. } => params.set(name, value),
             Self::AccessCount { params, .. } => params.set(name, value),
             Self::Terrace { params, .. } => params.set(name, value),
@@ -288,7 +336,9 @@ impl Placement {
     #[must_use]
     pub fn memo(&self) -> BTreeMap<String, String> {
         let pairs = match self {
-            Self::FirstTouch | Self::AccessCount { .. } | Self::Paced { .. } => Vec::new(),
+            Self::FirstTouch | Self::AccessCount { .. } | Self::Paced { .. } | Self::Custom(_) => {
+                Vec::new()
+            }
             Self::HyPlacer { state, .. } => state.memo(),
             Self::Terrace { state, .. } => state.memo(),
         };

@@ -66,7 +66,7 @@ impl Axis {
                 1.0,
                 (0..=4).map(|k| f64::from(k) / 4.0).map(|v| (v, told(self, v))).collect(),
             ),
-            Self::Rate => (0.0, high * 1.05, crate::chart::marks(high * 1.05, |v| rate(v as u64))),
+            Self::Rate => (0.0, high * 1.05, crate::chart::marks(high * 1.05, rate_mark)),
         }
     }
 }
@@ -143,6 +143,15 @@ fn told(axis: Axis, value: f64) -> String {
         Axis::Nanos => format!("{value:.1} ns"),
         Axis::Threads | Axis::Pages => format!("{value:.0}"),
         Axis::Share => format!("{:.0}%", value * 100.0),
-        Axis::Rate => rate(value as u64),
+        Axis::Rate => rate_mark(value),
+    }
+}
+
+/// Bytes a second; nothing has no unit.
+fn rate_mark(value: f64) -> String {
+    if value < 1.0 {
+        "0".to_owned()
+    } else {
+        rate(value as u64)
     }
 }

@@ -231,6 +231,8 @@ impl Recording {
         };
         Ok(serde_json::json!({
             "page_size_bytes": 1u64 << shift,
+            "end_s": column_s * COLUMNS as f64,
+            "time_labels": crate::heatmap::time_axis(column_s * COLUMNS as f64),
             "times_s": (0..COLUMNS).map(|c| c as f64 * column_s).collect::<Vec<_>>(),
             "rows": rows.iter().map(page).collect::<Vec<_>>(),
             "reads_per_s": table(|c| c.loads),

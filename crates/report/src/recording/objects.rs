@@ -9,6 +9,8 @@ use terrace_trace::{Event, What};
 const MOST_NAMES: usize = 4096;
 const OTHERS: &str = "others";
 const UNKNOWN: &str = "unknown";
+/// Behind the name of a file whose zeroed data (`.bss`) a mapping is.
+const ZEROED: &str = ", zeroed data";
 
 /// Ranges that do not overlap, by first byte: end, and place in the list of names.
 type Ranges = BTreeMap<u64, (u64, u32)>;
@@ -18,6 +20,8 @@ struct Space {
     mapped: Ranges,
     named: Ranges,
     heap: Option<(u64, u64)>,
+    /// The program has made an access since it was loaded.
+    accessed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -75,11 +79,22 @@ impl Objects {
         }
     }
 
-    /// A program's zeroed data is mapped right behind what was read from its file.
+    /// The name of an anonymous mapping. A file's zeroed data is known by how it is mapped: the
+    /// dynamic loader maps a library's whole span from the file and then puts anonymous pages over
+    /// its end; the kernel does so behind a program's last segment, before the program's first
+    /// access. Any other mapping that happens to follow a file's is not part of it.
     fn anonymous(&self, process: u32, start: u64, length: u64) -> String {
-        let before = self.spaces.get(&process).and_then(|s| at(&s.mapped, start.checked_sub(1)?));
-        match before.map(|number| self.list[number as usize].name.as_str()) {
-            Some(file) if file.starts_with('/') => format!("{file}, zeroed data"),
+        let space = self.spaces.get(&process);
+        let covered = space.and_then(|s| at(&s.mapped, start));
+        let follows = || {
+            let loaded = space.filter(|s| !s.accessed)?;
+            at(&loaded.mapped, start.checked_sub(1)?)
+        };
+        match covered.or_else(follows).map(|number| self.list[number as usize].name.as_str()) {
+            Some(file) if file.starts_with('/') && !file.ends_with(ZEROED) => {
+                format!("{file}{ZEROED}")
+            }
+            Some(file) if file.ends_with(ZEROED) => file.to_owned(),
             _ => format!("anonymous {start:#x}, {} KiB", length >> 10),
         }
     }
@@ -99,9 +114,9 @@ impl Objects {
     /// lies in since anything changed.
     pub fn count(&mut self, process: u32, address: u64, page: &mut Page, store: bool) {
         if page.epoch != self.epoch {
-            let space = self.spaces.get(&process);
-            let found =
-                space.and_then(|s| at(&s.named, address).or_else(|| at(&s.mapped, address)));
+            let space = self.spaces.entry(process).or_default();
+            space.accessed = true;
+            let found = at(&space.named, address).or_else(|| at(&space.mapped, address));
             let object = found.unwrap_or_else(|| self.number(UNKNOWN.to_owned()));
             if page.epoch == u32::MAX || page.object != object {
                 self.list[object as usize].uses.pages += 1;
@@ -165,6 +180,45 @@ mod tests {
         assert_eq!(seen, [Some(1), Some(1), Some(2), Some(2), Some(1), Some(1), None, None]);
         lay(&mut ranges, 0, u64::MAX, Some(3));
         assert_eq!(ranges.len(), 1);
+    }
+
+    #[test]
+    fn a_mapping_behind_a_file_is_its_zeroed_data_only_if_it_was_loaded_as_such() {
+        let mut objects = Objects::default();
+        let map = |start, length, name: &str| What::Map {
+            start,
+            length,
+            protection: 3,
+            flags: 2,
+            name: name.into(),
+        };
+        let event = |what| Event { time: 0, process: 0, thread: 0, what };
+        // The kernel maps the program and its zeroed data.
+        objects.take(&event(map(0x40_0000, 0x2000, "/bin/prog")));
+        objects.take(&event(map(0x40_2000, 0x1000, "")));
+        let mut pages = super::super::pages::Pages::default();
+        let mut count = |objects: &mut Objects, address: u64| {
+            objects.count(0, address, pages.find(0, address >> 12), true);
+        };
+        count(&mut objects, 0x40_2000);
+        // The loader maps a library's whole span, then zeroed data over its end.
+        objects.take(&event(map(0x70_0000, 0x4000, "/lib/small.so")));
+        objects.take(&event(map(0x70_3000, 0x1000, "")));
+        // Five MiB that the program asks for come to lie behind it.
+        objects.take(&event(map(0x70_4000, 0x50_0000, "")));
+        [0x70_0000, 0x70_3000, 0x70_4000, 0x90_0000]
+            .iter()
+            .for_each(|address| count(&mut objects, *address));
+        let mut found: Vec<(String, u64)> =
+            objects.finish().into_iter().map(|o| (o.name, o.uses.pages)).collect();
+        found.sort();
+        let expected = [
+            ("/bin/prog, zeroed data", 1),
+            ("/lib/small.so", 1),
+            ("/lib/small.so, zeroed data", 1),
+            ("anonymous 0x704000, 5120 KiB", 2),
+        ];
+        assert_eq!(found, expected.map(|(name, n)| (name.to_owned(), n)));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use super::{Recording, Uses, COLUMNS};
 use crate::chart::{byte_marks, legend, marks, Chart, Series};
-use crate::markup::{brief, bytes, count, embed, escape, page, pages, percent, put, seconds, tile};
+use crate::markup::{
+    brief, bytes, count, embed, escape, name_end, page, pages, percent, put, seconds, tile,
+};
 use serde_json::{json, Value};
 use terrace_trace::Clock;
 
@@ -127,7 +129,7 @@ impl Recording {
         put!(
             body,
             "<h3>Memory touched in each {} of it</h3>\n{}</section>\n",
-            escape(&seconds(self.column_seconds())),
+            escape(&span(self.column_seconds())),
             chart.finish()
         );
     }
@@ -171,8 +173,13 @@ impl Recording {
         let all = self.total.all().max(1) as f64;
         let values = (0..=points).map(|i| sums[at(i)] as f64 / all).collect();
         let touched = self.touched();
-        let sizes: Vec<(f64, String)> =
-            (0..=4).map(|i| (f64::from(i) / 4.0, bytes(touched / 4 * i as u64))).collect();
+        let whole = (touched as f64).max(1.0);
+        let sizes: Vec<(f64, String)> = byte_marks(whole, |v| bytes(v as u64))
+            .1
+            .into_iter()
+            .filter(|(size, _)| *size <= whole)
+            .map(|(size, name)| (size / whole, name))
+            .collect();
         let mut chart = Chart::labelled(
             "Share of accesses by memory",
             220.0,
@@ -260,7 +267,7 @@ impl Recording {
             put!(
                 body,
                 "<tr><th class=\"name\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"track\"><i style=\"width:{:.1}%\"></i></td></tr>\n",
-                brief(&object.name, 80),
+                escape(&name_end(&object.name, 60)),
                 bytes(object.uses.pages.saturating_mul(self.header.page_size_bytes)),
                 count(object.uses.loads),
                 count(object.uses.stores),
@@ -296,7 +303,7 @@ impl Recording {
     #[must_use]
     pub fn text(&self) -> String {
         let clean = |text: &str| {
-            text.chars().take(80).map(|c| if c.is_control() { '?' } else { c }).collect::<String>()
+            text.chars().take(200).map(|c| if c.is_control() { '?' } else { c }).collect::<String>()
         };
         let mut out = format!(
             "{}\n{}\n\n{}\n",
@@ -319,11 +326,11 @@ impl Recording {
                 &mut out,
                 "{:>5} {touched:>10}  {}\n",
                 percent(object.uses.all() as f64 / all),
-                clean(&object.name)
+                clean(&name_end(&object.name, 60))
             );
         }
-        for damage in &self.damage {
-            put!(&mut out, "{}\n", clean(damage));
+        for note in self.damage.iter().chain(&self.header.notes) {
+            put!(&mut out, "note: {}\n", clean(note));
         }
         out
     }

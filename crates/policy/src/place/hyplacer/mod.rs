@@ -24,12 +24,15 @@
 //! * `rate-bits`: a page counts as referenced (dirty) when its estimated rate makes an access (a
 //!   write) within one delay more likely than not, `rate x delay >= ln 2`; unknown pages are
 //!   neither intensive nor victims.
+//! * `sample-bits`: where accesses are sampled, the time looked at is a small part of the delay. A page
+//!   counts as referenced (dirty) when its rate makes an access (a write) within that time more likely
+//!   than not, so that pages without a sample are cold.
 //! * `no-clear`: nothing can be cleared, so CLOCK forgets by the heat map's decay instead; `CLEAR`
 //!   is still passed on to trackers that can restart (soft-dirty).
 //! * `estimated-writes`: the slow tier's write throughput is page heat times 64 bytes.
 //! * `no-throughput`: nothing tells it; it is taken as below the threshold.
 //! * `wait-writes`: while the first window over writes is under way nothing is decided: the slow
-//!   tier's writes would be taken for none.
+//!   tier's writes would be taken for none. Samples tell of writes from the first window on.
 
 mod params;
 mod select;
@@ -41,7 +44,7 @@ use crate::place::runs::{free_pages, interleave, page_size, Runs};
 use select::{demote, promote};
 use serde::{Deserialize, Serialize};
 use terrace_types::{
-    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Snapshot,
+    BitSource, BytesPerSec, Decision, Nanos, NodeId, Pid, Plan, Request, Seed, Sees, Snapshot,
     ThroughputSource, Tick, Vpn,
 };
 
@@ -131,6 +134,7 @@ pub fn step(p: &Params, s: &mut State, snap: &Snapshot, _now: Tick, _seed: Seed)
     if snap.sees.pages
         && snap.sees.writes
         && snap.sees.bits != BitSource::Exact
+        && !snap.sees.sampled
         && !counted
         && !told
     {
@@ -176,7 +180,7 @@ fn control(p: &Params, view: &View) -> Mode {
 fn one(p: &Params, s: &mut Instance, view: &View, snap: &Snapshot) -> Plan {
     let pending = s.pending.take();
     let mode = pending.unwrap_or_else(|| control(p, view));
-    let why = reason(p, view, snap.sees.bits);
+    let why = reason(p, view, &snap.sees);
     if mode == Mode::Demote {
         return act_demote(p, s, view, snap, &why);
     }
@@ -284,14 +288,18 @@ fn clears(snap: &Snapshot, passed: Vec<(Pid, terrace_types::VpnRange)>) -> Vec<R
     passed.into_iter().map(|(pid, range)| Request::ClearPages { pid, range }).collect()
 }
 
-fn reason(p: &Params, view: &View, bits: BitSource) -> String {
+fn reason(p: &Params, view: &View, sees: &Sees) -> String {
     let rate = match (view.writes, view.source) {
         (Some(rate), ThroughputSource::Hardware) => format!("{rate} (hardware)"),
         (Some(rate), _) => format!("{rate} (estimated-writes)"),
         (None, _) => "unknown, taken as below (no-throughput)".to_owned(),
     };
     let what = if p.write_blind { "accesses" } else { "writes" };
-    let adapted = if bits == BitSource::Exact { "" } else { " [rate-bits, no-clear]" };
+    let adapted = match (sees.bits, sees.sampled) {
+        (BitSource::Exact, _) => "",
+        (_, true) => " [sample-bits, no-clear]",
+        (_, false) => " [rate-bits, no-clear]",
+    };
     format!(
         "slow tier's {what} {rate} against {}, fast tier {} of limit {} pages{adapted}",
         p.slow_write_threshold, view.used, view.limit

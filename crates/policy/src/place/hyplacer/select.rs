@@ -24,6 +24,21 @@ pub enum Class {
 /// How a page counts, with what the trackers see.
 #[must_use]
 pub fn class(p: &Params, sees: &Sees, page: &PageStat) -> Class {
+    class_from(p.touched_per_s(), p, sees, page)
+}
+
+/// The rate from which a page counts as touched (`rate-bits`, `sample-bits`).
+fn touched_from(p: &Params, snap: &Snapshot) -> f64 {
+    let told = snap.window.as_secs_f64();
+    if snap.sees.sampled && told > 0.0 {
+        p.touched_per_s().max(std::f64::consts::LN_2 / told)
+    } else {
+        p.touched_per_s()
+    }
+}
+
+/// [`class`], of a page that is touched at `least` accesses a second.
+fn class_from(least: f64, p: &Params, sees: &Sees, page: &PageStat) -> Class {
     let flags = page.flags;
     let (touched, written) = if sees.bits == BitSource::Exact {
         let written = flags.has(PageFlags::DIRTY);
@@ -31,7 +46,6 @@ pub fn class(p: &Params, sees: &Sees, page: &PageStat) -> Class {
     } else if !flags.has(PageFlags::KNOWN) {
         return Class::Unknown;
     } else {
-        let least = p.touched_per_s();
         (page.rate() as f64 >= least, page.writes.rate() as f64 >= least)
     };
     match (touched, written && !p.write_blind) {
@@ -71,8 +85,9 @@ pub(super) fn promote(
     let Some(to) = view.fast.first().copied() else {
         return found;
     };
+    let least = touched_from(p, snap);
     *hand = lap(snap, &view.slow, *hand, |area, unit| {
-        let (runs, why) = match class(p, &snap.sees, &unit.stat) {
+        let (runs, why) = match class_from(least, p, &snap.sees, &unit.stat) {
             Class::Write => (&mut found.writes, MoveReason::WriteIntensive),
             Class::Read => (&mut found.reads, MoveReason::ReadIntensive),
             Class::Cold | Class::Unknown if cold_too => (&mut found.cold, MoveReason::FillRoom),
@@ -105,8 +120,9 @@ pub(super) fn demote(
     if number == 0 {
         return victims;
     }
+    let least = touched_from(p, snap);
     *hand = lap(snap, &view.fast, *hand, |area, unit| {
-        let (runs, why) = match class(p, &snap.sees, &unit.stat) {
+        let (runs, why) = match class_from(least, p, &snap.sees, &unit.stat) {
             Class::Cold => (&mut victims.cold, MoveReason::Cold),
             Class::Read => (&mut victims.reads, MoveReason::Cold),
             Class::Write | Class::Unknown => {

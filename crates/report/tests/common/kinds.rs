@@ -1,0 +1,160 @@
+//! One document of each kind of picture, made up, with names and figures that are hard to place.
+
+use crate::common::{comparison, journal};
+use serde_json::{json, Value};
+use std::io::Cursor;
+use terrace_report::{FarHeader, FarSample};
+use terrace_trace::{Access, Event, Header, TraceWriter, What};
+
+/// Pages by name.
+pub fn pages() -> Vec<(&'static str, String)> {
+    let shown = |bytes: &str| match terrace_report::read(bytes.as_bytes()) {
+        Ok(document) => document.to_html(),
+        Err(error) => panic!("{error}"),
+    };
+    vec![
+        ("run", shown(&journal("./solver --input mesh.bin", "the hot set is in the fast tier"))),
+        ("compare", shown(&comparison("skew,accesses=32M"))),
+        ("close", shown(&close().to_string())),
+        ("sweep", shown(&sweep().to_string())),
+        ("far", shown(&far())),
+        ("probe", shown(&probe().to_string())),
+        ("recording", recording()),
+    ]
+}
+
+/// Times of which none differs by much: labels of the levels want the same place, and ticks are no
+/// round binary numbers.
+fn close() -> Value {
+    let run = |policy: &str, seconds: f64| json!({ "policy": policy, "seconds": seconds });
+    json!({
+        "machine": "lab-numa-with-a-long-name", "input": "recordings/of/the/last/week/by/the/team/orders.trace",
+        "runs": [
+            run("first-touch", 0.612), run("terrace-write-blind", 0.651),
+            run("kernel:numa-balancing-with-tiering", 0.63), run("hardware:memory-mode", 0.7001),
+            run("bound:ideal-move", 0.6),
+        ],
+    })
+}
+
+fn sweep() -> Value {
+    let of = |fast: u64, policy: &str, seconds: f64| json!({ "policy": policy, "seconds": seconds, "fast_bytes": fast << 20 });
+    let runs: Vec<Value> = [1u64, 2, 4, 8, 16]
+        .iter()
+        .flat_map(|fast| {
+            let first = 0.004 / (*fast as f64).sqrt();
+            [of(*fast, "first-touch", first), of(*fast, "terrace", first * 0.8)]
+        })
+        .collect();
+    json!({ "machine": "lab-cxl", "input": "workload:skew", "runs": runs })
+}
+
+fn far() -> String {
+    let header = FarHeader::new("sort --parallel=2 big.txt".into(), "/ssd".into(), 64 << 20);
+    let sample = |step: u64| FarSample {
+        at_ns: step * 130_000_000,
+        resident_bytes: (step * 3).min(64) << 20,
+        faults: step * step * 700,
+        misses: step * step * 300,
+        hits: step * 500,
+        read_bytes: (step * step) << 20,
+        written_bytes: (step * 37) << 20,
+        ahead_bytes: (step * 60) << 20,
+        wasted_bytes: (step * 6) << 20,
+        processes: 1,
+        ..FarSample::default()
+    };
+    let line = |value: Result<String, serde_json::Error>| value.unwrap_or_default();
+    std::iter::once(line(serde_json::to_string(&header)))
+        .chain((0..60).map(|step| line(serde_json::to_string(&sample(step)))))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn probe() -> Value {
+    let mut all: Vec<Value> = Vec::new();
+    for target in 0..2u64 {
+        let slower = 1.0 + target as f64 * 1.7;
+        for power in 12..31u32 {
+            for pages in ["huge", "base"] {
+                let ns = 1.1 + slower * f64::from(power.saturating_sub(19)).powi(2) * 1.1;
+                all.push(json!({ "kind": "chase", "initiator": 0, "target": target, "pages": pages,
+                    "size_bytes": 1u64 << power, "latency_ns": ns, "runs": 3, "noisy": power == 20 }));
+            }
+        }
+        for threads in 1..=16u64 {
+            for (kernel, most) in
+                [("copy", 90e9), ("triad", 95.7e9), ("read", 110e9), ("mix2", 80e9)]
+            {
+                let rate = most / slower * (1.0 - 0.8f64.powi(threads as i32));
+                all.push(
+                    json!({ "kind": "stream", "initiator": 0, "target": target, "kernel": kernel,
+                    "threads": threads, "bandwidth_bytes_per_s": rate }),
+                );
+            }
+        }
+        for step in 0..8u64 {
+            let load = 1.2e10 * step as f64;
+            all.push(json!({ "kind": "loaded", "initiator": 0, "target": target, "kernel": "read",
+                "delay": step, "latency_ns": 95.0 * slower / (1.0 - load / 1.0e11),
+                "bandwidth_bytes_per_s": load + 1e9 }));
+        }
+    }
+    for power in 12..30u32 {
+        for method in ["move_pages", "copy", "mremap with a long name"] {
+            all.push(json!({ "kind": "move", "from": 0, "to": 1, "method": method, "caller": 0,
+                "pages": "base", "threads": 1, "batch": u32::MAX, "size_bytes": 1u64 << power,
+                "time_ns": 2e3 + (1u64 << power) as f64 * 0.4 }));
+        }
+    }
+    for others in 0..9u64 {
+        all.push(json!({ "kind": "shootdown", "initiator": 0, "others": others,
+            "latency_ns": 700.0 + 350.0 * others as f64 }));
+    }
+    let tier = |rank: u64, read: u64| {
+        json!({ "rank": rank, "kind": "dram", "nodes": [rank], "capacity_bytes": 1u64 << 34,
+            "read_bandwidth_bytes_per_s": read, "write_bandwidth_bytes_per_s": read / 2,
+            "read_latency_ns": 95 + 150 * rank })
+    };
+    json!({
+        "machine": "server-with-cxl", "source": "probe", "initiator": 0, "probe_seconds": 12.5,
+        "notes": ["Turbo was on."], "nodes": [], "tiers": [tier(0, 110_000_000_000), tier(1, 40_000_000_000)],
+        "measurements": all,
+    })
+}
+
+fn recording() -> String {
+    let header = Header {
+        source: "full".into(),
+        command: vec!["./orders".into(), "--rows=1000000".into()],
+        notes: vec!["one process could not be followed".into()],
+        ..Header::default()
+    };
+    let write = || -> Result<Vec<u8>, terrace_trace::TraceError> {
+        let mut writer = TraceWriter::new(Vec::new(), &header)?;
+        let library =
+            "/usr/lib/x86_64-linux-gnu/some/folder/that/is/far/down/libanalysis.so.6.0.30";
+        for (start, length, name) in
+            [(0x40_0000, 0x1_0000, library), (0x7fff_1234_5000, 0x40_0000, "")]
+        {
+            let (protection, flags, name) = (3, 2, name.into());
+            let what = What::Map { start, length, protection, flags, name };
+            writer.event(&Event { time: 0, process: 0, thread: 0, what })?;
+        }
+        let mut x = 1u64;
+        for i in 0..60_000u64 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let within = (x >> 33) % 0x40_0000 * (i + 1) / 60_000;
+            let address =
+                if i % 9 == 0 { 0x40_0000 + within % 0x1_0000 } else { 0x7fff_1234_5000 + within };
+            let access =
+                Access { address, size: 8, store: i % 4 == 0, gap: 12, ..Access::default() };
+            writer.access(0, (i % 2) as u32, &access)?;
+        }
+        writer.finish()
+    };
+    match write().map(|bytes| terrace_report::read_recording(Cursor::new(bytes))) {
+        Ok(Ok(document)) => document.to_html(),
+        other => panic!("{other:?}"),
+    }
+}
