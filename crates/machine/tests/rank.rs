@@ -91,7 +91,8 @@ fn what_is_missing_ranks_after_what_is_known_and_is_said() {
             "Nodes 3-5: neither bandwidth nor latency is known from node 0, ranked after the others, by distance.",
             "Node 6: nothing is known from node 0, ranked after the others, in no order.",
             "Nodes 3-5: order unknown. Only a distance is known, and fast memory without CPUs has \
-             large ones too: they may be the fastest. Measure with `terrace probe -o machine.toml`.",
+             large ones too: they may be the fastest. Measure with `terrace probe -o \
+             machine.toml`.",
         ]
     );
     let report = serde_json::to_value(TiersReport::new(&machine, &ranking, "hand")).expect("JSON");

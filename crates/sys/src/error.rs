@@ -2,8 +2,8 @@
 
 use crate::seccomp;
 
-/// Calls that containers' filters refuse with EPERM or ENOSYS although the kernel has them (Docker's
-/// and Podman's default profiles without capabilities; systemd's `SystemCallFilter`).
+/// Calls that containers' filters refuse with EPERM or ENOSYS although the kernel has them
+/// (Docker's and Podman's default profiles without capabilities; systemd's `SystemCallFilter`).
 const FILTERED: [&str; 14] = [
     "get_mempolicy",
     "io_uring_setup",
@@ -21,8 +21,9 @@ const FILTERED: [&str; 14] = [
     "userfaultfd",
 ];
 /// What helps then.
-const ALLOW: &str = "a seccomp filter is in force here, as in containers: let its profile allow the call (docker run \
-                     --security-opt seccomp=PROFILE) or add the capability that it asks for (--cap-add SYS_NICE)";
+const ALLOW: &str = "a seccomp filter is in force here, as in containers: let its profile allow \
+                     the call (docker run --security-opt seccomp=PROFILE) or add the capability \
+                     that it asks for (--cap-add SYS_NICE)";
 
 /// A call to the kernel that did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

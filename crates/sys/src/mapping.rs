@@ -307,8 +307,8 @@ fn huge_in(text: &str, start: u64, end: u64) -> Bytes {
     Bytes(huge)
 }
 
-/// Binding to the only node with memory changes nothing: that a kernel without NUMA or a container's
-/// filter refuses it does not matter then.
+/// Binding to the only node with memory changes nothing: that a kernel without NUMA or a
+/// container's filter refuses it does not matter then.
 fn needless(error: SysError, node: NodeId) -> Result<(), SysError> {
     if error.is_refusal() && zones::is_only_node(&Root::live(), node) {
         return Ok(());

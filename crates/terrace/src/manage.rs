@@ -212,7 +212,8 @@ fn order_note(machine: &Machine) -> Option<String> {
     let unordered = rank(machine, By::Bandwidth, None).ok()?.unordered;
     (!unordered.is_empty()).then(|| {
         format!(
-            "the order of nodes {} is a guess by distance, they may be the fastest; measure with terrace probe",
+            "the order of nodes {} is a guess by distance, they may be the fastest; measure with \
+             terrace probe",
             terrace_machine::list(&unordered)
         )
     })

@@ -299,7 +299,11 @@ proptest! {
         source in prop_oneof![Just(0), Just(1), Just(2)],
         weight in prop::option::of(0..5000u32),
         pc in prop::option::of(0x1000u64..1 << 48),
-        symbol in prop_oneof![Just(""), Just(" add (/bin/x)"), Just(" operator|(A, B)+0x4 (/lib/y)")],
+        symbol in prop_oneof![
+            Just(""),
+            Just(" add (/bin/x)"),
+            Just(" operator|(A, B)+0x4 (/lib/y)")
+        ],
     ) {
         use terrace_trace::import::{import, Format};
         let pid = ids.0.map_or(String::new(), |pid| format!("{pid}/"));
@@ -307,19 +311,28 @@ proptest! {
         let period_text = period.map_or(String::new(), |period| format!("{period:>10} "));
         // The event's name tells the direction where the data source is not there.
         let (event, source) = match source {
-            0 => (if direction == "LOAD" { "cpu/mem-loads/P" } else { "cpu/mem-stores/P" }, String::new()),
-            1 => ("ibs_op//", format!("68100142 |OP {direction}|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK  N/A")),
+            0 if direction == "LOAD" => ("cpu/mem-loads/P", String::new()),
+            0 => ("cpu/mem-stores/P", String::new()),
+            1 => {
+                let rest = "LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK  N/A";
+                ("ibs_op//", format!("68100142 |OP {direction}|{rest}"))
+            }
             _ => ("memory", format!("1 |OP {direction}|LVL RAM hit|SNP None|TLB N/A|LCK Yes")),
         };
         let weight = weight.filter(|_| pc.is_some()).map_or(String::new(), |w| format!("{w:>10}"));
         let place = pc.map_or(String::new(), |pc| format!("{pc:>16x}{symbol}"));
         let line = format!(
-            "{command:>16} {pid}{} {cpu}{}.{:06}: {period_text}{event}: {address:>16x} {source} {weight} {place}\n",
-            ids.1, time / 1_000_000, time % 1_000_000
+            "{command:>16} {pid}{} {cpu}{}.{:06}: {period_text}{event}: {address:>16x} {source} \
+             {weight} {place}\n",
+            ids.1,
+            time / 1_000_000,
+            time % 1_000_000
         );
         let mut out = Cursor::new(Vec::new());
-        let read = import(Format::Perf, line.as_bytes(), &mut out).map_err(|e| TestCaseError::fail(format!("{e}: {line}")))?;
-        prop_assert_eq!((read.accesses, read.skipped, read.period), (1, 0, period.unwrap_or(0)), "{}", line);
+        let read = import(Format::Perf, line.as_bytes(), &mut out)
+            .map_err(|e| TestCaseError::fail(format!("{e}: {line}")))?;
+        let counts = (read.accesses, read.skipped, read.period);
+        prop_assert_eq!(counts, (1, 0, period.unwrap_or(0)), "{}", line);
         let mut reader = TraceReader::open(Cursor::new(out.into_inner())).unwrap();
         let mut block = Block::new().unwrap();
         while reader.next_block(&mut block).unwrap() && block.addresses().is_empty() {}

@@ -61,7 +61,8 @@ pub enum ImportError {
     },
     /// No line, or less than half of them, was understood: what was would mislead.
     #[error(
-        "{understood} of {lines} lines are understood, and line {first} is not: {quoted}; expected the output of {}",
+        "{understood} of {lines} lines are understood, and line {first} is not: {quoted}; \
+         expected the output of {}",
         .format.command()
     )]
     Foreign {
