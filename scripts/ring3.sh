@@ -67,19 +67,85 @@ outputs_agree() {
 }
 check outputs-agree outputs_agree
 
-# What the guest cannot do is said, with the policy and the reason: a workload that refuses its arguments, and a bound that needs a mark of
-# a program that makes none.
+# A policy that cannot run is a row that says why, and the command fails: a workload that refuses
+# its arguments.
 says() {
-    words=$1
-    shift
-    if "$terrace" lab compare --machine lab-cxl --policy bound:ideal-move "$@" 2>"$out/says.err"; then
+    if "$terrace" lab compare --machine lab-cxl --policy bound:ideal-move --json \
+        --workload skew,hot_share=5 >"$out/says.out" 2>"$out/says.err"; then
         echo "it should have failed" >&2
         return 1
     fi
-    grep -q "$words" "$out/says.err" || { tail -n 1 "$out/says.err" >&2; return 1; }
+    grep -q '"error": "the workload exited with status .*hot_share' "$out/says.out" &&
+        grep -q 'no time.*bound:ideal-move' "$out/says.err" ||
+        { tail -n 1 "$out/says.err" >&2; return 1; }
 }
-check refused-arguments-are-told says "bound:ideal-move: the workload exited with status .*hot_share" --workload skew,hot_share=5
-check missing-marks-are-told says "bound:ideal-move: .*marked phase" -- true
+check refused-arguments-are-told says
+
+# A short program is charged its own time alone under every policy, and a tool's start is brief. A
+# bound takes a program that marks no phase.
+check compare-short "$terrace" lab compare --machine lab-cxl --jobs 2 --json \
+    --policy first-touch,terrace,bound:static --no-trace -- /bin/true
+own_time() {
+    set -- $(sed -n 's/^ *"\(startup_\)*seconds": \([0-9.e-]*\),*$/\2/p' "$out/compare-short.out")
+    [ $# = 6 ] || { echo "$# times, not 6" >&2; return 1; }
+    awk -v base="$1" -v ours="$3" -v start="$4" -v bound="$5" 'BEGIN {
+        exit !(ours < 1.25 * base && start < 0.010 && bound < 1.02 * base) }' ||
+        { echo "first touch $1 s, terrace $3 s after $4 s, bound $5 s" >&2; return 1; }
+}
+check programs-are-charged-their-own-time own_time
+
+# Programs have the files that they open here, found by running them once in a sandbox.
+needs=$(mktemp -d)
+echo 'int main(void) { return 0; }' >"$needs/x.c"
+seq 1000 >"$needs/numbers"
+{
+    echo 'set -e; gzip -k numbers; gzip -cd numbers.gz | cksum; read line; echo "input $line"'
+    command -v python3 >/dev/null 2>&1 && echo 'python3 -c "import json; print(json.dumps([1]))"'
+    command -v sqlite3 >/dev/null 2>&1 && echo 'sqlite3 new.db "create table t(x); select 1+1"'
+    command -v gcc >/dev/null 2>&1 && echo 'gcc -c x.c; ls -l x.o | cut -c1'
+} >"$needs/all.sh"
+as_here() {
+    terrace_here=$(cd "$(dirname "$terrace")" && pwd)/terrace
+    (cd "$needs" && "$terrace_here" lab run --machine lab-cxl --stdin numbers \
+        --fetch numbers.gz -- sh all.sh) >"$out/needs.out" || return 1
+    gzip -cd "$needs/numbers.gz" | cmp - "$needs/numbers" >&2 || return 1
+    [ ! -e "$needs/x.o" ] && [ ! -e "$needs/new.db" ] ||
+        { echo "the sandbox left files" >&2; return 1; }
+    rm "$needs/numbers.gz"
+    (cd "$needs" && sh all.sh <numbers) >"$out/needs-here.out" || return 1
+    cmp "$out/needs-here.out" "$out/needs.out" >&2
+}
+check programs-have-their-files as_here
+rm -rf "$needs"
+
+# A signal that ended the program is named, and the status is a shell's.
+killed() {
+    "$terrace" lab run --machine lab-cxl --no-trace -- sh -c 'kill -SEGV $$' 2>"$out/killed.err"
+    status=$?
+    [ $status = 139 ] && grep -q 'killed by signal 11 (SIGSEGV)' "$out/killed.err" ||
+        { echo "status $status: $(tail -n 1 "$out/killed.err")" >&2; return 1; }
+}
+check signals-are-named killed
+
+# Interrupted: rows for all, no file left.
+interrupted() {
+    "$terrace" lab compare --machine lab-cxl --jobs 1 --policy first-touch,terrace \
+        --workload skew,accesses=512M >"$out/interrupted.out" 2>"$out/interrupted.err" &
+    compare=$!
+    tries=0
+    while ! ls "$lab"/runs/$compare-*/console >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt 300 ] || { echo "no machine was started" >&2; kill $compare; return 1; }
+        sleep 0.1
+    done
+    kill -TERM $compare
+    wait $compare
+    status=$?
+    [ $status = 130 ] && [ "$(grep -c 'no time: interrupted' "$out/interrupted.out")" = 2 ] &&
+        ! ls -d "$lab"/runs/$compare-* >/dev/null 2>&1 ||
+        { echo "status $status, $(ls "$lab/runs" | wc -l) runs left" >&2; return 1; }
+}
+check interrupted-comparisons-leave-nothing interrupted
 
 # What the tool takes of memory lies below the best tier; the command that it starts inherits nothing of that.
 inherits_nothing() {

@@ -292,15 +292,42 @@ pub struct LabRunArgs {
     /// Print the output and what was measured as one JSON value.
     #[arg(long)]
     pub json: bool,
-    /// Carry this program along too.
-    #[arg(long, value_name = "PROGRAM")]
-    pub carry: Vec<String>,
+    /// What the command needs.
+    #[command(flatten)]
+    pub needs: LabNeedsArgs,
+    /// Bring this file of the machine back into this folder; may be given again.
+    #[arg(long, value_name = "PATH")]
+    pub fetch: Vec<PathBuf>,
     /// Seconds of this machine after which a run that has not ended is given up.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub limit: u64,
     /// Command and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+/// What a command needs in the lab's machine.
+#[derive(Debug, Args)]
+pub struct LabNeedsArgs {
+    /// Carry this program along too, with its libraries; may be given again.
+    #[arg(long, value_name = "PROGRAM")]
+    pub carry: Vec<String>,
+    /// Carry this file along, to the same path; may be given again.
+    #[arg(long, value_name = "FILE")]
+    pub file: Vec<PathBuf>,
+    /// Carry this folder along with everything in it; may be given again.
+    #[arg(long, value_name = "FOLDER")]
+    pub dir: Vec<PathBuf>,
+    /// The command reads this file as its standard input; default: an empty one.
+    #[arg(long, value_name = "FILE")]
+    pub stdin: Option<PathBuf>,
+    /// Set this in the command's environment; may be given again.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Carry only the program and what is named. Otherwise the command is run once on this
+    /// computer, where it can change no file, to find the files that it opens.
+    #[arg(long)]
+    pub no_trace: bool,
 }
 
 /// `terrace lab compare`.
@@ -316,6 +343,9 @@ pub struct LabCompareArgs {
     /// NAME[,key=value...]; a command at the end takes its place.
     #[arg(long, default_value = "skew", value_parser = WORKLOADS)]
     pub workload: String,
+    /// What the command needs.
+    #[command(flatten)]
+    pub needs: LabNeedsArgs,
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     pub jobs: usize,

@@ -1,17 +1,21 @@
 //! `terrace lab`.
 
-use crate::args::{LabCompareArgs, LabRunArgs, LabSetupArgs};
-use crate::output::{print, print_json, Ending, Failure, Progress, Work};
+use crate::args::{LabCompareArgs, LabNeedsArgs, LabRunArgs, LabSetupArgs};
+use crate::output::{print, print_json, say, Ending, Failure, Progress, Work};
 use crate::replace::write;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_terrace::lab::wire::Outcome;
 use terrace_terrace::lab::{
-    self, calibrate, policies, shape::Shape, Bench, CompareSpec, Input, JobSpec,
+    self, calibrate, policies, shape::Shape, Bench, CompareSpec, HostCommand, Input, Lab, StopFlag,
 };
+use terrace_terrace::lab_files;
+use terrace_terrace::machine::Machine;
 use terrace_terrace::parts::open_lab;
 use terrace_terrace::report;
 use terrace_terrace::topology::{load_machine, Source};
+use terrace_terrace::Interrupt;
 
 /// Booting and calibrating a machine: 20 to 70 s, once.
 const SETUP: Work = Work::Usually(Duration::from_secs(25));
@@ -22,23 +26,40 @@ impl lab::Progress for Progress {
     }
 }
 
-fn bench(machine: &str, progress: &Progress) -> Result<Bench, Failure> {
+/// The machine that is meant, and the lab, whose machines end when somebody interrupts.
+fn open(machine: &str, interrupt: &Interrupt) -> Result<(Lab, Machine), Failure> {
     let machine = load_machine(&Source::parse_machine(machine)).map_err(Failure::usage)?;
+    Shape::of(&machine, None).map_err(Failure::usage)?;
     let lab = open_lab().map_err(Failure::lacking)?;
-    lab.bench(&machine, None, progress).map_err(Failure::failed)
+    Ok((lab.stopping(StopFlag::watching(interrupt.flag())), machine))
+}
+
+fn bench(
+    lab: &Lab,
+    machine: &Machine,
+    progress: &Progress,
+    interrupt: &Interrupt,
+) -> Result<Bench, Failure> {
+    lab.bench(machine, None, progress).map_err(|e| failed(e, interrupt))
 }
 
 /// Booted, saved and calibrated, all of it only where it was not before.
-fn calibrated(machine: &str) -> Result<(Bench, calibrate::Calibration), Failure> {
+fn calibrated(
+    lab: &Lab,
+    machine: &Machine,
+    interrupt: &Interrupt,
+) -> Result<(Bench, calibrate::Calibration), Failure> {
     let progress = Progress::new(SETUP);
-    let bench = bench(machine, &progress)?;
-    let calibration = calibrate::ensure(&bench, &progress).map_err(Failure::failed)?;
+    let bench = bench(lab, machine, &progress, interrupt)?;
+    let calibration = calibrate::ensure(&bench, &progress).map_err(|e| failed(e, interrupt))?;
     Ok((bench, calibration))
 }
 
 /// `terrace lab setup`.
 pub fn setup(args: &LabSetupArgs) -> Ending {
-    let (bench, calibration) = calibrated(&args.machine)?;
+    let interrupt = Interrupt::catch();
+    let (lab, machine) = open(&args.machine, &interrupt)?;
+    let (bench, calibration) = calibrated(&lab, &machine, &interrupt)?;
     if args.json {
         return print_json(&serde_json::json!({
             "machine": bench.shape().name,
@@ -58,57 +79,138 @@ pub fn setup(args: &LabSetupArgs) -> Ending {
 
 /// `terrace lab run`.
 pub fn run(args: &LabRunArgs) -> Ending {
+    let interrupt = Interrupt::catch();
+    let limit = Duration::from_secs(args.limit);
+    let mut command = host_command(&args.needs, &args.command)?;
+    let (lab, machine) = open(&args.machine, &interrupt)?;
+    if !args.needs.no_trace {
+        find_files(&mut command, limit, &interrupt)?;
+    }
+    let mut spec = command.job().map_err(Failure::usage)?;
+    spec.limit_wall = limit;
+    let fetch: Vec<PathBuf> = args.fetch.iter().map(|path| command.absolute(path)).collect();
+    spec.fetch = fetch.iter().map(|path| path.display().to_string()).collect();
     // What is told in seconds is told by a machine that reads its machine file back.
     let bench = if args.json {
-        calibrated(&args.machine)?.0
+        calibrated(&lab, &machine, &interrupt)?.0
     } else {
-        bench(&args.machine, &Progress::new(SETUP))?
+        bench(&lab, &machine, &Progress::new(SETUP), &interrupt)?
     };
-    let path = std::env::var("PATH").ok();
-    let mut spec =
-        JobSpec::of_host_command(&args.command, path.as_deref()).map_err(Failure::usage)?;
-    for program in &args.carry {
-        let found = lab::program::look_up(program, path.as_deref()).map_err(Failure::usage)?;
-        spec.carry(&found).map_err(Failure::usage)?;
-    }
-    spec.limit_wall = Duration::from_secs(args.limit);
-    let result = bench.run(&spec).map_err(Failure::failed)?;
+    let result = bench.run(&spec).map_err(|e| failed(e, &interrupt))?;
     let _ = std::io::stderr().write_all(&result.stderr);
-    let code = match result.reply.outcome {
-        Outcome::Exited { status } => status as u8,
-        _ => 1,
-    };
+    let code = result.exit_status();
     if args.json {
         print_json(&serde_json::json!({
+            "version": 1,
             "machine": bench.shape().name,
             "status": code,
+            "ended": result.success().err().unwrap_or_else(|| "exited with status 0".into()),
             "seconds": result.seconds(),
+            "startup_seconds": result.startup_seconds(),
             "wall_seconds": result.wall_seconds,
             "stdout": String::from_utf8_lossy(&result.stdout),
+            "warnings": result.reply.warnings,
         }))?;
     } else {
         std::io::stdout().write_all(&result.stdout).map_err(Failure::failed)?;
+        result.reply.warnings.iter().for_each(|warning| say(warning));
+    }
+    // An exit status speaks for itself.
+    if let (Err(how), false) =
+        (result.success(), matches!(result.reply.outcome, Outcome::Exited { .. }))
+    {
+        say(&format!("{}: it {how}", args.command.join(" ")));
+    }
+    for path in &fetch {
+        let Some(data) = result.files.get(&path.display().to_string()) else { continue };
+        let name = Path::new(path.file_name().unwrap_or_default());
+        write(name, data).map_err(|e| Failure::failed(format!("{}: {e}", name.display())))?;
     }
     Ok(code)
+}
+
+/// The command with the files that are named for it. What is named wrongly is found out before the
+/// command runs anywhere.
+fn host_command(needs: &LabNeedsArgs, argv: &[String]) -> Result<HostCommand, Failure> {
+    let env = needs.env.iter().map(|text| {
+        let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+        let wrong = || Failure::usage(format!("--env {text}: give NAME=VALUE"));
+        pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(wrong)
+    });
+    let command = HostCommand {
+        argv: argv.to_vec(),
+        search: std::env::var("PATH").ok(),
+        cwd: std::env::current_dir().map_err(Failure::failed)?,
+        env: env.collect::<Result<_, _>>()?,
+        carry: needs.carry.clone(),
+        files: needs.file.clone(),
+        folders: needs.dir.clone(),
+        stdin: needs.stdin.clone(),
+        used: Default::default(),
+    };
+    command.job().map_err(Failure::usage)?;
+    Ok(command)
+}
+
+/// Adds the files that the command opens on this machine.
+fn find_files(
+    command: &mut HostCommand,
+    limit: Duration,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let job = command.job().map_err(Failure::usage)?;
+    let progress = Progress::new(Work::Usually(limit / lab_files::GUEST_SLOWDOWN));
+    progress.left("looking for the files that the command opens", None);
+    let search = lab_files::find(command, &job, limit, interrupt.flag());
+    drop(progress);
+    if interrupt.seen() {
+        return Err(interrupted());
+    }
+    command.used = search.used;
+    search.note.iter().for_each(|note| say(note));
+    Ok(())
+}
+
+/// Somebody asked to stop: the status of a program that SIGINT ended.
+fn interrupted() -> Failure {
+    Failure { code: 130, line: "lab: interrupted".into() }
+}
+
+fn failed(error: lab::LabError, interrupt: &Interrupt) -> Failure {
+    if interrupt.seen() {
+        return interrupted();
+    }
+    Failure::failed(error)
 }
 
 /// `terrace lab compare`.
 pub fn compare(args: &LabCompareArgs) -> Ending {
     understood(args)?;
-    let (bench, calibration) = calibrated(&args.machine)?;
+    let interrupt = Interrupt::catch();
+    let limit = Duration::from_secs(args.limit);
+    let mut command = match args.command.as_slice() {
+        [] => None,
+        argv => Some(host_command(&args.needs, argv)?),
+    };
+    let (lab, machine) = open(&args.machine, &interrupt)?;
+    if let Some(command) = command.as_mut().filter(|_| !args.needs.no_trace) {
+        find_files(command, limit, &interrupt)?;
+    }
+    let (bench, calibration) = calibrated(&lab, &machine, &interrupt)?;
     if !calibration.timed {
         return Err(Failure::failed(
             "lab: the timing plugin is switched off (TERRACE_LAB_NO_PLUGIN), so that no figure would mean anything; unset it",
         ));
     }
     let program = |name: &str| bench.lab().guest_program(name);
-    let input = if args.command.is_empty() {
-        let program = program("terrace-workload").ok_or_else(|| {
-            Failure::lacking("the lab has no terrace-workload; run make demo once")
-        })?;
-        Input::Workload { spec: args.workload.clone(), program }
-    } else {
-        Input::Command { argv: args.command.clone(), files: Vec::new() }
+    let input = match command {
+        None => {
+            let program = program("terrace-workload").ok_or_else(|| {
+                Failure::lacking("the lab has no terrace-workload; run make demo once")
+            })?;
+            Input::Workload { spec: args.workload.clone(), program }
+        }
+        Some(command) => Input::Command(command),
     };
     let spec = CompareSpec {
         policies: args.policy.clone(),
@@ -117,11 +219,11 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         terrace_args: args.terrace_arg.clone(),
         jobs: args.jobs.max(1),
         repeat: 1,
-        limit_wall: Duration::from_secs(args.limit),
+        limit_wall: limit,
         profiles: None,
     };
-    let result =
-        lab::compare(&bench, &spec, &Progress::new(runs(&spec))).map_err(Failure::failed)?;
+    let result = lab::compare(&bench, &spec, &Progress::new(runs(&spec)))
+        .map_err(|e| failed(e, &interrupt))?;
     if let Some(folder) = &args.keep {
         std::fs::create_dir_all(folder)
             .map_err(|e| Failure::failed(format!("{}: {e}", folder.display())))?;
@@ -132,10 +234,23 @@ pub fn compare(args: &LabCompareArgs) -> Ending {
         write_report(path, &json)?;
     }
     if args.json {
-        print(&format!("{}\n", String::from_utf8_lossy(&json)))
+        print(&format!("{}\n", String::from_utf8_lossy(&json)))?;
     } else {
-        print(&lab::table(&result))
+        print(&lab::table(&result))?;
     }
+    if interrupt.seen() {
+        return Err(interrupted());
+    }
+    let without: Vec<&str> =
+        result.runs.iter().filter(|r| r.seconds.is_none()).map(|r| r.policy.as_str()).collect();
+    if without.is_empty() {
+        return Ok(0);
+    }
+    let (all, names) = (result.runs.len(), without.join(", "));
+    Err(Failure::failed(format!(
+        "lab: {} of {all} policies have no time, each for the reason in its row: {names}",
+        without.len()
+    )))
 }
 
 /// Found out before a machine is booted.

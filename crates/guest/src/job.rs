@@ -4,18 +4,22 @@ use crate::freelists;
 use crate::kernel::{self, Ended};
 use crate::place;
 use crate::reclaim::Reclaimer;
+use crate::span::{ProgramSpan, ProgramWatch};
 use crate::stats;
 use crate::wire::{
     self, ArchiveWriter, AtMark, Entry, Job, Outcome, PlaceReport, ReclaimReport, Reply, Setting,
     WireError,
 };
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path};
 use std::process::{Command, Stdio};
+use std::time::{Duration, UNIX_EPOCH};
 
 const PAGE: u64 = 4096;
 const STDOUT: &str = "/run/terrace/stdout";
@@ -24,14 +28,17 @@ const BEGIN_FIFO: &str = "/run/terrace/mark-begin";
 const REPLY_FIFO: &str = "/run/terrace/mark-reply";
 
 /// Run what the archive asks for and return the archive of the answer, of at most `room` bytes.
-pub fn run(archive: &[u8], room: usize) -> Result<Vec<u8>, WireError> {
-    let entries = wire::read_archive(archive)?;
+pub fn run(archive: Vec<u8>, room: usize) -> Result<Vec<u8>, WireError> {
+    let entries = wire::read_archive(&archive)?;
     let job: Job = wire::from_json(wire::find(&entries, wire::JOB_NAME)?)?;
     let ranking = match wire::find(&entries, wire::PAGES_NAME) {
         Ok(bytes) => wire::decode_pages(bytes)?,
         Err(_) => Vec::new(),
     };
-    let mut reply = match unpack(&entries) {
+    let unpacked = unpack(&entries);
+    // The command is forked from this process, and its exec gives back the copy of what was here.
+    drop(archive);
+    let mut reply = match unpacked {
         Err(why) => Reply::not_started(why),
         Ok(()) => Runner { job: &job, ranking: &ranking }.run(),
     };
@@ -44,14 +51,32 @@ fn unpack(entries: &[Entry<'_>]) -> Result<(), String> {
         if !path.is_absolute() || path.components().any(|c| c == Component::ParentDir) {
             return Err(format!("{}: not an absolute path", entry.name));
         }
-        let put = || -> io::Result<()> {
-            if let Some(dir) = path.parent() {
-                fs::create_dir_all(dir)?;
+        unpack_entry(path, entry).map_err(|e| format!("{}: {e}", entry.name))?;
+    }
+    Ok(())
+}
+
+fn unpack_entry(path: &Path, entry: &Entry<'_>) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    match entry.mode & wire::S_IFMT {
+        wire::S_IFLNK => {
+            // The guest has folders of its own where some hosts have links, such as /var/run.
+            if fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {
+                return Ok(());
             }
-            fs::write(path, entry.data)?;
-            fs::set_permissions(path, fs::Permissions::from_mode(entry.mode & 0o7777))
-        };
-        put().map_err(|e| format!("{}: {e}", entry.name))?;
+            let _ = fs::remove_file(path);
+            return std::os::unix::fs::symlink(OsStr::from_bytes(entry.data), path);
+        }
+        wire::S_IFDIR => fs::create_dir_all(path)?,
+        _ => fs::write(path, entry.data)?,
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(entry.mode & 0o7777))?;
+    if entry.changed_s > 0 {
+        let changed = UNIX_EPOCH + Duration::from_secs(entry.changed_s);
+        File::open(path)?
+            .set_times(FileTimes::new().set_accessed(changed).set_modified(changed))?;
     }
     Ok(())
 }
@@ -110,13 +135,14 @@ impl Runner<'_> {
         let cpu = stats::threads_cpu(procfs, &self.job.cpu_of);
         let before = stats::vmstat(procfs);
         let start = kernel::now();
-        let waited = self.start_and_wait(&mut reply.warnings);
-        kernel::mark::<{ kernel::MARK_JOB_END }>();
-        reply.nanos = kernel::now() - start;
+        let waited = self.watched(&mut reply.warnings);
         reply.vmstat = stats::difference(&before, &stats::vmstat(procfs));
         reply.cpu = stats::threads_cpu_since(&cpu, stats::threads_cpu(procfs, &self.job.cpu_of));
         match waited {
-            Ok(w) => {
+            Ok((w, span)) => {
+                let span = span.unwrap_or(ProgramSpan { start_ns: start, end_ns: kernel::now() });
+                reply.nanos = span.end_ns.saturating_sub(span.start_ns);
+                reply.startup_nanos = span.start_ns.saturating_sub(start);
                 reply.outcome = w.outcome;
                 reply.user_nanos = w.user_nanos;
                 reply.system_nanos = w.system_nanos;
@@ -134,8 +160,17 @@ impl Runner<'_> {
         reply
     }
 
-    fn start_and_wait(&self, warnings: &mut Vec<String>) -> io::Result<Waited> {
+    /// Start the command and wait; beside how it ended, when the program began and ended.
+    fn watched(&self, warnings: &mut Vec<String>) -> io::Result<(Waited, Option<ProgramSpan>)> {
+        // First: threads inherit that SIGCHLD is blocked.
         let events = kernel::child_events()?;
+        let watch = ProgramWatch::start(&self.job.program)?;
+        let waited = self.start_and_wait(&events, warnings);
+        let span = watch.finish()?;
+        Ok((waited?, span))
+    }
+
+    fn start_and_wait(&self, events: &OwnedFd, warnings: &mut Vec<String>) -> io::Result<Waited> {
         let marks = if self.job.at_mark == AtMark::Nothing { None } else { Some(Marks::open()?) };
         let mut reclaimer =
             self.job.reclaim.clone().map(|r| Reclaimer::new(r, kernel::now())).transpose()?;
@@ -152,7 +187,7 @@ impl Runner<'_> {
                 break give_up(pid)?;
             }
             let pause = reclaimer.as_ref().map_or(left, |r| left.min(r.wait(kernel::now())));
-            self.wait_event(&events, marks.as_ref(), pause, &mut placed, warnings)?;
+            self.wait_event(events, marks.as_ref(), pause, &mut placed, warnings)?;
             if let Some(reclaimer) = &mut reclaimer {
                 reclaimer.tick(kernel::now);
             }
@@ -207,11 +242,13 @@ impl Runner<'_> {
             self.job.argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         fs::create_dir_all(&self.job.cwd)?;
         let mut command = Command::new(program);
-        command
-            .args(&self.job.argv[1..])
-            .env_clear()
-            .current_dir(&self.job.cwd)
-            .stdin(Stdio::null());
+        command.args(&self.job.argv[1..]).env_clear().current_dir(&self.job.cwd).stdin(match &self
+            .job
+            .stdin
+        {
+            Some(path) => File::open(path)?.into(),
+            None => Stdio::null(),
+        });
         command.stdout(File::create(STDOUT)?).stderr(File::create(STDERR)?);
         command.envs(self.job.env.iter().map(|(k, v)| (k, v)));
         if self.job.at_mark != AtMark::Nothing {
@@ -219,9 +256,8 @@ impl Runner<'_> {
         }
         let policy = self.job.memory_policy.clone();
         let group = self.job.reclaim.as_ref().map(|_| Reclaimer::procs()).transpose()?;
-        // SAFETY: the closure runs between fork and exec in a process with a single thread and
-        // makes only plain system calls (setsid, sigprocmask, write, set_mempolicy); nothing is
-        // allocated or freed there.
+        // SAFETY: the closure runs between fork and exec and makes only plain system calls (setsid,
+        // sigprocmask, write, set_mempolicy); nothing is allocated or freed there.
         unsafe {
             command.pre_exec(move || {
                 kernel::fresh_child()?;
@@ -232,7 +268,6 @@ impl Runner<'_> {
                     Some(p) => kernel::set_mempolicy(p.mode, &p.nodes)?,
                     None => kernel::set_mempolicy(0, &[])?,
                 }
-                kernel::mark::<{ kernel::MARK_JOB_START }>();
                 Ok(())
             });
         }
@@ -363,10 +398,32 @@ mod tests {
 
     #[test]
     fn hostile_paths_are_not_unpacked() {
-        let bad = Entry { name: "/tmp/../etc/x", mode: 0o644, data: b"" };
+        let bad = Entry { name: "/tmp/../etc/x", mode: 0o644, changed_s: 0, data: b"" };
         assert!(unpack(&[bad]).is_err());
-        let bad = Entry { name: "relative", mode: 0o644, data: b"" };
+        let bad = Entry { name: "relative", mode: 0o644, changed_s: 0, data: b"" };
         assert!(unpack(&[bad]).is_err());
+    }
+
+    #[test]
+    fn folders_links_and_times_are_unpacked() {
+        let root = std::env::temp_dir().join(format!("terrace-unpack-{}", std::process::id()));
+        let at = |name: &str| root.join(name).display().to_string();
+        let (folder, file, link) = (at("lib"), at("lib/x"), at("lib64"));
+        let entry = |name, mode, changed_s, data| Entry { name, mode, changed_s, data };
+        let entries = [
+            entry(&folder, wire::S_IFDIR | 0o755, 0, &b""[..]),
+            entry(&file, 0o640, 1_000_000_000, b"data"),
+            entry(&link, wire::S_IFLNK | 0o777, 0, b"lib"),
+            // A link where a folder is: the folder stays.
+            entry(&folder, wire::S_IFLNK | 0o777, 0, b"/nowhere"),
+        ];
+        unpack(&entries).unwrap();
+        assert_eq!(fs::read(root.join("lib64/x")).unwrap(), b"data");
+        let meta = fs::metadata(root.join("lib/x")).unwrap();
+        assert_eq!(meta.permissions().mode() & 0o777, 0o640);
+        let changed = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        assert_eq!(meta.modified().unwrap(), changed);
+        let _ = fs::remove_dir_all(root);
     }
 
     #[test]

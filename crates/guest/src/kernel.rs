@@ -159,6 +159,15 @@ pub fn fresh_child() -> io::Result<()> {
     Ok(())
 }
 
+/// Both ends of a pipe, to read and to write; the first is readable once the second is closed.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for the two descriptors.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }.into())?;
+    // SAFETY: pipe2 returned two new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
 /// Wait until one of the descriptors is readable; `None` waits for ever. Returns which are.
 pub fn poll_readable(fds: &[i32], timeout_ms: Option<i32>) -> io::Result<Vec<bool>> {
     let mut polls: Vec<libc::pollfd> =
@@ -172,7 +181,8 @@ pub fn poll_readable(fds: &[i32], timeout_ms: Option<i32>) -> io::Result<Vec<boo
         Err(e) if e.raw_os_error() == Some(libc::EINTR) => {}
         Err(e) => return Err(e),
     }
-    Ok(polls.iter().map(|p| p.revents & libc::POLLIN != 0).collect())
+    // A pipe without a writer hangs up and says nothing else.
+    Ok(polls.iter().map(|p| p.revents & (libc::POLLIN | libc::POLLHUP) != 0).collect())
 }
 
 /// One child that has ended.
@@ -207,6 +217,81 @@ pub fn reap() -> io::Result<Option<Ended>> {
     }))
 }
 
+/// Has the kernel ask before it executes one file: fanotify(7), `FAN_OPEN_EXEC_PERM`. What executes
+/// it meanwhile waits for the answer.
+pub struct ExecGate {
+    group: OwnedFd,
+}
+
+/// Somebody waits at an [`ExecGate`].
+pub struct ExecRequest {
+    /// Process that wants to execute the file.
+    pub pid: i32,
+    file: OwnedFd,
+}
+
+impl ExecGate {
+    /// A gate before this file.
+    pub fn new(path: &str) -> io::Result<Self> {
+        let path = cstr(path)?;
+        let flags = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        let file_flags = (libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC) as libc::c_uint;
+        // SAFETY: two numbers; no memory is involved.
+        let fd = unsafe { libc::fanotify_init(flags, file_flags) };
+        check(fd.into())?;
+        // SAFETY: fanotify_init returned a new descriptor that nobody else owns.
+        let group = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (add, event) = (libc::FAN_MARK_ADD, libc::FAN_OPEN_EXEC_PERM);
+        // SAFETY: a live descriptor and a NUL-terminated path that lives across the call.
+        let rc = unsafe { libc::fanotify_mark(fd, add, event, libc::AT_FDCWD, path.as_ptr()) };
+        check(rc.into())?;
+        Ok(ExecGate { group })
+    }
+
+    /// Readable while somebody waits.
+    pub fn descriptor(&self) -> i32 {
+        self.group.as_raw_fd()
+    }
+
+    /// Who waits, if somebody does.
+    pub fn request(&self) -> io::Result<Option<ExecRequest>> {
+        let mut event = std::mem::MaybeUninit::<libc::fanotify_event_metadata>::zeroed();
+        let size = std::mem::size_of_val(&event);
+        // SAFETY: `event` is `size` writable bytes; the kernel writes whole events only.
+        let got = unsafe { libc::read(self.descriptor(), event.as_mut_ptr().cast(), size) };
+        match check(got as libc::c_long) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            other => other?,
+        };
+        // SAFETY: plain numbers, zeroed before the kernel wrote them.
+        let event = unsafe { event.assume_init() };
+        if event.fd < 0 {
+            return Ok(None);
+        }
+        // SAFETY: the kernel opened this descriptor for the event; nobody else owns it.
+        let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
+        Ok(Some(ExecRequest { pid: event.pid, file }))
+    }
+
+    /// Let it go on.
+    pub fn allow(&self, request: &ExecRequest) -> io::Result<()> {
+        let answer =
+            libc::fanotify_response { fd: request.file.as_raw_fd(), response: libc::FAN_ALLOW };
+        let size = std::mem::size_of_val(&answer);
+        // SAFETY: `answer` is `size` readable bytes.
+        let put = unsafe { libc::write(self.descriptor(), (&raw const answer).cast(), size) };
+        check(put as libc::c_long).map(drop)
+    }
+}
+
+/// A descriptor of a process that is readable once it has ended: pidfd_open(2).
+pub fn process_handle(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: two numbers; no memory is involved.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) })?;
+    // SAFETY: pidfd_open returned a new descriptor (close-on-exec) that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// kill(2); a negative pid names a process group.
 pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: no memory is involved.
@@ -226,6 +311,13 @@ pub fn now() -> u64 {
     // SAFETY: `t` is a live timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// The calling thread runs before all of ordinary priority: sched_setscheduler(2), `SCHED_FIFO`.
+pub fn run_before_others() -> io::Result<()> {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: `lowest` is a live sched_param; 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &lowest) }.into()).map(drop)
 }
 
 /// Pin the calling thread to one CPU.
@@ -296,6 +388,13 @@ impl Mapping {
             libc::syscall(libc::SYS_mbind, self.start, self.len, MPOL_BIND, &mask, 65usize, 0usize)
         })
         .map(drop)
+    }
+
+    /// Processes that are forked do not have it: madvise(2), `MADV_DONTFORK`.
+    pub fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: advice on this live mapping, which no child uses.
+        check(unsafe { libc::madvise(self.start.cast(), self.len, libc::MADV_DONTFORK) }.into())
+            .map(drop)
     }
 
     /// First byte.

@@ -10,5 +10,6 @@ pub mod kernel;
 pub mod mailbox;
 pub mod place;
 pub mod reclaim;
+pub mod span;
 pub mod stats;
 pub mod wire;

@@ -22,7 +22,10 @@ impl Mailbox {
         let path = device.join("resource2");
         let len = fs::metadata(&path)?.len() as usize;
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        Ok(Mailbox { map: Mapping::shared(&file, len)? })
+        let map = Mapping::shared(&file, len)?;
+        // A command that is started would first have to give its copy back.
+        map.keep_from_children()?;
+        Ok(Mailbox { map })
     }
 
     /// Say that the guest polls.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// First eight bytes of a mailbox.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"TERRLAB\x01");
 /// Version of everything in this file; both sides refuse another one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Where the archive begins.
 pub const BODY_OFFSET: usize = 4096;
 /// How many bytes of the header are used.
@@ -191,11 +191,20 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 pub struct Entry<'a> {
     /// Absolute path in the guest, or one of the `@` names.
     pub name: &'a str,
-    /// Permission bits.
+    /// Permission bits, and for what is no regular file [`S_IFDIR`] or [`S_IFLNK`].
     pub mode: u32,
-    /// Contents.
+    /// When the file was last changed, seconds since 1970; 0 leaves it to the guest's clock.
+    pub changed_s: u64,
+    /// Contents; the target of a symbolic link; nothing for a folder.
     pub data: &'a [u8],
 }
+
+/// What kind of file an entry is: these bits of its mode, as stat(2) has them.
+pub const S_IFMT: u32 = 0o170_000;
+/// A folder.
+pub const S_IFDIR: u32 = 0o040_000;
+/// A symbolic link.
+pub const S_IFLNK: u32 = 0o120_000;
 
 /// Builds an archive.
 #[derive(Debug, Default)]
@@ -210,11 +219,18 @@ impl ArchiveWriter {
         ArchiveWriter { bytes: vec![0; 8], count: 0 }
     }
 
-    /// Add one file.
+    /// Add one file of the guest's own time.
     pub fn add(&mut self, name: &str, mode: u32, data: &[u8]) {
+        self.put(&Entry { name, mode, changed_s: 0, data });
+    }
+
+    /// Add an entry.
+    pub fn put(&mut self, entry: &Entry<'_>) {
+        let Entry { name, mode, changed_s, data } = *entry;
         self.bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&mode.to_le_bytes());
         self.bytes.extend_from_slice(&(data.len() as u64).to_le_bytes());
+        self.bytes.extend_from_slice(&changed_s.to_le_bytes());
         self.bytes.extend_from_slice(name.as_bytes());
         self.pad();
         self.bytes.extend_from_slice(data);
@@ -255,6 +271,7 @@ pub fn read_archive(bytes: &[u8]) -> Result<Vec<Entry<'_>>, WireError> {
         let mode = at.u32("file mode")?;
         let data_len = usize::try_from(at.u64("file length")?)
             .map_err(|_| WireError::TooLarge { what: "file" })?;
+        let changed_s = at.u64("file time")?;
         if name_len > MAX_NAME {
             return Err(WireError::TooLarge { what: "file name" });
         }
@@ -266,7 +283,7 @@ pub fn read_archive(bytes: &[u8]) -> Result<Vec<Entry<'_>>, WireError> {
         at.align();
         let data = at.take(data_len, "file contents")?;
         at.align();
-        entries.push(Entry { name, mode, data });
+        entries.push(Entry { name, mode, changed_s, data });
     }
     Ok(entries)
 }
@@ -335,8 +352,13 @@ pub struct Job {
     pub argv: Vec<String>,
     /// The whole environment of the command.
     pub env: Vec<(String, String)>,
+    /// Program of the guest whose first exec begins the time that counts; the command's own, also
+    /// where `argv` begins with a tool that starts it.
+    pub program: String,
     /// Working directory, made if it does not exist.
     pub cwd: String,
+    /// File of the guest that the command reads as its standard input; `None` is an empty one.
+    pub stdin: Option<String>,
     /// Settings written before the command starts, in order.
     pub before: Vec<Setting>,
     /// Settings written after the command ended, in order.
@@ -481,8 +503,11 @@ pub struct ThreadCpu {
 pub struct Reply {
     /// How the command ended.
     pub outcome: Outcome,
-    /// Guest nanoseconds from exec to exit, by the guest's own clock.
+    /// Guest nanoseconds from the program's exec to its exit, by the guest's own clock.
     pub nanos: u64,
+    /// Guest nanoseconds from the command's start to the program's exec: what a tool that starts
+    /// the program takes before.
+    pub startup_nanos: u64,
     /// User and system time of the command and its children, nanoseconds.
     pub user_nanos: u64,
     /// See `user_nanos`.
@@ -508,6 +533,7 @@ impl Reply {
         Reply {
             outcome: Outcome::NotStarted { why },
             nanos: 0,
+            startup_nanos: 0,
             user_nanos: 0,
             system_nanos: 0,
             vmstat: BTreeMap::new(),
@@ -538,6 +564,7 @@ mod tests {
         let mut w = ArchiveWriter::new();
         w.add(JOB_NAME, 0o600, b"{}");
         w.add("/usr/bin/x", 0o755, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        w.put(&Entry { name: "/link", mode: S_IFLNK | 0o777, changed_s: 7, data: b"usr/lib" });
         w.add("/empty", 0o644, b"");
         w.finish()
     }
@@ -568,11 +595,17 @@ mod tests {
     fn archive_round_trips() {
         let bytes = archive();
         let entries = read_archive(&bytes).unwrap();
-        assert_eq!(entries.len(), 3);
+        assert_eq!(entries.len(), 4);
         assert_eq!(
             entries[1],
-            Entry { name: "/usr/bin/x", mode: 0o755, data: &[1, 2, 3, 4, 5, 6, 7, 8, 9] }
+            Entry {
+                name: "/usr/bin/x",
+                mode: 0o755,
+                changed_s: 0,
+                data: &[1, 2, 3, 4, 5, 6, 7, 8, 9]
+            }
         );
+        assert_eq!((entries[2].mode & S_IFMT, entries[2].changed_s), (S_IFLNK, 7));
         assert_eq!(find(&entries, JOB_NAME), Ok(&b"{}"[..]));
         assert_eq!(find(&entries, REPLY_NAME), Err(WireError::Missing(REPLY_NAME)));
     }
@@ -621,7 +654,9 @@ mod tests {
         let job = Job {
             argv: vec!["/bin/true".into()],
             env: vec![("A".into(), "b=c".into())],
+            program: "/bin/true".into(),
             cwd: "/work".into(),
+            stdin: Some("/data/in".into()),
             before: vec![Setting {
                 path: "/proc/sys/kernel/numa_balancing".into(),
                 value: "2".into(),

@@ -5,9 +5,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
-use terrace_lab::program::Carried;
-use terrace_lab::wire::Outcome;
-use terrace_lab::{calibrate, compare, Bench, CompareSpec, Input, JobSpec, Lab, Progress};
+use terrace_lab::{calibrate, compare, Bench, CompareSpec, HostCommand, Input, Lab, Progress};
 
 const USAGE: &str = "usage: lab setup|run|compare [--machine M] [--vcpus N] [--lab DIR]
   run     [--env K=V] [--carry PROGRAM] [--file PATH] [--fetch PATH] [--setting PATH=VALUE]
@@ -107,22 +105,17 @@ fn setup(bench: &Bench) -> Result<i32, Failure> {
 fn run_job(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
     // What benches report comes from here too (bench/hexe.sh, docs/results/staging.md).
     calibrate::ensure(bench, &Stderr)?;
-    let path = std::env::var("PATH").ok();
-    let mut spec = JobSpec::of_host_command(&args.command, path.as_deref())?;
+    let pair = |text: &str| text.split_once('=').map(|(k, v)| (k.to_string(), v.to_string()));
+    let mut command = host_command(args)?;
+    command.env.extend(args.all("--env").filter_map(pair));
+    command.carry.extend(args.all("--carry").map(String::from));
+    command.files.extend(args.all("--file").map(Into::into));
+    let mut spec = command.job()?;
     if let Some(policy) = args.one("--policy") {
         let plan = terrace_lab::policies::plan(policy, bench.shape())?;
         spec.before = plan.before;
         spec.memory_policy = plan.memory_policy;
         spec.plugin = plan.plugin;
-    }
-    let pair = |text: &str| text.split_once('=').map(|(k, v)| (k.to_string(), v.to_string()));
-    spec.env.extend(args.all("--env").filter_map(pair));
-    for program in args.all("--carry") {
-        spec.carry(&terrace_lab::program::look_up(program, path.as_deref())?)?;
-    }
-    for file in args.all("--file") {
-        let host_path = std::path::absolute(file)?;
-        spec.files.push(Carried { guest_path: host_path.display().to_string(), host_path });
     }
     for (path, value) in args.all("--setting").filter_map(pair) {
         spec.before.push(terrace_lab::wire::Setting { path, value, required: true });
@@ -150,9 +143,15 @@ fn run_job(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
         result.seconds(),
         result.wall_seconds
     );
-    Ok(match result.reply.outcome {
-        Outcome::Exited { status } => status,
-        _ => 1,
+    Ok(result.exit_status().into())
+}
+
+fn host_command(args: &Arguments) -> Result<HostCommand, Failure> {
+    Ok(HostCommand {
+        argv: args.command.clone(),
+        search: std::env::var("PATH").ok(),
+        cwd: std::env::current_dir()?,
+        ..HostCommand::default()
     })
 }
 
@@ -165,7 +164,7 @@ fn run_compare(bench: &Bench, args: &Arguments) -> Result<i32, Failure> {
                 .ok_or("bin/terrace-workload is missing: crates/guest/build.sh")?;
             Input::Workload { spec: spec.to_string(), program }
         }
-        None => Input::Command { argv: args.command.clone(), files: Vec::new() },
+        None => Input::Command(host_command(args)?),
     };
     let spec = CompareSpec {
         policies: args.one("--policy").ok_or(USAGE)?.split(',').map(String::from).collect(),

@@ -2,12 +2,12 @@
 
 use crate::account::{self, Summary};
 use crate::calibrate::{self, Calibration};
+use crate::command::HostCommand;
 use crate::error::{io, LabError, Result};
-use crate::job::{JobResult, JobSpec};
+use crate::job::{JobResult, JobSpec, ServedPages};
 use crate::lab::{Bench, Progress};
-use crate::placement;
+use crate::placement::{self, Ranking};
 use crate::policies::{self, Actor, Plan};
-use crate::program::Carried;
 use crate::wire::{self, AtMark};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,6 +22,14 @@ const GUEST_TERRACE: &str = "/usr/bin/terrace";
 const GUEST_SUMMARY: &str = "/run/terrace/summary.json";
 const GUEST_JOURNAL: &str = "/run/terrace/journal";
 
+/// Version of the comparison's JSON.
+pub(crate) const JSON_VERSION: u32 = 1;
+
+const PAGE: u64 = 4096;
+/// Said of a bound under which a program without marks ran.
+const WHOLE_PROGRAM: &str = "the program marks no phase, so that all of it counts, and its pages \
+                             are served as placed from their first access";
+
 /// What runs.
 #[derive(Debug, Clone)]
 pub enum Input {
@@ -32,13 +40,8 @@ pub enum Input {
         /// `terrace-workload`, static.
         program: PathBuf,
     },
-    /// A program of the host with its arguments.
-    Command {
-        /// Command and arguments.
-        argv: Vec<String>,
-        /// Data files to carry along.
-        files: Vec<Carried>,
-    },
+    /// A command of the host.
+    Command(HostCommand),
 }
 
 /// A comparison.
@@ -68,8 +71,16 @@ pub struct CompareSpec {
 pub struct Run {
     /// Its name.
     pub policy: String,
-    /// Guest seconds of the measured phase.
-    pub seconds: f64,
+    /// Guest seconds of the measured phase: of the program's marked one, else from its exec to its
+    /// exit. Null where there is an error.
+    pub seconds: Option<f64>,
+    /// Guest seconds from the command's start to the program's exec: what a tool that starts the
+    /// program takes first. Not part of `seconds`.
+    #[serde(default)]
+    pub startup_seconds: Option<f64>,
+    /// Why there is no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Largest less smallest of the repeated runs, guest seconds.
     pub seconds_spread: f64,
     /// Share of last-level misses that the fast node served.
@@ -104,7 +115,9 @@ impl Run {
     pub fn of(policy: &str, seconds: f64) -> Self {
         Run {
             policy: policy.to_string(),
-            seconds,
+            seconds: Some(seconds),
+            startup_seconds: None,
+            error: None,
             seconds_spread: 0.0,
             fast_access_share: None,
             promoted_pages: None,
@@ -119,11 +132,19 @@ impl Run {
             journal: None,
         }
     }
+
+    /// A run without a time.
+    #[must_use]
+    pub fn without_time(policy: &str, why: String) -> Self {
+        Run { seconds: None, error: Some(why), ..Run::of(policy, 0.0) }
+    }
 }
 
 /// A comparison's result; as JSON it is the contract's `lab compare`.
 #[derive(Debug, Clone, Serialize)]
 pub struct CompareResult {
+    /// Version of this JSON: keys are only added.
+    pub version: u32,
     /// Name of the machine.
     pub machine: String,
     /// The workload or command.
@@ -143,7 +164,11 @@ pub struct CompareResult {
 /// One policy's result and what it was made from.
 type Ran = (Run, JobResult);
 
-/// Run the comparison.
+/// Run the comparison. A policy that cannot run has a row that says why; so have those that were
+/// not run, or not to their end, because somebody asked to stop.
+///
+/// # Errors
+/// What concerns all policies: names, the lab's parts, the machine, the command.
 pub fn compare(
     bench: &Bench,
     spec: &CompareSpec,
@@ -164,26 +189,23 @@ pub fn compare(
         });
     }
     let comparison = Comparison::new(bench, spec, progress)?;
-    let outcomes = comparison.run_all(&plans)?;
+    let (runs, accesses) = comparison.run_all(&plans);
     Ok(CompareResult {
+        version: JSON_VERSION,
         machine: bench.shape().name.clone(),
         input: comparison.input_name(),
-        accesses: outcomes.first().and_then(|(_, r)| account::accesses(r)),
+        accesses,
         wall_seconds: started.elapsed().as_secs_f64(),
         vcpus: bench.shape().vcpus,
         calibration: comparison.calibration.readings,
-        runs: outcomes.into_iter().map(|(run, _)| run).collect(),
+        runs,
     })
 }
 
 /// The job that all policies share.
 fn base_job(input: &Input, usable_fast_bytes: u64, limit_wall: Duration) -> Result<JobSpec> {
     let mut job = match input {
-        Input::Command { argv, files } => {
-            let mut job = JobSpec::of_host_command(argv, std::env::var("PATH").ok().as_deref())?;
-            job.files.extend(files.iter().cloned());
-            job
-        }
+        Input::Command(command) => command.job()?,
         Input::Workload { spec, program } => {
             let mut job =
                 JobSpec::new(vec![GUEST_WORKLOAD.into(), with_fast(spec, usable_fast_bytes)]);
@@ -243,8 +265,8 @@ impl<'a> Comparison<'a> {
         job_key(self.bench, &self.job(plan)?)
     }
 
-    /// All plans, several machines at a time; the first failure ends it.
-    fn run_all(&self, plans: &[Plan]) -> Result<Vec<Ran>> {
+    /// All plans, several machines at a time, and the accesses of the first that ended well.
+    fn run_all(&self, plans: &[Plan]) -> (Vec<Run>, Option<u64>) {
         let repeat = self.spec.repeat.max(1);
         let mut tasks: Vec<(usize, &Plan)> =
             (0..plans.len()).flat_map(|i| std::iter::repeat_n((i, &plans[i]), repeat)).collect();
@@ -257,39 +279,62 @@ impl<'a> Comparison<'a> {
                 scope.spawn(|| loop {
                     let task = queue.lock().ok().and_then(|mut q| q.next());
                     let Some((i, plan)) = task else { break };
-                    let failed_already =
-                        done.lock().map_or(true, |d| d.iter().any(|(_, r)| r.is_err()));
-                    if failed_already {
-                        break;
-                    }
                     let outcome = self.run_one(plan);
+                    if let (Err(why), Plan { name, .. }) = (&outcome, plan) {
+                        self.progress.step(&format!("{name}: {why}"));
+                    }
                     if let Ok(mut done) = done.lock() {
                         done.push((i, outcome));
                     }
                 });
             }
         });
-        let mut by_plan: Vec<Vec<Ran>> = plans.iter().map(|_| Vec::new()).collect();
+        let mut by_plan: Vec<Vec<Result<Ran>>> = plans.iter().map(|_| Vec::new()).collect();
         for (i, outcome) in done.into_inner().unwrap_or_default() {
-            by_plan[i].push(outcome?);
+            by_plan[i].push(outcome);
         }
-        Ok(by_plan.into_iter().filter_map(median).collect())
+        let rows: Vec<(Run, Option<JobResult>)> =
+            plans.iter().zip(by_plan).map(|(plan, outcomes)| row(plan, outcomes)).collect();
+        let accesses = rows.iter().find_map(|(_, result)| account::accesses(result.as_ref()?));
+        (rows.into_iter().map(|(run, _)| run).collect(), accesses)
     }
 
     /// Run one policy once.
     pub(crate) fn run_one(&self, plan: &Plan) -> Result<Ran> {
         let mut job = self.job(plan)?;
+        let mut warning = None;
         if plan.actor == Actor::Agent {
-            job.ranking = self.profile(&plan.name, &job)?;
+            let ranking = self.profile(&plan.name, &job)?;
+            if ranking.whole_program {
+                warning = Some(WHOLE_PROGRAM.to_string());
+                self.serve(&mut job, ranking.pages);
+            } else {
+                job.ranking = ranking.pages;
+            }
         }
         self.progress.step(&format!("{}: running", plan.name));
         let result = self.checked(&plan.name, &job)?;
-        let run = self.account(plan, &result);
+        let mut run = self.account(plan, &result);
+        run.warnings.extend(warning);
         self.progress.step(&format!(
             "{}: {:.3} guest s, {:.0} wall s",
-            plan.name, run.seconds, run.wall_seconds
+            plan.name,
+            result.seconds(),
+            run.wall_seconds
         ));
         Ok((run, result))
+    }
+
+    /// A program without a phase has no moment at which its pages could move, for there are none
+    /// when it begins. Each is served as placed from its first access.
+    fn serve(&self, job: &mut JobSpec, mut pages: Vec<u64>) {
+        if let AtMark::Place { fast, slow, reserve_pages, .. } = job.at_mark {
+            let room = self.calibration.usable_fast_bytes / PAGE;
+            pages.truncate(room.saturating_sub(reserve_pages) as usize);
+            job.served = Some(ServedPages { fast_pages: pages, fast, slow });
+            // The environment of the profiled run, so that addresses are the same.
+            job.at_mark = AtMark::Answer;
+        }
     }
 
     /// The common job with this policy's set-up around it.
@@ -322,7 +367,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Pages by what they would gain in the fast node, from a run in which nothing moves.
-    fn profile(&self, policy: &str, moved: &JobSpec) -> Result<Vec<u64>> {
+    fn profile(&self, policy: &str, moved: &JobSpec) -> Result<Ranking> {
         let mut job = moved.clone();
         // The same marks and environment as in the run that moves, so that addresses are the same.
         job.at_mark = AtMark::Answer;
@@ -373,7 +418,9 @@ impl<'a> Comparison<'a> {
         let span = result.stats.as_ref().and_then(|s| s.measured());
         Run {
             policy: plan.name.clone(),
-            seconds: result.seconds(),
+            seconds: Some(result.seconds()),
+            startup_seconds: Some(result.startup_seconds()),
+            error: None,
             seconds_spread: 0.0,
             fast_access_share: account::fast_share(plan, span, self.bench.shape().fast),
             promoted_pages,
@@ -403,10 +450,32 @@ fn job_key(bench: &Bench, job: &JobSpec) -> Result<String> {
     Ok(format!("{:016x}", wire::checksum(&all)))
 }
 
+/// One policy's row of its repeated runs: the median, with the spread of all; or why one of them
+/// failed.
+fn row(plan: &Plan, outcomes: Vec<Result<Ran>>) -> (Run, Option<JobResult>) {
+    let mut runs = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Ok(ran) => runs.push(ran),
+            Err(error) => {
+                // The row names the policy.
+                let text = error.to_string();
+                let why = text.strip_prefix(&format!("{}: ", plan.name)).unwrap_or(&text);
+                return (Run::without_time(&plan.name, why.to_string()), None);
+            }
+        }
+    }
+    match median(runs) {
+        Some((run, result)) => (run, Some(result)),
+        None => (Run::without_time(&plan.name, LabError::Interrupted.to_string()), None),
+    }
+}
+
 /// The run with the median time; it carries the spread of all.
 fn median(mut runs: Vec<Ran>) -> Option<Ran> {
-    runs.sort_by(|a, b| a.0.seconds.total_cmp(&b.0.seconds));
-    let spread = runs.last()?.0.seconds - runs.first()?.0.seconds;
+    let seconds = |ran: &Ran| ran.1.seconds();
+    runs.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    let spread = seconds(runs.last()?) - seconds(runs.first()?);
     let mut middle = runs.swap_remove((runs.len() - 1) / 2);
     middle.0.seconds_spread = spread;
     Some(middle)

@@ -64,13 +64,22 @@ pub enum LabError {
     #[error("the guest's answer cannot be read: {0}")]
     Mailbox(#[from] WireError),
     /// The job is larger than the mailbox.
-    #[error("the job is {job_bytes} bytes, the mailbox holds {room_bytes}: give the lab fewer or smaller files")]
+    #[error("the files for the guest have {job_bytes} bytes or more, and the lab carries {room_bytes}; give it fewer or smaller ones")]
     JobTooLarge {
-        /// Size of the job's archive.
+        /// Size of the job's archive, or of its first files that are too many.
         job_bytes: u64,
         /// Room in the mailbox.
         room_bytes: u64,
     },
+    /// More files than an archive may have.
+    #[error("more than {most} files for the guest; give it fewer with --dir")]
+    TooManyFiles {
+        /// How many there may be.
+        most: usize,
+    },
+    /// Somebody asked to end.
+    #[error("interrupted")]
+    Interrupted,
     /// The guest did not start the command.
     #[error("the guest did not run the command: {why}")]
     NotRun {
@@ -87,10 +96,10 @@ pub enum LabError {
         /// End of its standard error.
         stderr: String,
     },
-    /// A policy acts at the workload's mark, and there was none.
+    /// A policy acts by a profile of the workload's marked phase, which did not end.
     #[error(
-        "{policy}: acts by a profile of the workload's marked phase, and it ended none; leave this policy out, or mark a \
-         phase (lab/README.md)"
+        "{policy}: acts by a profile of the workload's marked phase, and the one that it began did not end; end it \
+         before the program ends (lab/README.md)"
     )]
     Unmarked {
         /// The policy.

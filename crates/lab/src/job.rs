@@ -1,9 +1,12 @@
 //! One command in one awakened machine.
 
 use crate::error::{io, LabError, Result};
-use crate::program::{self, Carried};
+use crate::files::CarriedFiles;
+use crate::lab::Lab;
+use crate::program;
+use crate::scratch::ScratchFolder;
 use crate::shape::Shape;
-use crate::snapshot::{socket_path, unique, Parts, Snapshot, MAILBOX_BYTES};
+use crate::snapshot::{Snapshot, Socket, MAILBOX_BYTES};
 use crate::stats::{self, Stats};
 use crate::vm::{read_archive_bytes, read_header, MailboxFile, Vm};
 use crate::wire::{
@@ -11,11 +14,12 @@ use crate::wire::{
 };
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const END_LIMIT: Duration = Duration::from_secs(30);
+/// `PATH` of commands in the guest.
+pub const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// What to run and how.
 #[derive(Debug, Clone)]
@@ -23,10 +27,17 @@ pub struct JobSpec {
     /// Command and arguments as the guest sees them; `argv[0]` must be among the files or carried
     /// by `carry`.
     pub argv: Vec<String>,
-    /// Environment on top of a small fixed one.
+    /// The guest's path of the program whose time counts, from its exec to its exit: that of
+    /// `argv[0]`, or of what `argv[0]` starts.
+    pub program: String,
+    /// Environment on top of [`JobSpec::environment`]'s own.
     pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: String,
+    /// File of the guest that is the command's standard input; `None` is an empty one.
+    pub stdin: Option<String>,
     /// Files for the guest.
-    pub files: Vec<Carried>,
+    pub files: CarriedFiles,
     /// Settings written before the command starts.
     pub before: Vec<Setting>,
     /// Settings written after it ended.
@@ -45,6 +56,8 @@ pub struct JobSpec {
     pub fetch: Vec<String>,
     /// Arguments of the timing plugin beyond the usual ones.
     pub plugin: Vec<(String, String)>,
+    /// Which pages the timing plugin serves from the fast node, whatever the kernel does.
+    pub served: Option<ServedPages>,
     /// Have the plugin count last-level misses by page.
     pub profile: bool,
     /// Guest time the command may take.
@@ -58,9 +71,12 @@ impl JobSpec {
     #[must_use]
     pub fn new(argv: Vec<String>) -> Self {
         JobSpec {
+            program: argv.first().cloned().unwrap_or_default(),
             argv,
             env: Vec::new(),
-            files: Vec::new(),
+            cwd: "/work".into(),
+            stdin: None,
+            files: CarriedFiles::default(),
             before: Vec::new(),
             after: Vec::new(),
             memory_policy: None,
@@ -70,56 +86,47 @@ impl JobSpec {
             cpu_of: Vec::new(),
             fetch: Vec::new(),
             plugin: Vec::new(),
+            served: None,
             profile: false,
             limit_guest: Duration::from_secs(3600),
             limit_wall: Duration::from_secs(1800),
         }
     }
 
-    /// A command of the host: its program and all it needs are carried along, at the same paths.
-    pub fn of_host_command(argv: &[String], search: Option<&str>) -> Result<Self> {
-        let Some(name) = argv.first() else {
-            return Err(LabError::Program {
-                program: String::new(),
-                why: "no command given".into(),
-            });
-        };
-        let program = program::look_up(name, search)?;
-        let mut spec = JobSpec::new(argv.to_vec());
-        spec.argv[0] = program.display().to_string();
-        spec.carry(&program)?;
-        Ok(spec)
-    }
-
     /// Carry a program and all it needs, at the same paths.
+    ///
+    /// # Errors
+    /// As [`program::closure`].
     pub fn carry(&mut self, program: &Path) -> Result<()> {
-        for file in program::closure(program)? {
-            if !self.files.contains(&file) {
-                self.files.push(file);
-            }
-        }
-        Ok(())
+        program::add_closure(program, &mut self.files)
     }
 
     /// Carry one static program to a path of the guest.
     pub fn carry_as(&mut self, host_path: &Path, guest_path: &str) {
-        self.files
-            .push(Carried { guest_path: guest_path.into(), host_path: host_path.to_path_buf() });
+        self.files.add_as(host_path, guest_path);
+    }
+
+    /// The whole environment of the command.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let own = [("PATH", GUEST_PATH), ("HOME", "/root"), ("LANG", "C"), ("TERRACE_LAB", "1")];
+        let mut env: Vec<(String, String)> =
+            own.map(|(name, value)| (name.to_string(), value.to_string())).into();
+        for (name, value) in &self.env {
+            env.retain(|(other, _)| other != name);
+            env.push((name.clone(), value.clone()));
+        }
+        env
     }
 
     /// Everything that the guest is given, as it goes into the mailbox.
     pub(crate) fn archive(&self) -> Result<ArchiveWriter> {
-        let mut env = vec![
-            ("PATH".to_string(), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".to_string()),
-            ("HOME".to_string(), "/root".to_string()),
-            ("LANG".to_string(), "C".to_string()),
-            ("TERRACE_LAB".to_string(), "1".to_string()),
-        ];
-        env.extend(self.env.iter().cloned());
         let job = Job {
             argv: self.argv.clone(),
-            env,
-            cwd: "/work".into(),
+            env: self.environment(),
+            program: self.program.clone(),
+            cwd: self.cwd.clone(),
+            stdin: self.stdin.clone(),
             before: self.before.clone(),
             after: self.after.clone(),
             memory_policy: self.memory_policy.clone(),
@@ -134,12 +141,27 @@ impl JobSpec {
         if !self.ranking.is_empty() {
             archive.add(wire::PAGES_NAME, 0o600, &wire::encode_pages(&self.ranking));
         }
-        for file in &self.files {
-            let data = fs::read(&file.host_path).map_err(io("reading", &file.host_path))?;
-            let meta = fs::metadata(&file.host_path).map_err(io("reading", &file.host_path))?;
-            archive.add(&file.guest_path, meta.permissions().mode() & 0o777, &data);
-        }
+        self.files.put(&mut archive, MAILBOX_BYTES)?;
         Ok(archive)
+    }
+}
+
+/// A placement that the timing plugin acts by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedPages {
+    /// Addresses of the pages that the fast node serves; the slow one serves all others.
+    pub fast_pages: Vec<u64>,
+    /// The fast node.
+    pub fast: u32,
+    /// The slow node.
+    pub slow: u32,
+}
+
+impl ServedPages {
+    /// As the plugin reads it (lab/plugin/README.md).
+    fn text(&self) -> String {
+        let pages = self.fast_pages.iter().map(|address| format!("{:x}\n", address >> 12));
+        format!("{} {}\n", self.fast, self.slow) + &pages.collect::<String>()
     }
 }
 
@@ -172,40 +194,75 @@ impl JobResult {
         }
     }
 
+    /// Guest seconds from the command's start to the program's exec: what a tool around the program
+    /// takes first.
+    #[must_use]
+    pub fn startup_seconds(&self) -> f64 {
+        self.reply.startup_nanos as f64 / 1e9
+    }
+
+    /// Exit status as a shell has it: 128 and the number for a signal.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self.reply.outcome {
+            Outcome::Exited { status } => status as u8,
+            Outcome::Signalled { signal } => 128_u8.saturating_add(signal as u8),
+            Outcome::TimedOut | Outcome::NotStarted { .. } => 1,
+        }
+    }
+
     /// `Err` with words for people unless the command exited with status 0.
     pub fn success(&self) -> std::result::Result<(), String> {
         match &self.reply.outcome {
             Outcome::Exited { status: 0 } => Ok(()),
             Outcome::Exited { status } => Err(format!("exited with status {status}")),
-            Outcome::Signalled { signal } => Err(format!("was ended by signal {signal}")),
+            Outcome::Signalled { signal } => Err(format!("was killed by {}", signal_name(*signal))),
             Outcome::TimedOut => Err("ran out of guest time".into()),
             Outcome::NotStarted { why } => Err(format!("was not started: {why}")),
         }
     }
 }
 
+/// A signal by number and, where it has one on every Linux, by name (signal(7)).
+#[must_use]
+pub fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = usize::try_from(signal).ok().and_then(|n| NAMES.get(n.checked_sub(1)?));
+    name.map_or(format!("signal {signal}"), |name| format!("signal {signal} (SIG{name})"))
+}
+
 /// Wake the machine up with the job in its mailbox and wait until it has powered off.
-pub fn run(
-    parts: &Parts,
-    shape: &Shape,
-    snapshot: &Snapshot,
-    runs: &Path,
-    spec: &JobSpec,
-) -> Result<JobResult> {
+pub fn run(lab: &Lab, shape: &Shape, snapshot: &Snapshot, spec: &JobSpec) -> Result<JobResult> {
     let started = Instant::now();
-    let dir = RunDir::create(runs)?;
-    let mailbox = MailboxFile::create(&dir.0.join("mailbox"), MAILBOX_BYTES)?;
+    lab.stop().check()?;
+    let parts = lab.parts();
+    let mut folder = ScratchFolder::create(&lab.runs(), "")?;
+    if std::env::var_os("TERRACE_LAB_KEEP").is_some() {
+        folder.keep();
+    }
+    let dir = folder.path();
+    let mailbox = MailboxFile::create(&dir.join("mailbox"), MAILBOX_BYTES)?;
     mailbox.put_job(spec.archive()?)?;
-    let profile = dir.0.join("profile");
+    let profile = dir.join("profile");
     let mut extra = spec.plugin.clone();
     if spec.profile {
         extra.push(("profile".into(), profile.display().to_string()));
     }
-    let socket = Socket(socket_path());
-    let arguments = snapshot.restore_arguments(parts, shape, &mailbox, &dir.0, &socket.0, &extra);
-    let mut vm = Vm::start(&parts.qemu, &arguments, &dir.0.join("stderr"), &dir.0.join("console"))?;
-    let answer = dir.0.join("answer");
-    snapshot.play(&mut vm, &socket.0, spec.limit_wall, &answer)?;
+    if let Some(served) = &spec.served {
+        let path = dir.join("placed");
+        fs::write(&path, served.text()).map_err(io("writing", &path))?;
+        extra.push(("placed".into(), path.display().to_string()));
+    }
+    let socket = Socket::below(dir);
+    let arguments = snapshot.restore_arguments(parts, shape, &mailbox, dir, socket.path(), &extra);
+    let (errors, console) = (dir.join("stderr"), dir.join("console"));
+    let mut vm = Vm::start(&parts.qemu, &arguments, &errors, &console, lab.stop())?;
+    let answer = dir.join("answer");
+    snapshot.play(&mut vm, socket.path(), spec.limit_wall, &answer)?;
     vm.wait("ending the machine", END_LIMIT + spec.limit_wall)?;
     let header = read_header(&answer)?;
     if !matches!(header.state, State::Done | State::Refused) {
@@ -220,7 +277,7 @@ pub fn run(
         return Err(LabError::NotRun { why: why.clone() });
     }
     if parts.plugin.is_some() {
-        result.stats = Some(stats::read(&dir.0.join("stats.json"))?);
+        result.stats = Some(stats::read(&dir.join("stats.json"))?);
     }
     if spec.profile {
         result.profile = match fs::read(&profile) {
@@ -253,34 +310,6 @@ fn read_reply(archive: &[u8]) -> Result<JobResult> {
     })
 }
 
-/// A monitor's socket, gone when the run is over.
-struct Socket(PathBuf);
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// A directory of one run, gone when the run is over.
-struct RunDir(PathBuf);
-
-impl RunDir {
-    fn create(runs: &Path) -> Result<Self> {
-        let dir = runs.join(format!("{}-{}", std::process::id(), unique()));
-        fs::create_dir_all(&dir).map_err(io("creating", &dir))?;
-        Ok(RunDir(dir))
-    }
-}
-
-impl Drop for RunDir {
-    fn drop(&mut self) {
-        if std::env::var_os("TERRACE_LAB_KEEP").is_none() {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,14 +330,43 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_the_host_bring_their_libraries() {
-        let spec = JobSpec::of_host_command(
-            &["sh".into(), "-c".into(), ":".into()],
-            Some("/bin:/usr/bin"),
-        )
-        .unwrap();
-        assert!(spec.argv[0].ends_with("/sh"));
-        assert!(spec.files.len() >= 2);
-        assert!(JobSpec::of_host_command(&[], None).is_err());
+    fn ends_are_told_as_a_shell_does() {
+        let ended = |outcome| {
+            let reply = Reply { outcome, ..Reply::not_started(String::new()) };
+            let (stdout, stderr) = (vec![], vec![]);
+            let files = BTreeMap::new();
+            JobResult {
+                reply,
+                stdout,
+                stderr,
+                files,
+                stats: None,
+                profile: None,
+                wall_seconds: 0.0,
+            }
+        };
+        let killed = ended(Outcome::Signalled { signal: 11 });
+        assert_eq!(killed.success(), Err("was killed by signal 11 (SIGSEGV)".into()));
+        assert_eq!(killed.exit_status(), 139);
+        assert_eq!(ended(Outcome::Exited { status: 3 }).exit_status(), 3);
+        assert_eq!(ended(Outcome::TimedOut).exit_status(), 1);
+        assert_eq!(signal_name(31), "signal 31 (SIGSYS)");
+        assert_eq!((signal_name(0), signal_name(34)), ("signal 0".into(), "signal 34".into()));
+    }
+
+    #[test]
+    fn served_pages_are_numbers_below_their_nodes() {
+        let served = ServedPages { fast_pages: vec![0x7f00_1000, 0x1000], fast: 0, slow: 1 };
+        assert_eq!(served.text(), "0 1\n7f001\n1\n");
+    }
+
+    #[test]
+    fn what_is_asked_for_stands_in_place_of_the_labs_environment() {
+        let mut spec = JobSpec::new(vec!["/bin/true".into()]);
+        spec.env = vec![("HOME".into(), "/elsewhere".into()), ("A".into(), "1".into())];
+        let env = spec.environment();
+        let of = |name: &str| env.iter().filter(|(n, _)| n == name).collect::<Vec<_>>();
+        assert_eq!(of("HOME"), [&("HOME".to_string(), "/elsewhere".to_string())]);
+        assert_eq!((of("A").len(), of("PATH").len()), (1, 1));
     }
 }

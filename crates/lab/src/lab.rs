@@ -3,8 +3,10 @@
 use crate::error::{LabError, Result};
 use crate::fit::{fit, last_cache};
 use crate::job::{self, JobResult, JobSpec};
+use crate::scratch;
 use crate::shape::Shape;
-use crate::snapshot::{Parts, Snapshot};
+use crate::snapshot::{Parts, Snapshot, BUILDING};
+use crate::stop::StopFlag;
 use std::path::{Path, PathBuf};
 use terrace_machine::Machine;
 use terrace_types::Bytes;
@@ -28,6 +30,7 @@ pub struct Lab {
     dir: PathBuf,
     installed: Option<PathBuf>,
     parts: Parts,
+    stop: StopFlag,
 }
 
 /// A machine of the lab, saved and ready to wake up.
@@ -83,13 +86,36 @@ impl Lab {
                 None => Some(need("plugin.so", "the timing plugin")?),
             },
         };
-        Ok(Lab { dir, installed: installed.map(Path::to_owned), parts })
+        let (installed, stop) = (installed.map(Path::to_owned), StopFlag::default());
+        Ok(Lab { dir, installed, parts, stop })
+    }
+
+    /// The same lab, whose machines end when `stop` is set.
+    #[must_use]
+    pub fn stopping(self, stop: StopFlag) -> Self {
+        Lab { stop, ..self }
     }
 
     /// Its directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What it is made of.
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Whether somebody asked to end.
+    #[must_use]
+    pub fn stop(&self) -> StopFlag {
+        self.stop
+    }
+
+    /// Where the files of runs are.
+    pub(crate) fn runs(&self) -> PathBuf {
+        self.dir.join("runs")
     }
 
     /// A static program for the guest, if it was built into the lab or is installed.
@@ -112,7 +138,10 @@ impl Lab {
             shape.name, shape.vcpus
         ));
         let cache = self.dir.join("machines");
-        let snapshot = Snapshot::ensure(&cache, &self.parts, &shape, &machine.to_toml())?;
+        scratch::remove_left_behind(&cache, BUILDING);
+        scratch::remove_left_behind(&self.runs(), "");
+        let text = machine.to_toml();
+        let snapshot = Snapshot::ensure(&cache, &self.parts, &shape, &text, self.stop)?;
         Ok(Bench { lab: self.clone(), shape, last_cache: last_cache(&machine), snapshot })
     }
 }
@@ -120,7 +149,7 @@ impl Lab {
 impl Bench {
     /// Run one job.
     pub fn run(&self, spec: &JobSpec) -> Result<JobResult> {
-        job::run(&self.lab.parts, &self.shape, &self.snapshot, &self.lab.dir.join("runs"), spec)
+        job::run(&self.lab, &self.shape, &self.snapshot, spec)
     }
 
     /// The machine's shape.

@@ -11,9 +11,11 @@
 
 mod account;
 pub mod calibrate;
+pub mod command;
 pub mod compare;
 mod cpio;
 mod error;
+pub mod files;
 pub mod fit;
 pub mod job;
 mod lab;
@@ -22,17 +24,21 @@ mod placement;
 pub mod policies;
 pub mod program;
 pub mod qemu;
+mod scratch;
 pub mod shape;
 pub mod snapshot;
 pub mod stats;
+mod stop;
 pub mod sweep;
 mod table;
 mod vm;
 #[path = "../../guest/src/wire.rs"]
 pub mod wire;
 
+pub use command::HostCommand;
 pub use compare::{compare, CompareResult, CompareSpec, Input};
 pub use error::{LabError, Result};
 pub use job::{JobResult, JobSpec};
 pub use lab::{Bench, Lab, Progress, Silent};
+pub use stop::StopFlag;
 pub use table::table;

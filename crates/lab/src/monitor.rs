@@ -1,6 +1,7 @@
 //! A client of QEMU's machine protocol: enough to stop a guest, save it and quit.
 
 use crate::error::{LabError, Result};
+use crate::stop::StopFlag;
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -21,11 +22,12 @@ pub struct Monitor {
     /// Events that came while a command's answer was awaited.
     events: Vec<String>,
     patience: Duration,
+    stop: StopFlag,
 }
 
 impl Monitor {
     /// Connect, waiting for the socket to appear, and greet.
-    pub fn connect(socket: &Path, patience: Duration) -> Result<Self> {
+    pub fn connect(socket: &Path, patience: Duration, stop: StopFlag) -> Result<Self> {
         let deadline = Instant::now() + patience;
         let stream = loop {
             match UnixStream::connect(socket) {
@@ -33,14 +35,17 @@ impl Monitor {
                 Err(e) if Instant::now() >= deadline => {
                     return Err(failed("connect", e.to_string()));
                 }
-                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+                Err(_) => {
+                    stop.check()?;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
             }
         };
         stream.set_read_timeout(Some(READ_SLICE)).map_err(|e| failed("connect", e.to_string()))?;
         let writer = stream.try_clone().map_err(|e| failed("connect", e.to_string()))?;
         let reader = BufReader::new(stream);
         let mut monitor =
-            Monitor { reader, writer, partial: Vec::new(), events: Vec::new(), patience };
+            Monitor { reader, writer, partial: Vec::new(), events: Vec::new(), patience, stop };
         monitor.read_message("greeting", patience)?;
         monitor.command("qmp_capabilities", json!({}))?;
         Ok(monitor)
@@ -159,6 +164,7 @@ impl Monitor {
                         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
                     ) =>
                 {
+                    self.stop.check()?;
                     if Instant::now() >= deadline {
                         return Err(failed(during, SLOW.into()));
                     }
@@ -252,7 +258,7 @@ mod tests {
             });
             answered.collect()
         });
-        let monitor = Monitor::connect(&path, Duration::from_secs(5)).unwrap();
+        let monitor = Monitor::connect(&path, Duration::from_secs(5), StopFlag::default()).unwrap();
         let _ = std::fs::remove_file(&path);
         (monitor, peer)
     }

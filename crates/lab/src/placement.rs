@@ -29,8 +29,20 @@ impl Gain {
     }
 }
 
-/// Page addresses, most worth moving first; pages that would gain nothing are left out.
-pub fn rank(profile: &[u8], shape: &Shape) -> Result<Vec<u64>> {
+/// Pages by what they would gain in the fast node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranking {
+    /// Addresses, most worth moving first; pages that would gain nothing are left out.
+    pub pages: Vec<u64>,
+    /// Whether the whole program was profiled, for it marks no phase.
+    pub whole_program: bool,
+}
+
+/// Ranks the pages of a profile of the plugin's (lab/plugin/README.md).
+///
+/// # Errors
+/// [`LabError::Machine`] for a damaged profile, and for machines without figures.
+pub fn rank(profile: &[u8], shape: &Shape) -> Result<Ranking> {
     let broken = |why: String| LabError::Machine { name: shape.name.clone(), why };
     let (fast, slow) = (shape.link_to(shape.fast), shape.link_to(shape.slow));
     let (Some(fast), Some(slow)) = (fast, slow) else {
@@ -39,6 +51,10 @@ pub fn rank(profile: &[u8], shape: &Shape) -> Result<Vec<u64>> {
     let gain = Gain::between(fast, slow);
     let text =
         std::str::from_utf8(profile).map_err(|e| broken(format!("the plugin's profile: {e}")))?;
+    let (text, whole_program) = match text.strip_prefix("job\n") {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
     let mut pages = Vec::new();
     for line in text.lines() {
         let (page, loads, stores) =
@@ -49,7 +65,8 @@ pub fn rank(profile: &[u8], shape: &Shape) -> Result<Vec<u64>> {
         }
     }
     pages.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    Ok(pages.into_iter().map(|(_, address)| address).collect())
+    let pages = pages.into_iter().map(|(_, address)| address).collect();
+    Ok(Ranking { pages, whole_program })
 }
 
 /// "PAGE LOADS STORES": virtual page number in hex, misses in decimal.
@@ -72,7 +89,9 @@ mod tests {
     #[test]
     fn the_hottest_come_first_and_the_untouched_not_at_all() {
         let got = rank(b"10 5 0\n11 0 0\n12 50 0\n13 5 5\n", &shape("lab-cxl")).unwrap();
-        assert_eq!(got, [0x12000, 0x13000, 0x10000]);
+        assert_eq!((got.pages, got.whole_program), (vec![0x12000, 0x13000, 0x10000], false));
+        let whole = rank(b"job\n10 5 0\n", &shape("lab-cxl")).unwrap();
+        assert_eq!((whole.pages, whole.whole_program), (vec![0x10000], true));
     }
 
     #[test]
@@ -83,12 +102,12 @@ mod tests {
             shape("lab-dcpmm").link_to(1).unwrap(),
         );
         assert!(gain.store > gain.load);
-        assert_eq!(got.len(), 2);
+        assert_eq!(got.pages.len(), 2);
     }
 
     #[test]
     fn bandwidth_alone_is_a_gain() {
-        assert_eq!(rank(b"10 1 0\n", &shape("lab-hbm")).unwrap(), [0x10000]);
+        assert_eq!(rank(b"10 1 0\n", &shape("lab-hbm")).unwrap().pages, [0x10000]);
     }
 
     #[test]
@@ -103,6 +122,6 @@ mod tests {
         ] {
             assert!(rank(bad, &shape("lab-cxl")).is_err(), "{bad:?}");
         }
-        assert_eq!(rank(b"", &shape("lab-cxl")).unwrap(), Vec::<u64>::new());
+        assert_eq!(rank(b"", &shape("lab-cxl")).unwrap().pages, Vec::<u64>::new());
     }
 }

@@ -2,29 +2,23 @@
 //! paths.
 
 use crate::error::{LabError, Result};
-use std::collections::BTreeMap;
+use crate::files::CarriedFiles;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MAX_SCRIPT_DEPTH: usize = 4;
 
-/// A file for the guest: where it goes there and where it comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carried {
-    /// Absolute path in the guest.
-    pub guest_path: String,
-    /// File on the host.
-    pub host_path: PathBuf,
-}
-
-/// Find a program as the shell would: a path, or a name in `PATH`.
-pub fn look_up(name: &str, search: Option<&str>) -> Result<PathBuf> {
+/// Find a program as the shell would: a path from `cwd`, or a name in `PATH`.
+///
+/// # Errors
+/// [`LabError::Program`] where there is none, or one that cannot be executed.
+pub fn look_up(name: &str, search: Option<&str>, cwd: &Path) -> Result<PathBuf> {
     let bad = |why: &str| LabError::Program { program: name.to_string(), why: why.to_string() };
     let runnable =
         |p: &Path| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
     if name.contains('/') {
-        let path = std::path::absolute(name).map_err(|e| bad(&e.to_string()))?;
+        let path = cwd.join(name);
         return match path.metadata() {
             Err(_) => Err(bad("no such program")),
             Ok(_) if !runnable(&path) => Err(bad("not an executable file")),
@@ -42,19 +36,27 @@ pub fn look_up(name: &str, search: Option<&str>) -> Result<PathBuf> {
 
 /// The program and everything it needs to start: a script's interpreter, an ELF file's loader and
 /// libraries.
-pub fn closure(program: &Path) -> Result<Vec<Carried>> {
-    let mut files = BTreeMap::new();
-    collect(program, &mut files, 0)?;
-    Ok(files.into_iter().map(|(guest_path, host_path)| Carried { guest_path, host_path }).collect())
+///
+/// # Errors
+/// [`LabError::Program`] for what is no program of this kind of processor, or lacks a library.
+pub fn closure(program: &Path) -> Result<CarriedFiles> {
+    let mut files = CarriedFiles::default();
+    add_closure(program, &mut files)?;
+    Ok(files)
 }
 
-fn collect(program: &Path, files: &mut BTreeMap<String, PathBuf>, depth: usize) -> Result<()> {
+/// As [`closure`], added to what is carried already.
+pub(crate) fn add_closure(program: &Path, files: &mut CarriedFiles) -> Result<()> {
+    collect(program, files, 0)
+}
+
+fn collect(program: &Path, files: &mut CarriedFiles, depth: usize) -> Result<()> {
     let bad = |why: String| LabError::Program { program: program.display().to_string(), why };
     if depth > MAX_SCRIPT_DEPTH {
         return Err(bad("a script whose interpreter is a script, too deep".into()));
     }
     let head = std::fs::read(program).map_err(|e| bad(e.to_string()))?;
-    files.insert(program.display().to_string(), program.to_path_buf());
+    files.add(program)?;
     if let Some(interpreter) = shebang(&head) {
         let words: Vec<&str> = interpreter.split_whitespace().collect();
         let first = words.first().ok_or_else(|| bad("empty interpreter line".into()))?;
@@ -63,13 +65,13 @@ fn collect(program: &Path, files: &mut BTreeMap<String, PathBuf>, depth: usize) 
             let name = words
                 .get(1)
                 .ok_or_else(|| bad("env without a program in the interpreter line".into()))?;
-            let found = look_up(name, Some("/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"))?;
+            let found = look_up(name, Some(crate::job::GUEST_PATH), Path::new("/"))?;
             collect(&found, files, depth + 1)?;
         }
         return Ok(());
     }
     let Some(loader) = elf_interpreter(&head).map_err(|e| bad(e.into()))? else { return Ok(()) };
-    files.insert(loader.clone(), PathBuf::from(&loader));
+    files.add(Path::new(&loader))?;
     // The loader itself says what it would map; nothing of the program runs.
     let out = Command::new(&loader)
         .arg("--list")
@@ -85,7 +87,7 @@ fn collect(program: &Path, files: &mut BTreeMap<String, PathBuf>, depth: usize) 
     for library in listed_libraries(&String::from_utf8_lossy(&out.stdout))
         .map_err(|l| bad(format!("lacks {l}")))?
     {
-        files.insert(library.clone(), PathBuf::from(library));
+        files.add(Path::new(&library))?;
     }
     Ok(())
 }
@@ -155,7 +157,7 @@ mod tests {
     fn the_test_program_itself_is_dynamic_and_closed() {
         let me = std::env::current_exe().unwrap();
         let files = closure(&me).unwrap();
-        let names: Vec<&str> = files.iter().map(|f| f.guest_path.as_str()).collect();
+        let names: Vec<&str> = files.iter().map(|(path, _)| path).collect();
         assert!(names.contains(&me.to_str().unwrap()));
         assert!(names.iter().any(|n| n.contains("ld-linux-x86-64")), "{names:?}");
         assert!(names.iter().any(|n| n.contains("libc.so")), "{names:?}");
@@ -187,9 +189,10 @@ mod tests {
 
     #[test]
     fn names_are_looked_up() {
-        assert!(look_up("sh", Some("/bin:/usr/bin")).unwrap().ends_with("sh"));
-        assert!(look_up("no-such-program-here", Some("/bin")).is_err());
-        assert!(look_up("/no/such/program", None).is_err());
-        assert!(look_up("/etc/passwd", None).is_err());
+        assert!(look_up("sh", Some("/bin:/usr/bin"), Path::new("/")).unwrap().ends_with("sh"));
+        assert!(look_up("no-such-program-here", Some("/bin"), Path::new("/")).is_err());
+        assert!(look_up("/no/such/program", None, Path::new("/")).is_err());
+        assert!(look_up("/etc/passwd", None, Path::new("/")).is_err());
+        assert_eq!(look_up("./sh", None, Path::new("/bin")).unwrap(), Path::new("/bin/./sh"));
     }
 }

@@ -5,10 +5,13 @@
 use crate::error::{LabError, Result};
 use std::ops::Range;
 use terrace_machine::{Figure, Machine};
-use terrace_types::{BytesPerSec, Nanos};
+use terrace_types::{Bytes, BytesPerSec, Nanos};
 
-/// Smallest node that the guest's kernel can boot with beside another.
-const MIN_NODE_BYTES: u64 = 32 << 20;
+/// Least memory of the first node: what the guest's kernel takes there (some 72 MiB of each lab
+/// machine's) and what calibrating takes (24 MiB). With 96 MiB a machine boots and calibrates.
+const LEAST_OF_FIRST_NODE: Bytes = Bytes::mib(96);
+/// Least memory of another node: with 40 MiB it calibrates, with 32 MiB the kernel kills what does.
+const LEAST_OF_NODE: Bytes = Bytes::mib(40);
 /// The q35 chipset keeps memory below this address when all of it fits.
 const LOW_MEMORY_LIMIT: u64 = 0xb000_0000;
 /// Where q35 cuts when it does not.
@@ -124,9 +127,11 @@ fn check_ids(machine: &Machine) -> std::result::Result<(), String> {
                 node.id.0
             ));
         }
-        if node.capacity.get() < MIN_NODE_BYTES {
+        let least = if want == 0 { LEAST_OF_FIRST_NODE } else { LEAST_OF_NODE };
+        if node.capacity < least {
             return Err(format!(
-                "node {want} has {}; the lab needs 32 MiB a node; raise its `capacity` in a copy of the file, or leave the node out",
+                "node {want} has {}, and the lab's kernel and calibration take {least} of it; \
+                 raise its `capacity` in a copy of the file, or leave the node out",
                 node.capacity
             ));
         }
@@ -331,6 +336,15 @@ mod tests {
         let mut m = lab("lab-cxl");
         m.nodes[1].capacity = terrace_types::Bytes::ZERO;
         assert!(Shape::of(&m, None).is_err());
+        let capacity = |node: usize, mib| {
+            let mut m = lab("lab-cxl");
+            m.nodes[node].capacity = Bytes::mib(mib);
+            Shape::of(&m, None).map(|_| ()).map_err(|e| e.to_string())
+        };
+        assert_eq!((capacity(0, 96), capacity(1, 40)), (Ok(()), Ok(())));
+        let why = capacity(0, 32).unwrap_err();
+        assert!(why.contains("node 0 has 32 MiB") && why.contains("96 MiB"), "{why}");
+        assert!(capacity(1, 32).unwrap_err().contains("40 MiB"));
         let mut m = lab("lab-cxl");
         m.links.clear();
         assert!(Shape::of(&m, None).is_err());

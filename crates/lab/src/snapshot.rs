@@ -6,8 +6,10 @@ use crate::cpio::CpioWriter;
 use crate::error::{io, LabError, Result};
 use crate::monitor::Monitor;
 use crate::qemu::{self, Launch, PluginArgs, Start};
+use crate::scratch::{self, ScratchFolder};
 use crate::shape::Shape;
 use crate::stats;
+use crate::stop::StopFlag;
 use crate::vm::{read_header, MailboxFile, Vm};
 use crate::wire::{self, State};
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,8 @@ const BOOT_LIMIT: Duration = Duration::from_secs(900);
 /// of it. A kernel waits for its clocks by turning in loops (a fifth of a second for the local
 /// APIC's timer alone), and the fewer instructions these take, the sooner they are emulated.
 const BOOTING: [(&str, &str); 2] = [("instruction_ns", "4"), ("count_only", "on")];
+/// Begins the name of a folder in which a machine is being made.
+pub(crate) const BUILDING: &str = "building-";
 const SAVE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The parts that a machine is built from.
@@ -58,23 +62,23 @@ pub struct Snapshot {
 impl Snapshot {
     /// The saved machine for these parts, booted now if it is not there. `machine_text` is what the
     /// plugin reads.
-    pub fn ensure(cache: &Path, parts: &Parts, shape: &Shape, machine_text: &str) -> Result<Self> {
+    pub fn ensure(
+        cache: &Path,
+        parts: &Parts,
+        shape: &Shape,
+        machine_text: &str,
+        stop: StopFlag,
+    ) -> Result<Self> {
         let dir = cache.join(key(parts, shape, machine_text)?);
         if let Some(found) = Self::load(&dir) {
             return Ok(found);
         }
         fs::create_dir_all(cache).map_err(io("creating", cache))?;
-        let building = cache.join(format!("building-{}-{}", std::process::id(), unique()));
-        fs::create_dir_all(&building).map_err(io("creating", &building))?;
-        let built = boot(&building, parts, shape, machine_text);
-        if let Err(e) = built {
-            let _ = fs::remove_dir_all(&building);
-            return Err(e);
-        }
-        if fs::rename(&building, &dir).is_err() {
-            // Somebody else was faster, or an older, broken one is in the way.
-            let _ = fs::remove_dir_all(&building);
-        }
+        let building = ScratchFolder::create(cache, BUILDING)?;
+        boot(building.path(), parts, shape, machine_text, stop)?;
+        // Where this fails somebody else was faster, or an older, broken one is in the way.
+        let _ = fs::rename(building.path(), &dir);
+        drop(building);
         forget_old(cache, &dir);
         Self::load(&dir).ok_or_else(|| LabError::NotSetUp {
             dir: dir.clone(),
@@ -140,8 +144,9 @@ impl Snapshot {
     /// Have a machine that was started with [`Snapshot::restore_arguments`] continue from the saved
     /// state, wait until it has powered off, and copy what its mailbox then holds to `mailbox`.
     pub fn play(&self, vm: &mut Vm, socket: &Path, limit: Duration, mailbox: &Path) -> Result<()> {
+        let stop = vm.stop();
         let step = || {
-            let mut monitor = Monitor::connect(socket, SAVE_LIMIT)?;
+            let mut monitor = Monitor::connect(socket, SAVE_LIMIT, stop)?;
             monitor.wake(&self.dir.join("state"), SAVE_LIMIT)?;
             monitor.wait_event("SHUTDOWN", limit)?;
             let head = mailbox.with_extension("head");
@@ -196,7 +201,13 @@ fn plugin_args(parts: &Parts, snapshot: &Path, run: &Path) -> Option<PluginArgs>
 }
 
 /// Boot, wait until the guest polls, stop, save.
-fn boot(dir: &Path, parts: &Parts, shape: &Shape, machine_text: &str) -> Result<()> {
+fn boot(
+    dir: &Path,
+    parts: &Parts,
+    shape: &Shape,
+    machine_text: &str,
+    stop: StopFlag,
+) -> Result<()> {
     let started = Instant::now();
     let write = |name: &str, data: &[u8]| {
         let path = dir.join(name);
@@ -205,7 +216,7 @@ fn boot(dir: &Path, parts: &Parts, shape: &Shape, machine_text: &str) -> Result<
     write("machine.toml", machine_text.as_bytes())?;
     write("initramfs.cpio", &initramfs(&parts.guest)?)?;
     let mailbox = MailboxFile::create(&dir.join("mailbox"), MAILBOX_BYTES)?;
-    let (console, socket) = (dir.join("console"), socket_path());
+    let (console, socket) = (dir.join("console"), Socket::below(dir));
     let plugin = plugin_args(parts, dir, dir).map(|mut p| {
         p.args.extend(BOOTING.map(|(key, value)| (key.to_string(), value.to_string())));
         p
@@ -218,19 +229,19 @@ fn boot(dir: &Path, parts: &Parts, shape: &Shape, machine_text: &str) -> Result<
         mailbox: mailbox.path(),
         mailbox_bytes: mailbox.bytes(),
         console: &console,
-        monitor: &socket,
+        monitor: socket.path(),
         plugin,
         start: Start::Boot,
     });
-    let mut vm = Vm::start(&parts.qemu, &arguments, &dir.join("stderr"), &console)?;
+    let mut vm = Vm::start(&parts.qemu, &arguments, &dir.join("stderr"), &console, stop)?;
     vm.wait_until("booting the guest", BOOT_LIMIT, || Ok(mailbox.header()?.state == State::Ready))?;
-    let mut monitor = Monitor::connect(&socket, SAVE_LIMIT)?;
+    let mut monitor = Monitor::connect(socket.path(), SAVE_LIMIT, stop)?;
     let mailbox_address = monitor.bar_address(IVSHMEM.0, IVSHMEM.1, 2)?;
     monitor.save(&dir.join("state"), SAVE_LIMIT)?;
     // The connection may close before the answer comes; the exit status tells.
     let _ = monitor.command("quit", json!({}));
     vm.wait("ending the booted machine", BOOT_LIMIT)?;
-    let _ = fs::remove_file(&socket);
+    drop(socket);
     let _ = fs::remove_file(mailbox.path());
     let clock_ns = match &parts.plugin {
         Some(_) => stats::read(&dir.join("stats.json"))?.clock_ns,
@@ -253,16 +264,33 @@ fn initramfs(guest: &Path) -> Result<Vec<u8>> {
     Ok(cpio.finish())
 }
 
-/// Unix socket paths are short; the cache directory's may not be.
-pub(crate) fn socket_path() -> PathBuf {
-    std::env::temp_dir().join(format!("terrace-{}-{}.qmp", std::process::id(), unique()))
+/// Longest path of a Unix socket, with its end: `sun_path` (unix(7)).
+const MAX_SOCKET_PATH: usize = 108;
+
+/// A monitor's socket, gone when this is dropped.
+pub(crate) struct Socket(PathBuf);
+
+impl Socket {
+    /// A path in this folder, which ends with it; where its name is too long for a socket, among
+    /// the temporary files.
+    pub(crate) fn below(folder: &Path) -> Self {
+        let path = folder.join("qmp");
+        if path.as_os_str().len() < MAX_SOCKET_PATH {
+            return Socket(path);
+        }
+        let name = format!("terrace-{}-{}.qmp", std::process::id(), scratch::unique());
+        Socket(std::env::temp_dir().join(name))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
 }
 
-/// A number that no other call of this process gets.
-pub(crate) fn unique() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// Sum over everything that the saved state depends on.

@@ -1,17 +1,20 @@
 //! The comparison as a table for people, at most 80 columns wide.
 
-use crate::compare::CompareResult;
+use crate::compare::{CompareResult, Run};
 use std::fmt::Write;
 
 /// Widest line.
 pub const WIDTH: usize = 80;
 
-/// The table; the ratio is to first touch where that was run, else to the first row.
+/// The table; the ratio is to first touch where that was run, else to the first row with a time.
 #[must_use]
 pub fn table(result: &CompareResult) -> String {
-    let base = result.runs.iter().find(|r| r.policy == "first-touch").or(result.runs.first());
-    let Some(base) = base else { return String::new() };
+    let timed = || result.runs.iter().filter_map(|r| Some((r, r.seconds?)));
+    let base = timed().find(|(r, _)| r.policy == "first-touch").or(timed().next());
     let mut out = String::new();
+    if result.runs.is_empty() {
+        return out;
+    }
     let _ = writeln!(
         out,
         "{} on {}, {} vCPUs; guest time",
@@ -21,40 +24,96 @@ pub fn table(result: &CompareResult) -> String {
     );
     let _ = writeln!(
         out,
-        "{:<28}{:>9}{:>8}{:>7}{:>9}{:>9}{:>9}",
-        "policy", "seconds", "ratio", "fast", "promoted", "demoted", "overhead"
+        "{:<27}{:>9}{:>7}{:>7}{:>8}{:>8}{:>7}{:>7}",
+        "policy", "seconds", "ratio", "fast", "up", "down", "track", "start"
     );
+    let decimals = decimals(timed().map(|(_, seconds)| seconds));
     for run in &result.runs {
-        let _ = writeln!(
-            out,
-            "{:<28}{:>9.3}{:>8.3}{:>7}{:>9}{:>9}{:>9}",
-            clip(&run.policy, 27),
-            run.seconds,
-            run.seconds / base.seconds.max(1e-9),
-            run.fast_access_share.map_or("-".into(), |s| format!("{:.1}%", s * 100.0)),
-            run.promoted_pages.map_or("-".into(), |n| n.to_string()),
-            run.demoted_pages.map_or("-".into(), |n| n.to_string()),
-            run.overhead_seconds.map_or("-".into(), |s| format!("{s:.3} s")),
-        );
+        match (run.seconds, base) {
+            (Some(seconds), Some((_, base))) => {
+                out.push_str(&timed_row(
+                    run,
+                    format!("{seconds:.decimals$}"),
+                    seconds / base.max(1e-9),
+                ));
+            }
+            _ => {
+                let why = run.error.as_deref().unwrap_or("no time");
+                let name = format!("{:<27}  ", clip(&run.policy, 27));
+                out.push_str(&wrap(&name, &format!("no time: {why}")));
+            }
+        }
     }
-    let _ = writeln!(
-        out,
-        "ratio to {}; fast: share of cache misses served by the fast node;",
+    let Some((base, _)) = base else { return out };
+    let legend = format!(
+        "seconds: the program alone; ratio to {}; fast: share of cache misses that the fast node \
+         served; up, down: pages promoted and demoted; track: processor time of tracking and \
+         deciding; start: what the tool takes before the program begins.",
         base.policy
     );
-    let _ = writeln!(
-        out,
-        "pages promoted and demoted; overhead: processor time of tracking and deciding."
-    );
-    let differs = result.runs.iter().any(|r| r.output_sum != base.output_sum);
-    if differs {
+    out.push_str(&wrap("", &legend));
+    if timed().any(|(r, _)| r.output_sum != base.output_sum) {
         let _ = writeln!(out, "WARNING: the program's output differs between policies.");
     }
     for run in &result.runs {
         for warning in &run.warnings {
-            let _ = writeln!(out, "{}", clip(&format!("{}: {warning}", run.policy), WIDTH));
+            out.push_str(&wrap("", &format!("{}: {warning}", run.policy)));
         }
     }
+    out
+}
+
+/// Digits after the point that show three of the shortest time that is not zero; six at most, for
+/// the guest's clock is not finer.
+fn decimals(seconds: impl Iterator<Item = f64>) -> usize {
+    let shortest = seconds.filter(|s| *s > 0.0).fold(f64::INFINITY, f64::min);
+    (3..6).find(|digits| shortest * 10_f64.powi(*digits) >= 100.0).unwrap_or(6) as usize
+}
+
+fn timed_row(run: &Run, seconds: String, ratio: f64) -> String {
+    let count = |n: Option<u64>| n.map_or("-".into(), |n| n.to_string());
+    format!(
+        "{:<27}{seconds:>9}{ratio:>7.3}{:>7}{:>8}{:>8}{:>7}{:>7}\n",
+        clip(&run.policy, 27),
+        run.fast_access_share.map_or("-".into(), |s| format!("{:.1}%", s * 100.0)),
+        count(run.promoted_pages),
+        count(run.demoted_pages),
+        run.overhead_seconds.map_or("-".into(), short_time),
+        run.startup_seconds.map_or("-".into(), short_time),
+    )
+}
+
+/// A time in at most six characters.
+fn short_time(seconds: f64) -> String {
+    if seconds <= 0.0 {
+        "0".into()
+    } else if seconds < 0.1 {
+        format!("{:.1}ms", seconds * 1e3)
+    } else if seconds < 100.0 {
+        format!("{seconds:.2}s")
+    } else {
+        format!("{seconds:.0}s")
+    }
+}
+
+/// `head` as it is, then the text, broken between words; what follows the first line is indented.
+fn wrap(head: &str, text: &str) -> String {
+    let mut out = head.to_string();
+    let mut length = head.chars().count();
+    for word in text.split_whitespace() {
+        let more = word.chars().count();
+        let gap = usize::from(length > 0 && !out.ends_with(' '));
+        if length > 2 && length + gap + more > WIDTH {
+            out.push_str("\n  ");
+            length = 2;
+        } else if gap > 0 {
+            out.push(' ');
+            length += 1;
+        }
+        out.push_str(word);
+        length += more;
+    }
+    out.push('\n');
     out
 }
 
@@ -70,12 +129,13 @@ fn clip(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Run;
 
     fn run(policy: &str, seconds: f64, sum: &str) -> Run {
         Run {
             policy: policy.into(),
-            seconds,
+            seconds: Some(seconds),
+            startup_seconds: Some(0.0021),
+            error: None,
             seconds_spread: 0.0,
             fast_access_share: Some(0.5),
             promoted_pages: Some(123_456),
@@ -93,6 +153,7 @@ mod tests {
 
     fn result(runs: Vec<Run>) -> CompareResult {
         CompareResult {
+            version: 1,
             machine: "lab-cxl".into(),
             input: "workload:skew,threads=2,accesses=128000000,layout=scattered,hot=read".into(),
             accesses: None,
@@ -113,6 +174,7 @@ mod tests {
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         assert!(text.contains("0.500") && text.contains("50.0%"), "{text}");
         assert!(!text.contains("WARNING"));
+        assert!(text.contains("2.1ms"), "{text}");
         assert_eq!(table(&result(vec![])), "");
     }
 
@@ -120,6 +182,33 @@ mod tests {
     fn different_output_is_shouted() {
         let text = table(&result(vec![run("first-touch", 1.0, "a"), run("terrace", 1.0, "b")]));
         assert!(text.contains("WARNING"));
+    }
+
+    #[test]
+    fn a_policy_without_a_time_says_why_and_the_others_have_theirs() {
+        let why = "the workload exited with status 3: ".to_string() + &"words ".repeat(30);
+        let failed = Run::without_time("first-touch", why);
+        let text = table(&result(vec![failed, run("terrace", 1.0, "a")]));
+        assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.contains("first-touch                  no time: the workload exited"),
+            "{text}"
+        );
+        assert!(text.contains("ratio to terrace") && text.contains("1.000"), "{text}");
+        let none = table(&result(vec![Run::without_time("terrace", "interrupted".into())]));
+        assert!(none.contains("no time: interrupted"), "{none}");
+    }
+
+    #[test]
+    fn times_are_short() {
+        let shown = |all: &[f64]| decimals(all.iter().copied());
+        assert_eq!((shown(&[3.1, 2.0]), shown(&[3.1, 0.02])), (3, 4));
+        assert_eq!((shown(&[0.00031]), shown(&[0.0]), shown(&[])), (6, 3, 3));
+        for (seconds, text) in
+            [(0.0, "0"), (0.0021, "2.1ms"), (0.12, "0.12s"), (99.9, "99.90s"), (12_345.6, "12346s")]
+        {
+            assert_eq!(short_time(seconds), text);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::error::{io, LabError, Result};
 use crate::monitor::was_too_slow;
+use crate::stop::StopFlag;
 use crate::wire::{self, ArchiveWriter, Header, State};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -95,11 +96,18 @@ pub struct Vm {
     stderr: PathBuf,
     console: PathBuf,
     started: Instant,
+    stop: StopFlag,
 }
 
 impl Vm {
     /// Start QEMU; its standard error and the guest's console are kept in files for error messages.
-    pub fn start(qemu: &Path, arguments: &[String], stderr: &Path, console: &Path) -> Result<Self> {
+    pub fn start(
+        qemu: &Path,
+        arguments: &[String],
+        stderr: &Path,
+        console: &Path,
+        stop: StopFlag,
+    ) -> Result<Self> {
         let errors = File::create(stderr).map_err(io("creating", stderr))?;
         let mut command = with_death_signal(qemu);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
@@ -109,7 +117,13 @@ impl Vm {
             stderr: stderr.to_path_buf(),
             console: console.to_path_buf(),
             started: Instant::now(),
+            stop,
         })
+    }
+
+    /// Whether somebody asked to end.
+    pub fn stop(&self) -> StopFlag {
+        self.stop
     }
 
     /// Wait until `done` says so; an early end or `limit` of wall-clock time is an error.
@@ -124,6 +138,7 @@ impl Vm {
                 return Ok(());
             }
             if let Some(status) = self.try_wait()? {
+                self.stop.check()?;
                 return Err(self.died(status));
             }
             self.check_time(what, limit)?;
@@ -136,7 +151,10 @@ impl Vm {
         loop {
             match self.try_wait()? {
                 Some(status) if status.success() => return Ok(()),
-                Some(status) => return Err(self.died(status)),
+                Some(status) => {
+                    self.stop.check()?;
+                    return Err(self.died(status));
+                }
                 None => self.check_time(what, limit)?,
             }
             std::thread::sleep(LOOK);
@@ -150,6 +168,10 @@ impl Vm {
     /// What to say when the monitor's connection failed: a machine that ended says more than a
     /// broken connection.
     pub fn explain(&mut self, what: &'static str, limit: Duration, error: LabError) -> LabError {
+        // A terminal's Ctrl-C reaches QEMU too.
+        if self.stop.is_set() {
+            return LabError::Interrupted;
+        }
         if was_too_slow(&error) {
             return LabError::TooSlow {
                 what,
@@ -168,6 +190,7 @@ impl Vm {
     }
 
     fn check_time(&self, what: &'static str, limit: Duration) -> Result<()> {
+        self.stop.check()?;
         if self.started.elapsed() <= limit {
             return Ok(());
         }
@@ -266,11 +289,13 @@ mod tests {
         let (err, console) = (temp("err"), temp("console"));
         std::fs::write(&console, "Kernel panic\u{7} - not syncing\n").unwrap();
         let args = ["-c".to_string(), "echo no such option >&2; exit 3".to_string()];
-        let mut vm = Vm::start(Path::new("/bin/sh"), &args, &err, &console).unwrap();
+        let mut vm =
+            Vm::start(Path::new("/bin/sh"), &args, &err, &console, StopFlag::default()).unwrap();
         let e = vm.wait("the test", Duration::from_secs(5)).unwrap_err().to_string();
         assert!(e.contains("no such option") && e.contains("Kernel panic"), "{e}");
         let args = ["-c".to_string(), "exec sleep 60".to_string()];
-        let mut vm = Vm::start(Path::new("/bin/sh"), &args, &err, &console).unwrap();
+        let mut vm =
+            Vm::start(Path::new("/bin/sh"), &args, &err, &console, StopFlag::default()).unwrap();
         assert!(matches!(
             vm.wait("the test", Duration::from_millis(50)),
             Err(LabError::TooSlow { .. })

@@ -8,6 +8,7 @@ use crate::lockstep::Lockstep;
 use crate::memory_mode::{Found, MemoryMode};
 use crate::params::{CacheParams, LinkParams, ModelError, Params};
 use crate::LINE;
+use std::collections::HashMap;
 use terrace_cache::Cache;
 
 /// One memory access that missed the first level.
@@ -57,6 +58,9 @@ struct NodeCounts {
     write_bytes: u64,
 }
 
+/// Bytes of a page that one node serves.
+const PAGE: u64 = 4096;
+
 /// What the vCPUs share: the last level, and what lies behind it.
 #[derive(Debug, Clone)]
 pub struct Uncore {
@@ -65,6 +69,8 @@ pub struct Uncore {
     channels: Vec<Channel>,
     /// The tags of each node that caches others; empty but in memory mode.
     memory_mode: Vec<Option<MemoryMode>>,
+    /// Pages served by another node than the one they lie on, by page number.
+    served: HashMap<u64, usize>,
 }
 
 /// The whole machine.
@@ -115,6 +121,7 @@ impl Engine {
                 llc: build(params.llc)?,
                 channels: channels.map_err(|e| ModelError::Unusable(e.to_string()))?,
                 memory_mode,
+                served: HashMap::new(),
                 params,
             },
         })
@@ -182,6 +189,12 @@ impl Engine {
     #[must_use]
     pub fn parts(&mut self, vcpu: usize) -> (&mut Unit, &mut Uncore) {
         (&mut self.units[vcpu], &mut self.uncore)
+    }
+
+    /// From now on the page of this number (of 4 KiB, physical) is served by `node`, wherever it
+    /// lies: a placement that no kernel made.
+    pub fn serve_from(&mut self, page: u64, node: usize) {
+        self.uncore.served.insert(page, node);
     }
 
     /// An access of `vcpu` that missed its first-level cache. `value` fetches what a load brings,
@@ -328,7 +341,7 @@ impl Uncore {
         if let Some(line) = fetched.left() {
             self.write_back(unit, line);
         }
-        let node = self.params.layout.node_of(a.physical)?;
+        let node = self.home(a.physical)?;
         let value = if a.write || stream { None } else { value().or(Some(0)) };
         self.fetch(unit, node, line, a, stream, value)
     }
@@ -388,9 +401,19 @@ impl Uncore {
         Some(node)
     }
 
+    /// The node that serves a physical address; `None` for devices.
+    #[inline]
+    fn home(&self, physical: u64) -> Option<usize> {
+        let lies = self.params.layout.node_of(physical)?;
+        if self.served.is_empty() {
+            return Some(lies);
+        }
+        Some(self.served.get(&(physical / PAGE)).copied().unwrap_or(lies))
+    }
+
     /// A dirty line leaves the last level, or one is written past it.
     fn write_back(&mut self, unit: &mut Unit, line: u64) {
-        let Some(mut node) = self.params.layout.node_of(line * LINE) else { return };
+        let Some(mut node) = self.home(line * LINE) else { return };
         if let Some((fast, _, found)) = self.found(node, line, true) {
             node = fast;
             if let Found::Miss { dirty: Some(dirty) } = found {

@@ -217,3 +217,18 @@ fn stores_past_the_caches_take_the_bus_and_drop_what_caches_hold() {
     assert_eq!(e.counters(0).writebacks, [0, 1]);
     assert!(!e.store_past(0, 0xfee0_0000), "a device");
 }
+
+#[test]
+fn pages_are_served_by_the_node_that_they_are_given() {
+    let mut e = engine("lab-cxl", 1, false);
+    e.serve_from(SLOW >> 12, 0);
+    assert_eq!(touch(&mut e, 0, SLOW, true), Some(0));
+    assert_eq!(touch(&mut e, 0, SLOW + 4096, true), Some(1));
+    // Their dirty lines go back to it too, when others push them out of the caches.
+    for line in 0..(64 << 20) / LINE {
+        touch(&mut e, 0, (SLOW << 1) + line * LINE, false);
+    }
+    assert_eq!(e.counters(0).writebacks, [1, 1]);
+    e.serve_from(SLOW >> 12, 1);
+    assert_eq!(touch(&mut e, 0, SLOW, false), Some(1));
+}

@@ -44,6 +44,16 @@ impl Capability {
     }
 }
 
+/// Whether DAMON and its tracepoints are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DamonProbe {
+    /// In any case.
+    Always,
+    /// Only where page tables cannot be read. The kernel takes some 50 ms to attach a tracepoint,
+    /// in which the command would wait.
+    WithoutPageTables,
+}
+
 /// All that `terrace doctor` and the choice of trackers rest on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
@@ -79,13 +89,26 @@ impl Capabilities {
     /// Tries everything. Changes nothing but bits of this process's own pages.
     #[must_use]
     pub fn probe(root: &Root) -> Self {
+        Self::probe_with(root, DamonProbe::Always)
+    }
+
+    /// As [`Capabilities::probe`], but for what `damon` leaves out.
+    #[must_use]
+    pub fn probe_with(root: &Root, damon_probe: DamonProbe) -> Self {
         // SAFETY: geteuid takes no argument, touches no memory and cannot fail.
         let is_root = unsafe { libc::geteuid() } == 0;
         let nodes = zones::nodes_with_memory(root);
         let numa_balancing = root.number("/proc/sys/kernel/numa_balancing").ok();
-        let tracepoints = tracepoints(root);
+        let page_tables = page_tables(root);
+        let (tracepoints, damon) = match damon_probe {
+            DamonProbe::WithoutPageTables if page_tables.is_ok() => {
+                let why = "not tried, for page tables can be read".to_owned();
+                (Err((why.clone(), None)), Err((why, None)))
+            }
+            _ => damon_and_tracepoints(root),
+        };
         let mut found = Self {
-            damon: Capability::of("damon", "reads and writes by region", damon(root, &tracepoints)),
+            damon: Capability::of("damon", "reads and writes by region", damon),
             tracepoints: Capability::of("tracepoints", "reading DAMON's reports", tracepoints),
             soft_dirty: Capability::of("soft-dirty", "writes page by page", soft_dirty(root)),
             pagemap_scan: Capability::of("pagemap-scan", "fast page queries", pagemap_scan(root)),
@@ -93,7 +116,7 @@ impl Capabilities {
             page_tables: Capability::of(
                 "page-tables",
                 "reads and writes page by page",
-                page_tables(root),
+                page_tables,
             ),
             move_pages: Capability::of("move-pages", "moving pages", move_pages()),
             tiers: Capability::of("tiers", "somewhere to move to", tiers(&nodes)),
@@ -243,6 +266,18 @@ fn tracepoints(root: &Root) -> Tried {
     PerfRing::open(&point, Pid(0), 1)
         .map(|_| ())
         .map_err(|e| said(&e, "cap_perfmon", "a kernel with perf events"))
+}
+
+fn damon_and_tracepoints(root: &Root) -> (Tried, Tried) {
+    let tracepoints = tracepoints(root);
+    let damon = damon(root, &tracepoints);
+    (tracepoints, damon)
+}
+
+/// Whether DAMON can be started, tried now.
+#[must_use]
+pub fn damon_is_usable(root: &Root) -> bool {
+    damon_and_tracepoints(root).1.is_ok()
 }
 
 fn damon(root: &Root, tracepoints: &Tried) -> Tried {
@@ -445,6 +480,18 @@ mod tests {
         let (why, command) = said(&error(libc::ENOENT), "cap_perfmon", "CONFIG_DAMON");
         assert!(why.contains("CONFIG_DAMON") && !why.contains("CAP_"), "{why}");
         assert_eq!(command, None);
+    }
+
+    #[test]
+    fn damon_is_tried_where_page_tables_cannot_be_read() {
+        let nowhere = Root::at("/nonexistent");
+        let [all, few] = [DamonProbe::Always, DamonProbe::WithoutPageTables]
+            .map(|damon| Capabilities::probe_with(&nowhere, damon));
+        assert_eq!(all.damon, few.damon, "no page tables there");
+        let here = Capabilities::probe_with(&Root::live(), DamonProbe::WithoutPageTables);
+        let tried = !here.damon.why_not.contains("not tried");
+        assert_eq!(tried, !here.page_tables.usable);
+        assert!(here.page_tables.usable || !here.tracepoints.why_not.contains("not tried"));
     }
 
     #[test]

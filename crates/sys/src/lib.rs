@@ -12,6 +12,7 @@ mod cuda;
 mod damon;
 mod error;
 mod farmem;
+mod filetrace;
 mod guardian;
 mod interrupt;
 mod kernelmem;
@@ -47,13 +48,14 @@ pub use addresses::{
     bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy,
 };
 pub use allowance::{pin, pin_process, Allowance};
-pub use caps::{Capabilities, Capability};
+pub use caps::{damon_is_usable, Capabilities, Capability, DamonProbe};
 pub use capture::{has_thread_ended, CaptureArea, CaptureOptions, SlotOwner, Taken};
 pub use cold::ColdRefs;
 pub use cuda::{Cuda, CudaDevice, CudaError, CudaHome};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;
 pub use farmem::{Extracted, FarArea, Ground, Slot};
+pub use filetrace::{trace_files, FileUse, TracedCommand};
 pub use guardian::Guardian;
 pub use interrupt::{block_signals, Interrupt};
 pub use kernelmem::{Frame, KernelMemory};

@@ -7,6 +7,7 @@ pub mod degrade;
 pub mod doctor;
 pub mod far_run;
 mod journal_file;
+pub mod lab_files;
 pub mod latest;
 pub mod manage;
 pub mod names;

@@ -14,8 +14,8 @@ use terrace_machine::{rank, By, Machine};
 use terrace_migrate::MovePages;
 use terrace_policy::place::Placement;
 use terrace_sys::{
-    become_subreaper, own_cpu, task, Ahead, Capabilities, Ended, InTurn, MemPolicy, Root, Runner,
-    StartError, ThreadMemory,
+    become_subreaper, own_cpu, task, Ahead, Capabilities, DamonProbe, Ended, InTurn, MemPolicy,
+    Root, Runner, StartError, ThreadMemory,
 };
 use terrace_topology::{load_machine, Source};
 use terrace_track::{
@@ -84,7 +84,11 @@ impl Spec {
             None => load_machine(&Source::Live),
         }
         .map_err(|e| ManageError::Usage(e.to_string()))?;
-        self.prepare_on(machine, &Capabilities::probe(&Root::live()))
+        let damon = match tracker_choice(&self.trackers)? {
+            TrackerChoice::Damon | TrackerChoice::DamonPage => DamonProbe::Always,
+            _ => DamonProbe::WithoutPageTables,
+        };
+        self.prepare_on(machine, &Capabilities::probe_with(&Root::live(), damon))
     }
 
     /// As [`Spec::prepare`], with what is known already.

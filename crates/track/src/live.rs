@@ -2,7 +2,7 @@
 
 use crate::{Budget, Damon, DamonMode, PageTable, SoftDirty};
 use terrace_engine::{Ask, Mapping, Observation, Skim, TrackError, Tracker, TrackerInfo};
-use terrace_sys::{now, Capabilities, Root};
+use terrace_sys::{damon_is_usable, now, Capabilities, Root};
 use terrace_types::{BitSource, Nanos, Request, Sees, Tick};
 
 /// Which trackers to use.
@@ -48,8 +48,8 @@ pub struct LiveTrackers {
     budget: Budget,
     notes: Vec<String>,
     relaxed: bool,
-    /// Takes the place of the page tables should they stop.
-    spare: Option<Damon>,
+    /// Where DAMON takes the place of the page tables should they stop and it be usable.
+    spare: Option<Root>,
 }
 
 impl std::fmt::Debug for LiveTrackers {
@@ -87,8 +87,7 @@ impl LiveTrackers {
                 Ok(tracker) => {
                     all.add(Box::new(tracker));
                     reads = true;
-                    all.spare = (choice == TrackerChoice::Auto && able.damon.usable)
-                        .then(|| Damon::new(root.clone(), DamonMode::Coarse));
+                    all.spare = (choice == TrackerChoice::Auto).then(|| root.clone());
                 }
                 Err(why) => all.notes.push(format!("page-table left out: {why}")),
             }
@@ -153,9 +152,10 @@ impl LiveTrackers {
     fn drop_slot(&mut self, at: usize, error: &TrackError) -> Result<(), TrackError> {
         self.notes.push(error.to_string());
         let lost = self.slots.remove(at).tracker.info();
-        if let Some(spare) = self.spare.take_if(|_| lost.sees.reads) {
+        let spare = self.spare.take_if(|_| lost.sees.reads);
+        if let Some(root) = spare.filter(damon_is_usable) {
             self.notes.push("going on with damon".to_owned());
-            self.add(Box::new(spare));
+            self.add(Box::new(Damon::new(root, DamonMode::Coarse)));
         }
         if self.slots.is_empty() {
             return Err(nothing_left(&self.notes));

@@ -5,7 +5,7 @@ use terrace_machine::Machine;
 use terrace_model::{Options, Params};
 
 const KNOWN: &str =
-    "machine, stats, profile, profile_window_ms, profile_all, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only, instruction_ns";
+    "machine, stats, profile, profile_window_ms, profile_all, placed, clock0, quantum_us, outstanding, all_fast, memory_mode, count_only, instruction_ns";
 
 /// Parsed arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct Arguments {
     pub profile_window_ms: u64,
     /// The profile counts accesses that a cache serves too.
     pub profile_all: bool,
+    /// File that says which pages the fast node serves.
+    pub placed: Option<PathBuf>,
     /// Guest time to start from.
     pub clock0_ns: u64,
     /// Quantum in which the vCPUs are kept in step.
@@ -41,6 +43,7 @@ impl Arguments {
             profile: None,
             profile_window_ms: 0,
             profile_all: false,
+            placed: None,
             clock0_ns: 0,
             quantum_us: 10,
             outstanding: None,
@@ -67,6 +70,7 @@ impl Arguments {
                 "profile" => out.profile = Some(value.into()),
                 "profile_window_ms" => out.profile_window_ms = number()?,
                 "profile_all" => out.profile_all = switch()?,
+                "placed" => out.placed = Some(value.into()),
                 "clock0" => out.clock0_ns = number()?,
                 "quantum_us" => out.quantum_us = number()?,
                 "outstanding" => {

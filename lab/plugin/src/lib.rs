@@ -7,12 +7,14 @@
 
 mod arguments;
 mod decode;
+mod placed;
 mod profile;
 mod record;
 mod translations;
 
 use arguments::Arguments;
 use decode::{kind, Kind};
+use placed::Placed;
 use profile::Profile;
 use record::Recorder;
 use std::ffi::{c_char, CStr};
@@ -53,6 +55,7 @@ pub struct Lab {
     flush_every: u64,
     recorder: Recorder,
     profile: Profile,
+    placed: Option<Placed>,
     arguments: Arguments,
 }
 
@@ -61,6 +64,8 @@ impl Lab {
         let (machine, arguments) = Arguments::parse(texts)?.with_machine()?;
         let params = arguments.params(&machine, vcpus)?;
         let flush_every = if arguments.count_only { 0 } else { params.tlb_flush };
+        let nodes = params.sizes.len();
+        let placed = arguments.placed.as_ref().map(|path| Placed::read(path, nodes)).transpose()?;
         let engine =
             Engine::new(params, arguments.quantum_us * 1000 * PS).map_err(|e| e.to_string())?;
         Ok(Self {
@@ -74,6 +79,7 @@ impl Lab {
                 arguments.profile_window_ms,
                 arguments.profile_all,
             ),
+            placed,
             arguments,
         })
     }
@@ -99,15 +105,26 @@ impl Lab {
 
     #[inline(never)]
     fn translate<const WRITE: bool>(&mut self, vcpu: usize, address: u64, info: u32) {
-        // SAFETY: called within the callback that QEMU handed `info` to, as QEMU asks.
-        let physical = unsafe { lab_host_translate(info, address) };
+        let physical = self.find_physical(vcpu, address, info);
         if physical == u64::MAX {
             return;
         }
-        self.translations[vcpu].put(address, physical);
         if !self.engine.units[vcpu].l1.hit(physical / LINE, WRITE) {
             self.miss::<WRITE>(vcpu, address, physical, info);
         }
+    }
+
+    /// Physical address behind the access being reported, remembered; all ones for devices.
+    fn find_physical(&mut self, vcpu: usize, address: u64, info: u32) -> u64 {
+        // SAFETY: called within the callback that QEMU handed `info` to, as QEMU asks.
+        let physical = unsafe { lab_host_translate(info, address) };
+        if physical != u64::MAX {
+            self.translations[vcpu].put(address, physical);
+            if let Some(node) = self.placed.as_ref().and_then(|placed| placed.node_of(address)) {
+                self.engine.serve_from(physical >> 12, node);
+            }
+        }
+        physical
     }
 
     #[inline(never)]
@@ -130,14 +147,8 @@ impl Lab {
             self.note::<true>(vcpu, address);
         }
         self.engine.units[vcpu].counters.stores += 1;
-        let physical = self.translations[vcpu].get(address).unwrap_or_else(|| {
-            // SAFETY: called within the callback that QEMU handed `info` to, as QEMU asks.
-            let physical = unsafe { lab_host_translate(info, address) };
-            if physical != u64::MAX {
-                self.translations[vcpu].put(address, physical);
-            }
-            physical
-        });
+        let known = self.translations[vcpu].get(address);
+        let physical = known.unwrap_or_else(|| self.find_physical(vcpu, address, info));
         if physical != u64::MAX && self.engine.store_past(vcpu, physical) && !self.profile.every() {
             self.note::<true>(vcpu, address);
         }

@@ -1,10 +1,10 @@
 //! Last-level misses by the guest's virtual page, between the marks of a phase: what an ideal
-//! placement would know.
+//! placement would know. A job that begins no phase is profiled whole.
 //!
 //! The file has one line a page, ascending: page number in hex, loads that missed, stores that
 //! missed. With windows, a line `window NS BYTES...` (modelled time at which it began, and the
 //! bytes that were written on the bus to each node while it lasted) comes before each window's
-//! pages. Only user addresses are counted, those of all processes together.
+//! pages. A first line `job` says that it is of a whole job. Only user addresses are counted, those of all processes together.
 //!
 //! With `profile_all` every access counts, served by a cache or not: what a page's accessed and
 //! dirty bits are about. A word that is read and then written is a load that misses and a store
@@ -19,6 +19,8 @@ use std::path::PathBuf;
 const USER_END: u64 = 1 << 47;
 const PHASE_BEGIN: u32 = 1;
 const PHASE_END: u32 = 2;
+const JOB_BEGIN: u32 = 0x11;
+const JOB_END: u32 = 0x12;
 
 /// Page numbers need no strong hash, only a fast one.
 #[derive(Default)]
@@ -47,6 +49,8 @@ pub struct Profile {
     window_ns: u64,
     every: bool,
     on: bool,
+    /// What is profiled is a job in which no phase has begun.
+    of_job: bool,
     window_start: Option<u64>,
     /// Bytes written to each node up to the window's begin.
     written: Vec<u64>,
@@ -65,6 +69,7 @@ impl Profile {
             window_ns,
             every,
             on: false,
+            of_job: false,
             window_start: None,
             written: Vec::new(),
             pages: Pages::default(),
@@ -115,20 +120,24 @@ impl Profile {
         }
     }
 
-    /// A mark: a phase's begin starts the profile anew, its end writes it. `written` as in
-    /// [`Self::note`].
+    /// A mark: the begin of a phase or of a job starts the profile anew, its end writes it. A job's
+    /// is given up when a phase begins. `written` as in [`Self::note`].
     pub fn mark(&mut self, mark: u32, written: Vec<u64>) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
         match mark {
-            PHASE_BEGIN => {
+            PHASE_BEGIN | JOB_BEGIN => {
                 self.on = true;
+                self.of_job = mark == JOB_BEGIN;
                 self.window_start = None;
                 self.written = written;
                 self.pages.clear();
                 self.text.clear();
+                if self.of_job {
+                    self.text.push_str("job\n");
+                }
                 Ok(())
             }
-            PHASE_END if self.on => {
+            PHASE_END | JOB_END if self.on && self.of_job == (mark == JOB_END) => {
                 let path = path.clone();
                 self.on = false;
                 self.close_window(written);
@@ -159,6 +168,26 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         let _ = std::fs::remove_file(path);
         assert_eq!(text, "window 5 0 64\n1 0 1\n2 1 0\nwindow 2000005 64 0\n1 1 0\n");
+    }
+
+    #[test]
+    fn a_job_is_profiled_where_it_has_no_phase() {
+        let path = std::env::temp_dir().join(format!("terrace-profile2-{}", std::process::id()));
+        let mut p = Profile::new(Some(path.clone()), 0, false);
+        assert_eq!(p.mark(0x11, vec![]), Ok(()));
+        p.note(0x5000, false, 1, Vec::new);
+        assert_eq!(p.mark(2, vec![]), Ok(()), "the end of a phase that did not begin");
+        assert_eq!(p.mark(0x12, vec![]), Ok(()));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "job\n5 1 0\n");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(p.mark(0x11, vec![]), Ok(()));
+        p.note(0x5000, false, 1, Vec::new);
+        assert_eq!(p.mark(1, vec![]), Ok(()));
+        p.note(0x6000, false, 2, Vec::new);
+        assert_eq!(p.mark(2, vec![]), Ok(()));
+        assert_eq!(p.mark(0x12, vec![]), Ok(()));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "6 1 0\n");
+        let _ = std::fs::remove_file(path);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::cases::{Case, List};
 use super::ratios::Measured;
 use super::store::{Origin, Record, Store};
 use crate::account;
-use crate::compare::{CompareResult, CompareSpec, Comparison, Input};
+use crate::compare::{CompareResult, CompareSpec, Comparison, Input, JSON_VERSION};
 use crate::error::{io, LabError, Result};
 use crate::lab::{Bench, Lab, Progress};
 use crate::policies::{self, Actor, Plan};
@@ -290,7 +290,11 @@ impl<'a> Queue<'a> {
         let took = self.started.elapsed().as_secs_f64();
         let left = took / done as f64 * (self.due.len() - done) as f64;
         let what = match fresh {
-            Ok(r) => format!("{:.3} guest s, {:.0} wall s", r.run.seconds, r.run.wall_seconds),
+            Ok(r) => format!(
+                "{:.3} guest s, {:.0} wall s",
+                r.run.seconds.unwrap_or(f64::NAN),
+                r.run.wall_seconds
+            ),
             Err(why) => why.clone(),
         };
         let (case, policy) = (&task.case.name, &task.plan.name);
@@ -327,10 +331,11 @@ fn collect(tasks: &[Task<'_>], mut fresh: BTreeMap<usize, Fresh>, out: &mut Swee
             }
             (None, None) => continue,
         };
+        let Some(seconds) = record.run.seconds else { continue };
         out.done.push(Done {
             case: task.case.name.clone(),
             policy: record.run.policy.clone(),
-            seconds: record.run.seconds,
+            seconds,
             reused,
             key: record.key,
             origin: record.origin,
@@ -358,7 +363,16 @@ fn keep_cases(store: &Store, tasks: &[Task<'_>], out: &Sweep) -> Result<()> {
         let Record { machine, vcpus, input, accesses, calibration, .. } = first;
         store.keep_case(
             case,
-            &CompareResult { machine, input, accesses, wall_seconds, vcpus, calibration, runs },
+            &CompareResult {
+                version: JSON_VERSION,
+                machine,
+                input,
+                accesses,
+                wall_seconds,
+                vcpus,
+                calibration,
+                runs,
+            },
         )?;
     }
     Ok(())

@@ -117,7 +117,10 @@ mod tests {
         assert!(store.find("lab-cxl", "0123", "kernel:damos").is_none());
         store.keep(&record).unwrap();
         let found = store.find("lab-cxl", "0123", "kernel:damos-tuned").unwrap();
-        assert_eq!((found.run.policy.as_str(), found.run.seconds), ("kernel:damos-tuned", 1.5));
+        assert_eq!(
+            (found.run.policy.as_str(), found.run.seconds),
+            ("kernel:damos-tuned", Some(1.5))
+        );
         assert!(store.find("lab-cxl", "0124", "x").is_none());
         fs::copy(store.path("lab-cxl", "0123"), store.path("lab-cxl", "0124")).unwrap();
         assert!(store.find("lab-cxl", "0124", "x").is_none(), "a record of another key");
