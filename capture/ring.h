@@ -315,7 +315,7 @@ static const char *open_area(const char *path)
     void *area = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (area == MAP_FAILED || ((struct control *)area)->magic != AREA_MAGIC)
-        return "not the shared memory of a recorder of this version";
+        return "made for another version of terrace; build both from one source";
     slots = (struct slot *)((char *)area + CONTROL_BYTES);
     control = area;
     area_device = status.st_dev;

@@ -105,7 +105,7 @@ impl Area {
             let map = |bytes| sys::call(sys::MMAP, [0, bytes, 3, sys::MAP_SHARED, fd as u64, 0]);
             let first = map(4096);
             if first < 0 || (*(first as *const Control)).magic != MAGIC {
-                return Err("not the shared memory of a recorder of this version");
+                return Err("made for another version of terrace; build both from one source");
             }
             let slots = u64::from((*(first as *const Control)).slots);
             let headers = (4096 + slots * 256).next_multiple_of(4096);

@@ -155,10 +155,10 @@ fn however_threads_end_what_they_did_is_there() {
             let counted: u64 = (0..threads).map(word).sum();
             assert!(counted > 0, "{source} {how}");
             let info = info(&file);
-            let loads = info["loads"].as_u64().unwrap();
+            let stores = info["stores"].as_u64().unwrap();
             // A thread may be stopped between an increment and what is told of it.
-            let differs = loads.abs_diff(counted);
-            assert!(differs <= threads as u64, "{source} {how}: {loads} of {counted}: {info}");
+            let differs = stores.abs_diff(counted);
+            assert!(differs <= threads as u64, "{source} {how}: {stores} of {counted}: {info}");
             assert_eq!(info["complete"], true, "{source} {how}: {info}");
         }
     }

@@ -48,6 +48,10 @@ int main(int argc, char **argv)
         pthread_create(&thread, NULL, work, (void *)i);
     if (!strcmp(how, "leave"))
         pthread_exit(NULL);
+    /* All of them count: only stores are compared, and these are loads. */
+    for (int i = 0; i < atoi(argv[3]); i++)
+        while (!*(volatile long *)(counts + 64 * i))
+            usleep(1000);
     if (!strcmp(how, "exec")) {
         pthread_create(&thread, NULL, start_another, NULL);
         pause();
