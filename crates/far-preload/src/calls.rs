@@ -1,22 +1,21 @@
-//! Calls about mappings: large anonymous private ones come from the ground, and calls on parts of
-//! it are answered as the kernel would, through the map. Everything else is passed on.
-//!
-//! The kernel's own functions are called by number, since their names in the C library are these
-//! here.
+//! `mmap(2)`, `munmap(2)`, `mprotect(2)`, `madvise(2)` and their kin, as programs call them: large
+//! anonymous private mappings come from the ground, and what a call changes of the ground is
+//! followed ([`crate::space`]). Everything else is passed on.
 
-use crate::ranges::Ranges;
-use crate::{consider, map, offsets, MAPS_TOP, OFF, RUN, STATE};
+use crate::layout::Kind;
+use crate::raw::{call, fail};
+use crate::space::{
+    beside, discard, drop_far, grown, hand_out, is_followed, on_ground, open, real_advise, reserve,
+    unmap, with, Change, PAGE,
+};
+use crate::{map, offsets, RUN};
 use libc::{c_int, c_void, off_t, size_t};
-use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::Ordering::*;
 use terrace_far::Advice;
 use terrace_preload::far as threads;
-use terrace_sys::Lock;
 
 /// Smaller mappings stay where they are.
 const LEAST: usize = 128 << 10;
-const PAGE: usize = 4096;
 /// Flags of mappings that are somebody's special concern. MAP_NORESERVE is among them: this
 /// library's own have it.
 const OTHERS: c_int = libc::MAP_FIXED
@@ -27,82 +26,44 @@ const OTHERS: c_int = libc::MAP_FIXED
     | libc::MAP_NORESERVE
     | libc::MAP_LOCKED
     | libc::MAP_32BIT;
+/// All that a mapping at a fixed address may ask for to become far.
+const PLAIN: c_int = libc::MAP_PRIVATE
+    | libc::MAP_ANONYMOUS
+    | libc::MAP_FIXED
+    | libc::MAP_FIXED_NOREPLACE
+    | libc::MAP_NORESERVE
+    | libc::MAP_STACK
+    | libc::MAP_POPULATE;
+/// Advice since Linux 6.13 (`include/uapi/asm-generic/mman-common.h`).
+const MADV_DONTNEED_LOCKED: c_int = 24;
 
-struct Maps {
-    lock: Lock,
-    ranges: UnsafeCell<Ranges>,
-}
-
-// SAFETY: `ranges` is reached under `lock` alone.
-unsafe impl Sync for Maps {}
-
-static MAPS: Maps = Maps { lock: Lock::new(), ranges: UnsafeCell::new(Ranges::new()) };
-
-fn with<T>(act: impl FnOnce(&mut Ranges) -> T) -> T {
-    let _held = MAPS.lock.hold();
-    // SAFETY: the lock is held, so this is the only reference.
-    act(unsafe { &mut *MAPS.ranges.get() })
-}
-
-/// Mappings are handed out of this range from now on.
-pub(crate) fn begin(all: Range<usize>) {
-    with(|r| r.begin(all));
-}
-
-/// Around a fork the ranges stand still.
-pub(crate) fn lock_for_fork() {
-    MAPS.lock.lock();
-}
-
-/// Ends [`lock_for_fork`].
-pub(crate) fn unlock_after_fork() {
-    MAPS.lock.unlock();
-}
-
-fn set_errno(errno: c_int) {
-    // SAFETY: the calling thread's own variable.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-/// The part of a range that lies on the ground, when this thread's calls are looked at.
-fn on_ground(start: usize, len: usize) -> Option<Range<usize>> {
-    if STATE.load(Relaxed) == OFF || threads::is_aside() {
-        return None;
-    }
-    let ground = RUN.get()?.ground;
-    let end = start.checked_add(len.checked_next_multiple_of(PAGE)?)?;
-    let part = start.max(ground.start())..end.min(ground.start() + ground.len());
-    (part.start < part.end).then_some(part)
-}
-
-unsafe fn real_mmap(
+/// What `mmap(2)` is asked for.
+#[derive(Clone, Copy)]
+struct Wanted {
     at: *mut c_void,
     len: size_t,
-    prot: c_int,
+    rights: c_int,
     flags: c_int,
     fd: c_int,
     offset: off_t,
-) -> *mut c_void {
-    // SAFETY: the caller's contract is the call's.
-    unsafe { libc::syscall(libc::SYS_mmap, at, len, prot, flags, fd, offset) as *mut c_void }
 }
 
-pub(crate) fn real_madvise(start: usize, len: usize, advice: c_int) -> c_int {
-    // SAFETY: by callers: the program's own call, or pages that nothing uses.
-    unsafe { libc::syscall(libc::SYS_madvise, start, len, advice) as c_int }
-}
+impl Wanted {
+    /// The call itself.
+    unsafe fn map(self) -> *mut c_void {
+        let Self { at, len, rights, flags, fd, offset } = self;
+        let (flags, fd) = (flags as usize, fd as isize as usize);
+        let arguments = [at as usize, len, rights as usize, flags, fd, offset as usize];
+        // SAFETY: the caller's contract is the call's.
+        unsafe { call(libc::SYS_mmap, arguments) as *mut c_void }
+    }
 
-fn real_mprotect(part: &Range<usize>, prot: c_int) {
-    // SAFETY: the part is of the ground, and rights are what the program asked for, or all.
-    let _a_refusal_is_seen_at_the_access =
-        unsafe { libc::syscall(libc::SYS_mprotect, part.start, part.len(), prot) };
-}
-
-/// Mappings reach to `end`.
-fn grown(end: usize) {
-    MAPS_TOP.fetch_max(end, SeqCst);
-    consider();
-    threads::settle();
+    /// Whether it becomes far at an address of this library's choice.
+    fn is_eligible(self) -> bool {
+        let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        self.len >= LEAST && self.flags & (plain | OTHERS) == plain && self.rights == rights
+    }
 }
 
 /// `mmap(2)`.
@@ -118,51 +79,85 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    let plain = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let rights = libc::PROT_READ | libc::PROT_WRITE;
-    let looked_at = STATE.load(Relaxed) != OFF;
-    if looked_at
-        && len >= LEAST
-        && flags & (plain | OTHERS) == plain
-        && prot == rights
-        && !threads::is_aside()
-    {
-        if let Some(part) = with(|r| r.take(len)) {
-            grown(part.end);
-            return part.start as *mut c_void;
-        }
-    }
-    if flags & libc::MAP_FIXED != 0 && looked_at {
-        if let Some(part) = on_ground(at as usize, len) {
-            // SAFETY: handed on.
-            return unsafe { fixed(&part, at, len, prot, flags, fd, offset) };
+    let wanted = Wanted { at, len, rights: prot, flags, fd, offset };
+    if is_followed() {
+        let part = on_ground(at as usize, len);
+        if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 {
+            if let Some(part) = part.filter(|_| at as usize % PAGE == 0) {
+                // SAFETY: handed on.
+                return unsafe { fixed(&part, wanted) };
+            }
+        } else if wanted.is_eligible() {
+            if let Some(start) = new_mapping(part, len) {
+                threads::settle();
+                return start as *mut c_void;
+            }
         }
     }
     // SAFETY: handed on.
-    unsafe { real_mmap(at, len, prot, flags, fd, offset) }
+    unsafe { wanted.map() }
 }
 
-/// A mapping over parts of the ground.
-unsafe fn fixed(
-    part: &Range<usize>,
-    at: *mut c_void,
-    len: usize,
-    prot: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    let whole = part.len() >= len && with(|r| r.holds(part));
-    let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    crate::discard(part.start, part.len());
-    if whole && flags & (private | libc::MAP_HUGETLB) == private {
-        // Fresh memory in place of what was there: it may stay far.
-        real_mprotect(part, prot);
-        return at;
+/// A new far mapping, at the hint if that is free.
+fn new_mapping(hint: Option<Range<usize>>, len: usize) -> Option<usize> {
+    let _no_fork = Change::begin();
+    let hinted = hint
+        .filter(|h| h.start % PAGE == 0 && h.len() >= len && with(|l| l.take_at(h.clone())));
+    let part = hinted.or_else(|| with(|l| l.take(len)))?;
+    if !open(&part, libc::PROT_READ | libc::PROT_WRITE) {
+        with(|l| l.set(part, Kind::Free));
+        return None;
     }
-    with(|r| r.lose(part.clone()));
-    // SAFETY: handed on; the map has no pages there any more and is not asked for any.
-    unsafe { real_mmap(at, len, prot, flags, fd, offset) }
+    grown(part.end);
+    Some(part.start)
+}
+
+/// A mapping at an address of which `part` lies on the ground.
+unsafe fn fixed(part: &Range<usize>, wanted: Wanted) -> *mut c_void {
+    let _no_fork = Change::begin();
+    let whole = part.len() >= wanted.len;
+    if wanted.flags & libc::MAP_FIXED_NOREPLACE != 0 && !(whole && with(|l| l.is(part, Kind::Free)))
+    {
+        return fail(libc::EEXIST) as *mut c_void;
+    }
+    let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    if whole && wanted.flags & anonymous == anonymous && wanted.flags & !PLAIN == 0 {
+        drop_far(part);
+        with(|l| l.set(part.clone(), Kind::Far));
+        if !open(part, wanted.rights) {
+            // As it was, but empty, and the pager has no part in it.
+            with(|l| l.set(part.clone(), Kind::Ordinary));
+            return libc::MAP_FAILED;
+        }
+        grown(part.end);
+        return wanted.at;
+    }
+    let loose = libc::MAP_FIXED
+        | libc::MAP_FIXED_NOREPLACE
+        | libc::MAP_POPULATE
+        | libc::MAP_LOCKED;
+    let tried = Wanted { at: std::ptr::null_mut(), flags: wanted.flags & !loose, ..wanted };
+    // What cannot be mapped leaves what is there as it is: so it is mapped elsewhere first.
+    // SAFETY: a new mapping where nothing is, and gone again.
+    unsafe {
+        let there = tried.map();
+        if there == libc::MAP_FAILED {
+            return there;
+        }
+        call(libc::SYS_munmap, [there as usize, wanted.len, 0, 0, 0, 0]);
+    }
+    drop_far(part);
+    let flags = wanted.flags & !libc::MAP_FIXED_NOREPLACE | libc::MAP_FIXED;
+    // SAFETY: handed on; the pager has no part in these pages any more.
+    let done = unsafe { Wanted { flags, ..wanted }.map() };
+    let kind = if done == libc::MAP_FAILED {
+        reserve(part);
+        Kind::Free
+    } else {
+        Kind::Ordinary
+    };
+    with(|l| l.set(part.clone(), kind));
+    done
 }
 
 /// `mmap64(2)`.
@@ -182,88 +177,102 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(at, len, prot, flags, fd, offset) }
 }
 
-/// `munmap(2)`. What is unmapped of the ground reads as zeros until it is handed out again, where
-/// the kernel would raise SIGSEGV.
+/// `munmap(2)`.
 ///
 /// # Safety
 /// As in C.
 #[no_mangle]
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
+    let start = at as usize;
     // SAFETY: handed on.
     let real =
-        |start: usize, len: usize| unsafe { libc::syscall(libc::SYS_munmap, start, len) as c_int };
-    let start = at as usize;
+        |start, len| unsafe { call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]) as c_int };
     let Some(part) = on_ground(start, len).filter(|_| start % PAGE == 0) else {
         return real(start, len);
     };
-    let others = with(|r| r.lost(&part));
-    for other in others {
-        let _part_of_the_whole = real(other.start, other.len());
+    let _no_fork = Change::begin();
+    if !unmap(&part) {
+        return -1;
     }
-    let used = with(|r| r.used(&part));
-    for piece in used {
-        // Gone before it can be handed out again.
-        crate::discard(piece.start, piece.len());
-        real_mprotect(&piece, libc::PROT_READ | libc::PROT_WRITE);
-        with(|r| r.give(piece));
-    }
-    let end = start + len.next_multiple_of(PAGE);
-    let before = if start < part.start { real(start, part.start - start) } else { 0 };
-    let after = if end > part.end { real(part.end, end - part.end) } else { 0 };
-    before.min(after)
+    let rest = beside(start, len, &part).into_iter().filter(|rest| !rest.is_empty());
+    rest.fold(0, |done, rest| done.min(real(rest.start, rest.len())))
 }
 
-/// `mremap(2)`. What moves is copied.
+/// Calls `mprotect(2)` or its kind, `more` its further arguments.
+fn protect(number: libc::c_long, start: usize, len: usize, more: [usize; 2]) -> c_int {
+    // SAFETY: the program's own call.
+    let real = |len| unsafe { call(number, [start, len, more[0], more[1], 0, 0]) as c_int };
+    let Some(part) = on_ground(start, len).filter(|_| start % PAGE == 0) else {
+        return real(len);
+    };
+    let _no_fork = Change::begin();
+    // As the kernel: what comes before the first gap is changed.
+    match with(|l| l.of_kind(&part, Kind::Free)).first() {
+        None => real(len),
+        Some(gap) if gap.start > start && real(gap.start - start) != 0 => -1,
+        Some(_) => fail(libc::ENOMEM) as c_int,
+    }
+}
+
+/// `mprotect(2)`.
 ///
 /// # Safety
 /// As in C.
 #[no_mangle]
-pub unsafe extern "C" fn mremap(
-    old: *mut c_void,
-    old_len: size_t,
-    new_len: size_t,
-    flags: c_int,
-    new: *mut c_void,
-) -> *mut c_void {
-    let Some(part) = on_ground(old as usize, old_len.max(1)) else {
-        // SAFETY: handed on.
-        return unsafe {
-            libc::syscall(libc::SYS_mremap, old, old_len, new_len, flags, new) as *mut c_void
-        };
-    };
-    let (old_len, new_len) = (old_len.next_multiple_of(PAGE), new_len.next_multiple_of(PAGE));
-    let sound = old as usize % PAGE == 0
-        && old_len > 0
-        && new_len > 0
-        && flags & !libc::MREMAP_MAYMOVE == 0;
-    if !sound || !with(|r| r.holds(&part)) {
-        set_errno(if sound { libc::EFAULT } else { libc::EINVAL });
-        return libc::MAP_FAILED;
+pub unsafe extern "C" fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
+    protect(libc::SYS_mprotect, at as usize, len, [prot as usize, 0])
+}
+
+/// `pkey_mprotect(2)`.
+///
+/// # Safety
+/// As in C.
+#[no_mangle]
+pub unsafe extern "C" fn pkey_mprotect(
+    at: *mut c_void,
+    len: size_t,
+    prot: c_int,
+    key: c_int,
+) -> c_int {
+    protect(libc::SYS_pkey_mprotect, at as usize, len, [prot as usize, key as isize as usize])
+}
+
+/// What an advice means for far memory.
+enum Meaning {
+    /// Its bytes are of no use any more.
+    Discard,
+    /// They are needed soon.
+    Fetch,
+    /// Huge pages, sharing of equal ones, and what the kernel may take first are the pager's affair
+    /// here.
+    Nothing,
+    /// The kernel follows it, and the pager need not know.
+    Kernel,
+    /// The kernel follows it on ordinary memory alone.
+    HandOut,
+}
+
+const fn meaning(advice: c_int) -> Meaning {
+    match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE | MADV_DONTNEED_LOCKED => Meaning::Discard,
+        libc::MADV_WILLNEED => Meaning::Fetch,
+        libc::MADV_NORMAL
+        | libc::MADV_RANDOM
+        | libc::MADV_SEQUENTIAL
+        | libc::MADV_HUGEPAGE
+        | libc::MADV_NOHUGEPAGE
+        | libc::MADV_MERGEABLE
+        | libc::MADV_UNMERGEABLE
+        | libc::MADV_COLD
+        | libc::MADV_PAGEOUT
+        | libc::MADV_COLLAPSE => Meaning::Nothing,
+        libc::MADV_REMOVE
+        | libc::MADV_DODUMP
+        | libc::MADV_DONTDUMP
+        | libc::MADV_POPULATE_READ
+        | libc::MADV_POPULATE_WRITE => Meaning::Kernel,
+        _ => Meaning::HandOut,
     }
-    if new_len <= old_len {
-        if new_len < old_len {
-            // SAFETY: a part of the caller's mapping that it gives up.
-            unsafe { munmap(old.byte_add(new_len), old_len - new_len) };
-        }
-        return old;
-    }
-    if with(|r| r.extend(part.end, new_len - old_len)) {
-        grown(part.end + new_len - old_len);
-        return old;
-    }
-    let moved = if flags & libc::MREMAP_MAYMOVE != 0 { with(|r| r.take(new_len)) } else { None };
-    let Some(moved) = moved else {
-        set_errno(libc::ENOMEM);
-        return libc::MAP_FAILED;
-    };
-    grown(moved.end);
-    // SAFETY: both parts are mapped, of `old_len` bytes at least, and apart; by the contract the
-    // old one is the caller's.
-    unsafe {
-        (moved.start as *mut u8).copy_from_nonoverlapping(old.cast(), old_len);
-        munmap(old, old_len);
-    }
-    moved.start as *mut c_void
 }
 
 /// `madvise(2)`.
@@ -273,41 +282,55 @@ pub unsafe extern "C" fn mremap(
 #[no_mangle]
 pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let start = at as usize;
-    let Some(part) = on_ground(start, len) else {
-        return real_madvise(start, len, advice);
+    // Nothing follows from an advice that the kernel does not know.
+    let Some(part) = on_ground(start, len)
+        .filter(|_| start % PAGE == 0 && real_advise(start, 0, advice) == 0)
+    else {
+        return real_advise(start, len, advice);
     };
-    match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE if start % PAGE == 0 => {
-            let end = start + len.next_multiple_of(PAGE);
-            if start < part.start {
-                real_madvise(start, part.start - start, advice);
-            }
-            if end > part.end {
-                real_madvise(part.end, end - part.end, advice);
-            }
-            for other in with(|r| r.lost(&part)) {
-                real_madvise(other.start, other.len(), advice);
-            }
-            crate::discard(part.start, part.len());
-            0
+    let _no_fork = Change::begin();
+    let mut errno = 0;
+    for rest in beside(start, len, &part).into_iter().filter(|rest| !rest.is_empty()) {
+        if real_advise(rest.start, rest.len(), advice) != 0 {
+            errno = crate::raw::errno();
         }
-        libc::MADV_WILLNEED => {
+    }
+    for (piece, kind) in with(|l| l.pieces(&part)) {
+        // As the kernel: what is not mapped is an error in the end, and the rest is done.
+        let done = match kind {
+            Kind::Free => {
+                errno = libc::ENOMEM;
+                continue;
+            }
+            Kind::Ordinary => real_advise(piece.start, piece.len(), advice) == 0,
+            Kind::Far => advise_far(&piece, advice),
+        };
+        if !done {
+            return -1;
+        }
+    }
+    if errno == 0 {
+        return 0;
+    }
+    fail(errno) as c_int
+}
+
+fn advise_far(piece: &Range<usize>, advice: c_int) -> bool {
+    match meaning(advice) {
+        Meaning::Discard => discard(piece),
+        Meaning::Fetch => {
             if let Some(map) = map() {
                 let _as_far_as_there_is_room =
-                    map.advise(offsets(part.start, part.len()), Advice::WillNeed);
+                    map.advise(offsets(piece.start, piece.len()), Advice::WillNeed);
             }
-            0
+            true
         }
-        // Huge pages, sharing of equal ones, and what the kernel may take first are the pager's
-        // affair here.
-        libc::MADV_HUGEPAGE
-        | libc::MADV_NOHUGEPAGE
-        | libc::MADV_MERGEABLE
-        | libc::MADV_UNMERGEABLE
-        | libc::MADV_COLD
-        | libc::MADV_PAGEOUT
-        | libc::MADV_COLLAPSE => 0,
-        _ => real_madvise(start, len, advice),
+        Meaning::Nothing => true,
+        Meaning::Kernel => real_advise(piece.start, piece.len(), advice) == 0,
+        Meaning::HandOut => {
+            hand_out(piece);
+            real_advise(piece.start, piece.len(), advice) == 0
+        }
     }
 }
 
@@ -320,42 +343,68 @@ pub unsafe extern "C" fn posix_madvise(at: *mut c_void, len: size_t, advice: c_i
     if advice == libc::POSIX_MADV_DONTNEED {
         return 0;
     }
+    let before = crate::raw::errno();
     // SAFETY: handed on.
-    let done = unsafe { madvise(at, len, advice) };
-    if done == 0 {
+    if unsafe { madvise(at, len, advice) } == 0 {
         return 0;
     }
-    // SAFETY: the calling thread's own variable.
-    unsafe { *libc::__errno_location() }
+    let errno = crate::raw::errno();
+    fail(before);
+    errno
 }
 
-/// Far memory cannot be locked; the rest is passed on.
-fn lock(start: usize, len: usize, call: impl FnOnce() -> c_int) -> c_int {
-    if on_ground(start, len).is_some() {
-        set_errno(libc::ENOMEM);
-        return -1;
+/// Calls `mlock(2)` or its kind: what is to stay in memory is ordinary memory from then on.
+fn lock(number: libc::c_long, start: usize, len: usize, flags: usize) -> c_int {
+    let first = start / PAGE * PAGE;
+    let Some(part) = on_ground(first, len.saturating_add(start - first)) else {
+        // SAFETY: takes numbers and changes no content.
+        return unsafe { call(number, [start, len, flags, 0, 0, 0]) as c_int };
+    };
+    let _no_fork = Change::begin();
+    if with(|l| l.is(&part, Kind::Far)) && !terrace_sys::may_lock(len) {
+        return fail(libc::ENOMEM) as c_int;
     }
-    call()
+    if !with(|l| l.of_kind(&part, Kind::Free)).is_empty() {
+        return fail(libc::ENOMEM) as c_int;
+    }
+    hand_out(&part);
+    // SAFETY: takes numbers and changes no content.
+    unsafe { call(number, [start, len, flags, 0, 0, 0]) as c_int }
 }
 
-/// `mlock(2)`: `ENOMEM` for far memory.
+/// `mlock(2)`.
 #[no_mangle]
 pub extern "C" fn mlock(at: *const c_void, len: size_t) -> c_int {
-    // SAFETY: takes numbers and changes no content.
-    lock(at as usize, len, || unsafe { libc::syscall(libc::SYS_mlock, at, len) as c_int })
+    lock(libc::SYS_mlock, at as usize, len, 0)
 }
 
 /// `mlock2(2)`, as [`mlock`].
 #[no_mangle]
 pub extern "C" fn mlock2(at: *const c_void, len: size_t, flags: libc::c_uint) -> c_int {
-    // SAFETY: takes numbers and changes no content.
-    lock(at as usize, len, || unsafe { libc::syscall(libc::SYS_mlock2, at, len, flags) as c_int })
+    lock(libc::SYS_mlock2, at as usize, len, flags as usize)
 }
 
 /// `mlockall(2)`: `ENOMEM`, since far memory is part of all.
 #[no_mangle]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
-    let ground = RUN.get().map_or((0, 0), |r| (r.ground.start(), r.ground.len()));
+    if is_followed() && RUN.get().is_some() {
+        return fail(libc::ENOMEM) as c_int;
+    }
     // SAFETY: takes a number and changes no content.
-    lock(ground.0, ground.1, || unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int })
+    unsafe { call(libc::SYS_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int }
+}
+
+/// `mincore(2)`: what is far counts as absent.
+///
+/// # Safety
+/// As in C.
+#[no_mangle]
+pub unsafe extern "C" fn mincore(at: *mut c_void, len: size_t, into: *mut u8) -> c_int {
+    if let Some(part) = on_ground(at as usize, len) {
+        if !with(|l| l.of_kind(&part, Kind::Free)).is_empty() {
+            return fail(libc::ENOMEM) as c_int;
+        }
+    }
+    // SAFETY: handed on.
+    unsafe { call(libc::SYS_mincore, [at as usize, len, into as usize, 0, 0, 0]) as c_int }
 }

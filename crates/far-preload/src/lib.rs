@@ -14,15 +14,24 @@
 //! else is running: most processes of a run end before. Then a [`Map`] takes the ground over with
 //! what lies there.
 //!
+//! Every call that changes the address space is followed ([`space`]): what it changes of far memory
+//! the pager gives up before.
+//!
 //! What Rust code in this library allocates is glibc's, never far memory: the pager may not wait
 //! for itself. Its thread, and the one that starts it, get what the C library allocates for them
-//! from the reserve.
+//! from the reserve, and free nothing that lies in far memory. Neither takes a lock of the heap.
 
 mod calls;
+mod layout;
 mod ordinary;
-mod ranges;
+mod others;
+mod raw;
+mod remap;
+mod space;
 
 use std::ffi::{CStr, OsStr, OsString};
+use layout::Kind;
+use space::Change;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -31,13 +40,17 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicU8, AtomicUsize, Ordering::*
 use std::sync::{Arc, OnceLock};
 use terrace_alloc::arena;
 use terrace_far::store::StoreSpec;
-use terrace_far::{tally, Advice, Counts, FarError, Map, Options};
+use terrace_far::{tally, Counts, FarError, InUse, Map, Options, Takeover};
 use terrace_preload::far as threads;
 use terrace_sys::{Ground, Lock, SharedTable};
 use terrace_types::{Bytes, Nanos};
 
-/// What is tried for the ground, largest first: a limit on addresses may be in force.
-const GROUNDS: [u64; 5] = [512 << 30, 128 << 30, 32 << 30, 8 << 30, 2 << 30];
+/// What is tried for the ground, largest first: the kernel may not have so many addresses.
+const GROUNDS: [u64; 8] =
+    [512 << 30, 128 << 30, 32 << 30, 8 << 30, 2 << 30, 512 << 20, 128 << 20, 32 << 20];
+/// Where addresses are limited (`ulimit -v`), the ground has a fourth of them: the program needs
+/// the rest for what is not far, and for what finds no room here.
+const GROUND_SHARE: u64 = 4;
 /// Far memory begins once a process holds so much, or half of what may be in memory.
 const PLAIN_MOST: u64 = 32 << 20;
 /// What an arena takes first, and the most that is left out before it for alignment.
@@ -81,12 +94,17 @@ impl Run {
         let dram = dram.ok_or("TERRACE_FAR_DRAM is not a number of bytes")?;
         let store = variable(c"TERRACE_FAR_STORE").ok_or("TERRACE_FAR_STORE is not set")?;
         let mut last = None;
-        for len in GROUNDS {
+        let most = terrace_sys::address_limit().map_or(u64::MAX, |limit| limit.0 / GROUND_SHARE);
+        let most = most / (2 * SEGMENT) * (2 * SEGMENT);
+        for len in GROUNDS.map(|len| len.min(most)) {
             match Ground::map(len as usize) {
                 Ok(ground) => {
                     // A child of a process that has no far memory yet is as any child.
-                    ground.inherited(true);
+                    let whole = ground.start()..ground.start() + ground.len();
+                    space::inherit_part(&whole, true);
+                    space::real_advise(ground.start(), ground.len(), libc::MADV_DONTDUMP);
                     let middle = ground.start() + ground.len() / 2;
+                    space::reserve(&(middle..whole.end));
                     let tally = variable(c"TERRACE_FAR_TALLY").map(PathBuf::from);
                     return Ok(Self { ground, middle, dram, store: store_named(&store), tally });
                 }
@@ -96,11 +114,31 @@ impl Run {
         Err(last.unwrap_or_default())
     }
 
-    fn used(&self) -> Vec<Range<usize>> {
+    /// Bytes up to the ends of what is in use.
+    fn used(&self) -> usize {
+        let heap = HEAP_TOP.load(SeqCst).saturating_sub(self.ground.start());
+        heap + MAPS_TOP.load(SeqCst).saturating_sub(self.middle)
+    }
+
+    /// What a map takes over. No other thread changes the ground meanwhile.
+    fn in_use(&self) -> InUse {
         let base = self.ground.start();
-        let heap = 0..HEAP_TOP.load(SeqCst).max(base) - base;
-        let maps = self.middle - base..MAPS_TOP.load(SeqCst).max(self.middle) - base;
-        vec![heap, maps]
+        let whole = base..base + self.ground.len();
+        let offsets = |part: &Range<usize>| part.start - base..part.end - base;
+        let (far, others) = space::with(|l| {
+            (l.of_kind(&whole, Kind::Far), l.of_kind(&whole, Kind::Ordinary))
+        });
+        let heap_top = HEAP_TOP.load(SeqCst).max(base);
+        // Of the heap's part most was never touched.
+        let touched = far.iter().map(|part| {
+            let end = if part.start < self.middle { part.end.min(heap_top) } else { part.end };
+            part.start..end.max(part.start)
+        });
+        InUse {
+            touched: touched.filter(|part| !part.is_empty()).map(|part| offsets(&part)).collect(),
+            managed: far.iter().map(offsets).collect(),
+            others: others.iter().map(offsets).collect(),
+        }
     }
 }
 
@@ -137,13 +175,19 @@ pub extern "C" fn terrace_far_begin() {
         Ok(run) => run,
         Err(why) => return say(&format!("{why}; the program runs in ordinary memory")),
     };
-    let (start, middle) = (run.ground.start(), run.middle);
+    let (start, middle, end) =
+        (run.ground.start(), run.middle, run.ground.start() + run.ground.len());
+    // Before anybody else asks for it: these are called last before a fork, when no other thread
+    // holds a lock that the forking one has taken.
+    if let Err(error) = terrace_sys::at_fork(before_fork, in_parent, in_child) {
+        return say(&format!("{error}; the program runs in ordinary memory"));
+    }
     if RUN.set(run).is_err()
         || !arena::stand_on(arena::Ground { start, len: middle - start, opened, discard })
     {
         return;
     }
-    calls::begin(middle..start + RUN.get().map_or(0, |r| r.ground.len()));
+    space::with(|l| l.begin(start..middle, end));
     STATE.store(PLAIN, SeqCst);
 }
 
@@ -154,7 +198,11 @@ fn plain_limit(run: &Run) -> u64 {
 
 /// The heap grew to `end`.
 fn opened(end: usize) {
-    HEAP_TOP.fetch_max(end, SeqCst);
+    let Some(run) = RUN.get() else { return };
+    let before = HEAP_TOP.fetch_max(end, SeqCst).max(run.ground.start());
+    if end > before {
+        space::real_advise(before, end - before, libc::MADV_DODUMP);
+    }
     consider();
 }
 
@@ -163,7 +211,7 @@ fn consider() {
     let Some(run) = RUN.get().filter(|_| STATE.load(Relaxed) == PLAIN) else {
         return;
     };
-    if run.used().iter().map(|part| part.len() as u64).sum::<u64>() > plain_limit(run) {
+    if run.used() as u64 > plain_limit(run) {
         threads::set_due(start);
     }
 }
@@ -205,18 +253,27 @@ fn offsets(start: usize, len: usize) -> Range<usize> {
     start - base..start - base + len
 }
 
-/// Frees the pages of a part of the ground: zeros from now on.
+/// Frees the pages of a part of the heap: zeros from now on. Called with the allocator's locks
+/// held, which a thread that forks waits for.
 fn discard(start: usize, len: usize) -> bool {
-    either(
-        || calls::real_madvise(start, len, libc::MADV_DONTNEED) == 0,
-        |map| map.advise(offsets(start, len), Advice::Discard).is_ok(),
-    )
+    let pieces = space::with(|l| l.pieces(&(start..start + len)));
+    pieces.into_iter().fold(true, |all, (part, kind)| {
+        let done = match kind {
+            Kind::Far => space::discard(&part),
+            Kind::Ordinary => {
+                space::real_advise(part.start, part.len(), libc::MADV_DONTNEED) == 0
+            }
+            Kind::Free => false,
+        };
+        all && done
+    })
 }
 
 /// Has a map take the ground over. Called outside every lock of the allocator, by whichever thread
 /// allocates next.
 fn start() {
     let Some(run) = RUN.get() else { return };
+    let _no_fork = Change::begin();
     if STATE.compare_exchange(PLAIN, STARTING, SeqCst, SeqCst).is_err() {
         return;
     }
@@ -229,9 +286,9 @@ fn start() {
     threads::set_aside(0, None);
     match made {
         Ok(map) => {
-            run.ground.inherited(false);
             MAP.store(std::ptr::from_ref(map).cast_mut(), SeqCst);
             STATE.store(ON, SeqCst);
+            space::inherit(false);
         }
         Err(error) => {
             threads::set_aside(1, None);
@@ -243,7 +300,6 @@ fn start() {
 }
 
 fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
-    terrace_sys::at_fork(before_fork, in_parent, in_child)?;
     let table = run
         .tally
         .as_deref()
@@ -259,11 +315,14 @@ fn take_over(run: &'static Run) -> Result<&'static Map, FarError> {
         ..Options::default()
     };
     let bytes = Bytes(run.ground.len() as u64);
-    let store = move || {
-        threads::set_aside(1, Some(threads::this_thread()));
-        Ok(run.store.make(bytes, run.dram)?)
+    let takeover = Takeover {
+        ground: run.ground,
+        first: || threads::set_aside(1, Some(threads::this_thread())),
+        used: Box::new(|| run.in_use()),
+        dram,
+        store: Box::new(move || Ok(run.store.make(bytes, run.dram)?)),
     };
-    Map::over(run.ground, || run.used(), dram, store, &options)
+    Map::over(takeover, &options)
 }
 
 /// Writes the counts where they are read, and divides memory among those who have far memory.
@@ -289,24 +348,21 @@ fn counted(
 
 unsafe extern "C" fn before_fork() {
     FORKING.lock();
-    calls::lock_for_fork();
-    while STATE.load(SeqCst) == STARTING {
-        terrace_sys::sleep(Nanos::micros(50));
-    }
-    if let (Some(map), Some(run)) = (map(), RUN.get()) {
+    space::begin_fork();
+    if let Some(map) = map() {
         if let Err(error) = map.gather() {
             say(&format!("{error}; a forked child gets SIGBUS for what cannot be read"));
         }
-        run.ground.inherited(true);
+        space::inherit(true);
     }
 }
 
 unsafe extern "C" fn in_parent() {
-    if let (Some(map), Some(run)) = (map(), RUN.get()) {
-        run.ground.inherited(false);
+    if let Some(map) = map() {
+        space::inherit(false);
         map.let_go();
     }
-    calls::unlock_after_fork();
+    space::end_fork();
     FORKING.unlock();
 }
 
@@ -317,7 +373,7 @@ unsafe extern "C" fn in_child() {
         threads::set_aside(1, None);
         threads::DUE.store(false, SeqCst);
     }
-    calls::unlock_after_fork();
+    space::end_fork();
     FORKING.unlock();
 }
 

@@ -24,12 +24,14 @@ mod near;
 mod relief;
 mod service;
 pub mod store;
+mod takeover;
 pub mod tally;
 
 pub use error::FarError;
 pub use map::{stalls, Access, Map, Options, Statistics};
-pub use pager::Advice;
-pub use service::{Lost, OnCounts, OnLost, Stalls};
+pub use pager::{Advice, Contents};
+pub use service::{Lost, Occupancy, OnCounts, OnLost, Stalls};
+pub use takeover::{InUse, Takeover};
 pub use terrace_policy::far::{geometry, pager, Counts};
 
 /// The guide's examples, run as tests.

@@ -12,9 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use terrace_sys::{
-    Ahead, Answer, Bell, FarArea, Ground, SignalsBlocked, SysError, Uffd, UffdFeatures,
-};
+use terrace_sys::{Ahead, Answer, Bell, FarArea, SignalsBlocked, SysError, Uffd, UffdFeatures};
 use terrace_types::Bytes;
 
 /// Settings that few need to change.
@@ -210,65 +208,6 @@ impl Map {
         self.file_bytes
     }
 
-    /// Makes one over memory that is there and in use, for a whole program that knows nothing of
-    /// it. The pager's thread has descriptors of its own: the program can neither close them nor
-    /// see them. `used` gives the parts of `ground` (bytes) that may have pages, asked on that
-    /// thread; `store` is made on that thread. It stays for the rest of the program: its
-    /// descriptors are that thread's numbers, which nobody else may close.
-    ///
-    /// # Errors
-    /// As [`Map::new`], and what `store` returns.
-    pub fn over(
-        ground: Ground,
-        used: impl FnOnce() -> Vec<Range<usize>> + Send + 'static,
-        dram: Bytes,
-        store: impl FnOnce() -> Result<Box<dyn Store>, FarError> + Send + 'static,
-        options: &Options,
-    ) -> Result<&'static Self, FarError> {
-        let (tell, told) = channel();
-        let (ahead, options) = (options.ahead, options.clone());
-        let quiet = SignalsBlocked::new();
-        let thread = std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
-            let made: Result<(Self, Service), FarError> = (|| {
-                terrace_sys::own_descriptors()?;
-                let bell = Bell::of_this_thread()?;
-                let store = store()?;
-                let bytes = Bytes(ground.len() as u64);
-                let (map, mut service) =
-                    assemble(bytes, dram, store, &options, bell, |uffd, geometry| {
-                        FarArea::over(uffd, ground, geometry.unit_bytes())
-                    })?;
-                // From here on a page that comes is an event; what is there now came before.
-                for part in used() {
-                    for run in ground.present(part)? {
-                        service.pager.adopt(run.start as u64..run.end as u64);
-                    }
-                }
-                Ok((map, service))
-            })();
-            let service = match made {
-                Ok((map, service)) => {
-                    let _asker_waits = tell.send(Ok(map));
-                    service
-                }
-                Err(error) => {
-                    let _asker_waits = tell.send(Err(error));
-                    return;
-                }
-            };
-            let _ahead = ahead.then(Ahead::of_ordinary_work);
-            serve(service);
-        });
-        drop(quiet);
-        let thread = thread.map_err(|e| no_thread(&e))?;
-        let mut map = told.recv().unwrap_or_else(|_| {
-            let error = std::io::Error::other("it ended before it began");
-            Err(no_thread(&error).into())
-        })?;
-        map.thread = Some(thread);
-        Ok(Box::leak(Box::new(map)))
-    }
-
     /// The least memory that a map made with `dram` and units of `unit` can later be given.
     #[must_use]
     pub const fn least(dram: Bytes, unit: Bytes) -> Bytes {
@@ -401,7 +340,7 @@ impl Map {
         Statistics { counts, store_memory, metadata, features, remarks: self.remarks.clone() }
     }
 
-    fn within(&self, range: &Range<usize>) -> Result<Range<u64>, FarError> {
+    pub(crate) fn within(&self, range: &Range<usize>) -> Result<Range<u64>, FarError> {
         if range.start > range.end || range.end > self.len() {
             let (start, end) = (range.start as u64, range.end as u64);
             return Err(FarError::Range { start, end, bytes: Bytes(self.len() as u64) });
@@ -415,7 +354,7 @@ impl Map {
         self.shared.bell.ring();
     }
 
-    fn ask(&self, command: impl FnOnce(Arc<Answer>) -> Command) -> bool {
+    pub(crate) fn ask(&self, command: impl FnOnce(Arc<Answer>) -> Command) -> bool {
         let answer = Arc::new(Answer::default());
         self.send(command(Arc::clone(&answer)));
         answer.wait()
@@ -438,7 +377,7 @@ impl Drop for Map {
 /// Serves until told to stop. Should that fail, or this program have a fault, the process ends: who
 /// waits for a page would wait for ever, or, were the userfaultfd closed, read zeros in place of
 /// data.
-fn serve(service: Service) {
+pub(crate) fn serve(service: Service) {
     let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run()));
     let why = match ended {
         Ok(Ok(())) => return,
@@ -449,14 +388,14 @@ fn serve(service: Service) {
     std::process::abort();
 }
 
-const THREAD: &str = "terrace-far";
+pub(crate) const THREAD: &str = "terrace-far";
 
-fn no_thread(error: &std::io::Error) -> SysError {
+pub(crate) fn no_thread(error: &std::io::Error) -> SysError {
     SysError::from_io("clone", "the pager's thread", error, "raise the limit on threads")
 }
 
 /// Puts a map and its service together; nobody serves yet.
-fn assemble(
+pub(crate) fn assemble(
     bytes: Bytes,
     dram: Bytes,
     store: Box<dyn Store>,

@@ -3,7 +3,7 @@
 
 use crate::company::Company;
 use crate::geometry::{Mask, UnitNo};
-use crate::pager::{Action, Advice, Outcome, Pager, ReadOutcome, Touch};
+use crate::pager::{Action, Advice, Contents, Outcome, Pager, ReadOutcome, Touch};
 use crate::relief::{Relief, EVERY};
 use crate::store::{Buffer, Done, Job, Piece, Store, StoreError};
 use crate::Counts;
@@ -55,12 +55,24 @@ pub type OnCounts = Arc<dyn Fn(&Counts, Bytes) -> Option<Bytes> + Send + Sync>;
 /// For how long programs have stalled for want of memory so far; none when that cannot be read.
 pub type Stalls = Arc<dyn Fn() -> Option<Nanos> + Send + Sync>;
 
+/// Whether memory that is attached may have pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupancy {
+    /// It was mapped just now, and nobody has touched it.
+    Empty,
+    /// It may have pages, whose bytes stay.
+    Pages,
+}
+
 /// What the program asks of the thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     Flush(Arc<Answer>),
     Advise(Range<u64>, Advice, Arc<Answer>),
     Pin(Range<u64>, bool, Arc<Answer>),
+    Detach(Range<u64>, Contents, Arc<Answer>),
+    /// The pages that are there are taken over too, where there may be some.
+    Attach(Range<u64>, Occupancy, Arc<Answer>),
     Budget(Bytes),
     /// Everything into memory, and no eviction until the next `Budget`.
     Gather(Arc<Answer>),
@@ -331,6 +343,13 @@ impl Service {
                     self.state.answers.insert(number, reply);
                     self.pager.advise(number, range, advice, now());
                 }
+                Command::Detach(range, contents, reply) => {
+                    self.state.answers.insert(number, reply);
+                    self.pager.detach(number, range, contents, now());
+                }
+                Command::Attach(range, occupancy, reply) => {
+                    reply.give(self.attach(range, occupancy).is_ok());
+                }
                 Command::Pin(range, on, reply) => {
                     if self.pager.pin(number, range, on, now()) {
                         self.state.answers.insert(number, reply);
@@ -341,6 +360,29 @@ impl Service {
             }
             self.act()?;
         }
+        Ok(())
+    }
+
+    /// Takes over a part of the area. From the first step on a page that comes is an event; what is
+    /// there by then came before.
+    fn attach(&mut self, range: Range<u64>, occupancy: Occupancy) -> Result<(), SysError> {
+        let part = range.start as usize..range.end as usize;
+        self.shared.area.attach(&part)?;
+        let there = match occupancy {
+            Occupancy::Empty => Vec::new(),
+            Occupancy::Pages => match self.shared.area.present(part.clone()) {
+                Ok(there) => there,
+                Err(error) => {
+                    self.shared.area.detach(&part);
+                    return Err(error);
+                }
+            },
+        };
+        self.pager.attach(range);
+        for run in there {
+            self.pager.adopt(run.start as u64..run.end as u64);
+        }
+        self.pager.balance(now());
         Ok(())
     }
 
@@ -431,6 +473,9 @@ impl Service {
                 for part in g.parts(unit, mask) {
                     self.shared.area.cure(&part);
                 }
+            }
+            Action::Detach { unit, mask } => {
+                g.parts(unit, mask).for_each(|part| self.shared.area.detach(&part));
             }
             Action::Answer { command, ok } => {
                 if let Some(reply) = self.state.answers.remove(&command) {

@@ -15,19 +15,27 @@
 //! so, as with glibc.
 //!
 //! Allocation that comes while this library is starting, or from a signal handler that interrupted
-//! the allocator, is served from a [`reserve`] of which only the last block is given back.
+//! the allocator, is served from a [`reserve`] of which only the last block is given back. What
+//! finds no room in arenas (`ulimit -v`) comes from glibc.
+//!
+//! Nothing here calls what may wait for a lock of the C library: whoever allocates may hold it
+//! (`setlocale`, whose lock `strerror` takes). So errors are told by their numbers.
 
 pub mod far;
 mod reserve;
 mod route;
 mod segment;
 mod site;
+mod statistics;
 
 use libc::{c_int, c_void, size_t};
 use std::ptr::{null_mut, NonNull};
 use terrace_alloc::arena::{self, AllocError, FreeError, ReallocError};
 
 extern "C" {
+    fn __libc_malloc(size: size_t) -> *mut c_void;
+    fn __libc_calloc(count: size_t, size: size_t) -> *mut c_void;
+    fn __libc_memalign(align: size_t, size: size_t) -> *mut c_void;
     fn __libc_free(block: *mut c_void);
     fn __libc_realloc(block: *mut c_void, size: size_t) -> *mut c_void;
 }
@@ -50,7 +58,8 @@ fn errno() -> c_int {
 fn allocate(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
     let before = errno();
     let block = match route::choose(size) {
-        None => reserve::alloc(size, align),
+        None if route::has_failed() => ordinary(size, align, zero),
+        None => reserve::alloc(size, align).or_else(|| ordinary(size, align, zero)),
         Some((chosen, default)) => {
             let one = |arena: arena::Arena| match (align <= MIN_ALIGN, zero) {
                 (true, false) => arena.alloc(size),
@@ -63,9 +72,9 @@ fn allocate(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
                 // A plan may not make a program fail that would run without it.
                 Err(_) if chosen != default => match one(default) {
                     Err(AllocError::Reentered) => reserve::alloc(size, align),
-                    other => other.ok(),
+                    other => other.ok().or_else(|| ordinary(size, align, zero)),
                 },
-                Err(_) => None,
+                Err(_) => ordinary(size, align, zero),
             }
         }
     };
@@ -73,6 +82,37 @@ fn allocate(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
     set_errno(if block.is_some() { before } else { libc::ENOMEM });
     block
 }
+
+/// A block of glibc's, for what finds no room in arenas. Threads that must not wait for far memory
+/// may have it: glibc's own heap never lies there.
+#[cold]
+fn ordinary(size: usize, align: usize, zero: bool) -> Option<NonNull<u8>> {
+    // SAFETY: any size is allowed; the alignment is a power of two.
+    unsafe {
+        let block = match (align <= MIN_ALIGN, zero) {
+            (true, false) => __libc_malloc(size),
+            (true, true) => __libc_calloc(1, size),
+            (false, _) => __libc_memalign(align, size),
+        };
+        let block = NonNull::new(block.cast::<u8>())?;
+        if align > MIN_ALIGN && zero {
+            block.as_ptr().write_bytes(0, size);
+        }
+        Some(block)
+    }
+}
+
+/// Arenas and the plan are there before the program has locks to hold.
+extern "C" fn loaded() {
+    // The compiler would leave out a pair of which nobody sees the block.
+    let block = std::hint::black_box(malloc(1));
+    // SAFETY: just made, and nobody else's.
+    unsafe { free(block) };
+}
+
+#[used]
+#[link_section = ".init_array"]
+static LOADED: extern "C" fn() = loaded;
 
 fn pointer(block: Option<NonNull<u8>>) -> *mut c_void {
     block.map_or(null_mut(), |b| b.as_ptr().cast())
@@ -122,10 +162,27 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
 /// As in C.
 #[no_mangle]
 pub unsafe extern "C" fn free(block: *mut c_void) {
+    if far::DUE.load(std::sync::atomic::Ordering::Relaxed) && far::is_aside() {
+        // SAFETY: by the contract of C.
+        return unsafe { free_aside(block) };
+    }
     // SAFETY: by the contract of C; null lies in no arena.
     if !unsafe { arena::free_cached(block.cast()) } {
         // SAFETY: as above.
         unsafe { free_slow(block) };
+    }
+}
+
+/// As `free`, by a thread that must not wait for far memory, nor for a lock whose holder does: a
+/// block of an arena stays allocated.
+#[cold]
+unsafe fn free_aside(block: *mut c_void) {
+    // SAFETY: by the contract of C.
+    unsafe {
+        if !block.is_null() && !reserve::free(block.cast()) && arena::lookup(block.cast()).is_none()
+        {
+            __libc_free(block);
+        }
     }
 }
 
@@ -306,6 +363,10 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     }
     match reserve::size(block.cast()) {
         Some(size) => size,
-        None => arena::usable_size(block.cast()).unwrap_or(0),
+        None => match arena::usable_size(block.cast()) {
+            // SAFETY: by the contract of C, one not ours is glibc's.
+            Err(FreeError::Foreign) => unsafe { statistics::glibc_usable_size(block) },
+            size => size.unwrap_or(0),
+        },
     }
 }

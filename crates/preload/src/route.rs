@@ -25,6 +25,8 @@ struct Routes {
 const COLD: u8 = 0;
 const STARTING: u8 = 1;
 const READY: u8 = 2;
+/// There are no addresses for arenas.
+const FAILED: u8 = 3;
 
 static STATE: AtomicU8 = AtomicU8::new(COLD);
 static ROUTES: AtomicPtr<Routes> = AtomicPtr::new(null_mut());
@@ -60,6 +62,12 @@ pub(crate) fn choose(size: usize) -> Option<(Arena, Arena)> {
     Some((routes.find(size), routes.default))
 }
 
+/// Whether there are no arenas, now and later.
+#[cold]
+pub(crate) fn has_failed() -> bool {
+    STATE.load(Acquire) == FAILED
+}
+
 /// A block from the arena of all allocations, where there are no rules and it has one at hand.
 #[inline(always)]
 pub(crate) fn at_once(size: usize) -> Option<NonNull<u8>> {
@@ -92,7 +100,17 @@ fn begin(size: usize) -> Option<(Arena, Arena)> {
         return None;
     }
     far::begin();
-    let default = Arena::create(&Spec { name: "default".into(), ..Spec::default() }).ok()?;
+    let default = match Arena::create(&Spec { name: "default".into(), ..Spec::default() }) {
+        Ok(default) => default,
+        Err(why) => {
+            let mut line = Line::new();
+            let _cut_if_too_long =
+                writeln!(line, "terrace: no arenas: {why}; the program runs without them");
+            line.to_stderr();
+            STATE.store(FAILED, Release);
+            return None;
+        }
+    };
     let mut routes =
         Routes { default, rest: default, rules: Vec::new(), sites: None, segments: Vec::new() };
     // SAFETY: the name ends with zero; nobody changes the environment while the program starts.
@@ -158,10 +176,9 @@ fn report_at_exit() {
 impl Routes {
     fn follow(&mut self, path: &CStr) -> Result<(), String> {
         use std::io::Read as _;
-        let file =
-            std::fs::File::open(OsStr::from_bytes(path.to_bytes())).map_err(|e| e.to_string())?;
+        let file = std::fs::File::open(OsStr::from_bytes(path.to_bytes())).map_err(words)?;
         let mut bytes = Vec::new();
-        file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+        file.take(PLAN_LIMIT as u64 + 1).read_to_end(&mut bytes).map_err(words)?;
         let plan = Plan::parse(&bytes).map_err(|e| e.to_string())?;
         let mut arenas = Vec::new();
         for planned in &plan.arenas {
@@ -209,6 +226,16 @@ impl Routes {
             }
         }
         self.rest
+    }
+}
+
+/// An error in words that are this library's own: the C library's take a lock that the caller may
+/// hold.
+#[allow(clippy::needless_pass_by_value, reason = "what `map_err` passes")]
+fn words(error: std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(errno) => format!("{} (errno {errno})", error.kind()),
+        None => error.kind().to_string(),
     }
 }
 

@@ -274,6 +274,7 @@ impl Far {
             | Action::Poison { .. }
             | Action::Forget { .. }
             | Action::Cure { .. }
+            | Action::Detach { .. }
             | Action::Answer { .. } => {}
         }
     }

@@ -103,10 +103,7 @@ fn memory(root: &Root) -> (Bytes, String) {
         tightest_group(root)
             .map(|(bytes, folder)| (bytes, format!("limit of control group {folder}"))),
     );
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a writable rlimit.
-    let told = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
-    if told && limit.rlim_cur != libc::RLIM_INFINITY {
+    if let Some(limit) = address_limit() {
         let used = root
             .text("/proc/self/statm")
             .ok()
@@ -114,12 +111,33 @@ fn memory(root: &Root) -> (Bytes, String) {
             .unwrap_or(0);
         let used = Bytes(used.saturating_mul(crate::page_size().get()));
         bounds
-            .push((Bytes(limit.rlim_cur) - used, "limit on address space (ulimit -v)".to_owned()));
+            .push((limit - used, "limit on address space (ulimit -v)".to_owned()));
     }
     bounds
         .into_iter()
         .min_by_key(|b| b.0)
         .unwrap_or((Bytes::ZERO, "memory available is not told".to_owned()))
+}
+
+/// The limit on this process's address space (`RLIMIT_AS`, `ulimit -v`), if there is one.
+#[must_use]
+pub fn address_limit() -> Option<Bytes> {
+    soft_limit(libc::RLIMIT_AS)
+}
+
+/// Whether this process may lock so many bytes in memory (`RLIMIT_MEMLOCK`), were none locked.
+#[must_use]
+pub fn may_lock(bytes: usize) -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    root || soft_limit(libc::RLIMIT_MEMLOCK).is_none_or(|limit| bytes as u64 <= limit.0)
+}
+
+fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<Bytes> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a writable rlimit.
+    let done = unsafe { libc::getrlimit(resource, &mut limit) } == 0;
+    (done && limit.rlim_cur != libc::RLIM_INFINITY).then_some(Bytes(limit.rlim_cur))
 }
 
 #[cfg(test)]

@@ -86,8 +86,8 @@ impl Drop for Mapping {
 }
 
 /// Memory for a whole program, mapped once and never unmapped: ordinary memory until
-/// [`FarArea::over`] takes it. A forked child does not have it unless [`Ground::inherited`] said
-/// so.
+/// [`FarArea::over`] takes it. A forked child does not have it unless its owner says so
+/// (`MADV_DOFORK`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ground {
     start: usize,
@@ -121,16 +121,6 @@ impl Ground {
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len == 0
-    }
-
-    /// Whether children forked from now on have it, with the pages that are there and zeros for
-    /// those that are not.
-    pub fn inherited(self, yes: bool) {
-        let advice = if yes { libc::MADV_DOFORK } else { libc::MADV_DONTFORK };
-        // SAFETY: the range is our own mapping; the advice changes no content. Parts that the
-        // program has mapped something else over take it as well, or refuse, which is the same as
-        // before.
-        unsafe { libc::madvise(self.start as *mut libc::c_void, self.len, advice) };
     }
 
     /// Runs of pages of `part` (offsets) that have memory, be it in swap.
@@ -234,15 +224,23 @@ impl FarArea {
     /// # Errors
     /// No memory, or a kernel that cannot write-protect pages (before Linux 5.7).
     pub fn map(uffd: Uffd, len: usize, unit: usize) -> Result<Self, SysError> {
-        Self::with(uffd, Mapping::new(len)?, unit)
+        let map = Mapping::new(len)?;
+        let whole = 0..map.len;
+        Self::with(uffd, map, &[whole], unit)
     }
 
-    /// As [`FarArea::map`], over memory that is there and in use. Its pages that are there stay as
-    /// they are; only missing ones are asked for from now on.
+    /// As [`FarArea::map`], over memory that is there and in use, for the faults in these parts of
+    /// it (offsets). Their pages that are there stay as they are; only missing ones are asked for
+    /// from now on.
     ///
     /// # Errors
     /// As there.
-    pub fn over(uffd: Uffd, ground: Ground, unit: usize) -> Result<Self, SysError> {
+    pub fn over(
+        uffd: Uffd,
+        ground: Ground,
+        parts: &[Range<usize>],
+        unit: usize,
+    ) -> Result<Self, SysError> {
         let base = NonNull::new(ground.start as *mut u8);
         let Some(base) = base else {
             return Err(SysError::from_errno(
@@ -252,10 +250,15 @@ impl FarArea {
                 "report this",
             ));
         };
-        Self::with(uffd, Mapping { base, len: ground.len, stays: true }, unit)
+        Self::with(uffd, Mapping { base, len: ground.len, stays: true }, parts, unit)
     }
 
-    fn with(uffd: Uffd, map: Mapping, unit: usize) -> Result<Self, SysError> {
+    fn with(
+        uffd: Uffd,
+        map: Mapping,
+        parts: &[Range<usize>],
+        unit: usize,
+    ) -> Result<Self, SysError> {
         if !uffd.features().write_protect {
             let remedy = "Linux 5.7 or later is needed";
             return Err(SysError::from_errno(
@@ -266,8 +269,46 @@ impl FarArea {
             ));
         }
         let zeros = Mapping::new(unit)?;
-        uffd.register(map.address(), map.len as u64, true, true)?;
+        for part in parts {
+            assert!(part.end <= map.len, "a part beyond the area");
+            uffd.register(map.address() + part.start as u64, part.len() as u64, true, true)?;
+        }
         Ok(Self { map, uffd, zeros, page: crate::page_size().get() as usize })
+    }
+
+    /// Asks for the faults of a part that was mapped anew, or [`FarArea::detach`]ed.
+    ///
+    /// # Errors
+    /// What the kernel said: no private anonymous memory, mostly.
+    pub fn attach(&self, part: &Range<usize>) -> Result<(), SysError> {
+        assert!(part.end <= self.map.len, "attach beyond the area");
+        self.uffd.register(
+            self.map.address() + part.start as u64,
+            part.len() as u64,
+            true,
+            true,
+        )
+    }
+
+    /// Asks no longer for the faults of a part: from here on it is ordinary memory, with the pages
+    /// that are there and zeros in place of those that are not.
+    pub fn detach(&self, part: &Range<usize>) {
+        assert!(part.end <= self.map.len, "detach beyond the area");
+        let at = |offset: usize| self.map.address() + offset as u64;
+        if self.uffd.unregister(at(part.start), part.len() as u64).is_err() {
+            // Something else lies in it, of which nothing was asked for: page by page, then.
+            for page in part.clone().step_by(self.page) {
+                let _not_ours = self.uffd.unregister(at(page), self.page as u64);
+            }
+        }
+    }
+
+    /// Runs of pages of a part (offsets) that have memory, be it in swap.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn present(&self, part: Range<usize>) -> Result<Vec<Range<usize>>, SysError> {
+        Ground { start: self.map.address() as usize, len: self.map.len }.present(part)
     }
 
     /// Makes `count` slots of `unit` bytes, into which pages of this area can be moved.
@@ -416,7 +457,7 @@ impl FarArea {
                     self.fill(&(next..next + self.page), from + done, protect, wake)?;
                     done += self.page as u64;
                 }
-                libc::ENOENT => done += self.page as u64,
+                libc::ENOENT | libc::EINVAL => done += self.page as u64,
                 errno => {
                     let target = format!("far memory at {at:#x}");
                     return Err(SysError::from_errno(
@@ -610,8 +651,7 @@ impl FarArea {
     /// # Errors
     /// When the kernel does not tell.
     pub fn is_there(&self, part: &Range<usize>) -> Result<bool, SysError> {
-        let area = Ground { start: self.map.address() as usize, len: self.map.len };
-        Ok(area.present(part.clone())?.first() == Some(part))
+        Ok(self.present(part.clone())?.first() == Some(part))
     }
 
     /// Makes missing pages raise SIGBUS. Where the kernel cannot, the signal goes to `tid` now and

@@ -47,7 +47,7 @@ pub mod zones;
 pub use addresses::{
     bind_range, discard_range, map_zeroed, open_range, prefer_huge_pages, reserve_range, NodePolicy,
 };
-pub use allowance::{pin, pin_process, Allowance};
+pub use allowance::{address_limit, may_lock, pin, pin_process, Allowance};
 pub use caps::{damon_is_usable, Capabilities, Capability, DamonProbe};
 pub use capture::{has_thread_ended, CaptureArea, CaptureOptions, SlotOwner, Taken};
 pub use cold::ColdRefs;
@@ -77,7 +77,7 @@ pub use runner::{Ended, Runner, StartError};
 pub use shm::{remove_shared, FileWindow, LockFound, RobustLock, SharedFile};
 pub use storefile::{own_descriptors, wait_readable, Bell, SignalsBlocked, StoreFile};
 pub use tally::{is_running, SharedTable};
-pub use threads::{at_fork, thread_name, Answer, Held, Lock, ThreadEnd};
+pub use threads::{at_fork, spawn_bare, thread_name, Answer, Held, Lock, ThreadEnd};
 pub use time::{now, own_cpu, sleep, thread_cpu, Ahead, CpuMeter, Stretch};
 pub use turns::{idle_cpus, take_turn, InTurn};
 pub use uffd::{Fault, Uffd, UffdFeatures};

@@ -134,6 +134,54 @@ impl ThreadEnd {
     }
 }
 
+/// Starts a thread on which nothing of the standard library runs before `run` does: the library's
+/// own beginning of a thread asks the C library for memory, which may be somebody else's to give.
+/// Nobody can wait for its end.
+///
+/// # Errors
+/// When the system has no thread left.
+pub fn spawn_bare(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SysError> {
+    struct Start {
+        name: [u8; 16],
+        run: Box<dyn FnOnce() + Send>,
+    }
+    extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the box that `spawn_bare` gave up, once.
+        let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+        // SAFETY: the name ends with zero.
+        let _unnamed_if_refused =
+            unsafe { libc::prctl(libc::PR_SET_NAME, start.name.as_ptr().cast::<libc::c_char>()) };
+        (start.run)();
+        std::ptr::null_mut()
+    }
+    /// As the standard library's threads have.
+    const STACK_BYTES: usize = 2 << 20;
+
+    let mut start = Start { name: [0; 16], run: Box::new(run) };
+    let len = name.len().min(15);
+    start.name[..len].copy_from_slice(&name.as_bytes()[..len]);
+    let start = Box::into_raw(Box::new(start));
+    // SAFETY: all zeros is room for attributes, which the next call sets.
+    let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+    let mut thread = 0;
+    // SAFETY: the attributes live across the calls; `begin` takes over the box, unless there is no
+    // thread.
+    let errno = unsafe {
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let errno = libc::pthread_create(&mut thread, &attributes, begin, start.cast());
+        libc::pthread_attr_destroy(&mut attributes);
+        errno
+    };
+    if errno == 0 {
+        return Ok(());
+    }
+    // SAFETY: no thread has it.
+    drop(unsafe { Box::from_raw(start) });
+    Err(SysError::from_errno("clone", format!("thread {name}"), errno, "raise the limit on threads"))
+}
+
 /// Has functions called around every fork: before it, after it in the parent, after it in the
 /// child.
 ///

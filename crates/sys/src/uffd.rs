@@ -10,6 +10,7 @@ use terrace_types::Tid;
 const UFFD_API: u64 = 0xAA;
 const IOC_API: u64 = 0xc018_aa3f;
 const IOC_REGISTER: u64 = 0xc020_aa00;
+const IOC_UNREGISTER: u64 = 0x8010_aa01;
 const IOC_WAKE: u64 = 0x8010_aa02;
 const IOC_COPY: u64 = 0xc028_aa03;
 const IOC_MOVE: u64 = 0xc028_aa05;
@@ -203,6 +204,13 @@ impl Uffd {
         let mode = u64::from(missing) | u64::from(protected) << 1;
         let mut arg = Register { start, len, mode, ioctls: 0 };
         self.call(IOC_REGISTER, &mut arg).map_err(|e| self.fail("UFFDIO_REGISTER", e))
+    }
+
+    /// Asks no longer for the faults of `len` bytes from `start`: the kernel resolves them. Wakes
+    /// those who wait, and ends the protection of pages that are there.
+    pub(crate) fn unregister(&self, start: u64, len: u64) -> Result<(), SysError> {
+        let mut arg = [start, len];
+        self.call(IOC_UNREGISTER, &mut arg).map_err(|e| self.fail("UFFDIO_UNREGISTER", e))
     }
 
     /// Fills missing pages at `dst` from `src`. Wakes those who wait for them, if told to.

@@ -436,16 +436,22 @@ impl Inner {
         }
         held.dirty_free += slices;
         if held.dirty_free > DIRTY_MOST {
-            held.dirty_free = 0;
-            let mut segment = held.segments;
-            while !segment.is_null() {
-                // SAFETY: as above.
-                unsafe {
-                    (*segment).purge_free();
-                    segment = (*segment).next;
-                }
+            Self::purge(held);
+        }
+    }
+
+    /// Gives the pages of free slices back to the kernel; how many slices had some. The lock is
+    /// held.
+    pub(crate) fn purge(held: &mut Held) -> usize {
+        let mut segment = held.segments;
+        while !segment.is_null() {
+            // SAFETY: segments in the list are this arena's, whose lock is held.
+            unsafe {
+                (*segment).purge_free();
+                segment = (*segment).next;
             }
         }
+        std::mem::take(&mut held.dirty_free)
     }
 
     /// Blocks on stacks of all caches, and their bytes. The lock is held.

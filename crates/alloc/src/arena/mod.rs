@@ -200,6 +200,13 @@ impl Arena {
         registry::with(self, |d| d.devices.clone())
     }
 
+    /// Gives the pages of free memory back to the kernel now, which otherwise happens once there is
+    /// much of it. Bytes given back; zero of an arena that was destroyed.
+    #[must_use]
+    pub fn trim(self) -> Bytes {
+        stats::trim(self)
+    }
+
     /// Ends the arena: all its blocks are gone, its pages are the kernel's. A move in progress is
     /// cancelled and waited for.
     ///

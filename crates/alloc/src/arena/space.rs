@@ -60,8 +60,17 @@ pub fn stand_on(ground: Ground) -> bool {
 }
 
 /// What is tried to reserve, largest first.
-const RESERVATIONS: [usize; 7] =
-    [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30];
+const RESERVATIONS: [usize; 9] = [
+    16 << 40,
+    4 << 40,
+    1 << 40,
+    256 << 30,
+    64 << 30,
+    8 << 30,
+    1 << 30,
+    256 << 20,
+    64 << 20,
+];
 
 /// Record of a segment. Its fields belong to the lock of the arena that has it, or, while it is
 /// free, to the space's.

@@ -89,6 +89,16 @@ pub(crate) fn stats(arena: Arena) -> Result<Stats, ArenaError> {
     Ok(stats)
 }
 
+pub(crate) fn trim(arena: Arena) -> Bytes {
+    let _held = arena.inner().lock.hold();
+    if !arena.is_alive() {
+        return Bytes::ZERO;
+    }
+    // SAFETY: the lock is held to the end of this function.
+    let held = unsafe { arena.inner().held() };
+    bytes_of(super::heap::Inner::purge(held))
+}
+
 pub(crate) fn residency(arena: Arena) -> Result<Residency, ArenaError> {
     let nodes = registry::with(arena, |d| d.nodes).ok_or(ArenaError::Destroyed)?;
     let mut ranges = Vec::new();

@@ -25,6 +25,19 @@ enum Wish {
     Flush,
     Cold,
     Discard,
+    /// The pager has no part in it any more; what it holds is mapped by then.
+    DetachKept,
+    /// The same, and it reads as zeros.
+    DetachDropped,
+}
+
+/// What becomes of bytes that the pager gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// They are brought into memory, whatever the budget, and stay there.
+    Keep,
+    /// They are of no use any more: zeros.
+    Drop,
 }
 
 /// Wishes that wait for slots, room, or a unit that is busy.
@@ -64,6 +77,49 @@ impl Pager {
         };
         let wishes = self.geometry.cover(range, wish != Wish::Fetch).collect();
         self.ask(command, wish, wishes, now);
+    }
+
+    /// Gives up a range of bytes: nothing of it is fetched, mapped or taken out from then on, and it
+    /// does not count against the budget. Whole grains within it. Answered when that is so.
+    pub fn detach(
+        &mut self,
+        command: u64,
+        range: std::ops::Range<u64>,
+        contents: Contents,
+        now: Tick,
+    ) {
+        let wish = match contents {
+            Contents::Keep => Wish::DetachKept,
+            Contents::Drop => Wish::DetachDropped,
+        };
+        let wishes = self.geometry.cover(range, true).collect();
+        self.ask(command, wish, wishes, now);
+    }
+
+    /// Takes over a range of bytes that was detached, or has nothing in it yet: whole grains of it,
+    /// none of which the store has. What is mapped there is told by [`Pager::adopt`].
+    pub fn attach(&mut self, range: std::ops::Range<u64>) {
+        let parts: Vec<_> = self.geometry.cover(range, true).collect();
+        for (unit, mask) in parts {
+            // Zeros ahead of an access stream, beyond what was mapped then.
+            if self.units[unit as usize].resident & mask != 0 {
+                self.unmapped(unit, mask);
+            }
+            if let Some(rest) = self.detached.get_mut(&unit) {
+                *rest &= !mask;
+                if *rest == 0 {
+                    self.detached.remove(&unit);
+                }
+            }
+        }
+    }
+
+    /// Leaves a range of bytes alone from the start: it is somebody else's.
+    pub fn exclude(&mut self, range: std::ops::Range<u64>) {
+        let parts: Vec<_> = self.geometry.cover(range, false).collect();
+        for (unit, mask) in parts {
+            *self.detached.entry(unit).or_default() |= mask;
+        }
     }
 
     /// Takes note of grains that are mapped already, from before there was a pager.
@@ -149,6 +205,10 @@ impl Pager {
                 Wish::Gather => self.grant_gather(unit, mask, now),
                 Wish::Flush | Wish::Cold => self.grant_write(command, wish, unit, now),
                 Wish::Discard => self.grant_discard(unit, mask),
+                Wish::DetachKept => self.grant_detach(unit, mask, now),
+                Wish::DetachDropped => {
+                    self.grant_discard(unit, mask).inspect(|_| self.leave(unit, mask))
+                }
             };
             match granted {
                 Some(true) => self.part_done(command, true),
@@ -193,7 +253,7 @@ impl Pager {
             return None;
         }
         let u = &self.units[unit as usize];
-        let read = self.not_lost(unit, mask & !u.resident & u.stored);
+        let read = self.fetchable(unit, mask & !u.resident & u.stored);
         if read == 0 {
             return Some(true);
         }
@@ -217,6 +277,52 @@ impl Pager {
     fn grant_gather(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
         self.grant_fetch(unit, mask, now)?;
         (!self.busy.contains_key(&unit)).then_some(true)
+    }
+
+    /// Asks again and again until all of it is mapped, or lost.
+    fn grant_detach(&mut self, unit: UnitNo, mask: Mask, now: Tick) -> Option<bool> {
+        self.end_trial(unit);
+        if self.busy.get(&unit).is_some_and(|b| b.phase == Phase::Parked) {
+            self.release(unit);
+        }
+        if self.busy.contains_key(&unit) {
+            return None;
+        }
+        let u = self.units[unit as usize];
+        let read = self.fetchable(unit, mask & u.stored & !u.resident);
+        if read == 0 {
+            self.leave(unit, mask);
+            return Some(true);
+        }
+        self.guarded = Some(unit);
+        let room = self.make_room(u64::from(read.count_ones()), now);
+        self.guarded = None;
+        if room && self.make_slot(1) {
+            let grain = self.geometry.grain_at(unit, read.trailing_zeros());
+            let touch = Touch { tid: Tid(0), grain, write: true, protected: false };
+            // Awaited, so that what cannot be read is known to be lost, and not asked for for ever.
+            self.begin_read(unit, read, Busy::reading(read, read, read, true, touch));
+        }
+        None
+    }
+
+    /// Grains that are mapped, zeros or lost are not the pager's any more.
+    fn leave(&mut self, unit: UnitNo, mask: Mask) {
+        let stored = self.units[unit as usize].stored & mask;
+        if self.units[unit as usize].resident & mask != 0 {
+            self.unmapped(unit, mask);
+        }
+        if stored != 0 {
+            self.units[unit as usize].stored &= !mask;
+            self.actions.push_back(Action::Forget { unit, mask: stored });
+        }
+        let mask = mask & !self.detached(unit);
+        let first = self.geometry.grain_at(unit, 0);
+        self.lost.retain(|g| !(*g >= first && *g < first + 64 && mask >> (*g - first) & 1 == 1));
+        if mask != 0 {
+            *self.detached.entry(unit).or_default() |= mask;
+            self.actions.push_back(Action::Detach { unit, mask });
+        }
     }
 
     fn grant_write(&mut self, command: u64, wish: Wish, unit: UnitNo, now: Tick) -> Option<bool> {
@@ -261,6 +367,7 @@ impl Pager {
         if self.busy.contains_key(&unit) {
             return None;
         }
+        let mask = mask & !self.detached(unit);
         let u = self.units[unit as usize];
         if u.resident & mask != 0 {
             self.actions.push_back(Action::Drop { unit, mask: u.resident & mask });

@@ -88,7 +88,7 @@ impl Pager {
         let (mates, left_out) =
             if stored && !trusted { self.mates_of(unit, bit, touch, now) } else { none };
         let u = self.units[unit as usize];
-        here = (here | mates) & !u.resident & self.not_lost(unit, here | mates);
+        here = (here | mates) & !u.resident & self.fetchable(unit, here | mates);
         // Without trust, zeros that nobody asked for are not mapped, and what was read is mapped
         // when touched.
         let zeros = here & !u.stored & if trusted { here } else { bit };
@@ -138,6 +138,14 @@ impl Pager {
     fn step(&self, from: GrainNo, stride: i64, n: u64) -> Option<GrainNo> {
         let to = from.checked_add_signed(stride.checked_mul(i64::try_from(n).ok()?)?)?;
         (to < self.geometry.grains()).then_some(to)
+    }
+
+    /// Grains of a mask that may be brought in: neither lost nor detached.
+    pub(super) fn fetchable(&self, unit: UnitNo, mask: Mask) -> Mask {
+        if self.detached.is_empty() {
+            return self.not_lost(unit, mask);
+        }
+        self.not_lost(unit, mask & !self.detached(unit))
     }
 
     pub(super) fn not_lost(&self, unit: UnitNo, mask: Mask) -> Mask {
@@ -239,7 +247,7 @@ impl Pager {
     ) -> bool {
         self.end_trial(unit);
         let u = &self.units[unit as usize];
-        let mask = self.not_lost(unit, mask & !u.resident);
+        let mask = self.fetchable(unit, mask & !u.resident);
         let (zeros, read) = (mask & !u.stored & !park, mask & u.stored);
         if let Some(b) = self.busy.get(&unit) {
             // On its way already, or on its way out and easily had back.

@@ -25,7 +25,7 @@ mod standby;
 mod units;
 
 pub use busy::{Outcome, ReadOutcome};
-pub use commands::Advice;
+pub use commands::{Advice, Contents};
 pub use settings::Settings;
 
 use crate::far::geometry::{Geometry, GrainNo, Mask, UnitNo};
@@ -146,6 +146,14 @@ pub enum Action {
         /// Grains.
         mask: Mask,
     },
+    /// The pager is not asked for these grains any more: faults there are the kernel's matter from
+    /// now on. What is mapped stays mapped.
+    Detach {
+        /// Which.
+        unit: UnitNo,
+        /// Grains.
+        mask: Mask,
+    },
     /// The command of this number is done; false: some of it failed.
     Answer {
         /// Number of the command.
@@ -171,7 +179,8 @@ impl Action {
             | Self::Wake { unit, .. }
             | Self::Poison { unit, .. }
             | Self::Forget { unit, .. }
-            | Self::Cure { unit, .. } => Some(*unit),
+            | Self::Cure { unit, .. }
+            | Self::Detach { unit, .. } => Some(*unit),
             Self::Answer { .. } => None,
         }
     }
@@ -232,6 +241,8 @@ pub struct Pager {
     /// Walks for which less could be fetched than they want.
     stalled: VecDeque<Stalled>,
     lost: BTreeSet<GrainNo>,
+    /// Grains that are not the pager's: never fetched, mapped, or taken out.
+    detached: HashMap<UnitNo, Mask>,
     commands: commands::Queue,
     failing: busy::Failing,
     actions: VecDeque<Action>,
@@ -262,6 +273,7 @@ impl Pager {
             deferred: VecDeque::new(),
             stalled: VecDeque::new(),
             lost: BTreeSet::new(),
+            detached: HashMap::new(),
             commands: commands::Queue::default(),
             failing: busy::Failing::default(),
             actions: VecDeque::new(),
@@ -364,6 +376,11 @@ impl Pager {
     /// Serves a touch; false when it must wait.
     fn serve(&mut self, touch: Touch, now: Tick) -> bool {
         let (unit, bit) = self.geometry.split(touch.grain);
+        if self.detached(unit) & bit != 0 {
+            // Told before it was detached: the access is tried again, and is the kernel's matter.
+            self.actions.push_back(Action::Wake { unit, mask: bit, tid: touch.tid });
+            return true;
+        }
         if self.lost.contains(&touch.grain) {
             self.actions.push_back(Action::Poison {
                 unit,
@@ -406,6 +423,11 @@ impl Pager {
         self.clock.touch(&mut u.standing);
         self.counts.first_writes += 1;
         self.actions.push_back(Action::Unprotect { unit, mask });
+    }
+
+    /// Grains of a unit that are not the pager's.
+    pub(super) fn detached(&self, unit: UnitNo) -> Mask {
+        self.detached.get(&unit).copied().unwrap_or(0)
     }
 
     /// A grain taken to be mapped is not: somebody else unmapped it. What the store has of it is

@@ -18,6 +18,8 @@ struct World {
     /// What the program wrote last.
     truth: HashMap<GrainNo, u64>,
     poisoned: BTreeSet<GrainNo>,
+    /// Grains that are not the pager's, and their values.
+    detached: HashMap<GrainNo, u64>,
     /// Operations of the store under way: unit, mask, write.
     under_way: Vec<(UnitNo, Mask, bool)>,
     answers: Vec<(u64, bool)>,
@@ -49,6 +51,7 @@ impl World {
             store: HashMap::new(),
             truth: HashMap::new(),
             poisoned: BTreeSet::new(),
+            detached: HashMap::new(),
             under_way: Vec::new(),
             answers: Vec::new(),
             fail_reads: 0,
@@ -157,7 +160,8 @@ impl World {
                 }
                 Action::Wake { unit, mask, .. } => {
                     for g in self.grains(unit, mask) {
-                        assert!(self.mapped.contains_key(&g), "woken for what is not mapped");
+                        let there = self.mapped.contains_key(&g) || self.detached.contains_key(&g);
+                        assert!(there, "woken for what is not mapped");
                     }
                 }
                 Action::Poison { unit, mask, .. } => {
@@ -174,6 +178,12 @@ impl World {
                 Action::Cure { unit, mask } => {
                     for g in self.grains(unit, mask) {
                         self.poisoned.remove(&g);
+                    }
+                }
+                Action::Detach { unit, mask } => {
+                    for g in self.grains(unit, mask) {
+                        let value = self.mapped.remove(&g).map_or(0, |(value, _)| value);
+                        assert!(self.detached.insert(g, value).is_none(), "detached twice");
                     }
                 }
                 Action::Answer { command, ok } => self.answers.push((command, ok)),
@@ -228,6 +238,15 @@ impl World {
 
     /// A thread touches a grain and waits until it may. None when the grain is lost.
     fn access(&mut self, tid: i32, grain: GrainNo, write: Option<u64>) -> Option<u64> {
+        if let (Some(value), false) =
+            (self.detached.get_mut(&grain), self.poisoned.contains(&grain))
+        {
+            let truth = self.truth.entry(grain).or_default();
+            assert_eq!(value, truth, "detached grain {grain} reads wrong");
+            *truth = write.unwrap_or(*truth);
+            *value = *truth;
+            return Some(*value);
+        }
         for _ in 0..100_000 {
             match self.mapped.get(&grain).copied() {
                 Some((value, writable)) => {
@@ -269,6 +288,41 @@ impl World {
             p.clock,
             self.under_way
         );
+    }
+
+    /// Gives a range up.
+    fn detach(&mut self, command: u64, range: std::ops::Range<u64>, contents: Contents) {
+        let cover: Vec<_> = self.geometry.cover(range.clone(), true).collect();
+        let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.grains(u, mask)).collect();
+        if contents == Contents::Drop {
+            for g in &all {
+                self.truth.remove(g);
+                self.poisoned.remove(g);
+                self.detached.entry(*g).and_modify(|value| *value = 0);
+            }
+        }
+        self.pager.detach(command, range, contents, self.now);
+        self.act();
+        self.settle();
+        assert_eq!(self.answers.pop(), Some((command, true)), "a detach is answered");
+        assert!(all.iter().all(|g| self.detached.contains_key(g)));
+    }
+
+    /// Takes a range over, with what is mapped there.
+    fn attach(&mut self, range: std::ops::Range<u64>) {
+        let cover: Vec<_> = self.geometry.cover(range.clone(), true).collect();
+        let all: Vec<_> = cover.into_iter().flat_map(|(u, mask)| self.grains(u, mask)).collect();
+        // Those of the range that are the pager's already are not told anew.
+        for g in all {
+            let Some(value) = self.detached.remove(&g) else { continue };
+            self.pager.attach(g << 12..(g + 1) << 12);
+            if !self.poisoned.contains(&g) && value != 0 {
+                self.mapped.insert(g, (value, true));
+                self.pager.adopt(g << 12..(g + 1) << 12);
+            }
+        }
+        self.pager.balance(self.now);
+        self.act();
     }
 
     fn settle(&mut self) {
@@ -322,10 +376,10 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     assert_eq!(answer.0, command);
                     if w.fail_writes == 0 {
                         // What is not mapped may be on trial: that is flushed too.
-                        let missing = w
-                            .truth
-                            .iter()
-                            .find(|(g, value)| **value != 0 && w.store.get(g) != Some(value));
+                        let missing = w.truth.iter().find(|(g, value)| {
+                            let ours = **value != 0 && !w.detached.contains_key(g);
+                            ours && w.store.get(g) != Some(value)
+                        });
                         assert_eq!(missing, None, "flushed, and not in the store");
                     }
                     if answer.1 {
@@ -352,7 +406,10 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                         let cover: Vec<_> = w.geometry.cover(range.clone(), true).collect();
                         for (unit, mask) in cover {
                             for g in w.grains(unit, mask) {
-                                w.truth.remove(&g);
+                                // What was detached is nothing of the pager's to discard.
+                                if !w.detached.contains_key(&g) {
+                                    w.truth.remove(&g);
+                                }
                             }
                         }
                     }
@@ -382,6 +439,18 @@ fn whatever_happens_each_read_finds_what_was_written_last() {
                     w.act();
                     w.settle();
                     w.answers.clear();
+                }
+                97 => {
+                    command += 1;
+                    let from = w.chance(units << 16);
+                    let range = from..(from + w.chance(300_000)).min(units << 16);
+                    let contents = [Contents::Keep, Contents::Drop][w.chance(2) as usize];
+                    w.detach(command, range, contents);
+                }
+                98 => {
+                    let from = w.chance(units << 16);
+                    let end = (from + w.chance(2 << 20)).min(units << 16);
+                    w.attach(from..end);
                 }
                 _ => {
                     w.complete();

@@ -1,0 +1,123 @@
+//! A map over memory that a whole program uses already, and whose parts come and go with the
+//! program's mappings.
+
+use crate::error::FarError;
+use crate::map::{assemble, no_thread, serve, Map, Options, THREAD};
+use crate::pager::Contents;
+use crate::service::{Command, Occupancy, Service};
+use crate::store::Store;
+use std::ops::Range;
+use std::sync::mpsc::channel;
+use terrace_sys::{Ahead, Bell, FarArea, Ground, SignalsBlocked};
+use terrace_types::Bytes;
+
+/// What [`Map::over`] takes over, each part asked for on the pager's thread.
+pub struct Takeover {
+    /// The addresses.
+    pub ground: Ground,
+    /// What the thread does before anything else: before it can allocate.
+    pub first: fn(),
+    /// What lies there.
+    pub used: Box<dyn FnOnce() -> InUse + Send>,
+    /// Memory that it may use.
+    pub dram: Bytes,
+    /// Makes the store.
+    pub store: Box<dyn FnOnce() -> Result<Box<dyn Store>, FarError> + Send>,
+}
+
+/// What lies in memory that a map takes over. Offsets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InUse {
+    /// What is to be far.
+    pub managed: Vec<Range<usize>>,
+    /// Of it, what may have pages.
+    pub touched: Vec<Range<usize>>,
+    /// What is the program's own, and left alone.
+    pub others: Vec<Range<usize>>,
+}
+
+fn take_over(takeover: Takeover, options: &Options) -> Result<(Map, Service), FarError> {
+    terrace_sys::own_descriptors()?;
+    let bell = Bell::of_this_thread()?;
+    let store = (takeover.store)()?;
+    let ground = takeover.ground;
+    let bytes = Bytes(ground.len() as u64);
+    let used = (takeover.used)();
+    let (map, mut service) =
+        assemble(bytes, takeover.dram, store, options, bell, |uffd, geometry| {
+            FarArea::over(uffd, ground, &used.managed, geometry.unit_bytes())
+        })?;
+    for part in used.others {
+        service.pager.exclude(part.start as u64..part.end as u64);
+    }
+    // From here on a page that comes is an event; what is there now came before.
+    for part in used.touched {
+        for run in ground.present(part)? {
+            service.pager.adopt(run.start as u64..run.end as u64);
+        }
+    }
+    Ok((map, service))
+}
+
+impl Map {
+    /// Makes one over memory that is there and in use, for a whole program that knows nothing of
+    /// it. The pager's thread has descriptors of its own: the program can neither close them nor
+    /// see them. It stays for the rest of the program: its descriptors are that thread's numbers,
+    /// which nobody else may close.
+    ///
+    /// # Errors
+    /// As [`Map::new`], and what making the store returns.
+    pub fn over(takeover: Takeover, options: &Options) -> Result<&'static Self, FarError> {
+        let (tell, told) = channel();
+        let (ahead, options) = (options.ahead, options.clone());
+        let quiet = SignalsBlocked::new();
+        let thread = terrace_sys::spawn_bare(THREAD, move || {
+            (takeover.first)();
+            let service = match take_over(takeover, &options) {
+                Ok((map, service)) => {
+                    let _asker_waits = tell.send(Ok(map));
+                    service
+                }
+                Err(error) => {
+                    let _asker_waits = tell.send(Err(error));
+                    return;
+                }
+            };
+            let _ahead = ahead.then(Ahead::of_ordinary_work);
+            serve(service);
+        });
+        drop(quiet);
+        thread?;
+        let map = told.recv().unwrap_or_else(|_| {
+            let error = std::io::Error::other("it ended before it began");
+            Err(no_thread(&error).into())
+        })?;
+        Ok(Box::leak(Box::new(map)))
+    }
+
+    /// Gives up a range of bytes, whole pages within it: from when this returns it is ordinary
+    /// memory, which the pager neither fills nor takes from, and which does not count against the
+    /// budget. For the time before the program changes its mapping.
+    ///
+    /// # Errors
+    /// A range beyond the map. What cannot be read back is lost as elsewhere: SIGBUS.
+    pub fn detach(&self, range: Range<usize>, contents: Contents) -> Result<(), FarError> {
+        let range = self.within(&range)?;
+        let _always = self.ask(|reply| Command::Detach(range, contents, reply));
+        Ok(())
+    }
+
+    /// Takes over a range of bytes that was mapped anew (private and anonymous) or detached.
+    ///
+    /// # Errors
+    /// A range beyond the map; [`FarError::Partly`] when the kernel asks nobody for faults there:
+    /// then it stays as it is.
+    pub fn attach(&self, range: Range<usize>, occupancy: Occupancy) -> Result<(), FarError> {
+        let range = self.within(&range)?;
+        if self.ask(|reply| Command::Attach(range, occupancy, reply)) {
+            Ok(())
+        } else {
+            Err(FarError::Partly { what: "attach" })
+        }
+    }
+}
