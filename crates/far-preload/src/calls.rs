@@ -101,8 +101,8 @@ pub unsafe extern "C" fn mmap(
 /// A new far mapping, at the hint if that is free.
 fn new_mapping(hint: Option<Range<usize>>, len: usize) -> Option<usize> {
     let _no_fork = Change::begin();
-    let hinted = hint
-        .filter(|h| h.start % PAGE == 0 && h.len() >= len && with(|l| l.take_at(h.clone())));
+    let hinted =
+        hint.filter(|h| h.start % PAGE == 0 && h.len() >= len && with(|l| l.take_at(h.clone())));
     let part = hinted.or_else(|| with(|l| l.take(len)))?;
     if !open(&part, libc::PROT_READ | libc::PROT_WRITE) {
         with(|l| l.set(part, Kind::Free));
@@ -132,10 +132,7 @@ unsafe fn fixed(part: &Range<usize>, wanted: Wanted) -> *mut c_void {
         grown(part.end);
         return wanted.at;
     }
-    let loose = libc::MAP_FIXED
-        | libc::MAP_FIXED_NOREPLACE
-        | libc::MAP_POPULATE
-        | libc::MAP_LOCKED;
+    let loose = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE | libc::MAP_LOCKED;
     let tried = Wanted { at: std::ptr::null_mut(), flags: wanted.flags & !loose, ..wanted };
     // What cannot be mapped leaves what is there as it is: so it is mapped elsewhere first.
     // SAFETY: a new mapping where nothing is, and gone again.
@@ -185,8 +182,7 @@ pub unsafe extern "C" fn mmap64(
 pub unsafe extern "C" fn munmap(at: *mut c_void, len: size_t) -> c_int {
     let start = at as usize;
     // SAFETY: handed on.
-    let real =
-        |start, len| unsafe { call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]) as c_int };
+    let real = |start, len| unsafe { call(libc::SYS_munmap, [start, len, 0, 0, 0, 0]) as c_int };
     let Some(part) = on_ground(start, len).filter(|_| start % PAGE == 0) else {
         return real(start, len);
     };
@@ -283,8 +279,8 @@ const fn meaning(advice: c_int) -> Meaning {
 pub unsafe extern "C" fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int {
     let start = at as usize;
     // Nothing follows from an advice that the kernel does not know.
-    let Some(part) = on_ground(start, len)
-        .filter(|_| start % PAGE == 0 && real_advise(start, 0, advice) == 0)
+    let Some(part) =
+        on_ground(start, len).filter(|_| start % PAGE == 0 && real_advise(start, 0, advice) == 0)
     else {
         return real_advise(start, len, advice);
     };

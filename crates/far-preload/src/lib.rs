@@ -29,9 +29,9 @@ mod raw;
 mod remap;
 mod space;
 
-use std::ffi::{CStr, OsStr, OsString};
 use layout::Kind;
 use space::Change;
+use std::ffi::{CStr, OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -125,9 +125,8 @@ impl Run {
         let base = self.ground.start();
         let whole = base..base + self.ground.len();
         let offsets = |part: &Range<usize>| part.start - base..part.end - base;
-        let (far, others) = space::with(|l| {
-            (l.of_kind(&whole, Kind::Far), l.of_kind(&whole, Kind::Ordinary))
-        });
+        let (far, others) =
+            space::with(|l| (l.of_kind(&whole, Kind::Far), l.of_kind(&whole, Kind::Ordinary)));
         let heap_top = HEAP_TOP.load(SeqCst).max(base);
         // Of the heap's part most was never touched.
         let touched = far.iter().map(|part| {
@@ -260,9 +259,7 @@ fn discard(start: usize, len: usize) -> bool {
     pieces.into_iter().fold(true, |all, (part, kind)| {
         let done = match kind {
             Kind::Far => space::discard(&part),
-            Kind::Ordinary => {
-                space::real_advise(part.start, part.len(), libc::MADV_DONTNEED) == 0
-            }
+            Kind::Ordinary => space::real_advise(part.start, part.len(), libc::MADV_DONTNEED) == 0,
             Kind::Free => false,
         };
         all && done

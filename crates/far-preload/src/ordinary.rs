@@ -3,6 +3,8 @@
 
 use libc::{c_void, size_t};
 use std::alloc::{GlobalAlloc, Layout};
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_preload::far::OWN_BYTES;
 
 extern "C" {
     fn __libc_malloc(size: size_t) -> *mut c_void;
@@ -24,6 +26,7 @@ static ORDINARY: Ordinary = Ordinary;
 // for, null on failure, freed by the family that made them.
 unsafe impl GlobalAlloc for Ordinary {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        OWN_BYTES.fetch_add(layout.size(), Relaxed);
         // SAFETY: any size is allowed; the alignment is a power of two.
         unsafe {
             if layout.align() <= ALIGNED {
@@ -35,6 +38,7 @@ unsafe impl GlobalAlloc for Ordinary {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if layout.align() <= ALIGNED {
+            OWN_BYTES.fetch_add(layout.size(), Relaxed);
             // SAFETY: as above. Large blocks are fresh mappings, whose zeros cost nothing before
             // they are touched.
             return unsafe { __libc_calloc(1, layout.size()).cast() };
@@ -51,6 +55,8 @@ unsafe impl GlobalAlloc for Ordinary {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if layout.align() <= ALIGNED {
+            OWN_BYTES.fetch_add(size, Relaxed);
+            OWN_BYTES.fetch_sub(layout.size(), Relaxed);
             // SAFETY: a block of glibc's, by the contract.
             return unsafe { __libc_realloc(block.cast(), size).cast() };
         }
@@ -65,7 +71,8 @@ unsafe impl GlobalAlloc for Ordinary {
         }
     }
 
-    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        OWN_BYTES.fetch_sub(layout.size(), Relaxed);
         // SAFETY: a block of glibc's, by the contract.
         unsafe { __libc_free(block.cast()) };
     }

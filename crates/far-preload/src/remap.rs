@@ -5,8 +5,8 @@
 use crate::layout::Kind;
 use crate::raw::{call, fail};
 use crate::space::{
-    drop_far, grown, hand_out, is_followed, on_ground, open, reserve, reserve_hole, take_in,
-    unmap, with, Change, PAGE,
+    drop_far, grown, hand_out, is_followed, on_ground, open, reserve, reserve_hole, take_in, unmap,
+    with, Change, PAGE,
 };
 use crate::{either, offsets};
 use libc::{c_int, c_void, size_t};
@@ -118,7 +118,9 @@ unsafe fn moved(mut wanted: Move, from: Option<Range<usize>>, to: Option<Range<u
         // From elsewhere to the ground, or a mapping that is no more than beside it, or a second
         // one of shared memory.
         // SAFETY: handed on.
-        return unsafe { move_as_ordinary(&wanted, on_ground(wanted.old.start, wanted.old.len()), to) };
+        return unsafe {
+            move_as_ordinary(&wanted, on_ground(wanted.old.start, wanted.old.len()), to)
+        };
     };
     if wanted.new_len < from.len() {
         if !unmap(&(from.start + wanted.new_len..from.end)) {

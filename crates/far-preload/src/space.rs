@@ -21,7 +21,8 @@ use terrace_sys::Lock;
 use terrace_types::Nanos;
 
 pub(crate) const PAGE: usize = 4096;
-const FRESH: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+const FRESH: c_int =
+    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
 
 struct Account {
     lock: Lock,
@@ -189,10 +190,8 @@ pub(crate) fn drop_far(part: &Range<usize>) {
 /// Makes what is far of a part ordinary memory, with all its bytes.
 pub(crate) fn hand_out(part: &Range<usize>) {
     for piece in with(|l| l.of_kind(part, Kind::Far)) {
-        let _within_the_ground = either(
-            || Ok(()),
-            |map| map.detach(offsets(piece.start, piece.len()), Contents::Keep),
-        );
+        let _within_the_ground =
+            either(|| Ok(()), |map| map.detach(offsets(piece.start, piece.len()), Contents::Keep));
         inherit_part(&piece, true);
         with(|l| l.set(piece, Kind::Ordinary));
     }

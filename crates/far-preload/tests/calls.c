@@ -3,13 +3,18 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <malloc.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -255,6 +260,115 @@ static void fixed(void) {
     must(memcmp(at + 8 * MIB, "file", 4) == 0 && munmap(at, BIG) == 0, "munmap of all");
 }
 
+static sigjmp_buf back;
+
+static void fault(int number) { siglongjmp(back, number); }
+
+/* Whether reading a byte is a SIGSEGV. */
+static int faults(volatile char *at) {
+    int number = sigsetjmp(back, 1);
+    if (number == 0) (void)*at;
+    return number == SIGSEGV;
+}
+
+static void unmapped(void) {
+    struct sigaction act = {.sa_handler = fault};
+    sigaction(SIGSEGV, &act, NULL);
+    char *at = anonymous(BIG), *other = anonymous(BIG);
+    fill((uint64_t *)at, BIG, 18);
+    must(munmap(at + 4 * MIB, 2 * MIB) == 0, "munmap");
+    must(faults(at + 4 * MIB) && faults(at + 6 * MIB - 1), "what is unmapped cannot be read");
+    must(!faults(at + 4 * MIB - 1) && !faults(at + 6 * MIB), "what is beside it can be");
+    must(mprotect(at + 4 * MIB, 4096, PROT_READ) != 0 && errno == ENOMEM, "mprotect of what is unmapped");
+    must(madvise(at + 4 * MIB, 4096, MADV_DONTNEED) != 0 && errno == ENOMEM, "madvise of what is unmapped");
+    must(mremap(at + 4 * MIB, 4096, 8192, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT, "mremap of what is unmapped");
+    must(mprotect(at, MIB, PROT_NONE) == 0 && faults(at) && mprotect(at, MIB, PROT_READ) == 0 && !faults(at), "rights");
+    char *again = mmap(at + 4 * MIB, 2 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(again == at + 4 * MIB && again[4095] == 0, "a hint at a gap");
+    fill((uint64_t *)other, BIG, 19);
+    check((uint64_t *)at, 4 * MIB, 18, "before the gap");
+    check((uint64_t *)(at + 6 * MIB), 18 * MIB, 18 + 6 * MIB / 8, "behind the gap");
+    int seals = (int)syscall(462, at, 4096, 0); /* mseal, since Linux 6.10 */
+    must(seals == 0 || errno == ENOSYS || errno == EPERM, "mseal");
+    check((uint64_t *)at, 4 * MIB, 18, "what is sealed");
+}
+
+/* A userfaultfd of the program's own on memory that is far. */
+static void own_faults(void) {
+    char *at = anonymous(BIG), *other = anonymous(BIG), *page = anonymous(MIB);
+    fill((uint64_t *)at, BIG, 20);
+    fill((uint64_t *)other, BIG, 21);
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    must(fd >= 0, "userfaultfd");
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register range = {.range = {(uintptr_t)at, 2 * MIB}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    must(ioctl(fd, UFFDIO_API, &api) == 0 && ioctl(fd, UFFDIO_REGISTER, &range) == 0, "register");
+    must(madvise(at, MIB, MADV_DONTNEED) == 0, "DONTNEED");
+    memset(page, 77, 4096);
+    struct uffdio_copy copy = {.dst = (uintptr_t)at, .src = (uintptr_t)page, .len = 4096};
+    must(ioctl(fd, UFFDIO_COPY, &copy) == 0 && at[0] == 77 && at[4095] == 77, "copy");
+    must(ioctl(fd, UFFDIO_UNREGISTER, &range.range) == 0 && at[4096] == 0, "unregister");
+    check((uint64_t *)(at + MIB), BIG - MIB, 20 + MIB / 8, "beside it");
+    check((uint64_t *)other, BIG, 21, "another mapping");
+}
+
+static void *crowd_worker(void *number) {
+    uint64_t me = (uint64_t)(uintptr_t)number, sum = me;
+    for (int k = 0; k < 6; k++) {
+        size_t count = ((200 << 10) + (me * 7919 + k * 104729) % 400000) / 8;
+        uint64_t *words = malloc(count * 8);
+        for (size_t n = 0; n < count; n++) words[n] = n * me + k;
+        for (size_t n = 0; n < count; n++) must(words[n] == n * me + k, "a thread's block");
+        if (k & 1) words = realloc(words, count * 16);
+        free(words);
+    }
+    return (void *)(uintptr_t)sum;
+}
+
+/* Many threads allocate while far memory takes over. */
+static void crowd(void) {
+    for (int round = 0; round < 3; round++) {
+        pthread_t all[24];
+        for (uintptr_t n = 0; n < 24; n++) must(pthread_create(&all[n], NULL, crowd_worker, (void *)(n + 1)) == 0, "pthread_create");
+        for (int n = 0; n < 24; n++) pthread_join(all[n], NULL);
+    }
+    uint64_t *at = malloc(BIG);
+    fill(at, BIG, 22);
+    check(at, BIG, 22, "after the crowd");
+    free(at);
+}
+
+static size_t in_use(void) {
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+static int near(size_t what, size_t expected) { return what > expected - expected / 16 && what < expected + expected / 16 + MIB; }
+
+/* What the allocator says of itself. */
+static void figures(void) {
+    size_t before = in_use();
+    char *large = malloc(2 * BIG), *small[2000];
+    memset(large, 1, 2 * BIG);
+    for (int n = 0; n < 2000; n++) memset(small[n] = malloc(1000), 1, 1000);
+    must(near(in_use() - before, 2 * BIG + 2000 * 1000), "mallinfo2 with blocks in use");
+    char *text = NULL;
+    size_t len = 0;
+    FILE *stream = open_memstream(&text, &len);
+    must(malloc_info(0, stream) == 0 && malloc_info(1, stream) == EINVAL && fclose(stream) == 0, "malloc_info");
+    must(strncmp(text, "<malloc version=\"1\">", 20) == 0 && strstr(text, "</malloc>") != NULL, "what malloc_info writes");
+    free(large);
+    for (int n = 0; n < 2000; n++) free(small[n]);
+    must(in_use() - before < 4 * MIB, "mallinfo2 after free");
+    must(malloc_trim(0) == 1, "something is left to trim");
+    struct mallinfo2 m = mallinfo2();
+    must(m.fordblks < BIG && m.arena >= m.uordblks, "free bytes");
+    char *again = malloc(BIG);
+    fill((uint64_t *)again, BIG, 23);
+    check((uint64_t *)again, BIG, 23, "after all that");
+    free(again);
+}
+
 static void ends(const char *how) {
     uint64_t *at = malloc(BIG);
     fill(at, BIG, 17);
@@ -278,6 +392,10 @@ int main(int count, char **words) {
     else if (!strcmp(name, "signal")) signals();
     else if (!strcmp(name, "descriptors")) descriptors();
     else if (!strcmp(name, "fixed")) fixed();
+    else if (!strcmp(name, "unmapped")) unmapped();
+    else if (!strcmp(name, "own-faults")) own_faults();
+    else if (!strcmp(name, "crowd")) crowd();
+    else if (!strcmp(name, "figures")) figures();
     else if (!strcmp(name, "ends")) ends(words[2]);
     else return 2;
     printf("%s kept\n", name);

@@ -229,7 +229,8 @@ fn what_programs_do_with_memory() {
     }
     let folder = folder("calls");
     let Some(program) = compile(&folder, "calls.c") else { return };
-    let cases = "heap maps remap rights system threads fork vfork exec signal descriptors fixed";
+    let cases = "heap maps remap rights system threads fork vfork exec signal descriptors fixed \
+                 unmapped own-faults figures";
     for case in cases.split(' ') {
         let script = format!("exec {} {case}", program.display());
         let expected = plain(&folder, &script);
@@ -248,6 +249,103 @@ fn what_programs_do_with_memory() {
         assert!(tally.written > 1 << 20 && tally.lost == 0, "{case}: {tally:?}");
         println!("{case}: {tally:?}");
     }
+}
+
+/// Seeded programs that change windows of memory by every call there is, beside a model of what
+/// they must hold. `TERRACE_FAR_SECONDS` of them (20 unless set); `TERRACE_FAR_SEED` begins with
+/// one.
+#[test]
+fn an_address_space_is_as_without_far_memory() {
+    if let Some(why) = refused() {
+        return println!("skipped: {why}");
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let seconds = number("TERRACE_FAR_SECONDS").unwrap_or(20);
+    let first = number("TERRACE_FAR_SEED").unwrap_or(1);
+    let folder = folder("space");
+    let Some(program) = compile(&folder, "space.c") else { return };
+    let begin = std::time::Instant::now();
+    let (mut seed, mut written) = (first, 0);
+    while seed < first + 4 || begin.elapsed().as_secs() < seconds {
+        let (threads, store) = (1 + seed % 5, ["compressed", "."][(seed % 2) as usize]);
+        // Who never ends is as wrong as who reads a wrong byte.
+        let script = format!("exec timeout 120 {} {seed} 800 {threads}", program.display());
+        if seed % 8 == first % 8 {
+            let native = plain(&folder, &script);
+            let said = String::from_utf8_lossy(&native.stdout);
+            assert_eq!(said, "kept\n", "the model is wrong: seed {seed}");
+        }
+        let (ours, tally) = far(&folder, &script, 8, store);
+        let said = String::from_utf8_lossy(&ours.stdout);
+        assert_eq!((said.as_ref(), ours.status.code()), ("kept\n", Some(0)), "{seed}: {ours:?}");
+        assert_eq!((tally.lost, tally.write_failures), (0, 0), "{seed}: {tally:?}");
+        written += tally.written;
+        seed += 1;
+    }
+    println!("seeds {first} to {seed}: {written} bytes written to stores");
+    assert!(written > 1 << 20, "{written} bytes went out");
+}
+
+#[test]
+fn a_crowd_of_threads_does_not_wait_for_ever() {
+    if let Some(why) = refused() {
+        return println!("skipped: {why}");
+    }
+    let folder = folder("crowd");
+    let Some(program) = compile(&folder, "calls.c") else { return };
+    for round in 0..8 {
+        let script = format!("exec timeout 60 {} crowd", program.display());
+        let (ours, tally) = far(&folder, &script, 8, "compressed");
+        assert_eq!(String::from_utf8_lossy(&ours.stdout), "crowd kept\n", "{round}: {ours:?}");
+        assert_eq!((tally.processes, tally.lost), (1, 0), "{round}: {tally:?}");
+    }
+}
+
+#[test]
+fn a_limit_on_addresses_leaves_room_for_the_program() {
+    if let Some(why) = refused() {
+        return println!("skipped: {why}");
+    }
+    let folder = folder("limit");
+    let Some(program) = compile(&folder, "calls.c") else { return };
+    for (limit, case) in [(1_000_000, "heap"), (400_000, "heap"), (1_000_000, "maps")] {
+        let script = format!("ulimit -v {limit}; exec {} {case}", program.display());
+        let (ours, tally) = far(&folder, &script, 8, "compressed");
+        let expected = format!("{case} kept\n");
+        assert_eq!(String::from_utf8_lossy(&ours.stdout), expected, "{limit}: {ours:?}");
+        assert!(ours.stderr.is_empty(), "{limit}: {ours:?}");
+        println!("{limit} {case}: {tally:?}");
+    }
+}
+
+/// What a core file of a process with far memory holds: what was in memory, and not the hundreds of
+/// GiB of addresses that it was mapped in.
+#[test]
+fn a_core_file_holds_what_is_in_memory() {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    if let Some(why) = refused().or_else(|| {
+        let elsewhere = pattern.starts_with('|') || pattern.contains('/');
+        elsewhere.then(|| "core files go elsewhere on this machine".to_owned())
+    }) {
+        return println!("skipped: {why}");
+    }
+    let folder = folder("core");
+    let Some(program) = compile(&folder, "calls.c") else { return };
+    let script = format!("ulimit -c unlimited || exit 77; exec {} ends abort", program.display());
+    let (ours, _) = far(&folder, &script, 16, ".");
+    if ours.status.code() == Some(77) {
+        return println!("skipped: core files are not allowed here");
+    }
+    let core = std::fs::read_dir(&folder)
+        .unwrap()
+        .filter_map(Result::ok)
+        .find(|entry| entry.file_name().to_string_lossy().starts_with("core"));
+    let Some(core) = core else { return println!("skipped: no core file is written here") };
+    use std::os::unix::fs::MetadataExt as _;
+    let about = core.metadata().unwrap();
+    println!("{} bytes long, {} on the disk", about.len(), about.blocks() * 512);
+    assert!(about.len() < 2 << 30, "{} bytes long", about.len());
+    assert!(about.blocks() * 512 > 8 << 20, "{} bytes on the disk", about.blocks() * 512);
 }
 
 #[test]

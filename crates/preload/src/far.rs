@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 /// Something is due ([`set_due`]), or a thread is set aside: allocations look.
 pub static DUE: AtomicBool = AtomicBool::new(false);
+/// Bytes of glibc's heap that far memory has for itself, which are none of the program's.
+pub static OWN_BYTES: AtomicUsize = AtomicUsize::new(0);
 static CALLED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Threads that are served from the reserve: they must never wait for far memory.
 static ASIDE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];

@@ -97,7 +97,20 @@ fn glibc() -> MallocFigures {
     // SAFETY: null is `None` (glibc before 2.33), and the one symbol of this name has this type.
     unsafe {
         let real = std::mem::transmute::<*mut c_void, Option<Mallinfo2>>(MALLINFO2.find());
-        real.map(|real| real()).unwrap_or_default()
+        real.map(|real| without_own(real(), crate::far::OWN_BYTES.load(Relaxed)))
+            .unwrap_or_default()
+    }
+}
+
+/// The program's part of glibc's figures: mostly far memory's tables are large blocks.
+fn without_own(all: MallocFigures, own: usize) -> MallocFigures {
+    let large = own.min(all.hblkhd);
+    let rest = (own - large).min(all.uordblks);
+    MallocFigures {
+        hblkhd: all.hblkhd - large,
+        uordblks: all.uordblks - rest,
+        arena: all.arena.saturating_sub(rest),
+        ..all
     }
 }
 
@@ -180,11 +193,8 @@ pub unsafe extern "C" fn malloc_info(options: c_int, file: *mut libc::FILE) -> c
         let _infallible = writeln!(text, "<heap nr=\"{nr}\">");
         let figures = [heap.held - heap.in_use, heap.held, heap.peak, heap.addresses];
         totals(&mut text, figures);
-        let _infallible = writeln!(
-            text,
-            "<used count=\"{}\" size=\"{}\"/>\n</heap>",
-            heap.blocks, heap.in_use
-        );
+        let _infallible =
+            writeln!(text, "<used count=\"{}\" size=\"{}\"/>\n</heap>", heap.blocks, heap.in_use);
         total.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
     }
     totals(&mut text, total);
@@ -209,15 +219,16 @@ fn totals(text: &mut String, [free, held, peak, addresses]: [u64; 4]) {
     );
 }
 
-/// `malloc_trim(3)`: free pages of all arenas go back to the kernel, and those of glibc's own heap.
-/// 1 when any went.
+/// `malloc_trim(3)`: free pages of all arenas go back to the kernel, and those of glibc's own heap
+/// where that is the program's. 1 when any went.
 #[no_mangle]
 pub extern "C" fn malloc_trim(pad: size_t) -> c_int {
     type MallocTrim = unsafe extern "C" fn(size_t) -> c_int;
+    let far = crate::far::OWN_BYTES.load(Relaxed) > 0;
     // SAFETY: null is `None`, and the one symbol of this name has this type.
     let rest = unsafe {
         let real = std::mem::transmute::<*mut c_void, Option<MallocTrim>>(MALLOC_TRIM.find());
-        real.map_or(0, |real| real(pad))
+        real.filter(|_| !far).map_or(0, |real| real(pad))
     };
     let ours = arena::list().into_iter().filter(|arena| arena.trim().get() > 0).count();
     c_int::from(ours > 0 || rest != 0)

@@ -149,6 +149,71 @@ fn a_plan_that_is_wrong_is_told_and_does_no_harm() {
     assert!(ran.status.success() && !ran.stderr.is_empty());
 }
 
+/// `setlocale` allocates while it holds a lock that the C library's own words for errors take.
+#[test]
+fn a_plan_that_is_not_there_keeps_no_program_from_running() {
+    let folder = folder("missing");
+    for script in ["exec bash -c true", "exec git --version", "exec python3 -c pass"] {
+        let name = script.split(' ').nth(1).unwrap();
+        if !has(name) || !has("timeout") {
+            println!("skipped: {name} is not installed");
+            continue;
+        }
+        let script = script.replacen("exec", "exec timeout 30", 1);
+        let plain = run(&folder, &script, &[]);
+        let plan = Path::new("/nowhere/plan");
+        let ours = run(&folder, &script, &[("LD_PRELOAD", library()), ("TERRACE_ALLOC", plan)]);
+        let said = String::from_utf8_lossy(&ours.stderr).into_owned();
+        assert_eq!((plain.status, plain.stdout), (ours.status, ours.stdout), "{script}: {said}");
+        let line = "terrace: plan /nowhere/plan: entity not found (errno 2); \
+                    the program runs without it";
+        assert!(!said.is_empty() && said.lines().all(|l| l == line), "{said}");
+    }
+}
+
+/// Where addresses are limited, what finds no room in arenas comes from glibc.
+#[test]
+fn a_limit_on_addresses_leaves_room_for_the_program() {
+    if !has("python3") {
+        return println!("skipped: python3 is not installed");
+    }
+    let folder = folder("limit");
+    for (limit, mib) in [(1_000_000, 600), (200_000, 80)] {
+        let script = format!(
+            "ulimit -v {limit}; exec python3 -c 'b = bytearray({mib} << 20); b[-1] = 7; \
+             print(len(b), b[-1], len([str(n) for n in range(200000)]))'"
+        );
+        let plain = run(&folder, &script, &[]);
+        let ours = run(&folder, &script, &[("LD_PRELOAD", library())]);
+        assert!(plain.status.success(), "{plain:?}");
+        let texts = [plain.stdout, plain.stderr, ours.stdout, ours.stderr];
+        let [out, err, our_out, our_err] = texts.map(|t| String::from_utf8_lossy(&t).into_owned());
+        assert_eq!((out, err), (our_out, our_err), "{limit}");
+    }
+}
+
+/// What the allocator says of itself: 50 MiB and 1,000 blocks of 1,000 bytes.
+#[test]
+fn figures_of_the_allocator_are_told() {
+    let folder = folder("figures");
+    if !compile(&folder, "figures.c", "figures", &["-O0", "-fno-builtin"]) {
+        return;
+    }
+    let plan = folder.join("plan");
+    std::fs::write(&plan, "arena a\ndefault a\n").unwrap();
+    let preload = ("LD_PRELOAD", library());
+    for environment in [vec![], vec![preload], vec![preload, ("TERRACE_ALLOC", &plan)]] {
+        let ran = run(&folder, "exec ./figures", &environment);
+        let (out, err) =
+            (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        assert_eq!((out.as_ref(), ran.status.code()), ("told\n", Some(0)), "{environment:?}");
+        // The last line of `malloc_stats`.
+        let last = err.lines().rfind(|l| l.starts_with("in use bytes")).unwrap_or_default();
+        let used: u64 = last.rsplit(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        assert!((50 << 20..56 << 20).contains(&used), "{environment:?}: {err}");
+    }
+}
+
 #[test]
 fn what_is_freed_twice_ends_with_a_word() {
     let folder = folder("twice");

@@ -110,8 +110,7 @@ fn memory(root: &Root) -> (Bytes, String) {
             .and_then(|t| t.split(' ').next()?.parse::<u64>().ok())
             .unwrap_or(0);
         let used = Bytes(used.saturating_mul(crate::page_size().get()));
-        bounds
-            .push((limit - used, "limit on address space (ulimit -v)".to_owned()));
+        bounds.push((limit - used, "limit on address space (ulimit -v)".to_owned()));
     }
     bounds
         .into_iter()

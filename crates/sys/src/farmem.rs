@@ -282,12 +282,7 @@ impl FarArea {
     /// What the kernel said: no private anonymous memory, mostly.
     pub fn attach(&self, part: &Range<usize>) -> Result<(), SysError> {
         assert!(part.end <= self.map.len, "attach beyond the area");
-        self.uffd.register(
-            self.map.address() + part.start as u64,
-            part.len() as u64,
-            true,
-            true,
-        )
+        self.uffd.register(self.map.address() + part.start as u64, part.len() as u64, true, true)
     }
 
     /// Asks no longer for the faults of a part: from here on it is ordinary memory, with the pages

@@ -179,7 +179,12 @@ pub fn spawn_bare(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(),
     }
     // SAFETY: no thread has it.
     drop(unsafe { Box::from_raw(start) });
-    Err(SysError::from_errno("clone", format!("thread {name}"), errno, "raise the limit on threads"))
+    Err(SysError::from_errno(
+        "clone",
+        format!("thread {name}"),
+        errno,
+        "raise the limit on threads",
+    ))
 }
 
 /// Has functions called around every fork: before it, after it in the parent, after it in the

@@ -59,18 +59,10 @@ pub fn stand_on(ground: Ground) -> bool {
     SPACE.len.load(Acquire) == 0 && GROUND.set(ground).is_ok()
 }
 
-/// What is tried to reserve, largest first.
-const RESERVATIONS: [usize; 9] = [
-    16 << 40,
-    4 << 40,
-    1 << 40,
-    256 << 30,
-    64 << 30,
-    8 << 30,
-    1 << 30,
-    256 << 20,
-    64 << 20,
-];
+/// What is tried to reserve, largest first; where addresses are limited (`ulimit -v`), no more than
+/// a fourth of them, since the rest of the program needs some too.
+const RESERVATIONS: [usize; 10] =
+    [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30, 256 << 20, 64 << 20];
 
 /// Record of a segment. Its fields belong to the lock of the arena that has it, or, while it is
 /// free, to the space's.
@@ -146,7 +138,10 @@ pub(crate) fn ready() -> Result<(), ArenaError> {
             let base = g.start.next_multiple_of(SEGMENT);
             (Some(base), vec![(g.start + g.len).saturating_sub(base) / SEGMENT * SEGMENT])
         }
-        None => (None, RESERVATIONS.to_vec()),
+        None => {
+            let most = terrace_sys::address_limit().map_or(u64::MAX, |limit| limit.0 / 4);
+            (None, RESERVATIONS.into_iter().filter(|len| *len as u64 <= most).collect())
+        }
     };
     for len in own {
         let all = given.map_or_else(|| reserve_range(len, SEGMENT), Ok).and_then(|base| {
