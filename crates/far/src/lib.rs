@@ -30,8 +30,8 @@ pub mod tally;
 pub use error::FarError;
 pub use map::{stalls, Access, Map, Options, Statistics};
 pub use pager::{Advice, Contents};
-pub use service::{Lost, Occupancy, OnCounts, OnLost, Stalls};
-pub use takeover::{InUse, Takeover};
+pub use service::{Lost, OnCounts, OnLost, Stalls};
+pub use takeover::{InUse, Occupancy, Takeover};
 pub use terrace_policy::far::{geometry, pager, Counts};
 
 /// The guide's examples, run as tests.

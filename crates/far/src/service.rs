@@ -6,6 +6,7 @@ use crate::geometry::{Mask, UnitNo};
 use crate::pager::{Action, Advice, Contents, Outcome, Pager, ReadOutcome, Touch};
 use crate::relief::{Relief, EVERY};
 use crate::store::{Buffer, Done, Job, Piece, Store, StoreError};
+use crate::takeover::Occupancy;
 use crate::Counts;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -54,15 +55,6 @@ pub type OnCounts = Arc<dyn Fn(&Counts, Bytes) -> Option<Bytes> + Send + Sync>;
 
 /// For how long programs have stalled for want of memory so far; none when that cannot be read.
 pub type Stalls = Arc<dyn Fn() -> Option<Nanos> + Send + Sync>;
-
-/// Whether memory that is attached may have pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupancy {
-    /// It was mapped just now, and nobody has touched it.
-    Empty,
-    /// It may have pages, whose bytes stay.
-    Pages,
-}
 
 /// What the program asks of the thread.
 #[derive(Debug)]
@@ -360,29 +352,6 @@ impl Service {
             }
             self.act()?;
         }
-        Ok(())
-    }
-
-    /// Takes over a part of the area. From the first step on a page that comes is an event; what is
-    /// there by then came before.
-    fn attach(&mut self, range: Range<u64>, occupancy: Occupancy) -> Result<(), SysError> {
-        let part = range.start as usize..range.end as usize;
-        self.shared.area.attach(&part)?;
-        let there = match occupancy {
-            Occupancy::Empty => Vec::new(),
-            Occupancy::Pages => match self.shared.area.present(part.clone()) {
-                Ok(there) => there,
-                Err(error) => {
-                    self.shared.area.detach(&part);
-                    return Err(error);
-                }
-            },
-        };
-        self.pager.attach(range);
-        for run in there {
-            self.pager.adopt(run.start as u64..run.end as u64);
-        }
-        self.pager.balance(now());
         Ok(())
     }
 

@@ -4,12 +4,21 @@
 use crate::error::FarError;
 use crate::map::{assemble, no_thread, serve, Map, Options, THREAD};
 use crate::pager::Contents;
-use crate::service::{Command, Occupancy, Service};
+use crate::service::{Command, Service};
 use crate::store::Store;
 use std::ops::Range;
 use std::sync::mpsc::channel;
-use terrace_sys::{Ahead, Bell, FarArea, Ground, SignalsBlocked};
+use terrace_sys::{now, Ahead, Bell, FarArea, Ground, SignalsBlocked, SysError};
 use terrace_types::Bytes;
+
+/// Whether memory that is attached may have pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupancy {
+    /// It was mapped just now, and nobody has touched it.
+    Empty,
+    /// It may have pages, whose bytes stay.
+    Pages,
+}
 
 /// What [`Map::over`] takes over, each part asked for on the pager's thread.
 pub struct Takeover {
@@ -119,5 +128,34 @@ impl Map {
         } else {
             Err(FarError::Partly { what: "attach" })
         }
+    }
+}
+
+impl Service {
+    /// Takes over a part of the area. From the first step on a page that comes is an event; what is
+    /// there by then came before.
+    pub(crate) fn attach(
+        &mut self,
+        range: Range<u64>,
+        occupancy: Occupancy,
+    ) -> Result<(), SysError> {
+        let part = range.start as usize..range.end as usize;
+        self.shared.area.attach(&part)?;
+        let there = match occupancy {
+            Occupancy::Empty => Vec::new(),
+            Occupancy::Pages => match self.shared.area.present(part.clone()) {
+                Ok(there) => there,
+                Err(error) => {
+                    self.shared.area.detach(&part);
+                    return Err(error);
+                }
+            },
+        };
+        self.pager.attach(range);
+        for run in there {
+            self.pager.adopt(run.start as u64..run.end as u64);
+        }
+        self.pager.balance(now());
+        Ok(())
     }
 }

@@ -61,8 +61,18 @@ pub fn stand_on(ground: Ground) -> bool {
 
 /// What is tried to reserve, largest first; where addresses are limited (`ulimit -v`), no more than
 /// a fourth of them, since the rest of the program needs some too.
-const RESERVATIONS: [usize; 10] =
-    [16 << 40, 4 << 40, 1 << 40, 256 << 30, 64 << 30, 8 << 30, 1 << 30, 256 << 20, 64 << 20];
+const RESERVATIONS: [usize; 10] = [
+    16 << 40,
+    4 << 40,
+    1 << 40,
+    256 << 30,
+    64 << 30,
+    8 << 30,
+    1 << 30,
+    256 << 20,
+    64 << 20,
+    16 << 20,
+];
 
 /// Record of a segment. Its fields belong to the lock of the arena that has it, or, while it is
 /// free, to the space's.
