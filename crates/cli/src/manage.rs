@@ -4,9 +4,10 @@ use crate::args::{renamed, AttachArgs, ManageArgs, RunArgs};
 use crate::output::{json_text, say, Ending, Failure, Live};
 use crate::replace::write;
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 use terrace_terrace::allocate;
-use terrace_terrace::far_run::{self, FarFinished, FarJournal, FarSpec, Moment};
+use terrace_terrace::far_run::{self, FarFinished, FarJournal, FarSpec, LineSchedule, Moment};
 use terrace_terrace::machine::parse_rate;
 use terrace_terrace::manage::{self, ManageError, RunError, Spec};
 use terrace_terrace::output::{RunSummary, Stopped};
@@ -105,7 +106,8 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
         return 125;
     };
     let spec = FarSpec { dram, store: store.clone() };
-    let mut line = Live::new(args.manage.quiet);
+    let shows = !args.manage.quiet && std::io::stderr().is_terminal();
+    let mut schedule = LineSchedule::default();
     let mut before: Option<Moment> = None;
     let mut journal = match far_journal(args, &spec) {
         Ok(journal) => journal,
@@ -123,12 +125,11 @@ fn far(args: &RunArgs, dram: &str, store: &OsString) -> u8 {
     };
     let ran = far_run::run(&spec, &args.command, |now| {
         note(now);
-        if let Some(before) = &before {
-            line.show(&far_run::live(now, before));
+        if let Some(before) = before.as_ref().filter(|_| shows && schedule.is_due(now.elapsed)) {
+            say(&far_run::live(now, before));
         }
         before = Some(*now);
     });
-    line.clear();
     match ran {
         Ok(finished) => {
             if let Some(path) = &args.manage.summary {

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn every_address_has_the_kind_that_it_was_given_last() {
         let mut layout = layout();
-        let mut truth = vec![Kind::Free; PAGES];
+        let mut truth = [Kind::Free; PAGES];
         truth[..16].fill(Kind::Far);
         let mut seed = Seed(5);
         for _ in 0..4000 {

@@ -370,7 +370,8 @@ unsafe extern "C" fn in_child() {
         threads::set_aside(1, None);
         threads::DUE.store(false, SeqCst);
     }
-    space::end_fork();
+    space::begin_as_child();
+    AT_WORK.store(0, SeqCst);
     FORKING.unlock();
 }
 

@@ -4,7 +4,8 @@
 use crate::layout::Kind;
 use crate::raw::{call, fail, kernel};
 use crate::space::{
-    drop_far, hand_out, is_followed, on_ground, reserve, reserve_hole, with, Change, PAGE,
+    drop_far, follow_no_more, hand_out, is_followed, on_ground, reserve, reserve_hole, with,
+    Change, PAGE,
 };
 use crate::{before_fork, calls, in_child, in_parent, remap};
 use libc::{c_int, c_long, c_ulong, c_void, pid_t, size_t};
@@ -138,6 +139,7 @@ unsafe fn forked(number: c_long, arguments: [usize; 6]) -> isize {
         let pid = kernel(number, arguments);
         if pid == 0 {
             in_child();
+            follow_no_more();
         } else {
             in_parent();
         }
@@ -266,6 +268,7 @@ pub unsafe extern "C" fn _Fork() -> pid_t {
         let pid = real();
         if pid == 0 {
             in_child();
+            follow_no_more();
         } else {
             in_parent();
         }

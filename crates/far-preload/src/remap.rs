@@ -182,11 +182,15 @@ fn extend(old: &Range<usize>, new_len: usize) -> bool {
     opened
 }
 
-/// The rights of a mapping.
+/// The rights of a mapping. It may be missing from what the kernel shows while other threads change
+/// theirs (a mapping is merged with one that was shown already), so that it is looked for again.
 fn rights_at(address: usize) -> Option<c_int> {
+    const ATTEMPTS: usize = 16;
     let own = terrace_types::Pid(std::process::id() as i32);
-    let maps = terrace_sys::maps::maps(&terrace_sys::Root::live(), own).ok()?;
-    let line = maps.into_iter().find(|m| (m.start..m.end).contains(&(address as u64)))?;
+    let line = (0..ATTEMPTS).find_map(|_| {
+        let maps = terrace_sys::maps::maps(&terrace_sys::Root::live(), own).ok()?;
+        maps.into_iter().find(|m| (m.start..m.end).contains(&(address as u64)))
+    })?;
     let right = |has: bool, right: c_int| if has { right } else { 0 };
     Some(
         right(line.read, libc::PROT_READ)

@@ -10,11 +10,11 @@
 
 use crate::layout::{Kind, Layout};
 use crate::raw::{call, errno};
-use crate::{consider, either, offsets, MAPS_TOP, OFF, ON, RUN, STATE};
+use crate::{consider, either, offsets, MAPS_TOP, OFF, ON, ORDINARY, RUN, STATE};
 use libc::c_int;
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use terrace_far::{Advice, Contents, Map, Occupancy};
 use terrace_preload::far as threads;
 use terrace_sys::Lock;
@@ -37,6 +37,7 @@ static ACCOUNT: Account = Account { lock: Lock::new(), layout: UnsafeCell::new(L
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 /// The thread that forks, which alone may change the ground meanwhile; 0: nobody forks.
 static FORKER: AtomicUsize = AtomicUsize::new(0);
+static UNFOLLOWED: AtomicBool = AtomicBool::new(false);
 
 /// What the account says. Short, and never while waiting for anything.
 pub(crate) fn with<T>(act: impl FnOnce(&mut Layout) -> T) -> T {
@@ -77,14 +78,28 @@ pub(crate) fn begin_fork() {
     }
 }
 
-/// In parent and child alike.
+/// In the parent.
 pub(crate) fn end_fork() {
     FORKER.store(0, SeqCst);
 }
 
+/// In the child, where threads that waited for the end of the fork are not any more.
+pub(crate) fn begin_as_child() {
+    CHANGES.store(0, SeqCst);
+    FORKER.store(0, SeqCst);
+}
+
+/// In a child whose fork called no handlers: other threads may have held locks of the C library's
+/// heap then, so that nothing may be allocated here. All of its memory is ordinary, and the kernel
+/// alone follows its calls.
+pub(crate) fn follow_no_more() {
+    STATE.store(ORDINARY, SeqCst);
+    UNFOLLOWED.store(true, SeqCst);
+}
+
 /// Whether the calling thread's calls are followed at all.
 pub(crate) fn is_followed() -> bool {
-    STATE.load(Relaxed) != OFF && !threads::is_aside()
+    STATE.load(Relaxed) != OFF && !UNFOLLOWED.load(Relaxed) && !threads::is_aside()
 }
 
 /// The part of a range, rounded up to whole pages, that lies on the ground.

@@ -148,6 +148,36 @@ fn accuracy(t: &Tally) -> String {
     t.accuracy().map_or("not used".to_owned(), |a| format!("{:.0}% of use", a * 100.0))
 }
 
+/// When lines about a running program appear on its terminal. Each is a line of its own: nobody but
+/// the program knows where its cursor is, so that writing over a line, or clearing one, could erase
+/// what the program wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineSchedule {
+    next: Duration,
+}
+
+impl LineSchedule {
+    /// What ends sooner needs no line.
+    const FIRST: Duration = Duration::from_secs(2);
+    /// Seldom enough to leave most of the terminal to the program.
+    const EVERY: Duration = Duration::from_secs(10);
+
+    /// A line is due at this time since the start; then none is for a while.
+    pub fn is_due(&mut self, elapsed: Duration) -> bool {
+        let due = elapsed >= self.next;
+        if due {
+            self.next = elapsed + Self::EVERY;
+        }
+        due
+    }
+}
+
+impl Default for LineSchedule {
+    fn default() -> Self {
+        Self { next: Self::FIRST }
+    }
+}
+
 /// The line of a moment, with rates since an earlier one.
 #[must_use]
 pub fn live(now: &Moment, before: &Moment) -> String {
@@ -313,6 +343,23 @@ mod tests {
             Err(ManageError::Lacking(why)) => println!("skipped: {why}"),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn lines_come_seldom_and_erase_nothing() {
+        let mut schedule = LineSchedule::default();
+        let due: Vec<u64> = (0..600)
+            .map(|n| n * 50)
+            .filter(|ms| schedule.is_due(Duration::from_millis(*ms)))
+            .collect();
+        assert_eq!(due, [2_000, 12_000, 22_000]);
+        let now = Moment {
+            elapsed: Duration::from_secs(2),
+            tally: Tally::default(),
+            resident: Bytes::mib(3),
+        };
+        let line = live(&now, &now);
+        assert!(!line.chars().any(char::is_control), "{line:?}");
     }
 
     #[test]
