@@ -1,7 +1,7 @@
 //! `run` and `attach`.
 
 use crate::args::{renamed, AttachArgs, ManageArgs, RunArgs};
-use crate::output::{json_text, say, Ending, Failure, Live};
+use crate::output::{json_text, say, Ending, Failure};
 use crate::replace::write;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
