@@ -11,6 +11,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("trace", &["types"]),
     ("cache", &["types"]),
     ("device", &["types", "machine"]),
+    ("fabric", &["types"]),
     ("model", &["types", "machine", "cache"]),
     ("policy", &["types", "machine"]),
     ("engine", &["types", "machine", "policy"]),
