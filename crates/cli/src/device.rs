@@ -17,7 +17,7 @@ use terrace_terrace::topology::{load_machine, Source};
 pub enum DeviceCommand {
     /// Figures of a stack of DRAM dies, from its description.
     #[command(
-        after_help = "Example: terrace device hbm preset:hbm3 --sweep dies=4..24 --sweep bonding=microbump,hybrid"
+        after_help = "Example: terrace device hbm hbm3 --sweep dies=4..24 --report stacks.html"
     )]
     Hbm(HbmArgs),
 }
@@ -38,6 +38,9 @@ pub struct HbmArgs {
     /// Machine that the stacks are put into: a preset or machine file.
     #[arg(long, default_value = STACK_BASE)]
     pub base: String,
+    /// HTML file to write, with plots and cross-sections.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -68,6 +71,11 @@ pub fn hbm(args: &HbmArgs) -> Ending {
     }
     if let Some(path) = &args.output {
         write_machine(args, &study, path)?;
+    }
+    if let Some(path) = &args.report {
+        let html = study.html().map_err(Failure::failed)?;
+        write(path, html.as_bytes())
+            .map_err(|e| Failure::failed(format!("report {}: {e}", path.display())))?;
     }
     if args.json {
         print_json(&study)?;

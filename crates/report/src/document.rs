@@ -5,6 +5,7 @@ use crate::far::FarRun;
 use crate::probe::Probe;
 use crate::recording::Recording;
 use crate::run;
+use crate::stacked::StackedMemory;
 use serde_json::Value;
 use std::io::{Read, Seek};
 use terrace_engine::journal::{self, Problem, Reading};
@@ -22,6 +23,9 @@ pub enum ReportError {
     /// It is what a probe printed, but damaged.
     #[error("not the JSON of a probe ({0}); give what `terrace probe --json` printed")]
     Probe(String),
+    /// It is a study of stacked memory, but damaged.
+    #[error("not the JSON of stacked memory ({0}); give what `terrace device hbm --json` printed")]
+    StackedMemory(String),
     /// It is the journal of a run with far memory, but damaged.
     #[error("not the journal of a run with far memory ({0}); give what `terrace run --far --journal` wrote")]
     Far(String),
@@ -41,6 +45,8 @@ pub enum Document {
     Far(Box<FarRun>),
     /// A measured machine.
     Probe(Box<Probe>),
+    /// Designs of stacked memory.
+    StackedMemory(Box<StackedMemory>),
     /// Loads and stores of a program.
     Recording(Box<Recording>),
 }
@@ -54,6 +60,11 @@ pub fn read(bytes: &[u8]) -> Result<Document, ReportError> {
         return FarRun::read(bytes)
             .map(|run| Document::Far(Box::new(run)))
             .map_err(ReportError::Far);
+    }
+    if StackedMemory::looks_like(bytes) {
+        return StackedMemory::from_json(bytes)
+            .map(|s| Document::StackedMemory(Box::new(s)))
+            .map_err(ReportError::StackedMemory);
     }
     match journal::read(bytes) {
         Ok(reading) => Ok(Document::Run(Box::new(reading))),
@@ -97,6 +108,7 @@ impl Document {
             Self::Comparison(comparison) => comparison.html(),
             Self::Far(run) => run.html(),
             Self::Probe(probe) => probe.html(),
+            Self::StackedMemory(stacks) => stacks.html(),
             Self::Recording(recording) => recording.html(),
         }
     }
@@ -109,6 +121,7 @@ impl Document {
             Self::Comparison(comparison) => comparison.text(),
             Self::Far(run) => run.text(),
             Self::Probe(probe) => probe.text(),
+            Self::StackedMemory(stacks) => stacks.text(),
             Self::Recording(recording) => recording.text(),
         }
     }
@@ -121,6 +134,7 @@ impl Document {
             Self::Comparison(comparison) => comparison.json(),
             Self::Far(run) => run.json(),
             Self::Probe(probe) => probe.json(),
+            Self::StackedMemory(stacks) => stacks.json(),
             Self::Recording(recording) => recording.json(),
         }
     }

@@ -1,6 +1,6 @@
-//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison or of a probe,
-//! or a recording of loads and stores, as one self-contained HTML file, as text, or as JSON. Never
-//! reads live state; never asks the network.
+//! Recorded artifacts, shown: a journal of a managed run, the JSON of a comparison, of a probe or of
+//! stacked memory, or a recording of loads and stores, as one self-contained HTML file, as text, or
+//! as JSON. Never reads live state; never asks the network.
 //!
 //! [`read`] takes the bytes of the first two, [`read_recording`] a trace, which need not fit into
 //! memory; the [`Document`] they give can be shown in three ways. What a recording holds is
@@ -16,6 +16,7 @@ mod markup;
 mod probe;
 mod recording;
 mod run;
+mod stacked;
 mod steps;
 mod timeline;
 
@@ -25,3 +26,4 @@ pub use far::{FarHeader, FarRun, FarSample};
 pub use probe::Probe;
 pub use recording::{ObjectUses, Recording, Uses};
 pub use run::Figures;
+pub use stacked::StackedMemory;

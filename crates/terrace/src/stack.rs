@@ -23,9 +23,9 @@ pub const STACK_PREFIX: &str = "stack:";
 pub const STACK_BASE: &str = "preset:xeon-max";
 /// Bytes of a stack file at most.
 const LARGEST_FILE: u64 = 1 << 20;
-/// Fast memory that a workload is sized by unless it says otherwise: ours. By the stacks' own tens of
-/// GiB no host could simulate it.
-const WORKLOAD_FAST: &str = "fast=64MiB";
+/// Fast memory that a workload is sized by unless it says otherwise: ours. By the stacks' own tens
+/// of GiB no host could simulate it.
+const WORKLOAD_FAST: &str = "fast=256MiB";
 /// Rounds of program and temperature at most: refresh has four rates, and each round that changes
 /// nothing ends the loop.
 const MOST_ROUNDS: usize = 6;
@@ -173,6 +173,18 @@ pub fn study(
     Ok(StackStudy { version: 1, kind: "stacked_memory", stack: base.name.clone(), designs })
 }
 
+impl StackStudy {
+    /// The study as a page of HTML that needs nothing else.
+    ///
+    /// # Errors
+    /// A study that cannot be read back, which is a fault of ours.
+    pub fn html(&self) -> Result<String, terrace_report::ReportError> {
+        let bad = |e: serde_json::Error| terrace_report::ReportError::StackedMemory(e.to_string());
+        let json = serde_json::to_vec(self).map_err(bad)?;
+        Ok(terrace_report::read(&json)?.to_html())
+    }
+}
+
 fn evaluate_all(
     swept: &[SweptDesign],
     detail: Detail,
@@ -315,12 +327,13 @@ fn close_loop(
     let mut rounds = 0;
     let (seconds, traffic) = loop {
         rounds += 1;
+        let counted = with_known_energy(&machine);
         let answer = predict(&Question {
-            machine: machine.clone(),
+            machine: counted.clone(),
             policies: vec![policy.to_owned()],
             ..question.clone()
         })?;
-        let (seconds, traffic) = traffic_of(&answer, &machine, design);
+        let (seconds, traffic) = traffic_of(&answer, &counted, design, policy);
         evaluation = demand(traffic);
         let next = stack_machine(base, design, &evaluation)?;
         let same = next.links == machine.links;
@@ -344,16 +357,35 @@ fn close_loop(
     })
 }
 
+/// The bound under which all memory is as fast as the best tier's, wherever it lies.
+const ALL_FAST: &str = "bound:all-fast";
+
+/// The machine with an energy for each node's bytes, since bytes are counted by it.
+fn with_known_energy(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    for node in &mut machine.nodes {
+        node.energy.read_pj_per_byte.get_or_insert(1);
+        node.energy.write_pj_per_byte.get_or_insert(1);
+    }
+    machine
+}
+
 /// Seconds of the run, and what one stack was asked for: bytes are the node's energy over what the
 /// machine says that a byte takes.
-fn traffic_of(answer: &Answer, machine: &Machine, design: &StackDesign) -> (f64, StackTraffic) {
+fn traffic_of(
+    answer: &Answer,
+    machine: &Machine,
+    design: &StackDesign,
+    policy: &str,
+) -> (f64, StackTraffic) {
     let Some(entry) = answer.runs.first() else { return (0.0, StackTraffic::NONE) };
     let seconds = entry.run.seconds;
     let mut traffic =
         StackTraffic { activations_per_burst: node::activations(design), ..StackTraffic::NONE };
     let stacks = design.package.stacks;
-    let hbm = machine.nodes.iter().filter(|n| n.kind == terrace_machine::Kind::Hbm);
-    for node in hbm {
+    let in_stacks =
+        |n: &&terrace_machine::Node| policy == ALL_FAST || n.kind == terrace_machine::Kind::Hbm;
+    for node in machine.nodes.iter().filter(in_stacks) {
         let Some(energy) = entry.run.energy.iter().find(|e| e.node == node.id) else { continue };
         let rate = |joules: Option<f64>, pj: Option<u32>| match (joules, pj) {
             (Some(joules), Some(pj)) if pj > 0 && seconds > 0.0 => {
@@ -422,4 +454,66 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(width.saturating_sub(2)).chain("..".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predict::TrackerKind;
+    use terrace_device::hbm::sweep::parse;
+    use terrace_types::Seed;
+
+    fn question(base: &Machine, input: &str) -> Question {
+        Question {
+            machine: base.clone(),
+            policies: vec!["bound:all-fast".to_owned()],
+            input: input.to_owned(),
+            sweep: vec![],
+            seed: Seed(1),
+            tracker: TrackerKind::PageTable,
+            journals: false,
+            custom: None,
+        }
+    }
+
+    #[test]
+    fn a_study_is_ordered_as_the_sweep_and_becomes_a_page() {
+        let base = presets::preset("hbm3").unwrap();
+        let told = Mutex::new(Vec::new());
+        let keys = [parse("dies=4..12").unwrap(), parse("bonding=microbump,hybrid").unwrap()];
+        let study = study(&base, &keys, |n, all| told.lock().unwrap().push((n, all))).unwrap();
+        let names: Vec<String> =
+            study.designs.iter().map(|d| named(&d.settings, &study.stack)).collect();
+        assert_eq!(names[0], "dies=4 bonding=microbump");
+        assert_eq!(names[5], "dies=12 bonding=hybrid");
+        assert_eq!(told.lock().unwrap().len(), 6);
+        assert!(study.text().lines().all(|l| l.chars().count() <= 80), "{}", study.text());
+        assert!(study.html().unwrap().contains("Cross-sections to scale"));
+    }
+
+    /// Memory so hot that it is refreshed twice as often: the program is slower than on cool memory.
+    #[test]
+    fn a_program_feels_the_temperature() {
+        let mut base = terrace_machine::preset("lab-hbm").unwrap();
+        // So that the stack is the better tier.
+        let ddr = &mut base.links[0];
+        for rate in [&mut ddr.read_bandwidth, &mut ddr.write_bandwidth] {
+            rate.as_mut().unwrap().value = terrace_types::BytesPerSec::gb(1);
+        }
+        let mut design = presets::preset("hbm1").unwrap();
+        // A narrow stack, so that the program waits for it.
+        (design.interface.data_rate_gbps, design.interface.channel_bits) = (0.2, 32.0);
+        design.package.stacks = 1.0;
+        let input = "workload:stream,accesses=400k,size=24MiB";
+        let run = |design: &StackDesign| {
+            simulate_stacks(&base, design, &[], &question(&base, input)).unwrap().runs.remove(0)
+        };
+        let cool = run(&design);
+        design.package.coolant_c = 80.0;
+        design.package.processor_w = 600.0;
+        let hot = run(&design);
+        assert!(cool.refresh_rate == Some(1.0) && hot.refresh_rate > Some(1.0), "{hot:?}");
+        assert!(hot.seconds > cool.seconds, "{cool:?} {hot:?}");
+        assert!(cool.stack_bytes_per_s > Some(1e9), "{cool:?}");
+    }
 }

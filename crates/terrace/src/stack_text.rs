@@ -145,6 +145,10 @@ fn figures(e: &StackEvaluation) -> Vec<(&'static str, String)> {
                 t.processor_c
             ),
         ),
+        (
+            "warm-up",
+            e.warm_up_s.map_or("minutes".to_owned(), |s| format!("63% of the rise in {s:.2} s")),
+        ),
         ("refresh", format!("{:.0} times", e.refresh_rates.iter().copied().fold(1.0, f64::max))),
         ("height", format!("{:.0} um", e.height_um)),
         (

@@ -3,11 +3,13 @@
 //! A controller with open rows keeps a window of requests and sends the one whose data can come
 //! first, the oldest among equals; one that has waited too long goes before all. Writes wait until
 //! there are many and are drained together. A single-bank refresh takes a bank that nobody waits
-//! for, where there is one that its round has not had. Time is in nanoseconds as the timings are; commands need no bus of their own (HBM has one for rows and one
-//! for columns). All chance comes from the seed.
+//! for, where there is one that its round has not had. Time is in nanoseconds as the timings are;
+//! commands need no bus of their own (HBM has one for rows and one for columns). All chance comes
+//! from the seed.
 
 use super::banks::{burst_bytes, burst_ns, AccessPattern};
 use super::design::{RefreshMode, StackDesign, TsvStructure};
+use super::refresh;
 
 /// Requests that the controller chooses from (DRAMsim3's HBM files: 32).
 const WINDOW: usize = 32;
@@ -19,6 +21,10 @@ const PATIENCE_NS: f64 = 1000.0;
 const DRAIN_FROM: usize = WINDOW / 2;
 /// See [`DRAIN_FROM`].
 const DRAIN_TO: usize = WINDOW / 8;
+/// Share of the time that refresh must leave; with less, nothing is served to speak of.
+const LEAST_SHARE: f64 = 0.1;
+/// Banks that a single-bank refresh chooses from: all of a channel in use today.
+const REFRESH_CHOICES: usize = 64;
 /// Where no request is before.
 const LONG_AGO: f64 = -1e9;
 
@@ -89,8 +95,8 @@ struct Channel<'d> {
     activated: u64,
     next_refresh_ns: f64,
     refresh_every_ns: f64,
-    /// Banks that this round of single-bank refreshes has had.
-    refreshed: Vec<bool>,
+    /// Banks that this round of single-bank refreshes has not had.
+    unrefreshed: Vec<usize>,
     draining: bool,
 }
 
@@ -104,20 +110,32 @@ pub fn serve(
     requests: u32,
     seed: u64,
 ) -> CycleResult {
+    if refresh::available_share(design, refresh_rate) < LEAST_SHARE {
+        return CycleResult {
+            bytes_per_s: 0.0,
+            mean_latency_ns: design.refresh.refi_ns,
+            activations_per_burst: 1.0,
+        };
+    }
     let mut channel = Channel::new(design, refresh_rate);
     let mut source = Source::new(pattern, arrival, channel.banks.len(), seed);
     let mut window: Vec<Request> = Vec::with_capacity(WINDOW);
     let (mut made, mut served) = (0_u32, 0_u32);
     let (mut now, mut waited) = (0.0_f64, 0.0_f64);
     while served < requests {
-        while made < requests && window.len() < WINDOW {
-            if arrival != Arrival::Saturated && !window.is_empty() && source.next_ns > now {
-                break;
-            }
+        let room = |window: &[Request]| made < requests && window.len() < WINDOW;
+        if room(&window) && (window.is_empty() || arrival == Arrival::Saturated) {
             window.push(source.make(now));
             made += 1;
+            continue;
         }
         let (index, data_ns) = channel.choose(&window, now);
+        // Who comes before these data may overtake them.
+        if room(&window) && source.next_ns <= data_ns {
+            window.push(source.make(now));
+            made += 1;
+            continue;
+        }
         let request = window.remove(index);
         channel.send(&request, data_ns);
         channel.refresh_due(&window);
@@ -198,7 +216,7 @@ impl<'d> Channel<'d> {
             activated: 0,
             next_refresh_ns: refresh_every_ns,
             refresh_every_ns,
-            refreshed: vec![false; banks.len()],
+            unrefreshed: Vec::new(),
             draining: false,
             banks,
         }
@@ -303,20 +321,20 @@ impl<'d> Channel<'d> {
     /// The bank of a single-bank refresh: not yet had, not waited for, and of those the one whose
     /// turn in sequential data is longest ahead, the last that was activated.
     fn bank_to_refresh(&mut self, window: &[Request]) -> usize {
-        if self.refreshed.iter().all(|r| *r) {
-            self.refreshed.fill(false);
+        if self.unrefreshed.is_empty() {
+            self.unrefreshed = (0..self.banks.len()).collect();
         }
-        let mut wanted = vec![false; self.banks.len()];
-        window.iter().for_each(|r| wanted[r.bank] = true);
-        let better = |a: &usize, b: &usize| {
-            let key = |i: usize| (!wanted[i], self.banks[i].activated_ns);
-            let ((a_free, a_ns), (b_free, b_ns)) = (key(*a), key(*b));
-            a_free.cmp(&b_free).then(a_ns.total_cmp(&b_ns))
-        };
-        let left = (0..self.banks.len()).filter(|i| !self.refreshed[*i]);
-        let chosen = left.max_by(better).unwrap_or(0);
-        self.refreshed[chosen] = true;
-        chosen
+        let key =
+            |bank: usize| (window.iter().all(|r| r.bank != bank), self.banks[bank].activated_ns);
+        let first = self.unrefreshed.len().saturating_sub(REFRESH_CHOICES);
+        let mut best = (first, key(self.unrefreshed[first]));
+        for at in first + 1..self.unrefreshed.len() {
+            let this = key(self.unrefreshed[at]);
+            if this > best.1 {
+                best = (at, this);
+            }
+        }
+        self.unrefreshed.swap_remove(best.0)
     }
 
     fn refresh(&mut self, window: &[Request]) {

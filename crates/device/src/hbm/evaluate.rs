@@ -26,6 +26,12 @@ const SETTLED_K: f64 = 0.01;
 /// Bursts that the cycle model serves for a figure, in units of refresh intervals' worth and more:
 /// ours; ten times as many change a figure by less than 2%.
 const BURSTS: u32 = 4000;
+/// First step of the warm-up, s, its growth, and steps at most: from a millisecond to minutes.
+const FIRST_STEP_S: f64 = 1e-3;
+/// See [`FIRST_STEP_S`].
+const STEP_GROWTH: f64 = 1.2;
+/// See [`FIRST_STEP_S`].
+const WARM_UP_STEPS: usize = 60;
 /// Seed of the cycle model's requests.
 const SEED: u64 = 1;
 
@@ -133,6 +139,8 @@ pub struct StackEvaluation {
     pub rest_w: f64,
     /// Temperatures at that traffic.
     pub temperatures: StackTemperatures,
+    /// From cold to 63% of the hottest die's rise at that power, s; only in full detail.
+    pub warm_up_s: Option<f64>,
     /// Refresh rate of each die, in units of that at rest.
     pub refresh_rates: Vec<f64>,
     /// How the loop ended.
@@ -143,6 +151,8 @@ pub struct StackEvaluation {
     pub layers: Vec<StackLayer>,
     /// Height, um.
     pub height_um: f64,
+    /// Height that the package allows, um.
+    pub height_limit_um: f64,
     /// Supply.
     pub supply: SupplyLoss,
     /// Faults.
@@ -196,18 +206,25 @@ pub fn evaluate_with(design: &StackDesign, traffic: Traffic, detail: Detail) -> 
         random_bounds_bytes_per_s: banks::bounds(design, AccessPattern::RANDOM, worst_rate),
         idle_latency_ns: banks::idle_ns(design),
         loaded_latency: match detail {
-            Detail::Full => loaded(design, sustained.random_read, worst_rate),
-            Detail::Sweep => Vec::new(),
+            Detail::Full if sustained.random_read > 0.0 => {
+                loaded(design, sustained.random_read, worst_rate)
+            }
+            _ => Vec::new(),
         },
         stream_pj_per_bit: energy::per_bit(design, false, 1.0 / per_row),
         random_pj_per_bit: energy::per_bit(design, false, 1.0),
         traffic: settled.traffic,
         rest_w: rest.total_w(),
+        warm_up_s: match detail {
+            Detail::Full => warm_up_s(design, &settled.power, settled.temperatures.hottest_c()),
+            Detail::Sweep => None,
+        },
         refresh_rates: settled.rates,
         thermal: settled.state,
         stack_w_per_mk: heat::stack_w_per_mk(design),
         layers: layers(design, &settled.temperatures),
         height_um: height::minimum_um(design),
+        height_limit_um: design.geometry.height_limit_um,
         supply: loss(design, &settled.power, mean_c.min(RUNAWAY_C)),
         faults: fault_rates(design, mean_c),
         cost: cost(design),
@@ -244,7 +261,9 @@ fn settle(design: &StackDesign, traffic: Traffic) -> Settled {
     let mut known: Vec<(f64, StackTraffic)> = Vec::new();
     let mut last_c = f64::NEG_INFINITY;
     let mut last_change = f64::INFINITY;
-    for step in 0.. {
+    let mut step = 0;
+    loop {
+        step += 1;
         let rate = mean(&rates);
         let served = match known.iter().find(|k| k.0 == rate) {
             Some(found) => found.1,
@@ -275,7 +294,6 @@ fn settle(design: &StackDesign, traffic: Traffic) -> Settled {
         }
         (last_change, last_c, rates) = (change, hottest, raised);
     }
-    unreachable!("the loop ends after MOST_STEPS")
 }
 
 /// Traffic that a stack serves of what is asked, at this refresh rate.
@@ -319,6 +337,24 @@ fn loaded(design: &StackDesign, random_bytes_per_s: f64, refresh_rate: f64) -> V
             LoadedLatency { load_share, latency_ns: result.mean_latency_ns + vias_ns }
         })
         .collect()
+}
+
+/// Time until the hottest die has 1 - 1/e of its steady rise, s.
+fn warm_up_s(design: &StackDesign, power: &StackPower, steady_c: f64) -> Option<f64> {
+    let coolant = design.package.coolant_c;
+    let wanted = coolant + (steady_c - coolant) * (1.0 - (-1.0_f64).exp());
+    let mut heat = PackageHeat::new(design);
+    let (mut time_s, mut before_c) = (0.0, coolant);
+    let mut step_s = FIRST_STEP_S;
+    for _ in 0..WARM_UP_STEPS {
+        let now_c = heat.transient(power, step_s, 1).first()?.hottest_c();
+        if now_c >= wanted {
+            return Some(time_s + step_s * (wanted - before_c) / (now_c - before_c));
+        }
+        (time_s, before_c) = (time_s + step_s, now_c);
+        step_s *= STEP_GROWTH;
+    }
+    None
 }
 
 fn layers(design: &StackDesign, t: &StackTemperatures) -> Vec<StackLayer> {

@@ -80,6 +80,7 @@ pub const NUMBERS: &[NumberField] = &[
     number!("bond", "bump_um", bond.bump_um, 0.2, 100.0),
     number!("bond", "bump_field_mm2", bond.bump_field_mm2, 0.0, 400.0),
     number!("bond", "dummy_share", bond.dummy_share, 0.0, 1.0),
+    number!("bond", "underfill_w_per_mk", bond.underfill_w_per_mk, 0.05, 20.0),
     number!("tsv", "tsv_um", tsv.tsv_um, 0.5, 30.0),
     number!("tsv", "tsv_oxide_um", tsv.tsv_oxide_um, 0.02, 2.0),
     number!("tsv", "keep_out_um", tsv.keep_out_um, 0.0, 30.0),
@@ -220,6 +221,7 @@ fn unit_of(key: &str) -> Option<&'static str> {
     const UNITS: &[(&str, &str)] = &[
         ("_mm2k_per_w", "mm2 K/W"),
         ("_w_per_m2k", "W/(m2 K)"),
+        ("_w_per_mk", "W/(m K)"),
         ("_pj_per_bit", "pJ a bit"),
         ("_pj_per_byte", "pJ a byte"),
         ("_mw_per_gbit", "mW a Gbit"),

@@ -105,7 +105,7 @@ pub fn bond_w_per_mk(design: &StackDesign) -> f64 {
             let field = bond.bump_field_mm2 / design.die_mm2();
             let covered = field + (1.0 - field) * bond.dummy_share;
             let share = FRAC_PI_4 * (bond.bump_um / bond.bump_pitch_um).powi(2) * covered;
-            m::UNDERFILL_W_PER_MK + m::BUMP_W_PER_MK * share
+            bond.underfill_w_per_mk + m::BUMP_W_PER_MK * share
         }
         Bonding::Hybrid | Bonding::DirectOxide => m::INSULATOR_W_PER_MK,
     }
@@ -382,6 +382,7 @@ fn areas(design: &StackDesign, columns: &[Vec<Column>], dx: &[f64], dy: &[f64]) 
 struct Properties {
     die_w_per_mk: f64,
     bond_w_per_mk: f64,
+    underfill_w_per_mk: f64,
     microchannel_w_per_m2k: f64,
 }
 
@@ -390,6 +391,7 @@ impl Properties {
         Self {
             die_w_per_mk: die_w_per_mk(design),
             bond_w_per_mk: bond_w_per_mk(design),
+            underfill_w_per_mk: design.bond.underfill_w_per_mk,
             microchannel_w_per_m2k: design.package.microchannel_w_per_m2k,
         }
     }
@@ -421,7 +423,7 @@ impl Properties {
             }
             (Layer::Bond, Column::Stack) => HeatCell {
                 sink_w_per_m3k: self.microchannel_w_per_m2k / dz,
-                ..of(m::UNDERFILL_W_PER_MK, self.bond_w_per_mk, m::POLYMER_J_PER_M3K)
+                ..of(self.underfill_w_per_mk, self.bond_w_per_mk, m::POLYMER_J_PER_M3K)
             },
         }
     }
@@ -469,6 +471,7 @@ mod tests {
         };
         let plain = hottest(|_| {});
         assert!(hottest(|d| d.bond.dummy_share = 0.0) > plain + 0.5, "dummy bumps");
+        assert!(hottest(|d| d.bond.underfill_w_per_mk = 4.0) < plain - 0.5, "underfill");
         assert!(hottest(|d| d.tsv.thermal_tsvs = 200_000.0) < plain, "thermal vias");
         assert!(hottest(|d| d.package.microchannel_w_per_m2k = 2e4) < plain - 1.0, "channels");
         assert!(hottest(|d| d.set_bonding(Bonding::Hybrid)) < plain - 0.5, "hybrid bonding");

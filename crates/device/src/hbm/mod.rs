@@ -14,6 +14,7 @@
 //! Stacks and Potential Directions", MCHPC 2018.
 
 pub mod banks;
+pub mod choices;
 pub mod cost;
 pub mod cycle;
 pub mod design;

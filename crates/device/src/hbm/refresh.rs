@@ -6,6 +6,9 @@
 
 use super::design::{RefreshMode, RefreshRate, StackDesign};
 
+/// Rates beyond which the models do not go: four doublings, one more than any part specifies.
+const HIGHEST_RATE: f64 = 16.0;
+
 /// How many times as often as at rest a die of this temperature must be refreshed.
 #[must_use]
 pub fn rate_at(design: &StackDesign, celsius: f64) -> f64 {
@@ -17,7 +20,7 @@ pub fn rate_at(design: &StackDesign, celsius: f64) -> f64 {
     let most = ((design.refresh.maximum_c - design.refresh.threshold_c)
         / design.refresh.doubling_k)
         .max(0.0);
-    2_f64.powf((over / design.refresh.doubling_k).floor().min(most.floor()) + 1.0)
+    2_f64.powf((over / design.refresh.doubling_k).floor().min(most.floor()) + 1.0).min(HIGHEST_RATE)
 }
 
 /// The rates of dies with these temperatures.

@@ -3,9 +3,9 @@
 //! Current enters at the base die and climbs by the supply vias, half for power and half for
 //! ground: segment k carries what dies k and above draw. On a die it spreads from the bump field
 //! in the middle (or from each row of supply vias half way to the next), evenly drawn: drop =
-//! R_sheet I L^2 / (2 A). Switching noise is that
-//! of the supply vias' partial inductance, mu0/(2 pi) l (ln(2 l / r) - 1) each (E. Rosa, 1908),
-//! when half of the rising bits charge the vias in one edge. Package and board are not counted.
+//! R_sheet I L^2 / (2 A). Switching noise is that of the supply vias' partial inductance,
+//! mu0/(2 pi) l (ln(2 l / r) - 1) each (E. Rosa, 1908),
+//! when the rising bits of all pins charge the vias in one edge. Package and board are not counted.
 
 use super::design::StackDesign;
 use super::energy::StackPower;
