@@ -20,7 +20,7 @@ out=$target/bench/readback
 mkdir -p "$out"
 for machine in "$@"; do
     say "$machine"
-    "$target/release/terrace" lab run --machine "$machine" --carry "$inside" --carry cat -- \
+    "$target/release/terrace" lab run --machine "$machine" --no-trace --carry "$inside" --carry cat -- \
         sh -c "$inside probe --brief -o m.toml >&2; cat m.toml" >"$out/$machine.toml" 2>"$out/$machine.log" ||
         { tail -n 3 "$out/$machine.log" >&2; status=1; continue; }
     python3 bench/probe/readback.py "crates/machine/presets/$machine.toml" "$out/$machine.toml" || status=1

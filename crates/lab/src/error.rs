@@ -64,7 +64,10 @@ pub enum LabError {
     #[error("the guest's answer cannot be read: {0}")]
     Mailbox(#[from] WireError),
     /// The job is larger than the mailbox.
-    #[error("the files for the guest have {job_bytes} bytes or more, and the lab carries {room_bytes}; give it fewer or smaller ones")]
+    #[error(
+        "the files for the guest have {job_bytes} bytes or more, and the lab carries \
+         {room_bytes}; give it fewer or smaller ones"
+    )]
     JobTooLarge {
         /// Size of the job's archive, or of its first files that are too many.
         job_bytes: u64,
@@ -98,8 +101,8 @@ pub enum LabError {
     },
     /// A policy acts by a profile of the workload's marked phase, which did not end.
     #[error(
-        "{policy}: acts by a profile of the workload's marked phase, and the one that it began did not end; end it \
-         before the program ends (lab/README.md)"
+        "{policy}: acts by a profile of the workload's marked phase, and the one that it began \
+         did not end; end it before the program ends (lab/README.md)"
     )]
     Unmarked {
         /// The policy.

@@ -1,5 +1,5 @@
-//! Files for the guest: what is at a path of the host, at the same path of the guest, symbolic links
-//! as links.
+//! Files for the guest: what is at a path of the host, at the same path of the guest, symbolic
+//! links as links.
 
 use crate::error::{io, LabError, Result};
 use crate::wire::{self, ArchiveWriter, Entry};

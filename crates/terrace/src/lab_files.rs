@@ -53,7 +53,10 @@ pub fn find(command: &HostCommand, job: &JobSpec, limit: Duration, stop: &Atomic
         Ok(found) => Search {
             note: (!found.ended).then(|| {
                 let seconds = limit.as_secs_f64();
-                format!("the command ran {seconds:.0} s on this machine while its files were looked for, and had not ended; {by_hand}")
+                format!(
+                    "the command ran {seconds:.0} s on this machine while its files were looked \
+                     for, and had not ended; {by_hand}"
+                )
             }),
             used: UsedFiles {
                 programs: found.programs.into_iter().collect(),
