@@ -63,13 +63,15 @@ PLAN
 fi
 
 # What a message tells to paste works.
-mv "$prefix/lib/terrace/lab/bin" "$work/bin" 2>/dev/null
-TERRACE_LAB_DIR=$work/lab "$prefix/bin/terrace" lab setup --machine lab-cxl 2>"$work/said"
-lab_status=$?
-command=$(sed -n 's/.*run: //p' "$work/said")
-[ $lab_status = 3 ] && sh -n -c "$command" && [ -x "${command%% *}" ]
-verdict a-missing-part-names-a-command $? "$(cat "$work/said")"
-mv "$work/bin" "$prefix/lib/terrace/lab/bin" 2>/dev/null
+if [ -d "$prefix/lib/terrace/lab" ]; then
+    TERRACE_LAB_DIR=$work/lab "$prefix/bin/terrace" lab setup --machine lab-cxl 2>"$work/said"
+    lab_status=$?
+    command=$(sed -n 's/.*run: //p' "$work/said")
+    [ $lab_status = 3 ] && sh -n -c "$command" && [ -x "${command%% *}" ]
+    verdict a-missing-part-names-a-command $? "$(cat "$work/said")"
+else
+    echo "skipped a-missing-part-names-a-command: the lab's parts were not built"
+fi
 
 if command -v setpriv >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
     cargo xtask commands "$prefix" || status=1
