@@ -1,6 +1,6 @@
 //! A command of the host with everything that it needs in the guest.
 
-use crate::error::{LabError, Result};
+use crate::error::{io, LabError, Result};
 use crate::files::is_guests_own;
 use crate::job::JobSpec;
 use crate::program;
@@ -89,7 +89,9 @@ impl HostCommand {
             job.files.add_folder(&self.absolute(path))?;
         }
         if let Some(path) = &self.stdin {
-            job.files.add_as(&self.absolute(path), GUEST_STDIN);
+            let path = self.absolute(path);
+            std::fs::File::open(&path).map_err(io("reading", &path))?;
+            job.files.add_as(&path, GUEST_STDIN);
             job.stdin = Some(GUEST_STDIN.into());
         }
         Ok(job)
@@ -132,6 +134,9 @@ mod tests {
         assert_eq!(job.cwd, dir.display().to_string());
         command.files = vec!["gone".into()];
         assert!(command.job().unwrap_err().to_string().contains("gone"));
+        command.files.clear();
+        command.stdin = Some("none".into());
+        assert!(command.job().unwrap_err().to_string().contains("none"));
         assert!(HostCommand::default().job().is_err());
         let _ = std::fs::remove_dir_all(dir);
     }
