@@ -207,8 +207,8 @@ impl Chart {
     }
 }
 
-/// Labels of a horizontal axis, each at its share of the width, in ascending order. Where not all have
-/// room, every second, third, ... is shown.
+/// Labels of a horizontal axis, each at its share of the width, in ascending order. Where not all
+/// have room, every second, third, ... is shown.
 #[must_use]
 pub fn tick_labels(labels: &[(f64, &str)]) -> String {
     let half = |name: &str| name.chars().count() as f64 * CHARACTER / 2.0;

@@ -33,7 +33,7 @@ PAGE = numpy.dtype(
 class Tier:
     """One tier of memory."""
 
-    #: Bytes that programs can have in all.
+    #: Bytes that the program and others can have together.
     capacity_bytes: int
     #: Of those, bytes that are free.
     free_bytes: int

@@ -123,7 +123,7 @@ pub enum Placement {
         /// State.
         state: paced::State,
     },
-    /// A policy of whoever embeds Terrace, for the simulator; it has no state that could be written.
+    /// A policy of a program that embeds Terrace, for the simulator; its state cannot be written.
     #[serde(skip)]
     Custom(CustomPolicy),
 }
@@ -139,8 +139,8 @@ pub struct CustomPolicy {
 }
 
 impl CustomPolicy {
-    /// A policy that decides by `function`. That equal snapshots, times and seeds give equal plans is
-    /// up to the function; where it does not hold, runs do not repeat.
+    /// A policy that decides by `function`. Runs repeat only if the function gives equal plans for
+    /// equal snapshots, times and seeds.
     #[must_use]
     pub fn new(
         needs: Needs,
