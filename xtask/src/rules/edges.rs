@@ -12,6 +12,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("cache", &["types"]),
     ("device", &["types", "machine"]),
     ("fabric", &["types"]),
+    ("riscv", &["types", "trace"]),
     ("model", &["types", "machine", "cache"]),
     ("policy", &["types", "machine"]),
     ("engine", &["types", "machine", "policy"]),

@@ -1,0 +1,350 @@
+//! A Linux process: threads, memory, and the system calls that static programs make.
+//!
+//! Threads are harts that take turns of [`TURN`] instructions in a fixed order, so that a run is
+//! the same each time as long as its input is. Numbers and structures: Linux
+//! `include/uapi/asm-generic/unistd.h`, `stat.h`, and the riscv ABI.
+
+mod calls;
+mod files;
+mod stack;
+
+use crate::elf::{self, ElfError};
+use crate::execute::{AccessObserver, CodeCache, Hart, Trap};
+use crate::memory::{GuestMemory, MemoryFault, PAGE_BYTES, READ, USER_END, WRITE};
+
+/// Instructions of a thread before the next has its turn. A tenth costs a few percent of speed in
+/// switching; ten times as many make threads that spin for each other slow.
+const TURN: u64 = 20_000;
+/// Threads of a process at most.
+const MOST_THREADS: usize = 1024;
+/// Bytes of the main thread's stack, as `ulimit -s` has it by default.
+const STACK_BYTES: u64 = 8 << 20;
+
+/// An error number as Linux has it, positive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// What a guest sees of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileStatus {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Number of the file.
+    pub inode: u64,
+    /// Seconds since 1970 of the last change.
+    pub modified_s: i64,
+}
+
+/// The port through which a guest reaches the host. Paths are as the guest gives them; whoever
+/// implements it keeps them below its root.
+pub trait Host {
+    /// Reads from a descriptor.
+    ///
+    /// # Errors
+    /// The host's error number.
+    fn read(&mut self, descriptor: i32, bytes: &mut [u8]) -> Result<usize, Errno>;
+    /// Writes to a descriptor.
+    ///
+    /// # Errors
+    /// The host's error number.
+    fn write(&mut self, descriptor: i32, bytes: &[u8]) -> Result<usize, Errno>;
+    /// Opens a file with Linux's `O_*` bits.
+    ///
+    /// # Errors
+    /// The host's error number.
+    fn open(&mut self, path: &[u8], flags: u32, mode: u32) -> Result<i32, Errno>;
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// The host's error number.
+    fn close(&mut self, descriptor: i32) -> Result<(), Errno>;
+    /// Moves a descriptor's position; `whence` is `SEEK_*`.
+    ///
+    /// # Errors
+    /// The host's error number.
+    fn seek(&mut self, descriptor: i32, offset: i64, whence: u32) -> Result<u64, Errno>;
+    /// The state of an open file.
+    ///
+    /// # Errors
+    /// The host's error number.
+    fn status(&mut self, descriptor: i32) -> Result<FileStatus, Errno>;
+    /// Nanoseconds: clock 0 since 1970, others since some fixed time.
+    fn now_ns(&mut self, clock: u32) -> u64;
+    /// Lets time pass.
+    fn sleep_ns(&mut self, ns: u64);
+    /// Fills with random bytes.
+    fn fill_random(&mut self, bytes: &mut [u8]);
+}
+
+/// Something of a process that a recording keeps besides accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// Pages were mapped.
+    Map {
+        /// First byte.
+        start: u64,
+        /// Bytes.
+        length: u64,
+        /// `PROT_*` bits.
+        protection: u8,
+    },
+    /// Pages were unmapped.
+    Unmap {
+        /// First byte.
+        start: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// The heap's end moved.
+    Break {
+        /// First byte after the heap.
+        end: u64,
+    },
+    /// This thread begins.
+    ThreadStart,
+    /// This thread ends.
+    ThreadExit,
+}
+
+/// Who is shown a process: its accesses, and what gives them meaning.
+pub trait ProcessObserver: AccessObserver {
+    /// What follows is of this thread, numbered from 0 as they begin.
+    fn enter(&mut self, thread: u32);
+    /// Something happened after so many instructions of the thread.
+    fn event(&mut self, instret: u64, event: ProcessEvent);
+}
+
+impl ProcessObserver for () {
+    fn enter(&mut self, _: u32) {}
+    fn event(&mut self, _: u64, _: ProcessEvent) {}
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessEnd {
+    /// It exited with this status.
+    Exit(u8),
+    /// A signal ended it: by number, on a thread, at a program counter, and the trap behind it.
+    Signal {
+        /// Signal number.
+        signal: u8,
+        /// Thread, from 0.
+        thread: u32,
+        /// Where it was.
+        pc: u64,
+        /// What it did; `None` where it sent the signal to itself.
+        trap: Option<Trap>,
+    },
+    /// All threads wait for each other.
+    Deadlock,
+    /// The instructions granted are used up.
+    Budget,
+}
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    Running,
+    /// Waits at a futex, perhaps until a time of the given clock.
+    Waiting {
+        address: u64,
+        mask: u32,
+        deadline_ns: Option<u64>,
+    },
+    Ended,
+}
+
+#[derive(Debug)]
+struct Thread {
+    hart: Hart,
+    activity: Activity,
+    /// Where to write zero when the thread ends.
+    clear_at_exit: u64,
+}
+
+/// A guest process over its host.
+#[derive(Debug)]
+pub struct Process<H> {
+    host: H,
+    memory: GuestMemory,
+    code: CodeCache,
+    threads: Vec<Thread>,
+    heap_start: u64,
+    heap_end: u64,
+    mapping_top: u64,
+    /// Segments and stack, which an observer is shown first.
+    initial: Vec<ProcessEvent>,
+    end: Option<ProcessEnd>,
+}
+
+impl<H: Host> Process<H> {
+    /// Loads a program with its arguments and environment.
+    ///
+    /// # Errors
+    /// [`ElfError`].
+    pub fn new(
+        file: &[u8],
+        arguments: &[Vec<u8>],
+        environment: &[Vec<u8>],
+        limit_bytes: u64,
+        mut host: H,
+    ) -> Result<Self, ElfError> {
+        let mut memory = GuestMemory::new(limit_bytes);
+        let program = elf::load(file, &mut memory)?;
+        let top = USER_END - PAGE_BYTES;
+        memory.map(top - STACK_BYTES, top, READ | WRITE);
+        let mut random = [0; 16];
+        host.fill_random(&mut random);
+        let mut hart = Hart::new(program.entry);
+        hart.x[2] = stack::build(&mut memory, top, &program, arguments, environment, random)?;
+        let mut initial: Vec<ProcessEvent> = program
+            .segments
+            .iter()
+            .map(|s| ProcessEvent::Map {
+                start: s.start,
+                length: s.end - s.start,
+                protection: s.protection,
+            })
+            .collect();
+        let (start, protection) = (top - STACK_BYTES, READ | WRITE);
+        initial.push(ProcessEvent::Map { start, length: STACK_BYTES, protection });
+        let heap = program.end.next_multiple_of(PAGE_BYTES);
+        Ok(Self {
+            host,
+            memory,
+            code: CodeCache::default(),
+            threads: vec![Thread { hart, activity: Activity::Running, clear_at_exit: 0 }],
+            heap_start: heap,
+            heap_end: heap,
+            // A gap below the stack, as Linux leaves one.
+            mapping_top: top - STACK_BYTES - (1 << 20),
+            initial,
+            end: None,
+        })
+    }
+
+    /// Instructions of all threads.
+    #[must_use]
+    pub fn instructions(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.hart.instret).sum()
+    }
+
+    /// Threads that there were.
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Runs until the process ends or its threads have executed `budget` instructions together.
+    pub fn run<O: ProcessObserver>(&mut self, observer: &mut O, budget: u64) -> ProcessEnd {
+        let end_at = self.instructions().saturating_add(budget);
+        observer.enter(0);
+        if !self.initial.is_empty() {
+            observer.event(0, ProcessEvent::ThreadStart);
+            for event in std::mem::take(&mut self.initial) {
+                observer.event(0, event);
+            }
+        }
+        loop {
+            let mut progress = false;
+            for index in 0..self.threads.len() {
+                if self.threads[index].activity != Activity::Running {
+                    continue;
+                }
+                progress = true;
+                observer.enter(index as u32);
+                let left = end_at.saturating_sub(self.instructions()).min(TURN);
+                self.take_turn(index, observer, left);
+                if let Some(end) = self.end {
+                    return end;
+                }
+            }
+            if self.instructions() >= end_at {
+                return ProcessEnd::Budget;
+            }
+            if !progress && !self.wake_first_timeout() {
+                return ProcessEnd::Deadlock;
+            }
+        }
+    }
+
+    fn take_turn<O: ProcessObserver>(&mut self, index: usize, observer: &mut O, turn: u64) {
+        let end = self.threads[index].hart.instret + turn;
+        while self.end.is_none() && self.threads[index].activity == Activity::Running {
+            let hart = &mut self.threads[index].hart;
+            let left = end.saturating_sub(hart.instret);
+            let signal = match hart.run(&mut self.memory, &mut self.code, observer, left) {
+                Trap::Budget => return,
+                Trap::EnvironmentCall => {
+                    hart.pc += 4;
+                    hart.instret += 1;
+                    self.system_call(index, observer);
+                    continue;
+                }
+                trap @ Trap::Breakpoint => (5, trap),
+                trap @ Trap::Illegal => (4, trap),
+                trap @ Trap::Memory(_) => (11, trap),
+                trap @ Trap::Misaligned(_) => (7, trap),
+            };
+            let (thread, pc) = (index as u32, hart.pc);
+            let (signal, trap) = (signal.0, Some(signal.1));
+            self.end = Some(ProcessEnd::Signal { signal, thread, pc, trap });
+        }
+    }
+
+    /// Where all threads wait, the one whose time is up first goes on after that time.
+    fn wake_first_timeout(&mut self) -> bool {
+        let first = self
+            .threads
+            .iter_mut()
+            .filter_map(|thread| match thread.activity {
+                Activity::Waiting { deadline_ns: Some(at), .. } => Some((at, thread)),
+                _ => None,
+            })
+            .min_by_key(|(at, _)| *at);
+        let Some((deadline, thread)) = first else { return false };
+        thread.activity = Activity::Running;
+        thread.hart.x[10] = -i64::from(calls::ETIMEDOUT.0) as u64;
+        let now = self.host.now_ns(1);
+        self.host.sleep_ns(deadline.saturating_sub(now));
+        true
+    }
+
+    /// Wakes at most `most` threads at a futex, the one numbered least first.
+    fn wake(&mut self, at: u64, most: u64, bits: u32) -> u64 {
+        let mut woken = 0;
+        for thread in &mut self.threads {
+            if let Activity::Waiting { address, mask, .. } = thread.activity {
+                if woken < most && address == at && mask & bits != 0 {
+                    thread.activity = Activity::Running;
+                    thread.hart.x[10] = 0;
+                    woken += 1;
+                }
+            }
+        }
+        woken
+    }
+
+    fn end_thread<O: ProcessObserver>(&mut self, index: usize, status: u8, observer: &mut O) {
+        let thread = &mut self.threads[index];
+        thread.activity = Activity::Ended;
+        observer.event(thread.hart.instret, ProcessEvent::ThreadExit);
+        let clear = thread.clear_at_exit;
+        // As the kernel: a bad address is nobody's fault by then.
+        if clear != 0 && self.memory.store(clear, [0; 4]).is_ok() {
+            self.wake(clear, 1, u32::MAX);
+        }
+        if self.threads.iter().all(|thread| thread.activity == Activity::Ended) {
+            self.end = Some(ProcessEnd::Exit(status));
+        }
+    }
+}
+
+impl From<MemoryFault> for Errno {
+    /// `EFAULT`.
+    fn from(_: MemoryFault) -> Self {
+        calls::EFAULT
+    }
+}
