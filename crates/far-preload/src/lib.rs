@@ -125,8 +125,17 @@ impl Run {
         let base = self.ground.start();
         let whole = base..base + self.ground.len();
         let offsets = |part: &Range<usize>| part.start - base..part.end - base;
-        let (far, others) =
-            space::with(|l| (l.of_kind(&whole, Kind::Far), l.of_kind(&whole, Kind::Ordinary)));
+        let pieces = space::with(|l| l.pieces(&whole));
+        let of_kind = |kind| {
+            let some = pieces.iter().filter(move |(_, k)| *k == kind);
+            some.map(|(part, _)| part.clone()).collect::<Vec<_>>()
+        };
+        let (far, mut others) = (of_kind(Kind::Far), of_kind(Kind::Ordinary));
+        // Gaps are left alone like mappings of the program's own.
+        let mut gaps = of_kind(Kind::Free);
+        let last_is_at_the_end = gaps.last().is_some_and(|last| last.end == whole.end);
+        let unused = if last_is_at_the_end { gaps.pop() } else { None };
+        others.append(&mut gaps);
         let heap_top = HEAP_TOP.load(SeqCst).max(base);
         // Of the heap's part most was never touched.
         let touched = far.iter().map(|part| {
@@ -137,6 +146,7 @@ impl Run {
             touched: touched.filter(|part| !part.is_empty()).map(|part| offsets(&part)).collect(),
             managed: far.iter().map(offsets).collect(),
             others: others.iter().map(offsets).collect(),
+            unused: unused.as_ref().map_or(0..0, offsets),
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct InUse {
     pub touched: Vec<Range<usize>>,
     /// What is the program's own, and left alone.
     pub others: Vec<Range<usize>>,
+    /// What was never used, at the end.
+    pub unused: Range<usize>,
 }
 
 fn take_over(takeover: Takeover, options: &Options) -> Result<(Map, Service), FarError> {
@@ -59,6 +61,8 @@ fn take_over(takeover: Takeover, options: &Options) -> Result<(Map, Service), Fa
     for part in used.others {
         service.pager.exclude(part.start as u64..part.end as u64);
     }
+    let unused = used.unused.start as u64..used.unused.end as u64;
+    service.pager.exclude_until_attached(unused);
     // From here on a page that comes is an event; what is there now came before.
     for part in used.touched {
         for run in ground.present(part)? {

@@ -630,7 +630,17 @@ impl FarArea {
     /// # Errors
     /// What the kernel said.
     pub fn protect(&self, part: &Range<usize>, on: bool) -> Result<(), SysError> {
-        self.uffd.protect(self.map.address() + part.start as u64, part.len() as u64, on)
+        let at = |offset: usize| self.map.address() + offset as u64;
+        match self.uffd.protect(at(part.start), part.len() as u64, on) {
+            // The program mapped something else over some of it: nobody waits there.
+            Err(error) if error.errno() == libc::ENOENT && !on => {
+                for page in part.clone().step_by(self.page) {
+                    let _not_ours = self.uffd.protect(at(page), self.page as u64, on);
+                }
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Wakes those who wait for these pages; they try again.

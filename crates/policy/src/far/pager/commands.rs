@@ -99,8 +99,19 @@ impl Pager {
     /// Takes over a range of bytes that was detached, or has nothing in it yet: whole grains of it,
     /// none of which the store has. What is mapped there is told by [`Pager::adopt`].
     pub fn attach(&mut self, range: std::ops::Range<u64>) {
+        let end = self.geometry.grain_of(range.end);
+        if self.beyond.contains(&end.saturating_sub(1)) {
+            let grain = self.geometry.grain_bytes() as u64;
+            let before = self.beyond.start * grain..range.start;
+            self.beyond.start = end;
+            if before.start < before.end {
+                self.exclude(before);
+            }
+        }
         let parts: Vec<_> = self.geometry.cover(range, true).collect();
         for (unit, mask) in parts {
+            // A unit on trial has nothing mapped, and is to have.
+            self.end_trial(unit);
             // Zeros ahead of an access stream, beyond what was mapped then.
             if self.units[unit as usize].resident & mask != 0 {
                 self.unmapped(unit, mask);
@@ -120,6 +131,11 @@ impl Pager {
         for (unit, mask) in parts {
             *self.detached.entry(unit).or_default() |= mask;
         }
+    }
+
+    /// As [`Pager::exclude`], of a long range that is to be attached from its start on.
+    pub fn exclude_until_attached(&mut self, range: std::ops::Range<u64>) {
+        self.beyond = self.geometry.grain_of(range.start)..self.geometry.grain_of(range.end);
     }
 
     /// Takes note of grains that are mapped already, from before there was a pager.

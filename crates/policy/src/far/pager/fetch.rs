@@ -142,7 +142,7 @@ impl Pager {
 
     /// Grains of a mask that may be brought in: neither lost nor detached.
     pub(super) fn fetchable(&self, unit: UnitNo, mask: Mask) -> Mask {
-        if self.detached.is_empty() {
+        if self.detached.is_empty() && self.beyond.is_empty() {
             return self.not_lost(unit, mask);
         }
         self.not_lost(unit, mask & !self.detached(unit))

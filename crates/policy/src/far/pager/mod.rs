@@ -28,7 +28,7 @@ pub use busy::{Outcome, ReadOutcome};
 pub use commands::{Advice, Contents};
 pub use settings::Settings;
 
-use crate::far::geometry::{Geometry, GrainNo, Mask, UnitNo};
+use crate::far::geometry::{ones, Geometry, GrainNo, Mask, UnitNo};
 use crate::far::stats::Counts;
 use busy::{Busy, Extract, Phase};
 use clock::{Clock, Standing, Verdict};
@@ -243,6 +243,8 @@ pub struct Pager {
     lost: BTreeSet<GrainNo>,
     /// Grains that are not the pager's: never fetched, mapped, or taken out.
     detached: HashMap<UnitNo, Mask>,
+    /// Nor are these, which nobody has attached yet.
+    beyond: std::ops::Range<GrainNo>,
     commands: commands::Queue,
     failing: busy::Failing,
     actions: VecDeque<Action>,
@@ -274,6 +276,7 @@ impl Pager {
             stalled: VecDeque::new(),
             lost: BTreeSet::new(),
             detached: HashMap::new(),
+            beyond: 0..0,
             commands: commands::Queue::default(),
             failing: busy::Failing::default(),
             actions: VecDeque::new(),
@@ -427,7 +430,10 @@ impl Pager {
 
     /// Grains of a unit that are not the pager's.
     pub(super) fn detached(&self, unit: UnitNo) -> Mask {
-        self.detached.get(&unit).copied().unwrap_or(0)
+        let first = self.geometry.grain_at(unit, 0);
+        let of_beyond = |grain: GrainNo| ones(grain.saturating_sub(first).min(64) as u32);
+        let beyond = of_beyond(self.beyond.end) & !of_beyond(self.beyond.start);
+        self.detached.get(&unit).copied().unwrap_or(0) | beyond
     }
 
     /// A grain taken to be mapped is not: somebody else unmapped it. What the store has of it is
