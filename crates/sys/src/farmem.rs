@@ -632,11 +632,10 @@ impl FarArea {
     pub fn protect(&self, part: &Range<usize>, on: bool) -> Result<(), SysError> {
         let at = |offset: usize| self.map.address() + offset as u64;
         match self.uffd.protect(at(part.start), part.len() as u64, on) {
-            // The program mapped something else over some of it: nobody waits there.
+            // Something else was mapped over some of it: nobody waits there.
             Err(error) if error.errno() == libc::ENOENT && !on => {
-                for page in part.clone().step_by(self.page) {
-                    let _not_ours = self.uffd.protect(at(page), self.page as u64, on);
-                }
+                let one = |page| drop(self.uffd.protect(at(page), self.page as u64, on));
+                part.clone().step_by(self.page).for_each(one);
                 Ok(())
             }
             other => other,
