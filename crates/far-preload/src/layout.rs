@@ -55,6 +55,12 @@ impl Layout {
         pieces.filter(|(_, k)| *k == kind).map(|(part, _)| part).collect()
     }
 
+    /// Calls `each` with each free part. Allocates nothing.
+    pub(crate) fn each_free(&self, each: impl Fn(Range<usize>)) {
+        let free = self.parts.iter().filter(|(_, (_, kind))| *kind == Kind::Free);
+        free.for_each(|(start, (end, _))| each(*start..*end));
+    }
+
     /// Whether all of `range` is of one kind.
     pub(crate) fn is(&self, range: &Range<usize>, kind: Kind) -> bool {
         self.pieces(range).iter().all(|(_, k)| *k == kind)

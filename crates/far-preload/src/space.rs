@@ -93,6 +93,12 @@ pub(crate) fn begin_as_child() {
 /// heap then, so that nothing may be allocated here. All of its memory is ordinary, and the kernel
 /// alone follows its calls.
 pub(crate) fn follow_no_more() {
+    // What is free here is so for the kernel too, from now on.
+    let unmap = |part: Range<usize>| {
+        // SAFETY: mappings without rights, which nobody uses.
+        unsafe { call(libc::SYS_munmap, [part.start, part.len(), 0, 0, 0, 0]) };
+    };
+    with(|l| l.each_free(unmap));
     STATE.store(ORDINARY, SeqCst);
     UNFOLLOWED.store(true, SeqCst);
 }
