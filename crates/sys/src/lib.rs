@@ -51,6 +51,7 @@ pub use allowance::{address_limit, may_lock, pin, pin_process, Allowance};
 pub use caps::{damon_is_usable, Capabilities, Capability, DamonProbe};
 pub use capture::{has_thread_ended, CaptureArea, CaptureOptions, SlotOwner, Taken};
 pub use cold::ColdRefs;
+pub use cuda::compute;
 pub use cuda::{Cuda, CudaDevice, CudaError, CudaHome};
 pub use damon::{DamonOps, DamonPlan, DamonRun, DamonTarget, RegionSample};
 pub use error::SysError;

@@ -25,6 +25,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("probe", &["types", "machine", "sys", "migrate"]),
     ("alloc", &["types", "machine", "policy", "sys", "topology", "migrate"]),
     ("far", &["types", "machine", "policy", "sys"]),
+    ("gpu", &["types", "sys"]),
     ("report", &["types", "trace", "engine"]),
     ("lab", &["types", "machine", "model", "report"]),
     ("guest", &["types", "sys"]),
@@ -33,7 +34,7 @@ const LAW: &[(&str, &[&str])] = &[
         "terrace",
         &[
             "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim",
-            "sys", "topology", "track", "migrate", "probe", "alloc", "far", "report", "lab",
+            "sys", "topology", "track", "migrate", "probe", "alloc", "far", "gpu", "report", "lab",
             "device",
         ],
     ),
@@ -55,7 +56,7 @@ const LAW: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "types", "machine", "topology", "engine", "trace", "report", "workload", "alloc",
-            "device",
+            "gpu", "device",
         ],
     ),
 ];

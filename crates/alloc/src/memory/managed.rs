@@ -106,6 +106,19 @@ impl Memory {
         Ok(Self { gpus: OnceLock::from(Ok(class)), ..Self::with(kernel, classes) })
     }
 
+    /// On the live machine with these GPUs in place of the driver's: with a limit of one's own
+    /// before the driver's free memory, say.
+    ///
+    /// # Errors
+    /// When the machine cannot be read or ranked, or managed memory can be placed on no GPU.
+    pub fn live_with_gpus(
+        variable: &dyn Fn(&str) -> Option<String>,
+        gpus: Arc<dyn Gpus>,
+    ) -> Result<Self, AllocError> {
+        let class = GpuClass::of(gpus).map_err(AllocError::NoCuda)?;
+        Ok(Self { gpus: OnceLock::from(Ok(class)), ..Self::live(variable)? })
+    }
+
     /// On any kernel and no GPUs, for this reason.
     #[must_use]
     pub fn without_gpus(kernel: Arc<dyn Kernel>, classes: Classes, why: CudaError) -> Self {

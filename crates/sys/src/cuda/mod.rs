@@ -4,6 +4,7 @@
 //! Only managed memory: one address for CPUs and GPUs, with pages that the driver moves and that
 //! advice has a home for.
 
+pub mod compute;
 #[cfg(feature = "cuda")]
 mod live;
 #[cfg(not(feature = "cuda"))]
