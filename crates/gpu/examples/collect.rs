@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
-use terrace_gpu::benchmark::{Benchmark, BENCHMARKS};
+use terrace_gpu::benchmark::{Benchmark, ScalarValue, BENCHMARKS};
 use terrace_gpu::measure::{
     hopper_limits, measure_profile, profile_units, run_counters, run_problem, CodeCache,
     CompileUnit, PreparedProblem, TimingProtocol,
@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["compile", folder, kernels, sizes] => {
             compile(Path::new(folder), kernels.parse()?, sizes.parse()?)
         }
+        ["shapes", file] => shapes(file),
         ["time", folder, out, seconds] => time(folder, out, seconds.parse()?),
         ["profile", folder, out] => profile(folder, out),
         ["counters", folder, out] => counters(folder, out),
@@ -74,6 +75,30 @@ fn compile(folder: &Path, kernels: usize, sizes: usize) -> Result<(), Box<dyn Er
         0 => Ok(()),
         failed => Err(format!("{failed} units do not compile").into()),
     }
+}
+
+/// Lengths, scalars and threads of all problems, without their data.
+fn shapes(file: &str) -> Result<(), Box<dyn Error>> {
+    let mut csv = fs::File::create(file)?;
+    writeln!(csv, "kernel,size,elements,scalars,threads")?;
+    for benchmark in BENCHMARKS {
+        let kernel = benchmark.signature()?;
+        for size in benchmark.sizes {
+            let problem = (benchmark.problem)(*size);
+            let join = |numbers: &mut dyn Iterator<Item = i64>| {
+                numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(" ")
+            };
+            let elements = problem.elements(&kernel);
+            let elements = join(&mut elements.iter().map(|n| *n as i64));
+            let scalars = join(&mut problem.scalars.iter().map(|s| match s {
+                ScalarValue::Int(value) => i64::from(*value),
+                ScalarValue::Float(value) => *value as i64,
+            }));
+            let threads = join(&mut problem.threads.iter().map(|t| i64::from(*t)));
+            writeln!(csv, "{},{size},{elements},{scalars},{threads}", benchmark.kernel)?;
+        }
+    }
+    Ok(())
 }
 
 fn time(folder: &str, out: &str, seconds: u64) -> Result<(), Box<dyn Error>> {

@@ -109,7 +109,7 @@ pub fn list_variants(
         let sum = |placement| -> u64 {
             variant
                 .moved()
-                .filter(|(at, p)| *p == placement && !(tile(*at) == Some(placement)))
+                .filter(|(at, p)| *p == placement && tile(*at) != Some(placement))
                 .map(|(at, _)| {
                     elements.get(at).copied().unwrap_or(0) * kernel.arrays[at].element_bytes
                 })

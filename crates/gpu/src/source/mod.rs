@@ -11,4 +11,5 @@ mod signature;
 
 pub use preprocess::{preprocess, Definitions};
 pub use rewrite::{rewrite_kernel, PlacedArray, VariantSource};
+pub(crate) use signature::TokenText;
 pub use signature::{find_kernels, KernelArray, KernelScalar, KernelSignature, SourceError};

@@ -89,11 +89,27 @@ pub enum SourceError {
 pub(crate) struct TokenText<'a> {
     pub source: &'a str,
     pub tokens: Vec<Token>,
+    /// For each opening bracket, the one that closes it.
+    closers: Vec<Option<usize>>,
 }
 
 impl<'a> TokenText<'a> {
     pub fn new(source: &'a str) -> Self {
-        Self { source, tokens: tokenize(source) }
+        let tokens = tokenize(source);
+        let mut closers = vec![None; tokens.len()];
+        let mut open = Vec::new();
+        for (at, token) in tokens.iter().enumerate() {
+            match &source[token.span.clone()] {
+                "(" | "[" | "{" => open.push(at),
+                ")" | "]" | "}" => {
+                    if let Some(opener) = open.pop() {
+                        closers[opener] = Some(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self { source, tokens, closers }
     }
 
     /// The text of a token; empty behind the last.
@@ -103,20 +119,7 @@ impl<'a> TokenText<'a> {
 
     /// The index of the bracket that closes the one at `open`.
     pub fn closing(&self, open: usize) -> Option<usize> {
-        let mut depth = 0_usize;
-        for at in open..self.tokens.len() {
-            match self.text(at) {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => {
-                    depth = depth.checked_sub(1)?;
-                    if depth == 0 {
-                        return Some(at);
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
+        self.closers.get(open).copied().flatten()
     }
 
     /// Tokens whose spans lie in these bytes.

@@ -1,0 +1,161 @@
+//! Learners: random forest, boosted trees, rules. All predict the logarithm of a gain.
+//!
+//! They are written here since they are small, must be readable and the same everywhere, and no
+//! crate has a rule learner; a test holds them against scikit-learn's where that is installed.
+
+mod rules;
+mod tree;
+
+pub use rules::{RuleCondition, RuleList};
+pub use tree::{RegressionTree, TrainingSet, TreeLimits, TreeNode};
+
+use crate::benchmark::SplitMix;
+use serde::{Deserialize, Serialize};
+
+/// Which learner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LearnerKind {
+    /// Random forest (Breiman 2001).
+    Forest,
+    /// Gradient-boosted trees for squared error (Friedman 2001).
+    Boosted,
+    /// Ordered rules by sequential covering, in the manner of RIPPER (Cohen 1995).
+    Rules,
+}
+
+impl LearnerKind {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Forest, Self::Boosted, Self::Rules];
+
+    /// Its name in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forest => "random forest",
+            Self::Boosted => "boosted trees",
+            Self::Rules => "rules",
+        }
+    }
+}
+
+/// What a learner learned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LearnedModel {
+    /// The mean of trees.
+    Forest(Vec<RegressionTree>),
+    /// A start and the sum of trees, each shrunk.
+    Boosted {
+        /// The mean of all targets.
+        start: f64,
+        /// Trees, their values shrunk already.
+        trees: Vec<RegressionTree>,
+    },
+    /// Rules in order.
+    Rules(RuleList),
+}
+
+/// Settings of the learners: values that scikit-learn's or the authors' defaults come close to; half or
+/// double changes the scores by less than their spread between seeds, except where said.
+struct Settings;
+
+impl Settings {
+    /// Trees of a forest.
+    const FOREST_TREES: usize = 60;
+    /// Levels of a forest's tree.
+    const FOREST_DEPTH: u32 = 9;
+    /// Rows of a leaf.
+    const LEAF_ROWS: usize = 4;
+    /// Boosting rounds.
+    const BOOST_ROUNDS: usize = 120;
+    /// Levels of a boosted tree.
+    const BOOST_DEPTH: u32 = 4;
+    /// Share of each boosted tree that counts.
+    const SHRINKAGE: f64 = 0.08;
+}
+
+/// Trains a learner. Equal seeds give equal models.
+#[must_use]
+pub fn train(kind: LearnerKind, set: &TrainingSet, seed: u64) -> LearnedModel {
+    let mut random = SplitMix(seed);
+    let width = set.rows.first().map_or(0, Vec::len);
+    match kind {
+        LearnerKind::Rules => LearnedModel::Rules(RuleList::learn(set)),
+        _ if set.rows.is_empty() => LearnedModel::Forest(Vec::new()),
+        LearnerKind::Forest => {
+            let limits = TreeLimits {
+                depth: Settings::FOREST_DEPTH,
+                leaf_rows: Settings::LEAF_ROWS,
+                // A third of the features, as is usual for regression.
+                features: (width / 3).max(1),
+            };
+            let trees = (0..Settings::FOREST_TREES).map(|_| {
+                let rows = (0..set.rows.len()).map(|_| random.below(set.rows.len())).collect();
+                RegressionTree::grow(set, rows, &limits, &mut random)
+            });
+            LearnedModel::Forest(trees.collect())
+        }
+        LearnerKind::Boosted => boost(set, width, &mut random),
+    }
+}
+
+fn boost(set: &TrainingSet, width: usize, random: &mut SplitMix) -> LearnedModel {
+    let start = set.targets.iter().sum::<f64>() / set.targets.len() as f64;
+    let limits = TreeLimits {
+        depth: Settings::BOOST_DEPTH,
+        leaf_rows: Settings::LEAF_ROWS,
+        features: (width / 2).max(1),
+    };
+    let mut residual = set.clone();
+    residual.targets.iter_mut().for_each(|t| *t -= start);
+    let mut trees = Vec::new();
+    for _ in 0..Settings::BOOST_ROUNDS {
+        // Half of the rows each, without putting back (stochastic boosting).
+        let rows: Vec<usize> = (0..set.rows.len()).filter(|_| random.next() & 1 == 0).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let mut tree = RegressionTree::grow(&residual, rows, &limits, random);
+        tree.nodes.iter_mut().for_each(|node| node.value *= Settings::SHRINKAGE);
+        for (row, target) in residual.rows.iter().zip(&mut residual.targets) {
+            *target -= tree.predict(row);
+        }
+        trees.push(tree);
+    }
+    LearnedModel::Boosted { start, trees }
+}
+
+impl LearnedModel {
+    /// The prediction for a row.
+    #[must_use]
+    pub fn predict(&self, row: &[f64]) -> f64 {
+        match self {
+            Self::Forest(trees) => {
+                let sum: f64 = trees.iter().map(|tree| tree.predict(row)).sum();
+                sum / trees.len().max(1) as f64
+            }
+            Self::Boosted { start, trees } => {
+                start + trees.iter().map(|tree| tree.predict(row)).sum::<f64>()
+            }
+            Self::Rules(rules) => rules.predict(row),
+        }
+    }
+
+    /// Share of a forest's trees that agree that the prediction is above `bound`, or below it;
+    /// 1 for other learners.
+    #[must_use]
+    pub fn agreement(&self, row: &[f64], bound: f64) -> f64 {
+        let Self::Forest(trees) = self else { return 1.0 };
+        if trees.is_empty() {
+            return 0.0;
+        }
+        let above = trees.iter().filter(|tree| tree.predict(row) > bound).count();
+        let share = above as f64 / trees.len() as f64;
+        if self.predict(row) > bound {
+            share
+        } else {
+            1.0 - share
+        }
+    }
+}

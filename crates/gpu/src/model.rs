@@ -1,0 +1,184 @@
+//! A model that chooses placements: one learner's prediction of the gain for each placement, and
+//! its file.
+
+use crate::dataset::PlacementSample;
+use crate::features::{FEATURE_NAMES, FEATURE_VERSION, LEARNED};
+use crate::learn::{train, LearnedModel, LearnerKind, TrainingSet};
+use crate::placement::ArrayPlacement;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the file.
+const FILE_VERSION: u32 = 1;
+/// The longest file and most nodes that are read.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Gains beyond a factor of four either way count as such: how much larger decides nothing.
+const GAIN_LIMIT: f64 = 2.0;
+
+/// A trained model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PlacementModel {
+    /// Version of this file's format.
+    pub version: u32,
+    /// Version of the features.
+    pub feature_version: u32,
+    /// Names of the features that it takes, in order.
+    pub features: Vec<String>,
+    /// Devices it was trained on.
+    pub devices: Vec<String>,
+    /// The gain above which a placement is chosen, log2.
+    pub threshold: f64,
+    /// One learned model for each placement.
+    pub gains: BTreeMap<ArrayPlacement, LearnedModel>,
+}
+
+/// Why a model's file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// Too long.
+    #[error("the model has {bytes} bytes; up to {MOST_BYTES} are read")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// No JSON of a model.
+    #[error("the model cannot be read: {reason}; train it again")]
+    Malformed {
+        /// The parser's words.
+        reason: String,
+    },
+    /// Another version.
+    #[error("the model has format {found} with features {features}; this Terrace reads format {FILE_VERSION} with features {FEATURE_VERSION}: train it again")]
+    Version {
+        /// Its format.
+        found: u32,
+        /// Its features.
+        features: u32,
+    },
+}
+
+/// What a model says of an array.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlacementChoice {
+    /// The placement.
+    pub placement: ArrayPlacement,
+    /// The predicted gain over global memory, a factor of the kernel's speed.
+    pub speedup: f64,
+    /// How many of the trees agree, from 0 to 1.
+    pub confidence: f64,
+}
+
+/// Rows of features with the gain of one placement.
+fn training_set<'a>(
+    samples: impl Iterator<Item = &'a PlacementSample>,
+    placement: ArrayPlacement,
+    row: &dyn Fn(&PlacementSample) -> Vec<f64>,
+) -> TrainingSet {
+    let mut set = TrainingSet::default();
+    for sample in samples {
+        if let Some(gain) = sample.gains.get(&placement) {
+            set.rows.push(row(sample));
+            set.targets.push(gain.clamp(-GAIN_LIMIT, GAIN_LIMIT));
+        }
+    }
+    set
+}
+
+impl PlacementModel {
+    /// Trains on these samples; `row` says which features count.
+    #[must_use]
+    pub fn train_on(
+        kind: LearnerKind,
+        samples: &[&PlacementSample],
+        row: &dyn Fn(&PlacementSample) -> Vec<f64>,
+        threshold: f64,
+        seed: u64,
+    ) -> Self {
+        let learn = |placement: ArrayPlacement| {
+            let set = training_set(samples.iter().copied(), placement, row);
+            (placement, train(kind, &set, seed ^ placement as u64))
+        };
+        let mut devices: Vec<String> = samples.iter().map(|s| s.key.device.clone()).collect();
+        devices.sort();
+        devices.dedup();
+        Self {
+            version: FILE_VERSION,
+            feature_version: FEATURE_VERSION,
+            features: FEATURE_NAMES.iter().map(|n| (*n).to_owned()).collect(),
+            devices,
+            threshold,
+            gains: LEARNED.into_iter().map(learn).collect(),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A file that is malformed, or of another version.
+    pub fn read(text: &str) -> Result<Self, ModelError> {
+        if text.len() > MOST_BYTES {
+            return Err(ModelError::TooLong { bytes: text.len() });
+        }
+        let malformed = |reason: String| ModelError::Malformed { reason };
+        // The version first: an older file may lack what this one has.
+        #[derive(Deserialize)]
+        struct Versions {
+            version: u32,
+            feature_version: u32,
+        }
+        let versions: Versions =
+            serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
+        if (versions.version, versions.feature_version) != (FILE_VERSION, FEATURE_VERSION) {
+            return Err(ModelError::Version {
+                found: versions.version,
+                features: versions.feature_version,
+            });
+        }
+        let model: Self = serde_json::from_str(text).map_err(|e| malformed(e.to_string()))?;
+        if model.features.iter().ne(FEATURE_NAMES.iter()) {
+            return Err(malformed("its features are not those of this version".to_owned()));
+        }
+        if !model.threshold.is_finite() {
+            return Err(malformed("its threshold is no number".to_owned()));
+        }
+        Ok(model)
+    }
+
+    /// The file's text.
+    #[must_use]
+    pub fn write(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The predicted gain of a placement, log2; global memory gains nothing.
+    #[must_use]
+    pub fn predict_gain(&self, row: &[f64], placement: ArrayPlacement) -> f64 {
+        self.gains.get(&placement).map_or(0.0, |model| model.predict(row))
+    }
+
+    /// The placement to choose among those that are legal.
+    #[must_use]
+    pub fn choose(&self, row: &[f64], legal: &[ArrayPlacement]) -> PlacementChoice {
+        let gains = legal.iter().filter(|p| self.gains.contains_key(p));
+        let best = gains
+            .map(|p| (*p, self.predict_gain(row, *p)))
+            .filter(|(_, gain)| gain.is_finite())
+            .max_by(|a, b| a.1.total_cmp(&b.1));
+        let agreement = |p: ArrayPlacement| {
+            self.gains.get(&p).map_or(1.0, |m| m.agreement(row, self.threshold))
+        };
+        match best {
+            Some((placement, gain)) if gain > self.threshold => PlacementChoice {
+                placement,
+                speedup: gain.exp2(),
+                confidence: agreement(placement),
+            },
+            other => PlacementChoice {
+                placement: ArrayPlacement::Global,
+                speedup: 1.0,
+                confidence: other.map_or(1.0, |(placement, _)| agreement(placement)),
+            },
+        }
+    }
+}
