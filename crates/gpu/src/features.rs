@@ -10,7 +10,7 @@ use crate::source::KernelArray;
 pub const FEATURE_VERSION: u32 = 1;
 
 /// Names of the features, in the order of a vector.
-pub const FEATURE_NAMES: [&str; 40] = [
+pub const FEATURE_NAMES: [&str; 42] = [
     "log2_bytes",
     "log2_bytes_of_l2",
     "element_bytes",
@@ -48,7 +48,9 @@ pub const FEATURE_NAMES: [&str; 40] = [
     "staging_per_load",
     "shared_bytes_share",
     "occupancy_if_shared",
-    "reads_through_tile",
+    "log2_tile_traffic",
+    "log2_tile_atomics",
+    "log2_traffic",
     "log2_l2_bytes",
     "memory_bytes_per_ns",
 ];
@@ -62,6 +64,8 @@ pub struct LaunchFacts<'a> {
     pub elements: &'a [u64],
     /// The analysis.
     pub access: &'a KernelAccess,
+    /// The analyses with a tile, by array.
+    pub tiled: &'a [Option<KernelAccess>],
     /// Threads of a block.
     pub block: [u32; 3],
     /// Blocks of the grid.
@@ -106,6 +110,7 @@ pub fn array_features(facts: &LaunchFacts<'_>, array: usize) -> Vec<f64> {
     let resident_if_shared =
         if has_tile { resident } else { (shared / bytes).floor().min(resident) };
     let loads = own.loads.max(1e-6);
+    let tile = facts.tiled.get(array).and_then(Option::as_ref);
     vec![
         log2(bytes),
         log2(bytes / l2),
@@ -145,7 +150,9 @@ pub fn array_features(facts: &LaunchFacts<'_>, array: usize) -> Vec<f64> {
         if has_tile { 0.0 } else { (elements / threads / loads).min(1e4) },
         (bytes / shared).min(10.0),
         resident_if_shared / resident,
-        f64::from(u8::from(has_tile)) * own.loads * own.sectors,
+        tile.map_or(0.0, |t| log2((t.traffic() + 0.1) / (facts.access.traffic() + 0.1))),
+        tile.map_or(0.0, |t| log2((t.atomics() + 0.1) / (facts.access.atomics() + 0.1))),
+        log2(facts.access.traffic()),
         log2(l2),
         figure("copy_67108864_global_bytes_per_ns", 2000.0),
     ]

@@ -7,6 +7,7 @@
 //! [`variant`]). [`measure`] is the only part that needs a GPU.
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod analysis;
 pub mod benchmark;
 pub mod data;

@@ -3,7 +3,7 @@
 
 use crate::dataset::PlacementSample;
 use crate::features::{FEATURE_NAMES, FEATURE_VERSION, LEARNED};
-use crate::learn::{train, LearnedModel, LearnerKind, TrainingSet};
+use crate::learn::{train, LearnedModel, LearnerKind, RuleList, TrainingSet};
 use crate::placement::ArrayPlacement;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -31,6 +31,13 @@ pub struct PlacementModel {
     pub threshold: f64,
     /// One learned model for each placement.
     pub gains: BTreeMap<ArrayPlacement, LearnedModel>,
+    /// Root mean square of the errors of the predicted gains, log2, on benchmarks that were left
+    /// out; what confidence comes from.
+    #[serde(default)]
+    pub errors: BTreeMap<ArrayPlacement, f64>,
+    /// Rules by placement: less accurate, and readable.
+    #[serde(default)]
+    pub rules: BTreeMap<ArrayPlacement, RuleList>,
 }
 
 /// Why a model's file cannot be used.
@@ -109,6 +116,8 @@ impl PlacementModel {
             devices,
             threshold,
             gains: LEARNED.into_iter().map(learn).collect(),
+            errors: BTreeMap::new(),
+            rules: BTreeMap::new(),
         }
     }
 
@@ -165,20 +174,50 @@ impl PlacementModel {
             .map(|p| (*p, self.predict_gain(row, *p)))
             .filter(|(_, gain)| gain.is_finite())
             .max_by(|a, b| a.1.total_cmp(&b.1));
-        let agreement = |p: ArrayPlacement| {
-            self.gains.get(&p).map_or(1.0, |m| m.agreement(row, self.threshold))
-        };
         match best {
             Some((placement, gain)) if gain > self.threshold => PlacementChoice {
                 placement,
                 speedup: gain.exp2(),
-                confidence: agreement(placement),
+                confidence: self.confidence(placement, gain),
             },
             other => PlacementChoice {
                 placement: ArrayPlacement::Global,
                 speedup: 1.0,
-                confidence: other.map_or(1.0, |(placement, _)| agreement(placement)),
+                confidence: other
+                    .map_or(1.0, |(placement, gain)| 1.0 - self.confidence(placement, gain)),
             },
         }
+    }
+
+    /// The chance that the true gain is above the threshold, if errors are normal.
+    fn confidence(&self, placement: ArrayPlacement, gain: f64) -> f64 {
+        let error = self.errors.get(&placement).copied().unwrap_or(GAIN_LIMIT).max(1e-3);
+        let z = (gain - self.threshold) / error;
+        // The logistic function with the normal distribution's slope (Bowling et al. 2009).
+        1.0 / (1.0 + (-1.702 * z).exp())
+    }
+
+    /// Learns readable rules from the same samples.
+    pub fn learn_rules(
+        &mut self,
+        samples: &[&PlacementSample],
+        row: &dyn Fn(&PlacementSample) -> Vec<f64>,
+    ) {
+        self.rules = LEARNED
+            .into_iter()
+            .map(|p| (p, RuleList::learn(&training_set(samples.iter().copied(), p, row))))
+            .collect();
+    }
+
+    /// The rule that speaks for a placement, if one does: `uniform > 0.98 and log2_bytes <= 9`.
+    #[must_use]
+    pub fn rule_text(&self, row: &[f64], placement: ArrayPlacement) -> Option<String> {
+        let rule = self.rules.get(&placement)?.matching(row)?;
+        let conditions = rule.conditions.iter().map(|c| {
+            let name = self.features.get(c.feature as usize).map_or("?", String::as_str);
+            let sign = if c.above { ">" } else { "<=" };
+            format!("{name} {sign} {:.2}", c.threshold)
+        });
+        Some(conditions.collect::<Vec<_>>().join(" and "))
     }
 }

@@ -71,6 +71,38 @@ pub struct KernelAccess {
     pub loads_after_stores: f64,
 }
 
+impl KernelAccess {
+    /// Sectors of 32 bytes that a thread's loads, stores and updates of global memory touch.
+    #[must_use]
+    pub fn traffic(&self) -> f64 {
+        let own = |a: &ArrayAccess| (a.loads + a.stores + a.atomics) * a.sectors;
+        self.arrays.iter().map(own).sum()
+    }
+
+    /// Atomic updates of global memory by a thread.
+    #[must_use]
+    pub fn atomics(&self) -> f64 {
+        self.arrays.iter().map(|a| a.atomics).sum()
+    }
+}
+
+/// Analyses the kernel once more for each array with a tile, with that tile.
+#[must_use]
+pub fn analyze_tiles(
+    source: &str,
+    kernel: &KernelSignature,
+    launch: &LaunchNumbers,
+) -> Vec<Option<KernelAccess>> {
+    let tiled = |array: &crate::source::KernelArray| {
+        array.has_tile.then(|| {
+            let mut launch = launch.clone();
+            launch.defines.insert(format!("TILE_{}", array.name), 1);
+            analyze_kernel(source, kernel, &launch)
+        })
+    };
+    kernel.arrays.iter().map(tiled).collect()
+}
+
 /// Analyses a kernel of `source` under a launch. What it cannot follow weighs as data-dependent.
 #[must_use]
 pub fn analyze_kernel(

@@ -249,10 +249,18 @@ impl Walker<'_> {
         self.weight = weight / 2.0;
         self.statement(then, end);
         self.returned = false;
+        let after_then = std::mem::replace(&mut self.values, before);
         if let Some(otherwise) = otherwise {
-            self.values = before;
             self.statement(otherwise, end);
             self.returned = false;
+        }
+        // What the two ways disagree on is as unknown as the condition.
+        for (name, value) in &mut self.values {
+            let other = after_then.get(name).copied().unwrap_or(*value);
+            if other != *value {
+                let parts = [condition.name, other.name, other.offset as u64, value.name];
+                *value = Value::unknown(&parts);
+            }
         }
         self.weight = weight;
         next

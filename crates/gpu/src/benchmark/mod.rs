@@ -113,6 +113,14 @@ impl Benchmark {
         own.chain(block.map(|(name, value)| (name.to_owned(), i64::from(value)))).collect()
     }
 
+    /// Definitions that hold for all sizes: those of the least one, whose inputs are soon made.
+    #[must_use]
+    pub fn fixed_defines(&self) -> std::collections::BTreeMap<String, i64> {
+        let least = self.sizes.first().map(|size| (self.problem)(*size));
+        let defines = least.map(|problem| problem.defines).unwrap_or_default();
+        defines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
     /// The block shape that stands for all where one is enough: the second, if there are several.
     #[must_use]
     pub fn check_block(&self) -> [u32; 2] {

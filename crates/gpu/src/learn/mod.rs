@@ -6,7 +6,8 @@
 mod rules;
 mod tree;
 
-pub use rules::{RuleCondition, RuleList};
+pub use rules::{GainRule, RuleCondition, RuleList};
+use tree::BinnedRows;
 pub use tree::{RegressionTree, TrainingSet, TreeLimits, TreeNode};
 
 use crate::benchmark::SplitMix;
@@ -90,9 +91,10 @@ pub fn train(kind: LearnerKind, set: &TrainingSet, seed: u64) -> LearnedModel {
                 // A third of the features, as is usual for regression.
                 features: (width / 3).max(1),
             };
+            let binned = BinnedRows::of(set);
             let trees = (0..Settings::FOREST_TREES).map(|_| {
                 let rows = (0..set.rows.len()).map(|_| random.below(set.rows.len())).collect();
-                RegressionTree::grow(set, rows, &limits, &mut random)
+                RegressionTree::grow(set, &binned, rows, &limits, &mut random)
             });
             LearnedModel::Forest(trees.collect())
         }
@@ -107,6 +109,7 @@ fn boost(set: &TrainingSet, width: usize, random: &mut SplitMix) -> LearnedModel
         leaf_rows: Settings::LEAF_ROWS,
         features: (width / 2).max(1),
     };
+    let binned = BinnedRows::of(set);
     let mut residual = set.clone();
     residual.targets.iter_mut().for_each(|t| *t -= start);
     let mut trees = Vec::new();
@@ -116,7 +119,7 @@ fn boost(set: &TrainingSet, width: usize, random: &mut SplitMix) -> LearnedModel
         if rows.is_empty() {
             continue;
         }
-        let mut tree = RegressionTree::grow(&residual, rows, &limits, random);
+        let mut tree = RegressionTree::grow(&residual, &binned, rows, &limits, random);
         tree.nodes.iter_mut().for_each(|node| node.value *= Settings::SHRINKAGE);
         for (row, target) in residual.rows.iter().zip(&mut residual.targets) {
             *target -= tree.predict(row);
@@ -139,23 +142,6 @@ impl LearnedModel {
                 start + trees.iter().map(|tree| tree.predict(row)).sum::<f64>()
             }
             Self::Rules(rules) => rules.predict(row),
-        }
-    }
-
-    /// Share of a forest's trees that agree that the prediction is above `bound`, or below it;
-    /// 1 for other learners.
-    #[must_use]
-    pub fn agreement(&self, row: &[f64], bound: f64) -> f64 {
-        let Self::Forest(trees) = self else { return 1.0 };
-        if trees.is_empty() {
-            return 0.0;
-        }
-        let above = trees.iter().filter(|tree| tree.predict(row) > bound).count();
-        let share = above as f64 / trees.len() as f64;
-        if self.predict(row) > bound {
-            share
-        } else {
-            1.0 - share
         }
     }
 }

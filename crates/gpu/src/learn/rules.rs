@@ -64,8 +64,13 @@ impl RuleList {
     /// The prediction for a row.
     #[must_use]
     pub fn predict(&self, row: &[f64]) -> f64 {
-        let rule = self.rules.iter().find(|rule| holds(&rule.conditions, row));
-        rule.map_or(self.otherwise, |rule| rule.value)
+        self.matching(row).map_or(self.otherwise, |rule| rule.value)
+    }
+
+    /// The first rule that holds for a row.
+    #[must_use]
+    pub fn matching(&self, row: &[f64]) -> Option<&GainRule> {
+        self.rules.iter().find(|rule| holds(&rule.conditions, row))
     }
 }
 

@@ -14,6 +14,7 @@ pub struct TrainingSet {
 
 /// A node; leaves have no feature.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(i64, f32, u32, f32)", into = "(i64, f32, u32, f32)")]
 pub struct TreeNode {
     /// The feature's position, or `u32::MAX` in a leaf.
     pub feature: u32,
@@ -23,6 +24,21 @@ pub struct TreeNode {
     pub left: u32,
     /// The mean of the rows of this node.
     pub value: f64,
+}
+
+/// In a file: feature (-1 in a leaf), threshold, left child, value.
+impl From<(i64, f32, u32, f32)> for TreeNode {
+    fn from((feature, threshold, left, value): (i64, f32, u32, f32)) -> Self {
+        let feature = u32::try_from(feature).unwrap_or(LEAF);
+        Self { feature, threshold: f64::from(threshold), left, value: f64::from(value) }
+    }
+}
+
+impl From<TreeNode> for (i64, f32, u32, f32) {
+    fn from(node: TreeNode) -> Self {
+        let feature = if node.feature == LEAF { -1 } else { i64::from(node.feature) };
+        (feature, node.threshold as f32, node.left, node.value as f32)
+    }
 }
 
 /// A tree, its root first.
@@ -46,10 +62,45 @@ pub struct TreeLimits {
 
 const LEAF: u32 = u32::MAX;
 
+/// Values of a feature that a split can fall between, at most.
+const BINS: usize = 64;
+
+/// Features as positions among quantiles, so that a split is found without sorting.
+pub(crate) struct BinnedRows {
+    /// For each feature, the greatest value of each bin but the last.
+    cuts: Vec<Vec<f64>>,
+    /// For each feature, each row's bin.
+    bins: Vec<Vec<u8>>,
+}
+
+impl BinnedRows {
+    pub fn of(set: &TrainingSet) -> Self {
+        let width = set.rows.first().map_or(0, Vec::len);
+        let (mut cuts, mut bins) = (Vec::new(), Vec::new());
+        for feature in 0..width {
+            let mut values: Vec<f64> = set.rows.iter().map(|row| row[feature]).collect();
+            values.sort_by(f64::total_cmp);
+            values.dedup();
+            let step = values.len().div_ceil(BINS).max(1);
+            let own: Vec<f64> = values
+                .windows(2)
+                .skip(step - 1)
+                .step_by(step)
+                .map(|pair| f64::midpoint(pair[0], pair[1]))
+                .collect();
+            let bin = |row: &Vec<f64>| own.partition_point(|cut| *cut < row[feature]) as u8;
+            bins.push(set.rows.iter().map(bin).collect());
+            cuts.push(own);
+        }
+        Self { cuts, bins }
+    }
+}
+
 impl RegressionTree {
     /// Grows a tree on these rows of the set.
     pub(crate) fn grow(
         set: &TrainingSet,
+        binned: &BinnedRows,
         rows: Vec<usize>,
         limits: &TreeLimits,
         random: &mut SplitMix,
@@ -61,7 +112,7 @@ impl RegressionTree {
             if depth >= limits.depth || rows.len() < 2 * limits.leaf_rows {
                 continue;
             }
-            let Some((feature, threshold)) = best_split(set, &rows, limits, random) else {
+            let Some((feature, threshold)) = best_split(set, binned, &rows, limits, random) else {
                 continue;
             };
             let (left, right): (Vec<usize>, Vec<usize>) =
@@ -105,39 +156,41 @@ fn leaf(set: &TrainingSet, rows: &[usize]) -> TreeNode {
 
 fn best_split(
     set: &TrainingSet,
+    binned: &BinnedRows,
     rows: &[usize],
     limits: &TreeLimits,
     random: &mut SplitMix,
 ) -> Option<(usize, f64)> {
-    let width = set.rows[rows[0]].len();
+    let width = binned.bins.len();
     let mut features: Vec<usize> = (0..width).collect();
     let mut best: Option<(f64, usize, f64)> = None;
     let total: f64 = rows.iter().map(|row| set.targets[*row]).sum();
-    let count = rows.len() as f64;
     for tried in 0..limits.features.min(width) {
         let pick = tried + random.below(width - tried);
         features.swap(tried, pick);
         let feature = features[tried];
-        let mut sorted: Vec<(f64, f64)> =
-            rows.iter().map(|row| (set.rows[*row][feature], set.targets[*row])).collect();
-        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut left = 0.0;
-        for at in 1..sorted.len() {
-            left += sorted[at - 1].1;
-            let few = at < limits.leaf_rows || sorted.len() - at < limits.leaf_rows;
-            if few || sorted[at].0 <= sorted[at - 1].0 {
+        let mut sums = [(0_usize, 0.0_f64); BINS + 1];
+        for row in rows {
+            let bin = &mut sums[usize::from(binned.bins[feature][*row])];
+            bin.0 += 1;
+            bin.1 += set.targets[*row];
+        }
+        let (mut count, mut left) = (0, 0.0);
+        for (bin, threshold) in binned.cuts[feature].iter().enumerate() {
+            count += sums[bin].0;
+            left += sums[bin].1;
+            let rest = rows.len() - count;
+            if sums[bin].0 == 0 || count < limits.leaf_rows || rest < limits.leaf_rows {
                 continue;
             }
-            let n = at as f64;
             let right = total - left;
-            let score = left * left / n + right * right / (count - n);
+            let score = left * left / count as f64 + right * right / rest as f64;
             if best.is_none_or(|(b, _, _)| score > b) {
-                let threshold = f64::midpoint(sorted[at].0, sorted[at - 1].0);
-                best = Some((score, feature, threshold));
+                best = Some((score, feature, *threshold));
             }
         }
     }
     let (score, feature, threshold) = best?;
     // A split that explains nothing only makes the tree larger.
-    (score > total * total / count + 1e-9).then_some((feature, threshold))
+    (score > total * total / rows.len() as f64 + 1e-9).then_some((feature, threshold))
 }
