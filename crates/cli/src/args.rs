@@ -66,6 +66,9 @@ pub enum Command {
     /// Memory devices, from their descriptions to figures and machine files.
     #[command(subcommand)]
     Device(crate::device::DeviceCommand),
+    /// Which GPU memory for which array of a kernel.
+    #[command(subcommand)]
+    Gpu(crate::gpu::GpuCommand),
     /// The virtual machine whose slow node really is slow.
     #[command(subcommand)]
     Lab(LabCommand),

@@ -3,6 +3,7 @@
 
 mod args;
 mod device;
+mod gpu;
 mod lab;
 mod manage;
 mod output;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Report(a) => see::report(&a),
         Command::Sim(a) => sim::sim(&a),
         Command::Device(device::DeviceCommand::Hbm(a)) => device::hbm(&a),
+        Command::Gpu(gpu::GpuCommand::Advise(a)) => gpu::advise_kernel(&a),
+        Command::Gpu(gpu::GpuCommand::Profile(a)) => gpu::profile(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),
         Command::Lab(LabCommand::Compare(a)) => lab::compare(&a),

@@ -10,6 +10,7 @@
 pub mod advise;
 pub mod analysis;
 pub mod benchmark;
+pub mod counters;
 pub mod data;
 pub mod dataset;
 pub mod evaluate;

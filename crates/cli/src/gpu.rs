@@ -1,0 +1,218 @@
+//! `terrace gpu`: which GPU memory for which array.
+
+use crate::output::{print, print_json, say, Ending, Failure};
+use crate::replace::write;
+use clap::{Args, Subcommand};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use terrace_terrace::gpu::advise::{advise, apply_advice, recorded_model, AdviceRequest};
+use terrace_terrace::gpu::analysis::LaunchNumbers;
+use terrace_terrace::gpu::counters::COUNTERS;
+use terrace_terrace::gpu::model::PlacementModel;
+use terrace_terrace::gpu_profile::{compiler_objection, profile_command};
+
+/// `terrace gpu`.
+#[derive(Debug, Subcommand)]
+pub enum GpuCommand {
+    /// Say for each array of a CUDA kernel which memory it belongs in.
+    #[command(
+        after_help = "Example: terrace gpu advise fir.cu --size tap=32 --size signal=1000000 --arg n=1000000 --grid 3907 --block 256 --apply -o placed.cu"
+    )]
+    Advise(GpuAdviseArgs),
+    /// Run a command and read the counters of its GPU kernels, by Nsight Compute.
+    #[command(after_help = "Example: terrace gpu profile -o counters.csv -- ./solver input")]
+    Profile(GpuProfileArgs),
+}
+
+/// `terrace gpu advise`.
+#[derive(Debug, Args)]
+pub struct GpuAdviseArgs {
+    /// CUDA source with the kernel.
+    pub source: PathBuf,
+    /// The kernel, where the source has several.
+    #[arg(long)]
+    pub kernel: Option<String>,
+    /// The GPU, by a part of its name: h100 or h200.
+    #[arg(long, default_value = "h100")]
+    pub gpu: String,
+    /// Elements of an array; without it the array is taken to be large.
+    #[arg(long, value_name = "ARRAY=ELEMENTS")]
+    pub size: Vec<String>,
+    /// Value of a whole-number parameter, or of a name that the source needs defined.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub arg: Vec<String>,
+    /// Threads of a block: X, X,Y or X,Y,Z.
+    #[arg(long, default_value = "256")]
+    pub block: String,
+    /// Blocks of the grid: X, X,Y or X,Y,Z.
+    #[arg(long, default_value = "1024")]
+    pub grid: String,
+    /// Write the source with the advice applied, to --output.
+    #[arg(long, requires = "output")]
+    pub apply: bool,
+    /// File for the source with the advice applied.
+    #[arg(short, long, requires = "apply")]
+    pub output: Option<PathBuf>,
+    /// A model of your own in place of the one that comes with Terrace.
+    #[arg(long)]
+    pub model: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `terrace gpu profile`.
+#[derive(Debug, Args)]
+pub struct GpuProfileArgs {
+    /// CSV file for the counters.
+    #[arg(short, long)]
+    pub output: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The command.
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}
+
+fn numbers<T: std::str::FromStr>(
+    option: &str,
+    texts: &[String],
+) -> Result<Vec<(String, T)>, Failure> {
+    let pair = |text: &String| {
+        let (name, value) = text.split_once('=')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    let read = |text: &String| {
+        pair(text).ok_or_else(|| {
+            Failure::usage(format!("--{option} {text}: give NAME=NUMBER, such as n=1000"))
+        })
+    };
+    texts.iter().map(read).collect()
+}
+
+fn axes(option: &str, text: &str) -> Result<[u32; 3], Failure> {
+    let parsed: Option<Vec<u32>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
+    let wrong = || Failure::usage(format!("--{option} {text}: give one to three numbers from 1"));
+    let parsed = parsed.filter(|p| (1..=3).contains(&p.len()) && !p.contains(&0));
+    let parsed = parsed.ok_or_else(wrong)?;
+    Ok(std::array::from_fn(|axis| parsed.get(axis).copied().unwrap_or(1)))
+}
+
+/// The most bytes of a source or model that are read.
+const MOST_BYTES: u64 = 64 << 20;
+
+fn read(path: &PathBuf) -> Result<String, Failure> {
+    let failed = |e: std::io::Error| Failure::failed(format!("{}: {e}", path.display()));
+    let length = std::fs::metadata(path).map_err(failed)?.len();
+    if length > MOST_BYTES {
+        return Err(Failure::failed(format!("{}: {length} bytes are too many", path.display())));
+    }
+    std::fs::read_to_string(path).map_err(failed)
+}
+
+/// `terrace gpu advise`.
+pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
+    let block = axes("block", &args.block)?;
+    let threads: u64 = block.iter().map(|b| u64::from(*b)).product();
+    if threads > 1024 {
+        let line = format!("--block {}: {threads} threads; a block has at most 1024", args.block);
+        return Err(Failure::usage(line));
+    }
+    let scalars: Vec<(String, i64)> = numbers("arg", &args.arg)?;
+    let request = AdviceRequest {
+        source: read(&args.source)?,
+        kernel: args.kernel.clone(),
+        elements: numbers("size", &args.size)?.into_iter().collect(),
+        launch: LaunchNumbers {
+            grid: axes("grid", &args.grid)?,
+            block,
+            scalars: scalars.iter().cloned().collect(),
+            defines: Default::default(),
+        },
+        gpu: args.gpu.clone(),
+    };
+    let model = match &args.model {
+        Some(path) => PlacementModel::read(&read(path)?)
+            .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?,
+        None => recorded_model().map_err(Failure::failed)?,
+    };
+    let advice = advise(&request, &model).map_err(Failure::usage)?;
+    if let Some(output) = args.output.as_ref().filter(|_| args.apply) {
+        let variant = apply_advice(&request, &advice).map_err(Failure::failed)?;
+        let mut text = String::new();
+        for tile in &variant.tiles {
+            let _ = writeln!(text, "#define TILE_{tile}");
+        }
+        let _ = writeln!(
+            text,
+            "#ifndef BLOCK_X\n#define BLOCK_X {}\n#define BLOCK_Y {}\n#endif",
+            block[0], block[1]
+        );
+        text.push_str(&variant.text);
+        let name = args.source.display().to_string();
+        if let Some(words) = compiler_objection(&name, &text, &[]) {
+            return Err(Failure::failed(format!("the placed source is not written: {words}")));
+        }
+        write(output, &text).map_err(|e| Failure::failed(format!("{}: {e}", output.display())))?;
+        for (array, variable) in &variant.constants {
+            say(&format!("copy {array} to the module's variable {variable} before a launch"));
+        }
+        for array in &variant.textures {
+            say(&format!("pass {array} as a texture over linear memory"));
+        }
+        if variant.shared.get() > 0 {
+            let bytes = variant.shared.get();
+            say(&format!("launch with {bytes} bytes of dynamic shared memory"));
+        }
+    }
+    if args.json {
+        return print_json(&advice);
+    }
+    let mut text = format!("{} on {}\n", advice.kernel, advice.gpu);
+    for array in &advice.arrays {
+        let _ = writeln!(
+            text,
+            "{:<16} {:<13} {:>5.2} times the speed, {:.0}% sure: {}",
+            array.array,
+            array.placement.name(),
+            array.expected_speedup,
+            100.0 * array.confidence,
+            array.rule
+        );
+    }
+    print(&text)
+}
+
+/// `terrace gpu profile`.
+pub fn profile(args: &GpuProfileArgs) -> Ending {
+    let launches = profile_command(&args.command).map_err(|error| match error.is_lacking() {
+        true => Failure::lacking(error),
+        false => Failure::failed(error),
+    })?;
+    let mut csv = String::from("kernel,block,grid");
+    COUNTERS.iter().for_each(|(_, name)| csv.push_str(&format!(",{name}")));
+    csv.push('\n');
+    for launch in &launches {
+        let plain = |text: &str| text.replace(',', " ");
+        let name = plain(&launch.kernel);
+        csv.push_str(&format!("{name},{},{}", plain(&launch.block), plain(&launch.grid)));
+        for value in &launch.values {
+            csv.push_str(&value.map_or(",".to_owned(), |v| format!(",{v}")));
+        }
+        csv.push('\n');
+    }
+    if let Some(output) = &args.output {
+        write(output, &csv).map_err(|e| Failure::failed(format!("{}: {e}", output.display())))?;
+    }
+    if args.json {
+        let names = COUNTERS.map(|(_, name)| name);
+        return print_json(
+            &serde_json::json!({ "version": 1, "counters": names, "launches": launches }),
+        );
+    }
+    match args.output {
+        Some(_) => print(&format!("{} launches\n", launches.len())),
+        None => print(&csv),
+    }
+}
