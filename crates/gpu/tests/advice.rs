@@ -78,7 +78,9 @@ fn hostile_sources_end() {
         let body = part.repeat(50_000);
         let source = format!("__global__ void k(float *a, int n) {{ {body} }}");
         let request = AdviceRequest { source, ..request("fir", &[], &[]) };
-        let _advice_or_error = advise(&request, &model);
+        if let Ok(advice) = advise(&request, &model) {
+            let _variant = apply_advice(&request, &advice);
+        }
     }
 }
 

@@ -135,6 +135,17 @@ impl Parser<'_, '_> {
     }
 
     fn unary(&mut self) -> Value {
+        self.depth += 1;
+        if self.depth > DEPTH {
+            self.at = self.end;
+            return Value::unknown(&[1]);
+        }
+        let value = self.signed();
+        self.depth -= 1;
+        value
+    }
+
+    fn signed(&mut self) -> Value {
         match self.text() {
             "-" => {
                 self.at += 1;

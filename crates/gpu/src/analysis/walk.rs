@@ -104,12 +104,16 @@ impl LaneWalk {
 /// Brackets around brackets, and statements in a row that hold others, which nest as well.
 fn nesting(text: &TokenText<'_>, body: &Range<usize>) -> usize {
     let (mut depth, mut heads, mut most) = (0_usize, 0_usize, 0_usize);
+    // Semicolons within parentheses, those of a loop's head, end no statement.
+    let mut head = 0_usize;
     for at in body.clone() {
         match text.text(at) {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            "(" => (depth, head) = (depth + 1, head + 1),
+            ")" => (depth, head) = (depth.saturating_sub(1), head.saturating_sub(1)),
+            "[" | "{" => depth += 1,
+            "]" | "}" => depth = depth.saturating_sub(1),
             "for" | "while" | "if" | "else" => heads += 1,
-            ";" => heads = 0,
+            ";" if head == 0 => heads = 0,
             _ => {}
         }
         most = most.max(depth).max(heads);

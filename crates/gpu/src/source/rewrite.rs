@@ -93,7 +93,7 @@ pub fn rewrite_kernel(
     out.push_str(&prologue);
     let writer = AccessWriter { text: &text, rules: &rules };
     let tokens = text.within(&kernel.body);
-    writer.write(&mut out, tokens, kernel.body.clone());
+    writer.write(&mut out, tokens, kernel.body.clone(), 0);
     out.push_str(&source[kernel.body.end..]);
     variant.text = out;
     variant
@@ -115,6 +115,9 @@ fn stage_whole(prologue: &mut String, array: &KernelArray, elements: u64, shared
     *shared = Bytes(offset + bytes.next_multiple_of(16));
 }
 
+/// Deepest nesting of accesses, `a[b[c[i]]]`, that is rewritten.
+const MOST_DEPTH: u32 = 50;
+
 struct AccessWriter<'a> {
     text: &'a TokenText<'a>,
     rules: &'a [(&'a KernelArray, ArrayPlacement)],
@@ -123,11 +126,12 @@ struct AccessWriter<'a> {
 impl AccessWriter<'_> {
     /// Writes these tokens and the text between them, accesses rewritten; `bytes` is what the
     /// tokens and the text cover.
-    fn write(&self, out: &mut String, tokens: Range<usize>, bytes: Range<usize>) {
+    /// Accesses nested deeper than any hand writes stay as they are.
+    fn write(&self, out: &mut String, tokens: Range<usize>, bytes: Range<usize>, depth: u32) {
         let mut at = tokens.start;
         let mut from = bytes.start;
         while at < tokens.end {
-            let rule = self.rules.iter().find(|(array, _)| {
+            let rule = self.rules.iter().filter(|_| depth < MOST_DEPTH).find(|(array, _)| {
                 self.text.text(at) == array.name
                     && self.text.text(at + 1) == "["
                     && !matches!(self.text.text(at.wrapping_sub(1)), "." | "->")
@@ -141,7 +145,7 @@ impl AccessWriter<'_> {
             let span = |at: usize| self.text.tokens[at].span.clone();
             out.push_str(&self.text.source[from..span(at).start]);
             let mut index = String::new();
-            self.write(&mut index, at + 2..close, span(at + 1).end..span(close).start);
+            self.write(&mut index, at + 2..close, span(at + 1).end..span(close).start, depth + 1);
             let (name, element) = (&array.name, &array.element);
             let _ = match placement {
                 ArrayPlacement::ReadOnly => write!(out, "__ldg(&{name}[{index}])"),
