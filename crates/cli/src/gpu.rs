@@ -149,6 +149,8 @@ pub fn advise_kernel(args: &GpuAdviseArgs) -> Ending {
             "#ifndef BLOCK_X\n#define BLOCK_X {}\n#define BLOCK_Y {}\n#endif",
             block[0], block[1]
         );
+        // The compiler counts lines as the source has them.
+        text.push_str("#line 1\n");
         text.push_str(&variant.text);
         let name = args.source.display().to_string();
         if let Some(words) = compiler_objection(&name, &text, &[]) {

@@ -1,4 +1,5 @@
 //! Advice from the recorded model, and what is refused.
+#![allow(clippy::unwrap_used)]
 
 use terrace_gpu::advise::{advise, apply_advice, recorded_model, AdviceRequest};
 use terrace_gpu::analysis::LaunchNumbers;

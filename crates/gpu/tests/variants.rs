@@ -1,4 +1,5 @@
 //! Every variant of every benchmark kernel computes what the CPU's reference does.
+#![allow(clippy::unwrap_used)]
 
 mod emulator;
 

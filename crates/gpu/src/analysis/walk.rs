@@ -395,7 +395,7 @@ impl Walker<'_> {
         }
         let word = |at: &usize| self.text.tokens[*at].kind == TokenKind::Word;
         let member = target.clone().any(|at| matches!(self.text.text(at), "." | "["));
-        let Some(name) = target.clone().filter(word).last() else { return };
+        let Some(name) = target.clone().rfind(word) else { return };
         let name = self.text.text(name).to_owned();
         if member {
             return;
