@@ -224,6 +224,18 @@ impl FabricTopology {
         Ok(self.route(from, to)?.into_iter().map(|s| self.station(s).latency_ps).sum())
     }
 
+    /// The least bandwidth on the way from `from` to `to`; `None`: no limit.
+    ///
+    /// # Errors
+    /// As [`Self::route`].
+    pub fn route_bandwidth(
+        &self,
+        from: VertexId,
+        to: VertexId,
+    ) -> Result<Option<BytesPerSec>, FabricError> {
+        Ok(self.route(from, to)?.into_iter().filter_map(|s| self.station(s).bandwidth).min())
+    }
+
     /// The least latency of all pairs of endpoints between which there is a route, picoseconds:
     /// nothing that one endpoint does reaches another any sooner. `None`: there is no such pair.
     #[must_use]

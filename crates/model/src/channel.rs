@@ -30,12 +30,47 @@ struct Queue {
     share: u64,
 }
 
+/// What users of a bus did with it in a quantum, for users of the same bus in other machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BusDemand {
+    /// Parts of the bus that were used, 1/1024 each.
+    pub parts: u64,
+    /// Cores that used it notably.
+    pub notable: u64,
+    /// Cores that used at least half of their share.
+    pub wanting: u64,
+}
+
+impl BusDemand {
+    /// This without `other`, which is a part of it.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self {
+            parts: self.parts.saturating_sub(other.parts),
+            notable: self.notable.saturating_sub(other.notable),
+            wanting: self.wanting.saturating_sub(other.wanting),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            parts: self.parts + other.parts,
+            notable: self.notable + other.notable,
+            wanting: self.wanting + other.wanting,
+        }
+    }
+}
+
 /// The bus of one node.
 #[derive(Debug, Clone)]
 pub struct Channel {
     queues: Vec<Queue>,
     open_reads: Cache,
     open_writes: Cache,
+    demand: BusDemand,
+    rivals: BusDemand,
     block_shift: u32,
 }
 
@@ -48,6 +83,8 @@ impl Channel {
             queues: vec![queue; cores],
             open_reads: open.clone(),
             open_writes: open,
+            demand: BusDemand::default(),
+            rivals: BusDemand::default(),
             block_shift: block.max(crate::LINE).trailing_zeros() - crate::LINE.trailing_zeros(),
         })
     }
@@ -82,6 +119,18 @@ impl Channel {
         self.queues[core].busy_until
     }
 
+    /// What this machine's cores did with the bus in the last quantum.
+    #[must_use]
+    pub const fn demand(&self) -> BusDemand {
+        self.demand
+    }
+
+    /// From now on the bus is shared with cores of other machines that want this much of it; by
+    /// default there are none.
+    pub fn set_rivals(&mut self, rivals: BusDemand) {
+        self.rivals = rivals;
+    }
+
     /// Divide the bus anew after a quantum of `length` picoseconds.
     ///
     /// What nobody used goes to those who would use it, in equal parts. Given to each of them
@@ -101,9 +150,12 @@ impl Channel {
         }
         let part = |q: &Queue| (q.used.saturating_mul(WHOLE) / length.max(1)).min(WHOLE);
         let wants = |q: &Queue| part(q) >= NOTABLE && 2 * part(q) >= q.share;
-        let parts_sum: u64 = self.queues.iter().map(part).sum();
-        let notable = self.queues.iter().filter(|q| part(q) >= NOTABLE).count() as u64;
-        let wanting = self.queues.iter().filter(|q| wants(q)).count() as u64;
+        self.demand = BusDemand {
+            parts: self.queues.iter().map(part).sum(),
+            notable: self.queues.iter().filter(|q| part(q) >= NOTABLE).count() as u64,
+            wanting: self.queues.iter().filter(|q| wants(q)).count() as u64,
+        };
+        let BusDemand { parts: parts_sum, notable, wanting } = self.demand.plus(self.rivals);
         let left = WHOLE.saturating_sub(parts_sum);
         for queue in &mut self.queues {
             let mine = part(queue);
@@ -149,6 +201,29 @@ mod tests {
         }
         assert_eq!(c.queues[0].share, 512);
         assert_eq!(c.queues[1].share, 512);
+    }
+
+    #[test]
+    fn two_machines_that_tell_each_other_share_as_two_cores_do() {
+        let mut machines = [Channel::new(1, 64).unwrap(), Channel::new(1, 64).unwrap()];
+        let quantum = 64_000;
+        for q in 0..10 {
+            for c in &mut machines {
+                while c.free_at(0) < (q + 1) * quantum {
+                    c.transfer(0, q * quantum, 640);
+                }
+                c.end_quantum((q + 1) * quantum, quantum);
+            }
+            let demands = machines.each_ref().map(Channel::demand);
+            machines[0].set_rivals(demands[1]);
+            machines[1].set_rivals(demands[0]);
+        }
+        let shares: Vec<u64> = machines.iter().map(|c| c.queues[0].share).collect();
+        assert_eq!(shares, [512, 512]);
+        // The other is idle now.
+        machines[0].set_rivals(BusDemand::default());
+        machines[0].end_quantum(11 * quantum, quantum);
+        assert_eq!(machines[0].queues[0].share, WHOLE);
     }
 
     #[test]

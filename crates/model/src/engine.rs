@@ -1,6 +1,6 @@
 //! Caches, cores and buses together: one call an access.
 
-use crate::channel::Channel;
+use crate::channel::{BusDemand, Channel};
 use crate::combine::Combining;
 use crate::core::Core;
 use crate::counters::Counters;
@@ -148,6 +148,19 @@ impl Engine {
             read_bytes: by_node(|n| n.read_bytes),
             write_bytes: by_node(|n| n.write_bytes),
             ..unit.counters.clone()
+        }
+    }
+
+    /// What this machine's cores did with a node's bus in the last quantum.
+    #[must_use]
+    pub fn bus_demand(&self, node: usize) -> BusDemand {
+        self.uncore.channels.get(node).map(Channel::demand).unwrap_or_default()
+    }
+
+    /// From now on a node's bus is shared with cores of other machines that want this much of it.
+    pub fn set_bus_rivals(&mut self, node: usize, rivals: BusDemand) {
+        if let Some(channel) = self.uncore.channels.get_mut(node) {
+            channel.set_rivals(rivals);
         }
     }
 

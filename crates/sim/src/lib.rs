@@ -42,6 +42,6 @@ pub use error::SimError;
 pub use far::FarCount;
 pub use recording::Recording;
 pub use run::{
-    all, simulate, simulate_custom, CacheCount, NodeEnergy, Options, Run, TrackerKind, BEHIND,
-    BOUNDS,
+    all, conclude, simulate, simulate_custom, CacheCount, NodeEnergy, Options, Run, TrackerKind,
+    BEHIND, BOUNDS,
 };

@@ -100,6 +100,16 @@ pub enum FirstTouch {
     Placed(Arc<HashMap<u64, u8>>, Vec<Vec<usize>>),
 }
 
+/// Who chooses the nodes of pages at their first touch, in place of [`FirstTouch`].
+pub trait FrameChooser: std::fmt::Debug {
+    /// Nodes (indexes) for the next page, in the order in which they are tried; `home` is the
+    /// toucher's. Asked once a first touch.
+    fn choose_nodes(&mut self, home: usize) -> Vec<usize>;
+
+    /// So many frames of `node` were taken for it. What that costs beside the fault, picoseconds.
+    fn count_taken(&mut self, node: usize, frames: u64) -> u64;
+}
+
 /// The program's memory.
 #[derive(Debug)]
 pub struct Memory {
@@ -120,6 +130,7 @@ pub struct Memory {
     /// touches one waits ([`WAITS`]).
     pub paged: bool,
     first_touch: FirstTouch,
+    chooser: Option<Box<dyn FrameChooser>>,
     /// When pages that are being moved are done, picoseconds.
     moving: HashMap<u32, u64>,
     /// The page whose move somebody has just found that he has to wait for.
@@ -170,6 +181,7 @@ impl Memory {
             huge: false,
             paged: false,
             first_touch,
+            chooser: None,
             moving: HashMap::new(),
             waited_for: None,
             locked_until: 0,
@@ -216,6 +228,29 @@ impl Memory {
     pub fn place_births(&mut self, places: Arc<HashMap<u64, u8>>) {
         let (FirstTouch::Nearest(lists) | FirstTouch::Placed(_, lists)) = &self.first_touch;
         self.first_touch = FirstTouch::Placed(places, lists.clone());
+    }
+
+    /// Pages go at their first touch where `chooser` says, from now on.
+    pub fn choose_births(&mut self, chooser: Box<dyn FrameChooser>) {
+        self.chooser = Some(chooser);
+    }
+
+    /// `frames` of `node` were taken at a first touch: what that costs beside the fault.
+    fn count_taken(&mut self, node: usize, frames: u64) -> u64 {
+        self.chooser.as_mut().map_or(0, |chooser| chooser.count_taken(node, frames))
+    }
+
+    /// The nodes to be tried for a page at its first touch, in order.
+    fn birth_order(&mut self, vpn: u64, home: usize) -> Vec<usize> {
+        if let Some(chooser) = &mut self.chooser {
+            return chooser.choose_nodes(home);
+        }
+        let (placed, lists) = match &self.first_touch {
+            FirstTouch::Nearest(lists) => (None, lists),
+            FirstTouch::Placed(nodes, lists) => (nodes.get(&vpn).map(|n| *n as usize), lists),
+        };
+        let list = lists.get(home).or(lists.first()).cloned().unwrap_or_default();
+        placed.into_iter().chain(list).collect()
     }
 
     /// The node, by its index, on which whoever is at home on node `home` and is no part of the
@@ -423,15 +458,9 @@ impl Memory {
     /// Backs a page for the first time; gives the cost, picoseconds. Where no node has room, the
     /// program gets a page of the last node all the same, and the run reports it.
     fn touch_first(&mut self, index: usize, vpn: u64, home: usize) -> u64 {
-        let (placed, lists) = match &self.first_touch {
-            FirstTouch::Nearest(lists) => (None, lists),
-            FirstTouch::Placed(nodes, lists) => (nodes.get(&vpn).map(|n| *n as usize), lists),
-        };
-        let list = lists.get(home).or(lists.first()).cloned().unwrap_or_default();
-        let order = placed.into_iter().chain(list);
+        let order = self.birth_order(vpn, home);
         let whole = self.huge && self.is_untouched_huge(index, vpn);
         let start = if whole { index - (vpn % HUGE) as usize } else { index };
-        let order: Vec<usize> = order.collect();
         for node in &order {
             if whole {
                 if let Some(frame) = self.pools[*node].take_huge() {
@@ -442,7 +471,7 @@ impl Memory {
                             Page { frame, node: *node as u8, bits: PART_OF_HUGE, part: i as u16 };
                     }
                     self.touched += HUGE;
-                    return FAULT + HUGE * ZERO_PAGE;
+                    return FAULT + HUGE * ZERO_PAGE + self.count_taken(*node, HUGE);
                 }
             }
             if let Some(frame) = self.pools[*node].take(self.cpu, Use::Birth) {
@@ -475,7 +504,8 @@ impl Memory {
         self.pages[index] = Page { frame: frame as u32, node: node as u8, bits: 0, part: 0 };
         self.touched += 1;
         self.born = self.tells_births.then_some(frame as u32);
-        FAULT + if self.tells_births { 0 } else { ZERO_PAGE }
+        let zeroing = if self.tells_births { 0 } else { ZERO_PAGE };
+        FAULT + zeroing + self.count_taken(node, 1)
     }
 
     /// Whether the aligned huge page around `index` lies in one mapping and nothing of it is

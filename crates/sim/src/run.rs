@@ -203,6 +203,14 @@ fn alone(plan: &Plan, policy: &str, mode: Mode) -> Result<Run, SimError> {
     Ok(run)
 }
 
+/// The result of a world that somebody else has run to its program's end, called `policy` in it.
+///
+/// # Errors
+/// [`SimError`]: wrong results, too little memory.
+pub fn conclude(plan: &Plan, policy: &str, world: &mut World) -> Result<Run, SimError> {
+    result(plan, policy, world, Moves::default())
+}
+
 /// A run in the best tier's memory, with a store behind it.
 fn behind(plan: &Plan, policy: &str, store: &str) -> Result<Run, SimError> {
     let mut world = plan.paged_world(store)?;

@@ -18,6 +18,7 @@ use crate::ports::costs::Deciding;
 use crate::ports::Work;
 use crate::sampler::Sampler;
 use std::collections::VecDeque;
+use terrace_model::channel::BusDemand;
 use terrace_model::{Counters, Engine, PS};
 use terrace_types::{Nanos, Tick};
 
@@ -301,6 +302,12 @@ impl World {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// From now on the bus of the node of this index is shared with cores of other machines that
+    /// want this much of it.
+    pub fn set_bus_rivals(&mut self, node: usize, rivals: BusDemand) {
+        self.engine.set_bus_rivals(node, rivals);
     }
 
     /// Cores.

@@ -18,6 +18,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("engine", &["types", "machine", "policy"]),
     ("workload", &["types"]),
     ("sim", &["types", "machine", "cache", "model", "trace", "policy", "engine", "workload"]),
+    ("pool", &["types", "machine", "model", "workload", "sim", "fabric"]),
     ("sys", &["types"]),
     ("topology", &["types", "machine", "sys"]),
     ("track", &["types", "engine", "sys"]),

@@ -1,0 +1,199 @@
+//! Allocation policies: which pool the next frame comes from. Pool 0 is the host's local memory,
+//! pools 1 to N are shared, as in Opal ("Exploring Allocation Policies in Disaggregated
+//! Non-Volatile Memories", MCHPC 2018, section 3.3).
+
+use crate::PoolError;
+use terrace_types::{Bytes, Seed};
+
+/// An allocation policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllocationPolicy {
+    /// Local memory until it is full, then shared pools at random (section 3.3.1).
+    LocalFirst,
+    /// Local memory and the next shared pool in turn (section 3.3.2).
+    Alternate,
+    /// All pools, local memory among them, in turn (section 3.3.3).
+    RoundRobin,
+    /// As many frames of shared pools for one of local memory as shared memory is larger
+    /// (section 3.3.4), pools in turn.
+    Proportional,
+    /// Any pool, local memory among them, with equal chance (Opal's code, policy 4).
+    Random,
+    /// So many frames of shared pools for one of local memory (Opal's code, policies 5 to 8: 2, 4,
+    /// 8, 16), pools in turn.
+    OneTo(u32),
+}
+
+impl AllocationPolicy {
+    /// All, by the names that system files and `--policy` take.
+    pub const NAMED: [(&'static str, Self); 9] = [
+        ("local-first", Self::LocalFirst),
+        ("alternate", Self::Alternate),
+        ("round-robin", Self::RoundRobin),
+        ("proportional", Self::Proportional),
+        ("random", Self::Random),
+        ("1:2", Self::OneTo(2)),
+        ("1:4", Self::OneTo(4)),
+        ("1:8", Self::OneTo(8)),
+        ("1:16", Self::OneTo(16)),
+    ];
+
+    /// The policy of this name.
+    ///
+    /// # Errors
+    /// [`PoolError::Policy`], with the names there are.
+    pub fn from_name(name: &str) -> Result<Self, PoolError> {
+        let found = Self::NAMED.iter().find(|(known, _)| *known == name);
+        found.map(|(_, policy)| *policy).ok_or_else(|| PoolError::Policy {
+            name: name.to_owned(),
+            known: Self::NAMED.map(|(known, _)| known).join(", "),
+        })
+    }
+}
+
+/// A policy at work for one host: where its frames come from, request by request.
+#[derive(Debug, Clone)]
+pub struct AllocationSequence {
+    policy: AllocationPolicy,
+    shared_pools: usize,
+    /// Frames of shared pools for one of local memory, where the policy has such a ratio.
+    shared_for_one: u64,
+    requests: u64,
+    shared_requests: u64,
+    chance: u64,
+}
+
+impl AllocationSequence {
+    /// Before the first request. `local` and `shared` are the capacities of local memory and of all
+    /// shared pools together.
+    #[must_use]
+    pub fn new(
+        policy: AllocationPolicy,
+        shared_pools: usize,
+        local: Bytes,
+        shared: Bytes,
+        seed: Seed,
+    ) -> Self {
+        let shared_for_one = match policy {
+            AllocationPolicy::Proportional => shared.get() / local.get().max(1),
+            AllocationPolicy::OneTo(count) => u64::from(count),
+            _ => 1,
+        };
+        let chance = seed.0;
+        Self { policy, shared_pools, shared_for_one, requests: 0, shared_requests: 0, chance }
+    }
+
+    /// All pools in the order in which they are tried for the next frame.
+    pub fn next_order(&mut self) -> Vec<usize> {
+        let first = if self.shared_pools == 0 { 0 } else { self.choose_first() };
+        self.requests += 1;
+        let mut order = vec![first];
+        // The rest is tried where that one is full: local memory, then shared pools.
+        order.extend((0..=self.shared_pools).filter(|pool| *pool != first));
+        if self.policy == AllocationPolicy::LocalFirst {
+            self.shuffle(1, &mut order);
+        }
+        order
+    }
+
+    fn choose_first(&mut self) -> usize {
+        let pools = self.shared_pools as u64 + 1;
+        match self.policy {
+            AllocationPolicy::LocalFirst => 0,
+            AllocationPolicy::RoundRobin => (self.requests % pools) as usize,
+            AllocationPolicy::Random => (self.draw() % pools) as usize,
+            AllocationPolicy::Alternate
+            | AllocationPolicy::Proportional
+            | AllocationPolicy::OneTo(_) => {
+                if self.requests % (self.shared_for_one + 1) == 0 {
+                    return 0;
+                }
+                self.shared_requests += 1;
+                1 + ((self.shared_requests - 1) % self.shared_pools as u64) as usize
+            }
+        }
+    }
+
+    /// Shuffles `order` from index `from` on (Fisher and Yates).
+    fn shuffle(&mut self, from: usize, order: &mut [usize]) {
+        for last in (from + 1..order.len()).rev() {
+            let other = from + (self.draw() % (last - from + 1) as u64) as usize;
+            order.swap(last, other);
+        }
+    }
+
+    /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    fn draw(&mut self) -> u64 {
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.chance ^ (self.chance >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn firsts(policy: &str, pools: usize, count: usize) -> Vec<usize> {
+        let policy = AllocationPolicy::from_name(policy).unwrap();
+        let (local, shared) = (Bytes(2 * GIB), Bytes(16 * GIB));
+        let mut sequence = AllocationSequence::new(policy, pools, local, shared, Seed(1));
+        (0..count).map(|_| sequence.next_order()[0]).collect()
+    }
+
+    #[test]
+    fn sequences_are_those_of_the_paper() {
+        assert_eq!(firsts("local-first", 2, 5), [0; 5]);
+        // Section 3.3.2, two pools.
+        assert_eq!(firsts("alternate", 2, 8), [0, 1, 0, 2, 0, 1, 0, 2]);
+        // Section 3.3.3.
+        assert_eq!(firsts("round-robin", 2, 7), [0, 1, 2, 0, 1, 2, 0]);
+        assert_eq!(firsts("round-robin", 1, 4), firsts("alternate", 1, 4));
+        // Section 3.3.4, 2 and 16 GiB: eight of shared memory, the tenth is local again.
+        let expected = [0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1];
+        assert_eq!(firsts("proportional", 1, 11), expected);
+        let expected = [0, 1, 2, 3, 1, 2, 3, 1, 2, 0, 3, 1];
+        assert_eq!(firsts("proportional", 3, 12), expected);
+        assert_eq!(firsts("1:2", 2, 7), [0, 1, 2, 0, 1, 2, 0]);
+        assert_eq!(firsts("1:4", 3, 7), [0, 1, 2, 3, 1, 0, 2]);
+    }
+
+    #[test]
+    fn without_shared_pools_everything_is_local() {
+        for (name, _) in AllocationPolicy::NAMED {
+            assert_eq!(firsts(name, 0, 20), [0; 20], "{name}");
+        }
+    }
+
+    #[test]
+    fn every_order_has_every_pool_once_and_chance_is_even() {
+        for (name, policy) in AllocationPolicy::NAMED {
+            let mut sequence =
+                AllocationSequence::new(policy, 3, Bytes(GIB), Bytes(4 * GIB), Seed(7));
+            let mut seconds = [0; 4];
+            for _ in 0..3000 {
+                let mut order = sequence.next_order();
+                seconds[order[1]] += 1;
+                order.sort_unstable();
+                assert_eq!(order, [0, 1, 2, 3], "{name}");
+            }
+            if policy == AllocationPolicy::LocalFirst {
+                assert!(seconds[1..].iter().all(|n| (900..1100).contains(n)), "{seconds:?}");
+            }
+        }
+        let random = firsts("random", 3, 8000);
+        for pool in 0..4 {
+            let count = random.iter().filter(|p| **p == pool).count();
+            assert!((1900..2100).contains(&count), "seed 1, pool {pool}: {count}");
+        }
+    }
+
+    #[test]
+    fn unknown_policies_are_refused_with_those_that_are_known() {
+        let error = AllocationPolicy::from_name("best").unwrap_err().to_string();
+        assert!(error.contains("\"best\"") && error.contains("round-robin"), "{error}");
+    }
+}

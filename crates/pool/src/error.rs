@@ -1,0 +1,56 @@
+//! What can be wrong with a system of hosts and pools.
+
+use terrace_fabric::FabricError;
+use terrace_sim::SimError;
+
+/// A system that cannot be built or simulated.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PoolError {
+    /// The file is no TOML, or a key is missing, unknown or of the wrong kind.
+    #[error("system file {file}, line {line}: {why}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// A value that cannot be.
+    #[error("system file {file}: {key}: {why}")]
+    Value {
+        /// The file.
+        file: String,
+        /// The key, with the name of what it belongs to.
+        key: String,
+        /// What is wrong, and what would do.
+        why: String,
+    },
+    /// The fabric is no tree, or has a figure out of range.
+    #[error("system file {file}: {why}")]
+    Fabric {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        why: FabricError,
+    },
+    /// There is no such allocation policy.
+    #[error("allocation policy {name:?} is unknown; give one of {known}")]
+    Policy {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A host's simulation failed.
+    #[error("host {host}: {why}")]
+    Host {
+        /// The host.
+        host: String,
+        /// Why.
+        why: SimError,
+    },
+    /// A thread of the simulation ended before its hosts did.
+    #[error("a thread of the simulation ended early, a fault of the simulator; report the input")]
+    ThreadLost,
+}
