@@ -221,12 +221,23 @@ pub struct AttachArgs {
 #[command(hide_possible_values = true)]
 pub struct SimArgs {
     /// Preset name or machine file; or stack:NAME, xeon-max with these stacks as its HBM.
-    #[arg(long, value_parser = MACHINES)]
-    pub machine: String,
+    #[arg(long, value_parser = MACHINES, required_unless_present = "system")]
+    pub machine: Option<String>,
+    /// Several hosts that share pools of memory, in place of --machine: a system file, or opal.
+    /// --policy then says where frames come from: local-first, alternate, round-robin,
+    /// proportional, random, 1:2, 1:4, 1:8 or 1:16; without it, the file does.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "sweep", "tracker", "report", "journal"])]
+    pub system: Option<String>,
+    /// With --system: so many hosts, in place of what the file says of its only group.
+    #[arg(long, value_name = "COUNT", requires = "system")]
+    pub hosts: Option<u32>,
+    /// With --system: so many pools, which divide the capacity of the file's only group.
+    #[arg(long, value_name = "COUNT", requires = "system")]
+    pub pools: Option<u32>,
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or
     /// far:compressed (a [[far]] of the machine file) for a store behind the best tier's memory, as
     /// with run --far.
-    #[arg(long, value_delimiter = ',', required = true, value_parser = SIMULATED_POLICIES)]
+    #[arg(long, value_delimiter = ',', required_unless_present = "system", value_parser = SIMULATED_POLICIES)]
     pub policy: Vec<String>,
     /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling); of a stack,
     /// values of a key: dies=4..24.
@@ -252,9 +263,10 @@ pub struct SimArgs {
     /// NAME[,key=value...], in place of INPUT.
     #[arg(long, conflicts_with = "input", value_parser = WORKLOADS)]
     pub workload: Option<String>,
-    /// A recording, or workload:NAME[,key=value...].
+    /// A recording, or workload:NAME[,key=value...]; with --system one for all hosts, or one for
+    /// each.
     #[arg(required_unless_present = "workload")]
-    pub input: Option<String>,
+    pub input: Vec<String>,
 }
 
 /// `terrace lab`.

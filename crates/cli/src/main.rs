@@ -13,6 +13,7 @@ mod reference;
 mod replace;
 mod see;
 mod sim;
+mod system;
 mod trace;
 
 use args::{Cli, Command, LabCommand, TraceCommand};

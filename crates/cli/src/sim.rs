@@ -14,10 +14,17 @@ use terrace_terrace::types::Seed;
 
 /// `terrace sim`.
 pub fn sim(args: &SimArgs) -> Ending {
-    if let Some(stack) = args.machine.strip_prefix(STACK_PREFIX) {
+    if let Some(system) = &args.system {
+        return crate::system::simulate_hosts(args, system);
+    }
+    if args.input.len() > 1 {
+        return Err(Failure::usage("several inputs: give one, or --system for several hosts"));
+    }
+    let machine = args.machine.as_deref().unwrap_or_default();
+    if let Some(stack) = machine.strip_prefix(STACK_PREFIX) {
         return stacks(args, stack);
     }
-    let machine = load_machine(&Source::parse_machine(&args.machine)).map_err(Failure::usage)?;
+    let machine = load_machine(&Source::parse_machine(machine)).map_err(Failure::usage)?;
     let sweep = match &args.sweep {
         Some(text) => parse_sweep(text).map_err(Failure::usage)?,
         None => Vec::new(),
@@ -93,7 +100,7 @@ fn stacks(args: &SimArgs, stack: &str) -> Ending {
 fn input(args: &SimArgs) -> String {
     match (&args.workload, &args.input) {
         (Some(workload), _) => format!("workload:{workload}"),
-        (None, input) => input.clone().unwrap_or_default(),
+        (None, inputs) => inputs.first().cloned().unwrap_or_default(),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod record;
 pub mod stack;
 mod stack_text;
 pub mod stage;
+pub mod system;
 mod written;
 
 pub use terrace_alloc as alloc;
@@ -30,6 +31,7 @@ pub use terrace_gpu as gpu;
 pub use terrace_lab as lab;
 pub use terrace_machine as machine;
 pub use terrace_policy as policy;
+pub use terrace_pool as pool;
 pub use terrace_report as report;
 pub use terrace_sim as sim;
 pub use terrace_sys::{outlive_file_size_limit, Interrupt};

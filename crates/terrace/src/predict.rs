@@ -287,7 +287,7 @@ fn with_fast(whole: &Plan, size: FastSize) -> Result<Plan, PredictError> {
 }
 
 /// A recording in a file, which each run opens anew.
-fn recording(path: &str) -> Result<Input, PredictError> {
+pub(crate) fn recording(path: &str) -> Result<Input, PredictError> {
     let bad = |why: String| {
         PredictError::Usage(format!("input {path}: {why}; give a recording or workload:NAME"))
     };

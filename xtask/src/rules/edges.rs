@@ -36,7 +36,7 @@ const LAW: &[(&str, &[&str])] = &[
         &[
             "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim",
             "sys", "topology", "track", "migrate", "probe", "alloc", "far", "gpu", "report", "lab",
-            "device",
+            "pool", "device",
         ],
     ),
     ("cli", &["terrace"]),
