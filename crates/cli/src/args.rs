@@ -226,7 +226,11 @@ pub struct SimArgs {
     /// Several hosts that share pools of memory, in place of --machine: a system file, or opal.
     /// --policy then says where frames come from: local-first, alternate, round-robin,
     /// proportional, random, 1:2, 1:4, 1:8 or 1:16; without it, the file does.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "sweep", "tracker", "report", "journal"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["machine", "sweep", "tracker", "report", "journal"]
+    )]
     pub system: Option<String>,
     /// With --system: so many hosts, in place of what the file says of its only group.
     #[arg(long, value_name = "COUNT", requires = "system")]
@@ -237,7 +241,12 @@ pub struct SimArgs {
     /// Policies, separated by commas; bound:NAME and hardware:memory-mode too, and far:file or
     /// far:compressed (a [[far]] of the machine file) for a store behind the best tier's memory, as
     /// with run --far.
-    #[arg(long, value_delimiter = ',', required_unless_present = "system", value_parser = SIMULATED_POLICIES)]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        required_unless_present = "system",
+        value_parser = SIMULATED_POLICIES
+    )]
     pub policy: Vec<String>,
     /// Sizes of the fast tier to try: fast=10%..100%, or fast=1MiB..64MiB (doubling); of a stack,
     /// values of a key: dies=4..24.
