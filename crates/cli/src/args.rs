@@ -69,6 +69,9 @@ pub enum Command {
     /// Which GPU memory for which array of a kernel.
     #[command(subcommand)]
     Gpu(crate::gpu::GpuCommand),
+    /// Programs for RISC-V, on any host.
+    #[command(subcommand)]
+    Riscv(crate::riscv::RiscvCommand),
     /// The virtual machine whose slow node really is slow.
     #[command(subcommand)]
     Lab(LabCommand),
@@ -404,6 +407,8 @@ pub enum RecordSource {
     Translated,
     /// All loads and stores of a command that was compiled with terrace-cc; much faster.
     Hooks,
+    /// All loads and stores of a static program for riscv64, on any host.
+    Riscv,
 }
 
 /// `terrace record`.

@@ -11,6 +11,7 @@ mod probe;
 mod record;
 mod reference;
 mod replace;
+mod riscv;
 mod see;
 mod sim;
 mod system;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Device(device::DeviceCommand::Hbm(a)) => device::hbm(&a),
         Command::Gpu(gpu::GpuCommand::Advise(a)) => gpu::advise_kernel(&a),
         Command::Gpu(gpu::GpuCommand::Profile(a)) => gpu::profile(&a),
+        Command::Riscv(riscv::RiscvCommand::Run(a)) => riscv::run(&a),
         Command::Lab(LabCommand::Setup(a)) => lab::setup(&a),
         Command::Lab(LabCommand::Run(a)) => lab::run(&a),
         Command::Lab(LabCommand::Compare(a)) => lab::compare(&a),

@@ -30,10 +30,23 @@ pub fn range(flag: &str, text: Option<&String>) -> Result<Range<u64>, Failure> {
     Ok(range)
 }
 
+/// What the arguments say to keep.
+pub fn filter(args: &RecordArgs) -> Result<Filter, Failure> {
+    let sizes = range("--sizes", args.sizes.as_ref())?;
+    Ok(Filter {
+        period: args.period,
+        addresses: range("--addresses", args.addresses.as_ref())?,
+        sizes: u32::try_from(sizes.start).unwrap_or(u32::MAX)
+            ..u32::try_from(sizes.end).unwrap_or(u32::MAX),
+        times: range("--instructions", args.instructions.as_ref())?,
+        begins_later: args.begin_at.is_some(),
+    })
+}
+
 /// `terrace record`: ends as the command did; 3 where recording is not possible here.
 pub fn record(args: &RecordArgs) -> Ending {
-    let sizes = range("--sizes", args.sizes.as_ref())?;
     let source = match args.source {
+        RecordSource::Riscv => return crate::riscv::record(args),
         RecordSource::Auto | RecordSource::Full => Source::Emulator,
         RecordSource::Translated => Source::Translator,
         RecordSource::Hooks => Source::Hooks,
@@ -42,14 +55,7 @@ pub fn record(args: &RecordArgs) -> Ending {
         source,
         objects: args.objects.map(Bytes),
         output: args.output.clone(),
-        filter: Filter {
-            period: args.period,
-            addresses: range("--addresses", args.addresses.as_ref())?,
-            sizes: u32::try_from(sizes.start).unwrap_or(u32::MAX)
-                ..u32::try_from(sizes.end).unwrap_or(u32::MAX),
-            times: range("--instructions", args.instructions.as_ref())?,
-            begins_later: args.begin_at.is_some(),
-        },
+        filter: filter(args)?,
         pcs: args.pc,
         values: args.values,
         begin_at: args.begin_at.clone(),

@@ -5,7 +5,7 @@
 
 /// Where an instruction has its operands, and with that which bits are fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+pub(crate) enum Layout {
     /// Two source registers.
     R,
     /// A source register and twelve bits.
@@ -43,7 +43,7 @@ enum Layout {
 
 impl Layout {
     /// The bits that tell instructions of this layout apart.
-    const fn mask(self) -> u32 {
+    pub(crate) const fn mask(self) -> u32 {
         match self {
             Self::I | Self::S | Self::B | Self::Fence | Self::Csr | Self::FI | Self::FS => 0x707f,
             Self::R | Self::ShiftW | Self::FX => 0xfe00_707f,
@@ -107,7 +107,7 @@ macro_rules! instructions {
         }
 
         /// Operation, its fixed bits, and its layout.
-        const TABLE: &[(Op, u32, Layout)] = &[$((Op::$op, $pattern, Layout::$layout),)*];
+        pub(crate) const TABLE: &[(Op, u32, Layout)] = &[$((Op::$op, $pattern, Layout::$layout),)*];
     };
 }
 

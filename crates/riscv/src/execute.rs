@@ -487,3 +487,15 @@ fn bit_manipulation(op: Op, a: u64, b: u64, amount: u32) -> Option<u64> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_words_stay_within_words() {
+        assert_eq!(integer(Op::Ctzw, 1 << 43, 0, 0), Some(32));
+        assert_eq!(integer(Op::Ctzw, 1 << 43 | 8, 0, 0), Some(3));
+        assert_eq!(integer(Op::Clzw, 1 << 43 | 1, 0, 0), Some(31));
+    }
+}

@@ -13,4 +13,6 @@ pub mod elf;
 pub mod execute;
 pub mod float;
 pub mod linux;
+#[cfg(test)]
+mod lockstep;
 pub mod memory;

@@ -104,6 +104,11 @@ pub enum ProcessEvent {
     },
     /// This thread begins.
     ThreadStart,
+    /// This thread waited, and goes on because of another one.
+    Resume {
+        /// The thread that woke it.
+        by: u32,
+    },
     /// This thread ends.
     ThreadExit,
 }
@@ -160,6 +165,8 @@ enum Activity {
 struct Thread {
     hart: Hart,
     activity: Activity,
+    /// Who woke it since its last turn.
+    woken_by: Option<u32>,
     /// Where to write zero when the thread ends.
     clear_at_exit: u64,
 }
@@ -215,7 +222,12 @@ impl<H: Host> Process<H> {
             host,
             memory,
             code: CodeCache::default(),
-            threads: vec![Thread { hart, activity: Activity::Running, clear_at_exit: 0 }],
+            threads: vec![Thread {
+                hart,
+                activity: Activity::Running,
+                woken_by: None,
+                clear_at_exit: 0,
+            }],
             heap_start: heap,
             heap_end: heap,
             // A gap below the stack, as Linux leaves one.
@@ -223,6 +235,12 @@ impl<H: Host> Process<H> {
             initial,
             end: None,
         })
+    }
+
+    /// What the process reaches the host through.
+    #[must_use]
+    pub fn host(&self) -> &H {
+        &self.host
     }
 
     /// Instructions of all threads.
@@ -255,6 +273,9 @@ impl<H: Host> Process<H> {
                 }
                 progress = true;
                 observer.enter(index as u32);
+                if let Some(by) = self.threads[index].woken_by.take() {
+                    observer.event(self.threads[index].hart.instret, ProcessEvent::Resume { by });
+                }
                 let left = end_at.saturating_sub(self.instructions()).min(TURN);
                 self.take_turn(index, observer, left);
                 if let Some(end) = self.end {
@@ -313,13 +334,14 @@ impl<H: Host> Process<H> {
     }
 
     /// Wakes at most `most` threads at a futex, the one numbered least first.
-    fn wake(&mut self, at: u64, most: u64, bits: u32) -> u64 {
+    fn wake(&mut self, by: usize, at: u64, most: u64, bits: u32) -> u64 {
         let mut woken = 0;
         for thread in &mut self.threads {
             if let Activity::Waiting { address, mask, .. } = thread.activity {
                 if woken < most && address == at && mask & bits != 0 {
                     thread.activity = Activity::Running;
                     thread.hart.x[10] = 0;
+                    thread.woken_by = Some(by as u32);
                     woken += 1;
                 }
             }
@@ -334,7 +356,7 @@ impl<H: Host> Process<H> {
         let clear = thread.clear_at_exit;
         // As the kernel: a bad address is nobody's fault by then.
         if clear != 0 && self.memory.store(clear, [0; 4]).is_ok() {
-            self.wake(clear, 1, u32::MAX);
+            self.wake(index, clear, 1, u32::MAX);
         }
         if self.threads.iter().all(|thread| thread.activity == Activity::Ended) {
             self.end = Some(ProcessEnd::Exit(status));

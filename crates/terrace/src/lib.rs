@@ -17,6 +17,7 @@ pub mod parts;
 pub mod predict;
 pub mod probe;
 pub mod record;
+pub mod riscv;
 pub mod stack;
 mod stack_text;
 pub mod stage;

@@ -13,6 +13,7 @@ const LAW: &[(&str, &[&str])] = &[
     ("device", &["types", "machine"]),
     ("fabric", &["types"]),
     ("riscv", &["types", "trace"]),
+    ("xbgas", &["types", "machine", "model", "fabric", "riscv", "sys"]),
     ("model", &["types", "machine", "cache"]),
     ("policy", &["types", "machine"]),
     ("engine", &["types", "machine", "policy"]),
@@ -36,7 +37,7 @@ const LAW: &[(&str, &[&str])] = &[
         &[
             "types", "machine", "trace", "cache", "model", "policy", "engine", "workload", "sim",
             "sys", "topology", "track", "migrate", "probe", "alloc", "far", "gpu", "report", "lab",
-            "pool", "device",
+            "pool", "device", "riscv",
         ],
     ),
     ("cli", &["terrace"]),

@@ -296,7 +296,8 @@ impl<H: Host> Process<H> {
             hart.x[4] = pointer;
         }
         let clear_at_exit = if flags & CLONE_CHILD_CLEARTID != 0 { child_at } else { 0 };
-        self.threads.push(Thread { hart, activity: Activity::Running, clear_at_exit });
+        let activity = Activity::Running;
+        self.threads.push(Thread { hart, activity, woken_by: None, clear_at_exit });
         observer.enter(number as u32);
         observer.event(instret, ProcessEvent::ThreadStart);
         observer.enter(index as u32);
@@ -323,7 +324,7 @@ impl<H: Host> Process<H> {
             }
             command @ (1 | 10) => {
                 let bits = if command == 10 { bits as u32 } else { u32::MAX };
-                Ok(self.wake(address, value.min(i32::MAX as u64), bits))
+                Ok(self.wake(index, address, value.min(i32::MAX as u64), bits))
             }
             _ => Err(ENOSYS),
         }

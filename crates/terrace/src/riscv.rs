@@ -1,0 +1,179 @@
+//! Programs for RISC-V: run, and recorded, on any host.
+
+mod files;
+mod recording;
+
+pub use files::HostFiles;
+pub use recording::RecordedAccesses;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use terrace_riscv::elf::ElfError;
+use terrace_riscv::linux::{Process, ProcessEnd, ProcessObserver};
+use terrace_trace::capture::Filter;
+use terrace_trace::{Header, TraceError, TraceWriter};
+use terrace_types::Bytes;
+
+/// Bytes of a program file at most; a static program has a few million.
+const MOST_FILE: u64 = 1 << 30;
+
+/// What to run, and what it may reach.
+#[derive(Debug, Clone)]
+pub struct RiscvProgram {
+    /// The static ELF file.
+    pub path: PathBuf,
+    /// Its arguments, the first being its name.
+    pub arguments: Vec<Vec<u8>>,
+    /// Folder below which it finds its files; without one it has its three streams only.
+    pub root: Option<PathBuf>,
+    /// Bytes of memory that it may touch.
+    pub memory: Bytes,
+    /// What its random numbers begin from.
+    pub seed: u64,
+}
+
+/// What to record of a run.
+#[derive(Debug, Clone)]
+pub struct RiscvRecording {
+    /// File to write.
+    pub output: PathBuf,
+    /// What to leave out.
+    pub filter: Filter,
+    /// Keep program counters.
+    pub pcs: bool,
+}
+
+/// Why a program was not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RiscvError {
+    /// The program or its root cannot be read.
+    #[error("cannot read {}: {source}; check the path", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The file is no program that can be executed.
+    #[error("cannot execute {}: {source}", path.display())]
+    Program {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ElfError,
+    },
+    /// The recording cannot be made.
+    #[error("cannot write {}: {source}; give another file with -o", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The recording cannot be written on.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
+/// A run that ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RiscvRun {
+    /// How.
+    pub end: ProcessEnd,
+    /// Instructions of all threads.
+    pub instructions: u64,
+    /// Threads that there were.
+    pub threads: usize,
+    /// Seconds it took.
+    pub elapsed_s: f64,
+    /// Accesses seen and kept, where it was recorded.
+    pub recorded: Option<RecordedAccesses>,
+}
+
+impl RiscvRun {
+    /// The status to end with, as a shell shows it, and for a program that did not exit by itself
+    /// a line that says why.
+    #[must_use]
+    pub fn status(&self) -> (u8, Option<String>) {
+        match self.end {
+            ProcessEnd::Exit(status) => (status, None),
+            ProcessEnd::Signal { signal, thread, pc, trap } => {
+                let why = trap.map_or("the program sent it".to_owned(), |trap| trap.to_string());
+                let line = format!("thread {thread} ended by signal {signal} at {pc:#x}: {why}");
+                (128 + signal, Some(line))
+            }
+            ProcessEnd::Deadlock => {
+                (1, Some("all threads wait for each other; none can go on".to_owned()))
+            }
+            ProcessEnd::Budget => (1, Some("the instructions granted are used up".to_owned())),
+        }
+    }
+}
+
+/// Runs the program to its end; its streams are this process's.
+///
+/// # Errors
+/// [`RiscvError`], before the program starts.
+pub fn run(program: &RiscvProgram) -> Result<RiscvRun, RiscvError> {
+    let mut process = start(program)?;
+    Ok(to_end(&mut process, &mut ()))
+}
+
+/// Runs the program and writes its loads and stores to a recording.
+///
+/// # Errors
+/// [`RiscvError`], before the program starts or when the recording cannot be finished.
+pub fn record(program: &RiscvProgram, recording: &RiscvRecording) -> Result<RiscvRun, RiscvError> {
+    let mut process = start(program)?;
+    let output = |source| RiscvError::Output { path: recording.output.clone(), source };
+    let file = BufWriter::with_capacity(1 << 20, File::create(&recording.output).map_err(output)?);
+    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    let mut notes = recording.filter.notes();
+    notes.push("a program for riscv64; an atomic operation is a load and a store".to_owned());
+    let header = Header {
+        source: "riscv".into(),
+        command: program.arguments.iter().map(text).collect(),
+        period: recording.filter.period,
+        page_size_bytes: terrace_riscv::memory::PAGE_BYTES,
+        pcs: recording.pcs,
+        notes,
+        ..Header::default()
+    };
+    let mut writer = TraceWriter::new(file, &header)?;
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        writer = writer.with_thread();
+    }
+    let mut observer = recording::TraceObserver::new(writer, recording.filter.clone());
+    let mut run = to_end(&mut process, &mut observer);
+    run.recorded = Some(observer.finish()?);
+    Ok(run)
+}
+
+fn start(program: &RiscvProgram) -> Result<Process<HostFiles>, RiscvError> {
+    let read = |path: &Path, source| RiscvError::Read { path: path.to_owned(), source };
+    let file = read_program(&program.path).map_err(|e| read(&program.path, e))?;
+    let host = HostFiles::new(program.root.as_deref(), program.seed)
+        .map_err(|e| read(program.root.as_deref().unwrap_or(Path::new("")), e))?;
+    Process::new(&file, &program.arguments, &[], program.memory.0, host)
+        .map_err(|source| RiscvError::Program { path: program.path.clone(), source })
+}
+
+fn read_program(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut file = Vec::new();
+    File::open(path)?.take(MOST_FILE).read_to_end(&mut file)?;
+    Ok(file)
+}
+
+fn to_end(process: &mut Process<HostFiles>, observer: &mut impl ProcessObserver) -> RiscvRun {
+    let started = std::time::Instant::now();
+    let end = process.run(observer, u64::MAX);
+    RiscvRun {
+        end,
+        instructions: process.instructions(),
+        threads: process.thread_count(),
+        elapsed_s: started.elapsed().as_secs_f64(),
+        recorded: None,
+    }
+}

@@ -1,0 +1,234 @@
+//! Decoding and printing of extended instructions. Pure.
+//!
+//! The encodings exclude one another in a few places:
+//!
+//! | instruction | 2018 | 2.0 | rev |
+//! |---|---|---|---|
+//! | `eaddie` / `ese` | 0x707b / 0x507b | 0x507b / 0x707b | 0x507b / 0x707b |
+//! | `erse` | 0x46003033 | 0x44007033 | 0x46007033 |
+//! | `erle` | 0x42004033 | 0xaa007033 | 0xaa007033 |
+//! | opcode 0x77, `funct3` 6 | `elq` (and `esq`, 0x407b) | none | `elwu` |
+//!
+//! Sources: the binary tools of 2018, the specification 2.0 of 2023 and its revision of 2024. The
+//! atomics of 2018 and the bulk transfers of the revision are not decoded.
+
+use std::fmt;
+
+/// Which of the published encodings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// That of the binary tools of 2018.
+    V2018,
+    /// That of the specification 2.0.
+    V2_0,
+    /// That of its revision.
+    Rev,
+}
+
+/// Where an instruction has its operands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operands {
+    /// `rd, imm(rs1)`; the address is extended by the register paired with `rs1`.
+    Load,
+    /// The same, with an extended register as destination.
+    LoadExtended,
+    /// `rs2, imm(rs1)`.
+    Store,
+    /// The same, with an extended register as source.
+    StoreExtended,
+    /// `rd, rs1, ext`: the extended register is explicit.
+    Raw,
+    /// `ext, rs1, ext`.
+    RawExtended,
+    /// `rd, ext, imm`.
+    FromExtended,
+    /// `ext, rs1, imm`.
+    ToExtended,
+    /// `ext, ext, imm`.
+    BetweenExtended,
+}
+
+/// A decoded extended instruction; prints as the binary tools print it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtendedInstruction {
+    /// Mnemonic.
+    pub name: &'static str,
+    operands: Operands,
+    /// Bits 7 to 11.
+    pub rd: u8,
+    /// Bits 15 to 19.
+    pub rs1: u8,
+    /// Bits 20 to 24.
+    pub rs2: u8,
+    /// Offset or addend, in bytes.
+    pub immediate: i32,
+}
+
+const LOADS: [&str; 6] = ["elb", "elh", "elw", "eld", "elbu", "elhu"];
+const STORES: [&str; 4] = ["esb", "esh", "esw", "esd"];
+const RAW_LOADS: [&str; 6] = ["erlb", "erlh", "erlw", "erld", "erlbu", "erlhu"];
+const RAW_STORES: [&str; 4] = ["ersb", "ersh", "ersw", "ersd"];
+
+/// Name and operands of a word.
+fn classify(dialect: Dialect, word: u32) -> Option<(&'static str, Operands)> {
+    let funct3 = (word >> 12 & 7) as usize;
+    let old = dialect == Dialect::V2018;
+    Some(match (word & 0x7f, funct3) {
+        (0x77, 0..=5) => (LOADS[funct3], Operands::Load),
+        (0x77, 6) => match dialect {
+            Dialect::V2018 => ("elq", Operands::Load),
+            Dialect::V2_0 => return None,
+            Dialect::Rev => ("elwu", Operands::Load),
+        },
+        (0x77, _) => ("ele", Operands::LoadExtended),
+        (0x7b, 0..=3) => (STORES[funct3], Operands::Store),
+        (0x7b, 4) if old => ("esq", Operands::Store),
+        (0x7b, 4) => return None,
+        (0x7b, 6) => ("eaddi", Operands::FromExtended),
+        (0x7b, 5) if old => ("ese", Operands::StoreExtended),
+        (0x7b, 5) => ("eaddie", Operands::ToExtended),
+        (0x7b, _) if old => ("eaddie", Operands::ToExtended),
+        (0x7b, _) => ("ese", Operands::StoreExtended),
+        (0x03, 7) => ("eaddix", Operands::BetweenExtended),
+        (0x33, _) => return classify_raw(dialect, word & 0xfe00_707f, funct3),
+        _ => return None,
+    })
+}
+
+fn classify_raw(dialect: Dialect, fixed: u32, funct3: usize) -> Option<(&'static str, Operands)> {
+    let (load, store) = match dialect {
+        Dialect::V2018 => (0x4200_4033, 0x4600_3033),
+        Dialect::V2_0 => (0xaa00_7033, 0x4400_7033),
+        Dialect::Rev => (0xaa00_7033, 0x4600_7033),
+    };
+    if fixed == load {
+        return Some(("erle", Operands::RawExtended));
+    }
+    if fixed == store {
+        return Some(("erse", Operands::RawExtended));
+    }
+    let names: &[&'static str] = match fixed >> 25 {
+        0x55 => &RAW_LOADS,
+        0x22 => &RAW_STORES,
+        _ => return None,
+    };
+    names.get(funct3).map(|name| (*name, Operands::Raw))
+}
+
+impl ExtendedInstruction {
+    /// Decodes a word; `None` for what is no extended instruction of the dialect.
+    #[must_use]
+    pub fn decode(dialect: Dialect, word: u32) -> Option<Self> {
+        let (name, operands) = classify(dialect, word)?;
+        let register = |shift: u32| (word >> shift & 31) as u8;
+        let high = (word as i32) >> 25;
+        let immediate = match operands {
+            Operands::Store | Operands::StoreExtended => high << 5 | i32::from(register(7)),
+            Operands::Raw | Operands::RawExtended => 0,
+            _ => (word as i32) >> 20,
+        };
+        let (rd, rs1, rs2) = (register(7), register(15), register(20));
+        Some(Self { name, operands, rd, rs1, rs2, immediate })
+    }
+
+    /// Whether the address is extended by a register that the specification forbids for it, e0 to
+    /// e9; executing it raises an exception.
+    #[must_use]
+    pub fn uses_reserved_register(&self) -> bool {
+        let extended = match self.operands {
+            Operands::Load | Operands::LoadExtended | Operands::Store | Operands::StoreExtended => {
+                self.rs1
+            }
+            Operands::Raw | Operands::RawExtended => self.rs2,
+            _ => return false,
+        };
+        extended < 10
+    }
+}
+
+/// The name of an integer register in the calling convention.
+fn register_name(register: u8) -> &'static str {
+    const NAMES: [&str; 32] = [
+        "zero", "ra", "sp", "gp", "tp", "t0", "t1", "t2", "s0", "s1", "a0", "a1", "a2", "a3", "a4",
+        "a5", "a6", "a7", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "t3", "t4",
+        "t5", "t6",
+    ];
+    NAMES[usize::from(register) & 31]
+}
+
+impl fmt::Display for ExtendedInstruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, rd, rs1, rs2, immediate, .. } = *self;
+        let (d, a, b) = (register_name(rd), register_name(rs1), register_name(rs2));
+        match self.operands {
+            Operands::Load => write!(f, "{name}\t{d},{immediate}({a})"),
+            Operands::LoadExtended => write!(f, "{name}\te{rd},{immediate}({a})"),
+            Operands::Store => write!(f, "{name}\t{b},{immediate}({a})"),
+            Operands::StoreExtended => write!(f, "{name}\te{rs2},{immediate}({a})"),
+            Operands::Raw => write!(f, "{name}\t{d},{a},e{rs2}"),
+            Operands::RawExtended => write!(f, "{name}\te{rd},{a},e{rs2}"),
+            Operands::FromExtended => write!(f, "{name}\t{d},e{rs1},{immediate}"),
+            Operands::ToExtended => write!(f, "{name}\te{rd},{a},{immediate}"),
+            Operands::BetweenExtended => write!(f, "{name}\te{rd},e{rs1},{immediate}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_listing_of_the_tools_of_2018_decodes_and_prints_the_same() {
+        let listing = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../../shared/data/xbgas/v1.disass");
+        let Ok(text) = std::fs::read_to_string(&listing) else {
+            println!("skipped: {} is not there", listing.display());
+            return;
+        };
+        let mut compared = 0;
+        for line in text.lines() {
+            // Address, word, mnemonic, operands and perhaps a symbol.
+            let fields: Vec<&str> = line.split('\t').collect();
+            let [_, word, name, operands] = fields[..] else { continue };
+            let word = u32::from_str_radix(word.trim(), 16).unwrap();
+            let expected = format!("{name}\t{}", operands.split(" #").next().unwrap());
+            let printed = ExtendedInstruction::decode(Dialect::V2018, word).map(|i| i.to_string());
+            assert_eq!(printed.as_deref(), Some(expected.as_str()), "{line}");
+            compared += 1;
+        }
+        assert_eq!(compared, text.matches(":\t").count());
+        assert!(compared > 290, "{compared} instructions");
+    }
+
+    #[test]
+    fn dialects_differ_where_the_table_says() {
+        let name = |dialect, word| ExtendedInstruction::decode(dialect, word).map(|i| i.name);
+        for (word, names) in [
+            (0x707b, [Some("eaddie"), Some("ese"), Some("ese")]),
+            (0x507b, [Some("ese"), Some("eaddie"), Some("eaddie")]),
+            (0x4600_3033, [Some("erse"), None, None]),
+            (0x4400_7033, [None, Some("erse"), None]),
+            (0x4600_7033, [None, None, Some("erse")]),
+            (0x4200_4033, [Some("erle"), None, None]),
+            (0xaa00_7033, [None, Some("erle"), Some("erle")]),
+            (0x6077, [Some("elq"), None, Some("elwu")]),
+            (0x407b, [Some("esq"), None, None]),
+            (0x13, [None; 3]),
+        ] {
+            let found = [Dialect::V2018, Dialect::V2_0, Dialect::Rev].map(|d| name(d, word));
+            assert_eq!(found, names, "{word:#x}");
+        }
+    }
+
+    #[test]
+    fn addresses_through_the_first_ten_registers_are_reserved() {
+        // eld a0,0(ra); eld a0,0(a0); erld a5,a6,e10; eaddi a5,e1,0
+        for (word, reserved) in
+            [(0xb577, true), (0x53577, false), (0xaaa8_37b3, false), (0xe7fb, false)]
+        {
+            let i = ExtendedInstruction::decode(Dialect::V2018, word).unwrap();
+            assert_eq!(i.uses_reserved_register(), reserved, "{i}");
+        }
+    }
+}
