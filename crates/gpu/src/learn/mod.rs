@@ -1,7 +1,7 @@
 //! Learners: random forest, boosted trees, rules. All predict the logarithm of a gain.
 //!
 //! They are written here since they are small, must be readable and the same everywhere, and no
-//! crate has a rule learner; a test holds them against scikit-learn's where that is installed.
+//! crate has a rule learner. They have not been compared with scikit-learn's yet.
 
 mod rules;
 mod tree;
@@ -57,8 +57,8 @@ pub enum LearnedModel {
     Rules(RuleList),
 }
 
-/// Settings of the learners: values that scikit-learn's or the authors' defaults come close to; half or
-/// double changes the scores by less than their spread between seeds, except where said.
+/// Settings of the learners, ours, in the range of scikit-learn's defaults. What the scores are at
+/// half and at double has not been measured.
 struct Settings;
 
 impl Settings {
