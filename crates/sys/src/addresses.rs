@@ -160,9 +160,13 @@ pub fn bind_range(
     let target = format!("{} for node {}", described(start, len), names.join(","));
     let error =
         SysError::last("mbind", target, "give nodes of terrace tiers that this process may use");
-    // On the only node with memory a policy makes no difference.
-    let only = |node: &NodeId| zones::is_only_node(&Root::live(), *node);
-    if error.is_refusal() && !nodes.is_empty() && nodes.iter().all(only) {
+    // Where one node has all memory, neither that node nor the default makes a difference.
+    let present = zones::nodes_with_memory(&Root::live());
+    let same = match policy {
+        NodePolicy::Default => present.len() == 1,
+        _ => !nodes.is_empty() && nodes.iter().all(|node| present == [*node]),
+    };
+    if error.is_refusal() && same {
         return Ok(());
     }
     Err(error)

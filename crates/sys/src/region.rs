@@ -44,11 +44,17 @@ fn mask(nodes: &[NodeId]) -> Mask {
 
 impl MemPolicy {
     /// Why the kernel did not set this policy, unless that makes no difference: a refusal does not
-    /// matter where the policy names the only node with memory.
+    /// matter where the policy names the only node with memory, or is the default beside one node.
     pub(crate) fn needless(&self, error: SysError) -> Result<(), SysError> {
-        let (Self::Prefer(nodes) | Self::Interleave(nodes)) = self else { return Err(error) };
-        let only = |node: &NodeId| zones::is_only_node(&Root::live(), *node);
-        if error.is_refusal() && !nodes.is_empty() && nodes.iter().all(only) {
+        let present = zones::nodes_with_memory(&Root::live());
+        let [only] = present.as_slice() else { return Err(error) };
+        let same = match self {
+            Self::Default => true,
+            Self::Prefer(nodes) | Self::Interleave(nodes) => {
+                !nodes.is_empty() && nodes.iter().all(|node| node == only)
+            }
+        };
+        if error.is_refusal() && same {
             return Ok(());
         }
         Err(error)
