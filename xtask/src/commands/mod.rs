@@ -95,6 +95,9 @@ fn not_an_example(path: &str) -> Option<&'static str> {
     match path {
         "trace import" => Some("lackey.txt is what valgrind writes"),
         "attach" => Some("4242 stands for a process of the reader's"),
+        "riscv run" => {
+            Some("takes a riscv64 program; crates/riscv/tests/programs.rs compiles some")
+        }
         "probe" => Some("takes most of a minute; crates/cli/tests/probe.rs runs it"),
         _ if path.starts_with("lab ") => Some("boots a virtual machine; scripts/ring3.sh does"),
         _ => None,
@@ -124,17 +127,18 @@ impl Bench {
         Ok(Self { prefix, work, root })
     }
 
-    /// An empty folder with what documents take for granted: a program, its input, a machine file
-    /// and a plan.
+    /// An empty folder with what documents take for granted: a program, its input, a machine file,
+    /// a plan and a CUDA kernel.
     fn furnish(&self) -> Result<(), String> {
         let script = format!(
             "rm -rf '{work}' && mkdir -p '{work}' && cd '{work}' && cp \"$(command -v sort)\" solver \
              && cp solver program && seq 1000 >input \
-             && cp '{presets}/lab-cxl.toml' machine.toml \
+             && cp '{presets}/lab-cxl.toml' machine.toml && cp '{kernels}/fir.cu' . \
              && printf 'arena bulk prefer 0\\ndefault bulk\\n' >plan && chmod 755 . \
              && {{ [ \"$(id -u)\" != 0 ] || chown -R {ORDINARY_ID}:{ORDINARY_ID} .; }}",
             work = self.work.display(),
             presets = Path::new("crates/machine/presets").canonicalize().unwrap_or_default().display(),
+            kernels = Path::new("crates/gpu/kernels").canonicalize().unwrap_or_default().display(),
         );
         let made = Command::new("sh").args(["-c", &script]).output();
         match made {
